@@ -1,4 +1,4 @@
-"""`pliant`: demo, status, promote, rollback, watch, clean, keys, engine; train, profile, serve, simulate, bench of a system.
+"""`pliant`: demo, status, promote, rollback, watch, forget, clean, keys, engine; a system's train, profile, serve, ...
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a target that is missed is exit
 status 1, and 3 where a bench had no time to measure all of them. Heavy imports wait until a command needs them.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cli import clean, engine, keys, options, releases, watch
+from cli import clean, engine, forget, keys, options, releases, watch
 from pliant import redaction, systems
 from pliant.errors import InputError, PliantError
 
@@ -65,6 +65,7 @@ def _parser() -> ArgumentParser:
     cleaning.set_defaults(run=clean.run)
     releases.commands(commands)
     watch.command(commands)
+    forget.command(commands)
     keys.command(commands)
     engine.command(commands)
     for name, (text, add_options, run) in _COMMANDS.items():

@@ -197,11 +197,13 @@ class MlflowRegistry:
             former = self.release(system, CHALLENGER)
             if former is not None and (former.former, former.versions) == (wanted.former, wanted.versions):
                 return former
-            wanted = replace(wanted, since=now_text(), state=state, reason=reason, about=about)
-            client = self.connect()
-            number = releases.write(client, wanted, ensure_model)
-            client.set_registered_model_alias(release_model(system), CHALLENGER, str(number))
-            return replace(wanted, number=number)
+            proposed, sought = self._newest(system), (wanted.former, wanted.versions, state)
+            # One that is just the same is of a process that was ended before it moved the alias.
+            if proposed is None or (proposed.former, proposed.versions, proposed.state) != sought:
+                wanted = replace(wanted, since=now_text(), state=state, reason=reason, about=about)
+                proposed = replace(wanted, number=releases.write(self.connect(), wanted, ensure_model))
+            self.connect().set_registered_model_alias(release_model(system), CHALLENGER, str(proposed.number))
+            return proposed
 
     def release(self, system: str, which: str | int = CHAMPION) -> RegistryRelease | None:
         """Return a system's release under an alias or number; None if there is none."""
@@ -225,6 +227,11 @@ class MlflowRegistry:
         """Return what gives another value after each release of a system; None where only the registry itself says that."""
         path = database(self.tracking_uri)
         return None if path is None else partial(last_release, path, system)
+
+    def _newest(self, system: str) -> RegistryRelease | None:
+        """Return the release of a system that was written last, whether an alias names it or not."""
+        numbers = self.numbers(release_model(system)) if self.release(system) is not None else []
+        return self.release(system, numbers[-1]) if numbers else None
 
     def _released(self, name: str, alias: str) -> RegistryRelease | None:
         """Return the release under an alias. Each model's newest challenger has its own alias, whatever was proposed."""

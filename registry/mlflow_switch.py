@@ -64,6 +64,44 @@ def switch(
     return present, wanted
 
 
+def finish(registry: MlflowRegistry, system: str, reason: str, state: str = LEFT) -> None:
+    """Write down what `switch` left undone if its process was ended after its commit; nothing where nothing is missing.
+
+    A champion has no state, and no alias of a challenger: they are what `switch` takes away last. Raises `RegistryError`.
+    """
+    with registry_errors(registry.tracking_uri, f"{system} could not be marked"), registry.locked(system):
+        served, left = registry.release(system), registry.release(system, PREVIOUS)
+        if served is None:
+            return
+        if served.state:
+            registry.show_release(served)
+            if left is not None and not left.state:
+                note(registry, left, state, reason)
+            note(registry, served, "", reason)
+        _end_trial(registry, system, served.number)
+
+
+def unfinished(registry: MlflowRegistry, system: str) -> list[RegistryRelease]:
+    """Return the releases that are marked as tried, or as challengers, and are not: their trial's end was not written down.
+
+    They are the champion, if `switch` was ended before its last write, and those of former champions' trials.
+    """
+    served, challenger, named = (
+        registry.release(system),
+        registry.release(system, CHALLENGER),
+        aliases(registry, system),
+    )
+    if served is None:
+        return []
+    numbers = {named[alias] for alias in TRIALS if alias in named}
+    if challenger is not None and challenger.former == served.number:
+        numbers.discard(challenger.number)
+    if served.state or named.get(CHALLENGER) == served.number:
+        numbers.add(served.number)
+    known = [registry.release(system, number) for number in sorted(numbers)]
+    return [release for release in known if release is not None]
+
+
 def former_of(registry: MlflowRegistry, system: str) -> int:
     """Return the number of the release before the present one. Raises `RegistryError` where there is none to go back to."""
     present = registry.release(system)
@@ -79,10 +117,13 @@ def former_of(registry: MlflowRegistry, system: str) -> int:
 
 
 def note(registry: MlflowRegistry, release: RegistryRelease, state: str, reason: str) -> None:
-    """Write on a release in which state it is since now, and why. An empty state is that of the champion."""
+    """Write on a release in which state it is since now, and why. An empty state is that of the champion.
+
+    The state is written last, so that whoever finds it finds its reason, too.
+    """
     client, name = registry.connect(), release_model(release.system)
     with registry_errors(registry.tracking_uri, f"{release.name} could not be marked"):
-        for tag, value in ((STATE, state), (REASON, reason), (SINCE, now_text())):
+        for tag, value in ((REASON, reason), (SINCE, now_text()), (STATE, state)):
             client.set_model_version_tag(name, str(release.number), tag, value)
 
 

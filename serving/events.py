@@ -268,10 +268,19 @@ def _events(path: Path) -> list[Event]:
 
 
 def _append(path: Path, events: Iterable[Event]) -> None:
-    lines = b"".join(map(_line, events))
+    """Append whole lines, all or none."""
+    left = memoryview(b"".join(map(_line, events)))
     with open_to_append(path) as file:
-        file.write(lines)
-        size = file.tell()
+        file.flush()  # the end of a line that a killed process left torn
+        descriptor = file.fileno()
+        before = os.fstat(descriptor).st_size
+        try:
+            while left:
+                left = left[os.write(descriptor, left) :]
+        except OSError:  # of a full disk, some bytes may have been written
+            os.ftruncate(descriptor, before)
+            raise
+        size = os.fstat(descriptor).st_size
     if size > MOST_BYTES:
         newer = path.read_bytes()[-MOST_BYTES // 2 :]
         _write_whole(path, newer[newer.find(b"\n") + 1 :])

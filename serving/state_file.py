@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ class StateFile:
             draft.replace(self.path)
         except OSError as error:
             self._warn(f"{self.path} cannot be written: {error.strerror}")
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
             return False
         self._trouble = ""
         return True

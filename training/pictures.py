@@ -61,6 +61,45 @@ class DatasetImages:
         return _stack(self, index, size)
 
 
+@dataclass(frozen=True, slots=True)
+class ListedImages:
+    """Pictures of any sizes, held in memory, each uint8 [H, W, 3]."""
+
+    pixels: tuple[Pixels, ...]
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def original(self, index: int) -> Image.Image:
+        return Image.fromarray(self.pixels[index])
+
+    def batch(self, index: Index, size: int) -> Pixels:
+        return _stack(self, index, size)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedImages:
+    """The pictures of `first`, followed by those of `second`."""
+
+    first: Images
+    second: Images
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def original(self, index: int) -> Image.Image:
+        before = len(self.first)
+        return self.first.original(index) if index < before else self.second.original(index - before)
+
+    def batch(self, index: Index, size: int) -> Pixels:
+        before = len(self.first)
+        pixels = np.empty((len(index), size, size, 3), np.uint8)
+        for images, chosen, offset in ((self.first, index < before, 0), (self.second, index >= before, before)):
+            if chosen.any():
+                pixels[chosen] = images.batch(index[chosen] - offset, size)
+        return pixels
+
+
 class HeldImages:
     """Pictures that are decoded once per size and then kept, where all of them fit into `max_bytes`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,29 @@ def assemble(
         raise InputError("label", f"always {classes[0]}", "one of two or more classes")
     mark = _fingerprint(texts, others, labels, classes, chosen)
     return TextData(name, texts, others, labels, classes, chosen, mark)
+
+
+def with_fit(data: TextData, more: TextData) -> TextData:
+    """Return the data set with the rows that `more` trains on added to those that it trains on itself.
+
+    Raises `InputError` where one has pairs or classes that the other lacks.
+    """
+    if (data.second is None) != (more.second is None) or data.classes != more.classes:
+        raise InputError("texts to add", more.name, "of the same classes, and single or pairs alike")
+    rows = more.split.fit
+    second = None
+    if data.second is not None and more.second is not None:
+        second = (*data.second, *(more.second[row] for row in rows))
+    first = (*data.first, *(more.first[row] for row in rows))
+    added = np.arange(len(data.first), len(first), dtype=np.int64)
+    chosen = replace(data.split, fit=np.concatenate([data.split.fit, added]))
+    labels = np.concatenate([data.labels, more.labels[rows]])
+    return assemble(data.name, first, second, labels, data.classes, chosen)
+
+
+def is_text(value: Any) -> bool:
+    """Whether a data set may hold the value as a text: it is not empty, and of whole characters."""
+    return isinstance(value, str) and bool(value.strip()) and not SURROGATE.search(value)
 
 
 def _text(value: Any, row: int) -> str:

@@ -49,6 +49,7 @@ SERVICE: Mapping[str, Any] = {
     "refresh_seconds": 2.0,
     "trial_copied": 0.5,
     "trial_copies": 30,
+    "trial_copy_time": 1.0,
     "trial_steps": "0.2,0.5,1",
     "trial_requests": 20,
     "trial_seconds": 3.0,
@@ -59,7 +60,7 @@ GATHER_SECONDS = 10.0  # from the alarm to the flow, so that the journal has som
 BAD_ANSWERS, GOOD_ANSWERS = 120, 150  # that are waited for before and after the rollback
 LIMITS: Mapping[str, float] = {"learn": 300, "alarm": 300, "trial": 600, "take-up": 120, "rollback": 60, "answers": 120}
 """Seconds, generous, as machines are slow: what has not come by then has failed."""
-CLEARED = ("mlruns", "watch", "trials", "outbox", "journals", "events.jsonl")
+CLEARED = ("mlruns", "watch", "trials", "outbox", "journals", "outcomes", "observed", "events.jsonl")
 """What a former story has left in its folder and would mix with this one. Trained models and Prefect's runs stay."""
 
 

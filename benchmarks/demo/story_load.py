@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,11 +45,23 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """How a system is asked: the path, the JSON of an example with a deadline in seconds, and how an answer is read."""
+    """How a system is asked: the path, the JSON of an example with a deadline in seconds, and how an answer is read.
+
+    `label`: the report of an answer's label for POST /v1/outcomes, or None where the client reports none.
+    """
 
     path: str
     body: Callable[[Any, float], Mapping[str, Any]]
     read: Callable[[Mapping[str, Any], Any], Said]
+    label: Callable[[Mapping[str, Any], Any], Mapping[str, Any] | None] = lambda _answer, _example: None
+
+
+def patient_connector() -> aiohttp.TCPConnector:
+    """Return connections without a limit that are not used again once the service may be about to close them.
+
+    It closes one that has been idle for 5 s; a request that is sent at that very moment would be lost.
+    """
+    return aiohttp.TCPConnector(limit=0, keepalive_timeout=3)
 
 
 class Clients:
@@ -59,7 +71,8 @@ class Clients:
         """`start`: the `time.monotonic()` from which times count."""
         self.mix = mix
         self.answers: list[Answer] = []
-        self._url, self._speech, self._rate = address + speech.path, speech, rate
+        self.labels, self.refused_labels = 0, 0
+        self._address, self._url, self._speech, self._rate = address, address + speech.path, speech, rate
         self._deadline, self._start = deadline, start
         self._ended = threading.Event()
         self._trouble: BaseException | None = None
@@ -94,7 +107,7 @@ class Clients:
     async def _send_all(self) -> None:
         rng, sending = np.random.default_rng(0), set[asyncio.Task[None]]()
         timeout = aiohttp.ClientTimeout(total=self._deadline + SPARE_SECONDS)
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
+        async with aiohttp.ClientSession(connector=patient_connector(), timeout=timeout) as session:
             due = time.monotonic()
             while not self._ended.is_set():
                 example = self.mix.examples[int(rng.integers(len(self.mix.examples)))]
@@ -108,12 +121,13 @@ class Clients:
     async def _send(self, session: aiohttp.ClientSession, example: Any, key: str) -> None:
         content = json.dumps(self._speech.body(example, self._deadline))
         headers = {"content-type": "application/json", "x-pliant-key": key}
-        sent, failure, said = time.monotonic(), "", Said(0, False, 0.0)
+        sent, failure, said, answer = time.monotonic(), "", Said(0, False, 0.0), None
         try:
             async with session.post(self._url, data=content, headers=headers) as response:
                 text = await response.text()
                 if response.status == 200:
-                    said = self._speech.read(json.loads(text), example)
+                    answer = json.loads(text)
+                    said = self._speech.read(answer, example)
                 else:
                     failure = f"status {response.status}: {text[:200]}"
         except (TimeoutError, aiohttp.ClientError, ValueError, KeyError) as error:
@@ -121,3 +135,14 @@ class Clients:
         end = time.monotonic()
         at = end - self._start
         self.answers.append(Answer(at, end - sent, said.version, said.correct, said.confidence, failure))
+        if answer is not None and (label := self._speech.label(answer, example)) is not None:
+            await self._report(session, label)
+
+    async def _report(self, session: aiohttp.ClientSession, label: Mapping[str, Any]) -> None:
+        """Report the label of an answer, once."""
+        taken = False
+        with suppress(TimeoutError, aiohttp.ClientError):
+            async with session.post(f"{self._address}/v1/outcomes", json=label) as response:
+                taken = response.status == 200
+        self.labels += taken
+        self.refused_labels += not taken

@@ -15,6 +15,7 @@ from flows.tokens.stages import Bundle
 from pliant.errors import RegistryError
 from pliant.progress import Progress, silent
 from training import data
+from training.tokens.labelled import original
 
 POLICY_OF = {ADAPTIVE: "default", FIXED: "pets"}
 
@@ -49,7 +50,7 @@ def test_examples(bundle: Bundle) -> dict[str, list[Example]]:
     for task in bundle.tasks:
         if task.name in data.DIGIT_TASKS:
             loaded = data.digits(task.name)
-            if loaded.fingerprint == task.data:
+            if loaded.fingerprint == original(task.data):
                 pool[task.name] = examples(loaded, [int(i) for i in loaded.split.test])
     if not pool:
         raise RegistryError("the champion serves none of the embedded tasks, whose held-out images the replay needs")

@@ -8,6 +8,9 @@ shipped. Where ours raises alarms in the quiet months, rivals may raise as many.
 is planted at a random time. The rivals' other parameters are the best of a grid, chosen for each change by the delays
 themselves, in their favour. Rivals take numbers: values by their standard score, of labels one detector each.
 
+Settings were tuned on the changes of streams.py. With `--full` the further ones of confirmation.py are measured as well, in
+as many months and runs as the quick setting has, and are a target of their own.
+
 Expected, written before the first run (with ours as shipped and rivals tuned on days): ours is much sooner where the
 course makes rivals careful (ADWIN, which has no tolerance, and small changes); about as soon where the change is large;
 later, perhaps, than Page-Hinkley where a change is barely above the tolerance, which ours pays for twice, in the band
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +29,7 @@ from numpy.typing import NDArray
 from benchmarks import console, jobs
 from benchmarks.harness import Measured, need
 from benchmarks.results import Target
-from benchmarks.watch import ours, rivals, streams
+from benchmarks.watch import confirmation, ours, rivals, streams
 from benchmarks.watch.rivals import Floats, Rival
 from benchmarks.watch.streams import Recording, recordings
 from pliant.progress import Progress, silent
@@ -92,6 +96,7 @@ class _Job:
     months: int
     days: int  # of a month
     runs: int
+    seed: int  # of the first run, and of the first quiet month
 
     @property
     def alpha(self) -> float:
@@ -100,15 +105,34 @@ class _Job:
 
 
 def alarms(full: bool, progress: Progress = silent, processes: int = 2) -> Measured:
-    """Measure the delays of all planted changes, print a table; raises `Skipped` where data or river are missing."""
-    need(streams.missing() or rivals.missing())
+    """Measure the delays of all planted changes, print a table; raises `Skipped` where data or river are missing.
+
+    `full`: more months and runs, and after them the changes of confirmation.py.
+    """
+    need((confirmation.missing() if full else streams.missing()) or rivals.missing())
     planted = [item for item in recordings() if item.changed is not None]
     months, runs = FULL if full else QUICK
-    results = measure(planted, months, runs, progress=progress, processes=processes)
-    console.table("values from a change to its alarm, medians", HEADINGS, [row(result) for result in results])
+    target, details = _measured("alarms'", planted, months, runs, 0, progress, processes)
+    if not full:
+        return [target], details
+    further = confirmation.recordings()
+    second, details["confirmation"] = _measured(
+        "confirmation: alarms'", further, *QUICK, confirmation.SEED, progress, processes
+    )
+    return [target, second], details
+
+
+def _measured(
+    name: str, planted: Sequence[Recording], months: int, runs: int, seed: int, progress: Progress, processes: int
+) -> tuple[Target, dict[str, Any]]:
+    """Measure the delays of some changes and print a table; return their target, and the details."""
+    results = measure(planted, months, runs, seed=seed, progress=progress, processes=processes)
+    console.table(
+        f"{name} delay: values from a change to its alarm, medians", HEADINGS, [row(result) for result in results]
+    )
     worst = max(results, key=lambda result: result.ratio)
-    target = Target(f"alarms' delay over river's best, worst change ({worst.change})", worst.ratio, "<=", 1.0, "x")
-    return [target], {
+    target = Target(f"{name} delay over river's best, worst change ({worst.change})", worst.ratio, "<=", 1.0, "x")
+    return target, {
         "changes": [_plain(result) for result in results],
         "rivals": {result.change: [asdict(delay) for delay in result.rivals] for result in results},
         "median ratio": float(np.median([result.ratio for result in results])),
@@ -120,11 +144,13 @@ def measure(
     months: int,
     runs: int,
     days: int = MONTH,
+    seed: int = 0,
     progress: Progress = silent,
     processes: int = 1,
 ) -> list[Comparison]:
     """Return a comparison for each changed recording, over quiet months of so many days and runs with the change."""
-    return jobs.run_all(_compare, [_Job(item, months, days, runs) for item in planted], processes, progress)
+    work = [_Job(item, months, days, runs, seed) for item in planted]
+    return jobs.run_all(_compare, work, processes, progress)
 
 
 def row(result: Comparison) -> tuple[str, ...]:
@@ -155,8 +181,9 @@ def _plain(result: Comparison) -> dict[str, object]:
 def _compare(job: _Job) -> Comparison:
     item = job.recording
     false, most = _quiet(job)
-    places = [_change_at(item, run) for run in range(job.runs)]
-    changed = [values(item, [run, 1], 1, place) for run, place in enumerate(places)]
+    numbers = range(job.seed, job.seed + job.runs)
+    places = [_change_at(item, run) for run in numbers]
+    changed = [values(item, [run, 1], 1, place) for run, place in zip(numbers, places, strict=True)]
     own, shipped = (
         _delay(
             name, threshold(item.stream(alpha)), [first(item, run, alpha) for run in changed], places, changed, alarms
@@ -177,7 +204,7 @@ def _quiet(job: _Job) -> tuple[int, dict[Rival, list[float]]]:
     item, false, most = job.recording, 0, dict[Rival, list[float]]()
     scale = float(signals(item, item.values)[0].std())
     grid = rivals.grid(scale, DAY if item.course else len(item.values), bool(item.binning.labels))
-    for month in range(job.months):
+    for month in range(job.seed, job.seed + job.months):
         run = values(item, [month, 0], job.days)
         false += first(item, run, job.alpha) >= 0
         fed = signals(item, run)
@@ -224,7 +251,10 @@ def values(item: Recording, seed: Sequence[int], days: int, place: int | None = 
     if not item.course:
         recorded = item.values.reshape(-1, streams.DAY // 60 // streams.LOAD_MINUTES)
         run = recorded[rng.integers(len(recorded), size=days if place is None else len(recorded))].ravel()
-        return run if place is None else np.where(np.arange(len(run)) < place, run, run + 1)
+        if place is None or item.changed is None:
+            return run
+        more = float(item.changed[0] - item.values[0])  # of the logarithm: a load becomes so many times what it was
+        return np.where(np.arange(len(run)) < place, run, run + more)
     phase = 2 * np.pi * (np.arange(days * DAY) / DAY + rng.random())
     before = _draw(item, item.values, phase, rng)
     if place is None or item.changed is None:

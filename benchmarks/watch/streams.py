@@ -8,6 +8,7 @@ with a real change of it: blurred or noisy pictures, longer texts, texts of anot
 from __future__ import annotations
 
 import io
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,16 +96,18 @@ def recordings() -> list[Recording]:
 
 def _tokens() -> list[Recording]:
     pictures = _pictures(PICTURES)
-    cifar, eurosat = _labels(IMAGES / "cifar10_train.parquet"), _labels(IMAGES / "eurosat_train.parquet")
+    cifar, eurosat = labels_of(IMAGES / "cifar10_train.parquet"), labels_of(IMAGES / "eurosat_train.parquet")
     more = np.concatenate([cifar, np.full(len(cifar) // 8, 3.0)])  # class 3: from 10% to 20%
     sharpness = _sharpness(pictures)
     blurred = [picture.filter(ImageFilter.GaussianBlur(0.4)) for picture in pictures]
     noisy = [_noisy(picture, seed) for seed, picture in enumerate(pictures)]
     fine = logarithmic(1.0, 100.0)
     return [
-        Recording("tokens", "class of cifar10", cifar, _numbers(10), change="a class twice as often", changed=more),
-        Recording("tokens", "class of eurosat", eurosat, _numbers(10)),
-        Recording("tokens", "brightness", _brightness(pictures), linear(0, 255)),
+        Recording(
+            "tokens", "class of cifar10", cifar, class_numbers(10), change="a class twice as often", changed=more
+        ),
+        Recording("tokens", "class of eurosat", eurosat, class_numbers(10)),
+        Recording("tokens", "brightness", brightness_of(pictures), linear(0, 255)),
         Recording("tokens", "sharpness", sharpness, fine, change="blur of 0.4 pixels", changed=_sharpness(blurred)),
         Recording(
             "tokens", "sharpness of noisy", sharpness, fine, change="noise of 8 of 255", changed=_sharpness(noisy)
@@ -113,13 +116,11 @@ def _tokens() -> list[Recording]:
 
 
 def _bins() -> list[Recording]:
-    sst2, banking = _texts("sst2"), _texts("banking77")
+    sst2, banking = texts_of("sst2"), texts_of("banking77")
     half = len(sst2) // 2
-    known = {
-        word for word, count in Counter(word for text in sst2[:half] for word in text.split()).items() if count > 3
-    }
-    words = _lengths(sst2[half:])
-    unknown, foreign = _unknown(sst2[half:], known), _unknown(banking, known)
+    known = vocabulary(sst2[:half])
+    words = lengths_of(sst2[half:])
+    unknown, foreign = unknown_words(sst2[half:], known), unknown_words(banking, known)
     mixed = np.concatenate([unknown[: 3 * len(foreign)], foreign])  # a quarter of the texts
     tweets = pandas.read_parquet(TRACES / "twitter_stream_lengths.parquet")["words"].to_numpy(float)
     grid, shares = logarithmic(1, 200), linear(0, 1, 32)
@@ -129,16 +130,16 @@ def _bins() -> list[Recording]:
         ),
         Recording("bins", "words of a tweet", tweets, grid, sequence=True, burst=2),
         Recording("bins", "unknown words", unknown, shares, change="a quarter of another vocabulary", changed=mixed),
-        _load("bins"),
+        load_stream("bins", "load of bins"),
     ]
 
 
 def _cascade() -> list[Recording]:
-    confidence, correct = _answers(_texts("sst2"), _labels(TEXT / "sst2_train.parquet"))
+    confidence, correct = answers_of(texts_of("sst2"), labels_of(TEXT / "sst2_train.parquet", shuffled=False))
     gap, fine = correct - confidence, linear(-1, 1)
     flipped = np.where(np.random.default_rng(1).random(len(gap)) < 0.1, 1 - correct, correct)  # 10% of the labels
     return [
-        Recording("cascade", "class of clinc150", _labels(TEXT / "clinc150_train.parquet"), _numbers(150)),
+        Recording("cascade", "class of clinc150", labels_of(TEXT / "clinc150_train.parquet"), class_numbers(150)),
         Recording("cascade", "confidence", confidence, linear(0, 1)),
         Recording("cascade", "correct", correct, classes(("wrong", "right")), direction="down"),
         Recording(
@@ -162,8 +163,15 @@ def _packing() -> list[Recording]:
         Recording(
             "packing", "mooncake output", mooncake["output_tokens"].to_numpy(float), grid, sequence=True, burst=2
         ),
-        _load("packing"),
+        load_stream("packing", "load of packing", 2.0, "twice the load"),
     ]
+
+
+def load_minutes() -> Floats:
+    """Return the recorded requests of each minute [days, minutes] but for the first day; in gaps there are none."""
+    requests = pandas.read_parquet(TRACES / "twitter_requests_per_second.parquet")["requests"].to_numpy(float)
+    minutes: Floats = requests.reshape(-1, DAY // 60, 60).sum(2)[1:]
+    return minutes
 
 
 def load_ratios() -> Floats:
@@ -172,8 +180,7 @@ def load_ratios() -> Floats:
     An observation is the median of 20 minutes; minutes of gaps in the recording are left out, and the first day, which
     has another course. The other days' mean is smoothed over half an hour.
     """
-    requests = pandas.read_parquet(TRACES / "twitter_requests_per_second.parquet")["requests"].to_numpy(float)
-    minutes = requests.reshape(-1, DAY // 60, 60).sum(2)[1:]
+    minutes = load_minutes()
     minutes[minutes == 0] = np.nan
     number = minutes.shape[1] // LOAD_MINUTES
     ratios = []
@@ -187,11 +194,12 @@ def load_ratios() -> Floats:
     return np.array(ratios)
 
 
-def _load(system: str) -> Recording:
+def load_stream(system: str, name: str, times: float = 1.0, change: str = "") -> Recording:
+    """Return the recorded load, and with a `change` the one that is so many times it."""
     ratios = load_ratios().ravel()
     return Recording(
         system,
-        f"load of {system}",
+        name,
         ratios,
         linear(-3, 3),
         sequence=True,
@@ -200,30 +208,40 @@ def _load(system: str) -> Recording:
         pace=500.0,
         burn_in=350,  # 5 days
         direction="up",
-        change="twice the load" if system == "packing" else "",
-        changed=ratios + 1 if system == "packing" else None,
+        change=change,
+        changed=ratios + math.log2(times) if change else None,
     )
 
 
-def _numbers(number: int) -> Binning:
+def class_numbers(number: int) -> Binning:
+    """Return bins of so many classes."""
     return classes([str(label) for label in range(number)])
 
 
-def _labels(path: Path) -> Floats:
+def labels_of(path: Path, shuffled: bool = True) -> Floats:
+    """Return the numbers of the classes [n], in random order where rows are kept by class."""
     labels = pandas.read_parquet(path, columns=["label"])["label"].to_numpy(float)
-    return np.random.default_rng(0).permutation(labels) if "sst2" not in path.name else labels  # kept by class, some
+    return np.random.default_rng(0).permutation(labels) if shuffled else labels
 
 
-def _texts(name: str) -> list[str]:
+def texts_of(name: str) -> list[str]:
+    """Return the texts of a data set."""
     texts: list[str] = pandas.read_parquet(TEXT / f"{name}_train.parquet")["text"].tolist()
     return texts
 
 
-def _lengths(texts: Sequence[str]) -> Floats:
+def lengths_of(texts: Sequence[str]) -> Floats:
+    """Return the words of each text [n]."""
     return np.array([float(len(text.split())) for text in texts])
 
 
-def _unknown(texts: Sequence[str], known: set[str]) -> Floats:
+def vocabulary(texts: Sequence[str]) -> set[str]:
+    """Return the words that come more than three times."""
+    counted = Counter(word for text in texts for word in text.split())
+    return {word for word, count in counted.items() if count > 3}
+
+
+def unknown_words(texts: Sequence[str], known: set[str]) -> Floats:
     """Return the share of each text's words [n] that are not known."""
     return np.array([np.mean([word not in known for word in text.lower().split() or ["?"]]) for text in texts])
 
@@ -238,7 +256,8 @@ def _noisy(picture: Image.Image, seed: int) -> Image.Image:
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
 
 
-def _brightness(pictures: Sequence[Image.Image]) -> Floats:
+def brightness_of(pictures: Sequence[Image.Image]) -> Floats:
+    """Return the mean of each picture [n]."""
     return np.array([np.asarray(picture, float).mean() for picture in pictures])
 
 
@@ -247,12 +266,15 @@ def _sharpness(pictures: Sequence[Image.Image]) -> Floats:
     return np.array([np.sqrt(np.mean(np.diff(np.asarray(picture, float), axis=1) ** 2)) for picture in pictures])
 
 
-def _answers(texts: Sequence[str], labels: Floats) -> tuple[Floats, Floats]:
-    """Return confidence [n] and correctness [n] of a linear classifier on texts that it has not seen."""
+def answers_of(texts: Sequence[str], labels: Floats, learnt: int | None = None) -> tuple[Floats, Floats]:
+    """Return confidence [n] and correctness [n] of a linear classifier on texts that it has not seen.
+
+    `learnt`: how many of the first texts it is trained on; None: half of them.
+    """
     from sklearn.feature_extraction.text import HashingVectorizer
     from sklearn.linear_model import SGDClassifier
 
-    half = len(texts) // 2
+    half = len(texts) // 2 if learnt is None else learnt
     features = HashingVectorizer(n_features=2**16, ngram_range=(1, 1)).transform(texts)
     model = SGDClassifier(loss="log_loss", alpha=3e-6, max_iter=8, tol=None, random_state=0)
     probabilities = model.fit(features[:half], labels[:half]).predict_proba(features[half:])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flows.champions import fetch, fetch_champions, read_record
+from flows.keys import StageResult
 from flows.release import open_registry
 from flows.settings import Settings
 from pliant.cascade.artifact import Cascade, Outputs
@@ -76,6 +77,18 @@ def fetch_classifiers(registry: MlflowRegistry, champion: Champion) -> list[Clas
         fetch(registry, Classifier, cascade_level(cascade.task, level.name), numbers[level.name], level.classifier)[0]
         for level in cascade.levels
     ]
+
+
+def store_classifiers(registry: MlflowRegistry, champion: Champion, store: FolderStore) -> dict[str, StageResult]:
+    """Return the levels by name, as results of stages: what they were planned for is copied into the store.
+
+    Raises `RegistryError`, `ArtifactError`.
+    """
+    results: dict[str, StageResult] = {}
+    for level, classifier in zip(champion.cascade.levels, fetch_classifiers(registry, champion), strict=True):
+        key = f"cascade/champion-{champion.cascade.task}-{level.name}"
+        results[level.name] = {"key": key, "digest": store.save(key, classifier)}
+    return results
 
 
 def versions(tags: Mapping[str, str]) -> dict[str, int]:

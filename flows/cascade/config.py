@@ -9,7 +9,8 @@ from typing import Any
 
 from flows import config
 from flows.arithmetic import ArithmeticConfig
-from pliant.cascade.plan import PlanConfig
+from flows.feedback import FeedbackConfig
+from pliant.cascade.plan import LEAST_TEXTS, PlanConfig
 from pliant.cascade.reference import ReferenceConfig
 from pliant.errors import InputError
 from pliant.precision import FLOAT32
@@ -68,8 +69,23 @@ class GateConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnConfig:
+    """How labelled answers count (pliant/cascade/pool.py).
+
+    `rows`: labelled texts from which on a plan is made with them alone; fewer are filled up with texts of the data set.
+    `levels`: whether the levels are trained on them as well. Raises `InputError` for fewer rows than a plan needs.
+    """
+
+    rows: int = 200  # with 400, plans from 160 labelled texts and 240 old ones promised more than traffic kept
+    levels: bool = False
+
+    def __post_init__(self) -> None:
+        config.check_minimum("learn.rows", self.rows, LEAST_TEXTS)
+
+
+@dataclass(frozen=True, slots=True)
 class CascadeFlowConfig:
-    """`levels`: of every task that names none of its own, ascending in size.
+    """`levels`: of every task that names none of its own, ascending in size. `feedback`: the labels to learn from, if any.
 
     `threads`: torch's when profiling and serving on CPU.
     """
@@ -94,6 +110,8 @@ class CascadeFlowConfig:
     reference: ReferenceConfig = field(
         default_factory=lambda: ReferenceConfig(seconds=1.0)
     )  # the simulation takes long
+    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
+    learn: LearnConfig = field(default_factory=LearnConfig)
 
     def __post_init__(self) -> None:
         config.resolve(self)

@@ -1,11 +1,14 @@
 """The cascade flow: levels -> outputs -> latencies -> plan -> gate -> publish, per task. Prefect's part only.
 
+Labelled answers of a service, where the settings name them, take the place of old texts (flows/cascade/feedback.py).
+
 The work is in stages.py. Stages are cached under keys of what they depend on, so a second run with nothing changed
 trains and measures nothing. A cached result whose artifact has gone from the store is computed again.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,14 +18,14 @@ from prefect.artifacts import create_table_artifact
 from flows import settings
 from flows.arithmetic import half_of, taken, too_costly, too_slow
 from flows.cascade import config as cascade_config
-from flows.cascade import stages
-from flows.cascade.champions import Champion, load_champions
+from flows.cascade import feedback, stages
+from flows.cascade.champions import Champion, load_champions, store_classifiers
 from flows.cascade.config import CascadeFlowConfig, LevelConfig
 from flows.cascade.gate import EvaluatedCascade, Verdict, judge
 from flows.cascade.packages import rerouted
 from flows.cascade.precision import cost, in_precision, slowdown
 from flows.cascade.publish import publish
-from flows.cascade.stages import TaskResults
+from flows.cascade.stages import TaskResults, Texts
 from flows.device import check_device
 from flows.gate import to_markdown
 from flows.keys import StageResult
@@ -39,8 +42,13 @@ from flows.tasks import (
     system_flow,
 )
 from pliant.cascade.artifact import Cascade, Outputs
+from pliant.cascade.evaluate import with_test_accuracy
+from pliant.errors import PliantError
+from registry.mlflow_store import MlflowRegistry
 from registry.store import FolderStore
 from training.text_data import TextData
+
+logger = logging.getLogger("pliant.flows")
 
 Levels = dict[str, StageResult]
 
@@ -59,6 +67,24 @@ def run_outputs(
 ) -> StageResult:
     with stage(f"{data.name}: outputs, {split}") as progress:
         return stages.make_outputs(config, data, levels, split, key, store, progress)
+
+
+@cached_stage("lessons", task_run_name="lessons-{split}")
+def run_lessons(
+    key: str, split: str, config: CascadeFlowConfig, lessons: TextData, levels: Levels, store: FolderStore
+) -> StageResult:
+    with stage(f"{lessons.name}: outputs of labelled texts, {split}") as progress:
+        return stages.make_outputs(config, lessons, levels, split, key, store, progress)
+
+
+@cached_stage("pool", task_run_name="pool-{split}")
+def pool(
+    key: str, split: str, config: CascadeFlowConfig, name: str, old: StageResult, new: StageResult, store: FolderStore
+) -> StageResult:
+    with stage(f"{name}: old and labelled texts, {split}") as progress:
+        result = feedback.make_pool(config, split, old, new, key, store)
+        progress(1, 1)
+    return result
 
 
 @cached_stage("latencies")
@@ -119,9 +145,13 @@ def cascade(
         progress(1, 1)
     tasks = zip(flow_config.tasks, loaded, strict=True)
     results = [run_task(flow_config, flow_config.levels_of(task), data, store) for task, data in tasks]
-    champions = load_champions(open_registry(settings.read(), "cascade"))
+    registry = open_registry(settings.read(), "cascade")
+    champions = load_champions(registry)
+    _show_labels(flow_config, champions)
     verdicts = {
-        result.task: gate(flow_config, _champion(champions, result.task, store), _challenger(result, store))
+        result.task: gate(
+            flow_config, _champion(flow_config, champions, result, registry, store), _challenger(result, store)
+        )
         for result in results
     }
     released: Release = release(flow_config, results, verdicts, store)
@@ -133,18 +163,19 @@ def run_task(
     config: CascadeFlowConfig, levels: Sequence[LevelConfig], data: TextData, store: FolderStore
 ) -> TaskResults:
     """Run every stage of one task, each from the cache where what it depends on has not changed."""
-    trained: Levels = {}
+    lessons = feedback.taught(config, data)
+    fitted, trained = feedback.training_data(data, lessons), Levels()
     for level in levels:
-        key = stages.train_key(level, data)
-        trained[level.name] = refresh_if_missing(train_level, store, key)(key, level, config, data, store)
+        key = stages.train_key(level, fitted)
+        trained[level.name] = refresh_if_missing(train_level, store, key)(key, level, config, fitted, store)
     chosen, arithmetic = _in_best_precision(config, data, trained, store)
-    float32 = () if chosen is config else _both_outputs(config, data, trained, store)
+    float32 = () if chosen is config else _both_outputs(config, data, lessons, trained, store)
     config = chosen
-    outputs, test = _both_outputs(config, data, trained, store)
+    outputs, test = _both_outputs(config, data, lessons, trained, store)
     latencies = _latencies(config, data, trained, store)
     key = stages.plan_key(config, data, outputs, test, latencies)
     planned: StageResult = refresh_if_missing(plan, store, key)(key, config, data, outputs, test, latencies, store)
-    return TaskResults(data.name, trained, outputs, test, latencies, planned, float32, arithmetic)
+    return TaskResults(data.name, trained, outputs, test, latencies, planned, float32, arithmetic, Texts(data, lessons))
 
 
 def _in_best_precision(
@@ -176,11 +207,29 @@ def _latencies(config: CascadeFlowConfig, data: TextData, levels: Levels, store:
 
 
 def _both_outputs(
-    config: CascadeFlowConfig, data: TextData, levels: Levels, store: FolderStore
+    config: CascadeFlowConfig, data: TextData, lessons: TextData | None, levels: Levels, store: FolderStore
 ) -> tuple[StageResult, StageResult]:
-    """Return the outputs on the profiling split and on the test split."""
-    profiling, test = (_outputs(config, data, levels, split, store) for split in ("profiling", "test"))
+    """Return the outputs on the profiling split and on the test split, with those on labelled texts where there are any."""
+    profiling, test = (_pooled(config, data, lessons, levels, split, store) for split in ("profiling", "test"))
     return profiling, test
+
+
+def _pooled(
+    config: CascadeFlowConfig,
+    data: TextData,
+    lessons: TextData | None,
+    levels: Levels,
+    split: str,
+    store: FolderStore,
+) -> StageResult:
+    old = _outputs(config, data, levels, split, store)
+    if lessons is None:
+        return old
+    key = stages.outputs_key(config, lessons, levels, split)
+    new: StageResult = refresh_if_missing(run_lessons, store, key)(key, split, config, lessons, levels, store)
+    key = feedback.pool_key(config, data.name, split, old, new)
+    joined: StageResult = refresh_if_missing(pool, store, key)(key, split, config, data.name, old, new, store)
+    return joined
 
 
 def _outputs(config: CascadeFlowConfig, data: TextData, levels: Levels, split: str, store: FolderStore) -> StageResult:
@@ -189,10 +238,54 @@ def _outputs(config: CascadeFlowConfig, data: TextData, levels: Levels, split: s
     return outputs
 
 
-def _champion(champions: Mapping[str, Champion], name: str, store: FolderStore) -> EvaluatedCascade | None:
-    """Return a task's champion, with its outputs on its test split where the store still has them."""
-    champion = champions.get(name)
-    return EvaluatedCascade(champion.cascade, champion.test(store)) if champion else None
+def _champion(
+    config: CascadeFlowConfig,
+    champions: Mapping[str, Champion],
+    result: TaskResults,
+    registry: MlflowRegistry,
+    store: FolderStore,
+) -> EvaluatedCascade | None:
+    """Return a task's champion, with its outputs on its test split where the store still has them.
+
+    Where labels teach, the test's texts change from night to night: then with its outputs on those of the challenger.
+    """
+    champion = champions.get(result.task)
+    if champion is None:
+        return None
+    saved = champion.test(store)
+    if config.feedback.outcomes is None or result.texts is None:
+        return EvaluatedCascade(champion.cascade, saved)
+    test = store.load(Outputs, result.test["key"], result.test["digest"])
+    if saved is not None and saved.data == test.data:
+        return EvaluatedCascade(champion.cascade, saved)
+    try:
+        if not _same_levels(champion.cascade, test):
+            config = in_precision(config, champion.cascade.precision)
+            levels, texts = store_classifiers(registry, champion, store), result.texts
+            again = _pooled(config, texts.data, texts.lessons, levels, "test", store)
+            test = store.load(Outputs, again["key"], again["digest"])
+        return EvaluatedCascade(with_test_accuracy(champion.cascade, test), test)
+    except PliantError as error:  # of other classes, or of prunings that are not run any more
+        logger.warning("the champion of %s cannot be run on today's test texts: %s", result.task, error)
+        return EvaluatedCascade(champion.cascade, saved)
+
+
+def _same_levels(cascade: Cascade, test: Outputs) -> bool:
+    digests = tuple(level.classifier for level in cascade.levels)
+    return (digests, cascade.precision) == (test.classifiers, test.precision)
+
+
+def _show_labels(config: CascadeFlowConfig, champions: Mapping[str, Champion]) -> None:
+    """Show in Prefect's UI what labels say of what is served, also where no texts were kept to plan anew with."""
+    figures = feedback.read_figures(config.feedback, list(champions))
+    promised = {
+        (task, candidate.name): candidate.promised
+        for task, champion in champions.items()
+        for candidate in champion.cascade.candidates
+    }
+    if figures:
+        rows = feedback.to_rows(figures, promised)
+        create_table_artifact(rows, key="cascade-labels", description="Labels that may teach, by what they are of")
 
 
 def _challenger(result: TaskResults, store: FolderStore) -> EvaluatedCascade:

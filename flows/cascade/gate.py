@@ -2,8 +2,9 @@
 
 It may if it is no less accurate, but for a tolerance, if it earns no less on the same reference load in the simulator, and
 if the test split does not speak against its own target. Both replay the load with what their levels made of the same test
-texts. Where there are no such outputs of the champion (other data, or a store that has lost them), promised accuracies and
-expected seconds are compared instead. Knows no Prefect and no registry.
+texts. A champion whose promise these texts refute, as labels of later traffic may, need not be outearned: then it suffices
+that nothing shows the challenger to be less accurate. Where there are no such outputs of the champion (other data, or a
+store that has lost them), promised accuracies and expected seconds are compared instead. Knows no Prefect and no registry.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import beta
+from scipy.stats import beta, binom
 
 from flows.cascade.config import GateConfig
 from flows.gate import FIRST, Judged, other_device, rejection
 from pliant.cascade.artifact import Cascade, Outputs
-from pliant.cascade.evaluate import with_test_accuracy
+from pliant.cascade.evaluate import EvaluationData, evaluate, with_test_accuracy
 from pliant.cascade.knowledge import knowledge
 from pliant.cascade.reference import ReferenceConfig, reference_load
 from pliant.cascade.scheduler import CascadeScheduler
@@ -72,8 +73,12 @@ def judge(
         champion = _measured_alike(champion, challenger)
         challenger = _judged_alike(challenger, champion)
         old, new = (_replayed(side, champion, config, reference) for side in (champion, challenger))
-        worse = _less_accurate(new, old, config) or _earns_less(new, old, config)
-        good = f"it earns {new.utility:.1f}, no worse than the champion's {old.utility:.1f}"
+        lapsed = _lapsed(champion, config.confidence)
+        if lapsed:
+            worse = _surely_less_accurate(challenger, champion, config.confidence)
+        else:
+            worse = _less_accurate(new, old, config) or _earns_less(new, old, config)
+        good = lapsed or f"it earns {new.utility:.1f}, no worse than the champion's {old.utility:.1f}"
     else:
         old, new = (_promised(side.cascade) for side in (champion, challenger))
         worse = _less_accurate(new, old, config) or _slower(new, old, config)
@@ -85,16 +90,33 @@ def judge(
 def _missed(challenger: EvaluatedCascade, confidence: float) -> str:
     """Return why its own test speaks against its target; empty where it does not.
 
-    A share of n texts may lie below the truth by chance: the target must lie above Clopper and Pearson's upper bound.
+    A share of n texts may lie below the truth by chance: the target must lie below the upper bound.
     """
-    cascade = challenger.cascade
-    accuracy, count = cascade.test_accuracy[cascade.candidates[0].name], len(_test(challenger).labels)
-    right = round(accuracy * count)
-    most = float(beta.ppf(confidence, right + 1, count - right)) if right < count else 1.0
-    if most >= cascade.target:
+    target = challenger.cascade.target
+    accuracy, most = _tested(challenger, confidence)
+    if most >= target:
         return ""
-    measured = f"on the test split its accuracy is {accuracy:.4f} (at most {most:.4f})"
-    return f"{measured}, worse than its target {cascade.target:.4f}"
+    return f"on the test split its accuracy is {accuracy:.4f} (at most {most:.4f}), worse than its target {target:.4f}"
+
+
+def _lapsed(champion: EvaluatedCascade, confidence: float) -> str:
+    """Return why the champion's promise does not hold on the test texts, which may be newer ones; empty where it may.
+
+    What it earns is no standard then: it answers early because it is surer than it is right.
+    """
+    promised = champion.cascade.candidates[0].promised
+    accuracy, most = _tested(champion, confidence)
+    if most >= promised:
+        return ""
+    return f"the champion promises {promised:.4f} and is right on {accuracy:.4f} of the test texts (at most {most:.4f})"
+
+
+def _tested(side: EvaluatedCascade, confidence: float) -> tuple[float, float]:
+    """Return the default's accuracy on the test split, and Clopper and Pearson's upper bound of it."""
+    cascade, count = side.cascade, len(_test(side).labels)
+    accuracy = cascade.test_accuracy[cascade.candidates[0].name]
+    right = round(accuracy * count)
+    return accuracy, float(beta.ppf(confidence, right + 1, count - right)) if right < count else 1.0
 
 
 def _replayed(
@@ -125,6 +147,23 @@ def _promised(cascade: Cascade) -> Side:
 def _less_accurate(new: Side, old: Side, config: GateConfig) -> str:
     right = f"its accuracy is {new.accuracy:.4f}"
     return rejection(new.accuracy >= old.accuracy - config.tolerance, right, f"{old.accuracy:.4f}")
+
+
+def _surely_less_accurate(new: EvaluatedCascade, old: EvaluatedCascade, confidence: float) -> str:
+    """Return why the texts show that the challenger is less often right; empty where it may be chance.
+
+    McNemar's exact test of the texts that one of both gets right. Right beyond its target by chance, a champion with a false
+    promise would stay for ever.
+    """
+    new_result, old_result = (
+        evaluate(side.cascade.candidates[0], EvaluationData(_test(side), side.cascade.levels, side.cascade.tolerance))
+        for side in (new, old)
+    )
+    lost = int((old_result.correct_R & ~new_result.correct_R).sum())
+    differing = int((old_result.correct_R != new_result.correct_R).sum())
+    chance = float(binom.sf(lost - 1, differing, 0.5))
+    right = f"of {differing} texts on which they differ it is wrong on {lost}, and its accuracy is {new_result.accuracy:.4f}"
+    return rejection(chance > 1 - confidence, right, f"{old_result.accuracy:.4f}")
 
 
 def _earns_less(new: Side, old: Side, config: GateConfig) -> str:

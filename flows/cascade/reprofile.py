@@ -63,6 +63,7 @@ def reprofile(device: str, threads: int, progress: Progress, other_device: bool 
         config = CascadeFlowConfig(device=device, threads=threads, latency=record.latency, plan=record.plan)
         pair, measured = _fastest(config, fetch_classifiers(registry, champion), outputs[task], part)
         cascade = planned(config, *outputs[task][pair], measured, champion.cascade.pair)
+        cascade = replace(cascade, data=champion.cascade.data)
         record = _of_pair(record, pair)
         published[task] = _publish(registry, store, champion, cascade, record)
         _show(cascade, published[task])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import ClassVar
 
@@ -70,6 +70,14 @@ class Latencies:
 
 
 @dataclass(frozen=True, slots=True)
+class Texts:
+    """A task's data set, and the labelled texts of a service that are pooled with it."""
+
+    data: TextData
+    lessons: TextData | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TaskResults:
     """All stages' results of one task. `levels`: by name, ascending in size."""
 
@@ -81,6 +89,7 @@ class TaskResults:
     plan: StageResult
     float32: tuple[StageResult, ...] = ()  # both outputs in float32, where `outputs` and `test` are in half precision
     arithmetic: str = ""  # a sentence on why the plan has its precision; empty where there was no choice
+    texts: Texts | None = None  # that the outputs are of
 
 
 def load_data(config: CascadeFlowConfig) -> list[TextData]:
@@ -225,11 +234,14 @@ def make_plan(
     store: FolderStore,
     progress: Progress,
 ) -> StageResult:
-    """Calibrate, plan, and test on texts that neither has seen."""
+    """Calibrate, plan, and test on texts that neither has seen.
+
+    The plan is of the data set that the levels learnt from, also where later texts were pooled with it.
+    """
     held = store.load(Outputs, outputs["key"], outputs["digest"])
     measured = store.load(Latencies, latencies["key"], latencies["digest"])
     tested = store.load(Outputs, test["key"], test["digest"])
-    cascade = planned(config, held, tested, measured, data.second is not None)
+    cascade = replace(planned(config, held, tested, measured, data.second is not None), data=data.fingerprint)
     progress(1, 1)
     return {"key": key, "digest": store.save(key, cascade)}
 

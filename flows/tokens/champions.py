@@ -6,6 +6,7 @@ from flows.champions import fetch, fetch_champions
 from flows.release import open_registry
 from flows.settings import Settings
 from flows.tokens.stages import Bundle
+from pliant.errors import RegistryError
 from pliant.tokens.artifact import Backbone, Profile, Task
 from registry.mlflow_store import MlflowRegistry
 from registry.names import TOKENS_BACKBONE, TOKENS_PROFILE, TOKENS_TASK
@@ -19,6 +20,14 @@ def load_champion(settings: Settings) -> Bundle | None:
     backbone, _, tasks = champion_models(registry)
     profile = fetch(registry, Profile, TOKENS_PROFILE)[0]
     return Bundle(backbone, tuple(task.served_in(profile.precision) for task in tasks), profile)
+
+
+def task_digest(settings: Settings, name: str) -> str:
+    """Return the digest of the champion task of this name. Raises `RegistryError` where there is none."""
+    published = open_registry(settings, "tokens").version(TOKENS_TASK + name)
+    if published is None:
+        raise RegistryError(f"the registry holds no champion of {TOKENS_TASK}{name}")
+    return published.digest
 
 
 def champion_models(registry: MlflowRegistry) -> tuple[Backbone, str, list[Task]]:

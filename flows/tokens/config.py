@@ -9,6 +9,7 @@ from typing import Any
 
 from flows import config
 from flows.arithmetic import ArithmeticConfig
+from flows.feedback import FeedbackConfig
 from pliant.tokens.artifact import Option
 from pliant.tokens.reference import ReferenceConfig
 from profiling.tokens.latency import LatencyConfig
@@ -61,6 +62,7 @@ class TokensFlowConfig:
     latency: LatencyConfig = field(default_factory=LatencyConfig)
     reference: ReferenceConfig = field(default_factory=ReferenceConfig)
     gate: GateConfig = field(default_factory=GateConfig)
+    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)  # labels that tasks learn from; variants do not
     variants: tuple[VariantConfig, ...] = (
         VariantConfig("small", {"embed_dim": 96, "depth": 4}, learning_rate=2e-3),
         VariantConfig("base"),

@@ -28,15 +28,18 @@ from flows.tasks import (
     system_flow,
 )
 from flows.tokens import config as tokens_config
-from flows.tokens import stages
-from flows.tokens.champions import load_champion
+from flows.tokens import remeasure, stages
+from flows.tokens.champions import load_champion, task_digest
 from flows.tokens.config import TokensFlowConfig
+from flows.tokens.feedback import with_lessons
 from flows.tokens.gate import Verdict, judge
 from flows.tokens.publish import publish
 from flows.tokens.stages import Bundle
 from pliant.progress import share
+from pliant.tokens.artifact import Task
 from registry.store import FolderStore
 from training.data import ImageData
+from training.tokens import labelled
 
 
 @download_stage("foundation")
@@ -60,6 +63,14 @@ def profile(
 ) -> StageResult:
     with stage("latency profile") as progress:
         return stages.make_profile(config, backbone, tasks, key, store, progress)
+
+
+@cached_stage("champion", task_run_name="champion-{name}")
+def measure_champion(
+    key: str, name: str, config: TokensFlowConfig, champion: Bundle, task: Task, data: ImageData, store: FolderStore
+) -> StageResult:
+    with stage(f"champion's {name}") as progress:
+        return remeasure.measure(config, champion, task, data, key, store, progress)
 
 
 @gate_task()
@@ -95,6 +106,19 @@ def trained(
     return backbone, tasks, profiled
 
 
+def comparable(
+    config: TokensFlowConfig, champion: Bundle | None, loaded: Sequence[ImageData], store: FolderStore
+) -> Bundle | None:
+    """Return the champion with accuracies of the rows that the challenger was tested on (flows/tokens/remeasure.py)."""
+    measured = {}
+    for task, data in remeasure.to_measure(champion, loaded):
+        assert champion is not None
+        key = remeasure.measured_key(config, champion, task, task_digest(settings.read(), task.name), data)
+        anew = refresh_if_missing(measure_champion, store, key)
+        measured[task.name] = anew(key, task.name, config, champion, task, data, store)
+    return remeasure.with_accuracies(champion, measured, store) if champion is not None else None
+
+
 @system_flow("tokens", "tokens")
 def tokens(
     config: str | None = None, overrides: dict[str, Any] | None = None, reason: str | None = None
@@ -109,17 +133,25 @@ def tokens(
     flow_config = tokens_config.read(Path(config) if config else None, overrides)
     check_device(flow_config)  # before anything is trained
     store = FolderStore(settings.read().store)
-    loaded = stages.load_data(flow_config)
-    upstream = stages.load_upstream(flow_config, loaded)
+    original = stages.load_data(flow_config)
+    upstream = stages.load_upstream(flow_config, original)
+    loaded = [with_lessons(flow_config.feedback, data, flow_config.task.held_out) for data in original]
     backbone, tasks, profiled = trained(flow_config, loaded, upstream, store)
     bundle = stages.load_bundle(store, backbone, tasks, profiled)
-    verdict = gate(flow_config, load_champion(settings.read()), bundle)
+    verdict = gate(flow_config, comparable(flow_config, load_champion(settings.read()), loaded, store), bundle)
     results = {"backbone": backbone, "profile": profiled} | {
-        f"task-{data.name}": task for data, task in zip(loaded, tasks, strict=True)
+        f"task-{old.name}": _noted(task, old, data) for old, data, task in zip(original, loaded, tasks, strict=True)
     }
     released: Release = release(flow_config, results, bundle, verdict, store)
     clean("tokens")
     return released.to_dict()
+
+
+def _noted(task: StageResult, original: ImageData, loaded: ImageData) -> StageResult:
+    """Return a task's result with the numbers of labelled pictures that it learnt from among its notes."""
+    if loaded is original:
+        return task
+    return {**task, "notes": {**task.get("notes", {}), "labels": labelled.counts(original, loaded)}}
 
 
 def _show(bundle: Bundle, verdict: Verdict, released: Release) -> None:

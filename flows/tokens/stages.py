@@ -53,7 +53,7 @@ from pliant.tokens.runtime import Execution, TokensRuntime
 from registry.store import FolderStore
 from training.data import ImageData
 
-_MODEL = (
+MODEL = (
     pliant.tokens.model,
     pliant.tokens.merge,
     pliant.tokens.packed,
@@ -87,7 +87,7 @@ def foundation_key(config: TokensFlowConfig, data: ImageData) -> str:
     if config.backbone != "embedded":
         depends = {"backbone": config.backbone, "timm": version("timm"), "file": _content(config.backbone)}
         return stage_key("tokens/backbone", depends, training.tokens.foundation)
-    code = (training.tokens.foundation, training.augment, training.precision, *_MODEL)
+    code = (training.tokens.foundation, training.augment, training.precision, *MODEL)
     return stage_key("tokens/backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, *code)
 
 
@@ -132,7 +132,7 @@ def task_key(config: TokensFlowConfig, data: ImageData, backbone: StageResult) -
     }
     code = (training.tokens.task, training.tokens.sweep, training.augment, training.precision)
     measuring = (profiling.tokens.accuracy, profiling.tokens.precision)
-    return stage_key(f"tokens/task-{data.name}", depends, *code, *measuring, *_MODEL)
+    return stage_key(f"tokens/task-{data.name}", depends, *code, *measuring, *MODEL)
 
 
 def make_task(
@@ -181,7 +181,7 @@ def profile_key(config: TokensFlowConfig, backbone: StageResult, tasks: Sequence
         "cores": os.cpu_count(),
     }
     code = (profiling.timer, profiling.tokens.latency, pliant.tokens.plan, pliant.latency)
-    return stage_key("tokens/profile", depends, *code, *_RUNTIME, *_MODEL)
+    return stage_key("tokens/profile", depends, *code, *_RUNTIME, *MODEL)
 
 
 def make_profile(

@@ -46,11 +46,20 @@ def pliant_notify(sentence: str, failed_flow: str = "") -> bool:
 
 
 def write(path: Path, notice: Mapping[str, str]) -> None:
-    """Append a notification to a file of bounded size. Raises `OSError`."""
+    """Append a notification, whole or not at all, to a file of bounded size. Raises `OSError`."""
     if path.is_file() and path.stat().st_size > MOST_BYTES:
         path.replace(path.with_name(f"{path.name}.1"))
+    left = memoryview(json.dumps(notice).encode() + b"\n")
     with open_to_append(path) as file:
-        file.write(json.dumps(notice).encode() + b"\n")
+        file.flush()  # the end of a line that a killed process left torn
+        descriptor = file.fileno()
+        before = os.fstat(descriptor).st_size
+        try:
+            while left:
+                left = left[os.write(descriptor, left) :]
+        except OSError:  # of a full disk, some bytes may have been written
+            os.ftruncate(descriptor, before)
+            raise
 
 
 def send(address: str, notice: Mapping[str, str]) -> bool:

@@ -73,6 +73,21 @@ def read_inputs(folder: Path, ids: Collection[str] | None = None) -> Iterator[Ke
         raise InputError("inputs", path, f"a file that can be read ({error})") from None
 
 
+def input_ids(folder: Path) -> list[str]:
+    """Return the ids of the answers whose inputs are kept, the oldest first.
+
+    Raises `InputError` for a file that cannot be read.
+    """
+    path = folder / INPUTS
+    if not path.is_file():
+        return []
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as base:
+            return [id for (id,) in base.execute("SELECT id FROM inputs ORDER BY sequence")]
+    except sqlite3.Error as error:
+        raise InputError("inputs", path, f"a file that can be read ({error})") from None
+
+
 def forget(folder: Path, ids: Collection[str] | None = None) -> int:
     """Remove the inputs of these answers, None: of all, and return how many there were. A service may be running.
 

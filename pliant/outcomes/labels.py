@@ -9,6 +9,7 @@ label than that share needs (below four for a quarter) and none is trusted, noth
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -51,15 +52,17 @@ def record_of(line: str) -> LabelRecord:
         values = json.loads(line)
         if not isinstance(values, dict) or set(values) != {field.name for field in fields(LabelRecord)}:
             raise ValueError("it has other fields")
-        former = {str(name): (_label(label), float(share)) for name, (label, share) in values.pop("former").items()}
+        former = {str(n): (_label(label), _confidence(share)) for n, (label, share) in values.pop("former").items()}
         for name in ("predicted", "label"):
             _label(values[name])
         for name in ("id", "task", "candidate", "level", "tenant", "key"):
             _check(isinstance(values[name], str), name)
         _check(isinstance(values["correct"], bool), "correct")
-        numbers = {name: float(values[name]) for name in ("confidence", "at", "answered_at")}
+        _check(isinstance(values["version"], str | int) and not isinstance(values["version"], bool), "version")
+        numbers = {name: _finite(values[name], name) for name in ("at", "answered_at")}
+        numbers["confidence"] = _confidence(values["confidence"])
         return LabelRecord(**{**values, **numbers, "former": former})
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:
         raise InputError("line", line[:80], f"a label as a service writes it ({error})") from None
 
 
@@ -119,11 +122,22 @@ def largest_equal_part(free: int, counts: Collection[int], share: float) -> int:
 
 
 def _label(value: Any) -> Label:
-    _check(isinstance(value, str | int | float) and not isinstance(value, bool), "a label")
-    label: Label = value
-    return label
+    return value if isinstance(value, str) else _finite(value, "a label")
+
+
+def _confidence(value: Any) -> float:
+    """Return a probability; one of single precision may be a little over 1."""
+    number = _finite(value, "a confidence")
+    _check(0 <= number <= 1 + 1e-6, "a confidence")
+    return number
+
+
+def _finite(value: Any, name: str) -> float:
+    """Return a number that is not NaN (which no comparison orders) or infinite, as a float."""
+    _check(isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value), name)
+    return float(value)
 
 
 def _check(valid: bool, name: str) -> None:
     if not valid:
-        raise ValueError(f"{name} is of another type")
+        raise ValueError(f"{name} is of another kind")

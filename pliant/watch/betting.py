@@ -33,7 +33,7 @@ Kind = Literal["bin", "edge", "tilt"]
 Direction = Literal["both", "up", "down"]
 
 ODDS = (1.5, 2.2, 5.0)  # by which a bet on a bin or an edge expects the odds to differ from the band's end
-TILTS = (0.3, 0.6, 1.0, 1.6)  # standard deviations by which a tilt expects values to move
+TILTS = (0.3, 0.6, 1.0, 1.6, 2.5)  # standard deviations by which a tilt expects values to move
 WEIGHTS: tuple[tuple[Kind, float], ...] = (("tilt", 0.5), ("edge", 0.3), ("bin", 0.2))  # of a stream of numbers
 MAX_WEALTH = 1e100  # keeps the wealth finite
 _MAX_LOG = 700.0  # exp of more is infinite

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from pliant.errors import InputError
 
 MAX_BINS = 256
+END = 0.03  # share of the observations in the bin at either end, about
 Counts = NDArray[np.int64]
 
 
@@ -104,18 +105,23 @@ def logarithmic(low: float, high: float, bins: int = 64) -> Binning:
 
 
 def quantiles(fine: Binning, counts: Counts, bins: int) -> Binning:
-    """Return at most `bins` bins of about equally many observations, whose edges are edges of `fine`.
+    """Return at most `bins` bins of about equally many observations and one more at each end, with edges of `fine`.
 
     `counts` [bins of `fine`]. Labels stay as they are. Where nearly all values fall into one fine bin there are few bins;
     where all do, its edges are kept, so that values elsewhere are noticed.
+
+    The bins at the ends hold some `END` of the observations each: what is rare says most where it becomes frequent. Of a
+    classifier a tenth of whose answers become wrong, the surest wrong answers grow from 2.6% to 8.5% of all, which is 0.043
+    nats an observation, and the lowest twelfth of all grows to 15.6%, which is 0.030; with the tolerance and what is not
+    known of the reference after 20,000 observations 0.026 and 0.015 are left.
     """
     if not fine.ordered:
         return fine
     below = np.cumsum(counts)[:-1] / max(1, int(np.sum(counts)))  # [edges]: share of the values below each edge
-    goals = np.arange(1, bins) / bins
-    nearest = {int(np.argmin(np.abs(below - goal))) for goal in goals}
-    chosen = sorted(nearest) or [0]
-    return Binning(tuple(fine.edges[index] for index in chosen))
+    goals = [END, *np.arange(1, bins) / bins, 1 - END]
+    lowest = max(0, int(np.sum(below == 0)) - 1)  # of the edges below all values the nearest to them
+    nearest = {max(lowest, int(np.argmin(np.abs(below - goal)))) for goal in goals}
+    return Binning(tuple(fine.edges[index] for index in sorted(nearest)))
 
 
 def coarse_bins(fine: Binning, coarse: Binning) -> NDArray[np.intp]:

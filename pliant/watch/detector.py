@@ -43,7 +43,7 @@ class Stream:
     tolerance: float = 1.12  # factor by which odds may differ without being a change
     burn_in: int = 5000  # observations
     refinements: int = 5  # doublings of burn_in at which what was learnt is refined; the last is at 160,000
-    coarse: int = 12  # bins that numbers are watched in, at most
+    coarse: int = 12  # bins that numbers are watched in, at most, beside two small ones at the ends
     direction: Direction = "both"
     pace: float = 100_000.0  # observations, about a day's; see `reserve`
     burst: float = 1.0  # observations in a row that may depend on each other; see `make_bets`

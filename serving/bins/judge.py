@@ -21,6 +21,10 @@ class BinsJudge:
             return None
         return float(np.mean([shares(output).max() for output in answer.outputs]))
 
+    def comparable(self, champion: Answer, challenger: Answer) -> bool:  # noqa: ARG002
+        """Return True."""
+        return True
+
     def agree(self, champion: Answer, challenger: Answer) -> bool | None:
         """Return whether all texts have the same best class, or embeddings of nearly the same direction."""
         pairs = list(zip(champion.outputs, challenger.outputs, strict=True))

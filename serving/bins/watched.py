@@ -24,6 +24,8 @@ class BinsWatch:
         """Count one text of `length` tokens that was answered. `number`: of its shape among the stream's own, or less
         than 0 where that is not known.
         """
+        if not self._seen.takes():
+            return
         self._seen.number(f"tokens of {task}", length, self._lengths)
         if 0 <= number < len(bins.seconds) and bins.seconds[number] > 0:
             factor = result.run_seconds / bins.seconds[number]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -10,6 +12,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from pliant.cascade.knowledge import Knowledge, knowledge, numbers, prunes
 from pliant.cascade.scheduler import CascadeScheduler, Options
 from registry.names import CASCADE_PREFIX
+from serving.cascade.agreement import AgreementCounter
 from serving.cascade.catalog import Catalog, load_catalog
 from serving.cascade.endpoint import ORIGINS, CascadeEndpoint
 from serving.cascade.messages import CascadeBuild, ModelBuild
@@ -56,17 +59,19 @@ async def assemble(
     """Return a running service, whose models have run. Raises `PliantError`."""
     clock, metrics, source = loop_clock(), Metrics("model", ORIGINS, counted), source_of(settings, registry)
     outcomes = open_outcomes(settings, counted, former=FORMER)
-    return await assembly.assemble(
+    assembled = await assembly.assemble(
         source,
         generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings)),
         SameDevice("tasks", settings.any_profile),
-        lambda refresher: CascadeEndpoint(settings, refresher, metrics, outcomes, clock),
+        lambda refresher: CascadeEndpoint(settings, refresher, metrics, outcomes, clock, AgreementCounter(counted)),
         settings,
         metrics,
         clock,
         watched=WatchMetrics(counted),
         close=outcomes.close,
     )
+    comparing = asyncio.create_task(assembled.endpoint.agreement.run())
+    return replace(assembled, polling=(*assembled.polling, comparing))
 
 
 def blueprint(settings: CascadeSettings, catalog: Catalog) -> Blueprint[Handler]:

@@ -15,6 +15,7 @@ from pliant.outcomes.figures import Figures
 from serving.answers import Completed, Rejected
 from serving.arms import is_copy
 from serving.cascade import answer
+from serving.cascade.agreement import Agreement, AgreementCounter
 from serving.cascade.catalog import Catalog
 from serving.cascade.described import described
 from serving.cascade.judge import CascadeJudge
@@ -57,10 +58,12 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         metrics: Metrics,
         outcomes: Outcomes,
         clock: Clock,
+        counter: AgreementCounter,
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
         self._outcomes, self._draw = outcomes, random.Random().random
         self._watch = CascadeWatch(self.seen, settings.watch_burn_in)
+        self.agreement = Agreement(settings.agreement_share, self._generations, self._watch, counter, clock)
         outcomes.on_broken = self._on_broken
 
     async def predict(self, request: TextRequest, arrived: float) -> dict[str, Any]:
@@ -118,6 +121,7 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         labels = {"task_version": content["versions"]["task"], **{name: content[name] for name in ORIGINS[1:]}}
         self.metrics.originated(request.task, labels)
         self._watch.count(request.task, handler, text, content)
+        self.agreement.answered(progress, result)
         return content
 
     def _remember(self, id: str, progress: TextInProgress, result: Completed, client: Client) -> None:
@@ -176,4 +180,5 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
             "placement": self.settings.placement,
             "tasks": self.tasks(),
             "outcomes": self._outcomes.to_dict(),
+            "agreement": self.agreement.to_dict(),
         }

@@ -13,6 +13,15 @@ class CascadeJudge:
         shares = [text["confidence"] for text in answer["answers"] if "confidence" in text]
         return sum(shares) / len(shares) if shares else None
 
+    def comparable(self, champion: dict[str, Any], challenger: dict[str, Any]) -> bool:
+        """Return whether no level is one model that was calibrated anew.
+
+        Its confidence then says how well it is calibrated, and not how often it is right: a challenger whose only merit is
+        an honest confidence would be taken back for it. Labels are not concerned.
+        """
+        pairs = zip(champion["answers"], challenger["answers"], strict=True)
+        return not any(_calibrated_anew(first.get("versions"), second.get("versions")) for first, second in pairs)
+
     def agree(self, champion: dict[str, Any], challenger: dict[str, Any]) -> bool | None:
         """Return whether all texts have the same class; None for a regression."""
         pairs = list(zip(_said(champion), _said(challenger), strict=True))
@@ -35,3 +44,10 @@ class CascadeJudge:
 
 def _said(answer: dict[str, Any]) -> list[Any]:
     return [text.get("label") for text in answer["answers"]]
+
+
+def _calibrated_anew(first: dict[str, Any] | None, second: dict[str, Any] | None) -> bool:
+    """Whether two answers' versions name different plans and a model that both ran."""
+    if first is None or second is None or first["task"] == second["task"]:
+        return False
+    return bool(first["models"].items() & second["models"].items())

@@ -138,12 +138,22 @@ class Figures(BaseModel):
     levels: list[LevelFigures]
 
 
+class AgreementFigures(BaseModel):
+    """How often the large model says what an early level of a candidate said, of the answers that it read again."""
+
+    task: str
+    candidate: str
+    compared: int = Field(description="early answers, since the version that is served was taken up")
+    agreed: int
+
+
 class Status(CommonStatus):
     workers: int
     devices: list[ServingDevice] = Field(description="one for each worker")
     placement: str
     tasks: list[TaskDescription]
     outcomes: list[Figures]
+    agreement: list[AgreementFigures]
 
 
 class TakenOutcome(BaseModel):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pliant.errors import InputError
 from registry import names
 from serving.outcomes.settings import OutcomeSettings
 from serving.settings import check_margin
@@ -26,10 +27,13 @@ class CascadeSettings(OutcomeSettings):
     placement: str = "shared"  # every worker runs every level; "own": each level has a worker of its own
     margin: float = 0.15  # share of the time to a deadline that is reserved for returning the answer
     max_texts: int = 256  # in one request
+    agreement_share: float = 0.01  # of early answers, that the large model reads again in idle moments; 0: none
 
     def __post_init__(self) -> None:
         OutcomeSettings.__post_init__(self)
         check_margin(self.margin)
+        if not 0 <= self.agreement_share <= 1:
+            raise InputError("PLIANT_AGREEMENT_SHARE", self.agreement_share, "0 (none) to 1")
 
 
 SETTINGS = CascadeSettings

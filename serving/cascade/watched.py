@@ -1,4 +1,7 @@
-"""What the watch sees of an answer of the cascade: its text's length, the level that answered, class and confidence."""
+"""What the watch sees of an answer of the cascade: its text's length, the level that answered, class and confidence.
+
+Of a sample of early answers it also sees whether the large model agrees (serving/cascade/agreement.py).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from typing import Any
 from serving.cascade.reading import Handler
 from serving.watch.seen import Seen
 from serving.watch.streams import CONFIDENCES, LENGTHS, confidence_of, labels, numbers
+
+AGREEMENT = ("differs", "agrees")
+COMPARED = 0.1  # of the burn-in: comparisons are a small share of the answers
+LEAST_COMPARED = 200
 
 
 class CascadeWatch:
@@ -29,3 +36,9 @@ class CascadeWatch:
         if content["level"] in levels and len(levels) > 1:
             name = f"level of {task} by {candidate}"
             self._seen.label(name, levels.index(content["level"]), labels(levels, self._burn_in))
+
+    def agreed(self, task: str, candidate: str, agrees: bool) -> None:
+        """Count whether the large model agrees with an early answer."""
+        burn_in = min(self._burn_in, max(LEAST_COMPARED, round(COMPARED * self._burn_in)))
+        name = f"agreement of {task} by {candidate}"
+        self._seen.label(name, AGREEMENT.index("agrees" if agrees else "differs"), labels(AGREEMENT, burn_in))

@@ -123,6 +123,8 @@ async def assemble(
     if watched is not None and settings.watch_seconds:
         refresher.watcher = make_watcher(refresher, source, settings, watched, tell)
         tasks.append(refresher.watcher.run(settings.watch_seconds))
+    else:
+        refresher.seen.counting = False
     return Assembly(endpoint(refresher), refresher, tuple(map(asyncio.create_task, tasks)), close)
 
 
@@ -165,6 +167,7 @@ def make_trials(
         config=rollout_config(settings) if settings.refresh_seconds else None,
         file=StateFile(settings.home / "trials" / f"{system}.json"),
         event=event,
+        copy_time=settings.trial_copy_time,
     )
     return Trials(parts)
 

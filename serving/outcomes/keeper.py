@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pliant.outcomes.tracker import Changes, Restored
 from serving.outcomes.inputs import Inputs
+from serving.outcomes.patient_clock import PatientClock
 from serving.outcomes.store import Store
 
 SECONDS = 1.0  # between two writes
@@ -80,7 +81,7 @@ def open_keeper(
     deadline = time.monotonic() + lock_seconds
     while True:
         try:
-            store = Store(folder, memory, seconds)
+            store = Store(folder, memory, seconds, PatientClock())
         except BlockingIOError:
             if time.monotonic() < deadline:
                 time.sleep(0.1)

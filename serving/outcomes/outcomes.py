@@ -25,6 +25,7 @@ from serving.http.api_errors import ApiError
 from serving.http.json_body import shorten
 from serving.outcomes.keeper import Keeper, open_keeper
 from serving.outcomes.labels import MAX_LABELS, RATE
+from serving.outcomes.patient_clock import PatientClock
 from serving.outcomes.settings import OutcomeSettings
 from serving.outcomes.written import LEVELS, Names, alarm_written, figures_written, taken_written
 
@@ -192,7 +193,7 @@ def open_outcomes(
     days = settings.outcomes_days or DAYS
     folder = folder_of(settings.home, settings.system)
     keeper = open_keeper(folder, MEMORY, days * DAY, settings.keep_inputs) if settings.outcomes_days else None
-    return Outcomes(registry, names=names, former=former, days=days, keeper=keeper)
+    return Outcomes(registry, clock=PatientClock(), names=names, former=former, days=days, keeper=keeper)
 
 
 def chosen_id(client: Client, id: str) -> str:

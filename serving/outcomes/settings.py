@@ -14,7 +14,7 @@ class OutcomeSettings(Settings):
 
     Below `home`/outcomes/SYSTEM it keeps what labels need: ids, versions, classes, confidences, tenants and times of the
     latest answers, and the labels. That is nothing that people wrote or sent, so it is on by default. `keep_inputs` keeps
-    that, too: the texts or pictures themselves, bounded in number, bytes and days, until `pliant.outcomes.files.forget`
+    that, too: the texts or pictures themselves, bounded in number, bytes and days, until `pliant forget`
     removes them. Ask whoever sends them before you set it.
     """
 

@@ -1,4 +1,7 @@
-"""Runs copies of requests in idle moments, one at a time, so that those whom somebody waits for lose next to nothing."""
+"""Runs copies of requests in idle moments, one at a time, so that those whom somebody waits for lose next to nothing.
+
+Copies run for at most a share of the time: after each there is a pause in proportion to what it took.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ LIMIT = 120.0  # seconds that a copy may take
 class Copies:
     """Copies that wait, and the task that runs them while there are any."""
 
-    def __init__(self, idle: Callable[[], bool]) -> None:
-        """`idle` says whether no request waits."""
-        self._idle = idle
+    def __init__(self, idle: Callable[[], bool], share: float = 1.0) -> None:
+        """`idle` says whether no request waits; `share`: of the time in which copies run, above 0 and at most 1."""
+        self._idle, self._pauses = idle, 1 / share - 1
         self._waiting: deque[Copy] = deque(maxlen=WAITING)
         self._task: asyncio.Task[None] | None = None
 
@@ -51,7 +54,9 @@ class Copies:
                 self._waiting.clear()  # they are old, and the next ones will come
                 return
             if self._waiting:
+                begun = clock()
                 await self._run_one(self._waiting.popleft())
+                await asyncio.sleep(self._pauses * (clock() - begun))
 
     async def _run_one(self, copy: Copy) -> None:
         try:

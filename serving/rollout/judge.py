@@ -13,6 +13,9 @@ class Judge(Protocol[A]):
     def utility(self, answer: A) -> float | None:
         """Return what an answer is worth without its label being known, from 0 to 1; None: not known."""
 
+    def comparable(self, champion: A, challenger: A) -> bool:
+        """Return whether what both answers are worth was measured alike."""
+
     def agree(self, champion: A, challenger: A) -> bool | None:
         """Return whether both answers say the same; None: it cannot be said."""
 

@@ -19,11 +19,17 @@ class TrialRecord(Protocol):
     def challenger(self) -> RegistryRelease | None:
         """Return the release that waits to be tried or is being tried. Raises `RegistryError`."""
 
+    def champion(self) -> RegistryRelease | None:
+        """Return the release that is served. Raises `RegistryError`."""
+
+    def unfinished(self) -> list[RegistryRelease]:
+        """Return the releases that are still marked as tried though their trial is over. Raises `RegistryError`."""
+
     def mark(self, release: RegistryRelease, state: str, reason: str) -> None:
         """Write down the state of a release, and why; `shadow` and `canary` are aliases, too. Raises `RegistryError`."""
 
     def promote(self, release: RegistryRelease, reason: str) -> None:
-        """Make the release the champion. Does nothing if it is already. Raises `RegistryError`."""
+        """Make the release the champion; if it is already, write only what is missing. Raises `RegistryError`."""
 
 
 class MlflowTrialRecord:
@@ -39,6 +45,12 @@ class MlflowTrialRecord:
             return None
         return release if release.state in (WAITING, *ON_TRIAL) else None
 
+    def champion(self) -> RegistryRelease | None:
+        return self._registry.release(self._system)
+
+    def unfinished(self) -> list[RegistryRelease]:
+        return mlflow_switch.unfinished(self._registry, self._system)
+
     def mark(self, release: RegistryRelease, state: str, reason: str) -> None:
         mlflow_switch.label(self._registry, release, state if state in ON_TRIAL else None)
         mlflow_switch.note(self._registry, release, state, reason)
@@ -47,6 +59,8 @@ class MlflowTrialRecord:
         present = self._registry.release(self._system)
         if present is None or present.number != release.number:
             mlflow_switch.switch(self._registry, self._system, release.number, reason)
+        else:
+            mlflow_switch.finish(self._registry, self._system, reason)
 
 
 class NoRecord:
@@ -54,6 +68,12 @@ class NoRecord:
 
     def challenger(self) -> RegistryRelease | None:
         return None
+
+    def champion(self) -> RegistryRelease | None:
+        return None
+
+    def unfinished(self) -> list[RegistryRelease]:
+        return []
 
     def mark(self, release: RegistryRelease, state: str, reason: str) -> None:
         raise PliantError(f"{release.name} cannot be marked as {state} ({reason}): nothing is tried here")

@@ -49,13 +49,14 @@ class Trial:
         clock: Clock,
         idle: Callable[[], bool],
         act: Callable[[list[Action]], None],
+        copy_time: float = 1.0,
     ) -> None:
-        """`clock` is the endpoint's, in seconds; `idle` says whether no request waits."""
+        """`clock` is the endpoint's, in seconds; `idle` says whether no request waits; `copy_time`: see `Copies`."""
         self.release, self.rollout = release, rollout
         self.open = True
         """Whether the challenger may be given requests: while its models start anew, the champion has them."""
         self._salt, self._clock, self._act = str(release.number), clock, act
-        self._copies = Copies(idle)
+        self._copies = Copies(idle, copy_time)
         self._failed = 0
         self._following: set[asyncio.Task[None]] = set()  # each waits for the end of an answer
         self._pairs: OrderedDict[str, tuple[Any, Any]] = (
@@ -176,7 +177,8 @@ class Trial:
         self._pairs.update(zip(known, said, strict=True))
         while len(self._pairs) > PAIRS:
             self._pairs.popitem(last=False)
-        utilities = judge.utility(champion), judge.utility(challenger)
+        comparable = judge.comparable(champion, challenger)
+        utilities = (judge.utility(champion), judge.utility(challenger)) if comparable else (None, None)
         self.feed(ShadowCompared(id, judge.agree(champion, challenger), *utilities))
 
     def _count(self, id: str, arm: Arm, answer: A, arrived: float, judge: Judge[A]) -> None:

@@ -40,6 +40,8 @@ D = DefaultedTypeVar("D", bound=Running, default=Driver)
 
 TICK_SECONDS = 1.0
 SAVE_SECONDS = 5.0
+UNKNOWN = "the process that ended its trial was itself ended before it could write why"
+ELSEWHERE = "another service, or somebody by hand, promoted it while it was tried here"
 Event = Callable[[str, Mapping[str, Any]], None]
 """Tells others what happened: a kind (trial, champion, rollback), and figures."""
 
@@ -57,6 +59,7 @@ class TrialParts(Generic[C, H, D]):
     config: RolloutConfig | None  # None: nothing is tried
     file: StateFile  # of the trial
     event: Event = lambda _kind, _figures: None
+    copy_time: float = 1.0  # share of the time in which copies run, at most
     in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread  # runs what waits for the registry or the disk
 
 
@@ -68,6 +71,8 @@ class Trials(Generic[C, H, D]):
         self._trial: Trial | None = None
         self._catalog: C | None = None
         self._low = False  # whether the challenger's processes have the lowest priority
+        self._settled = False  # whether what killed processes left unwritten has been looked for
+        self._over = False  # whether the file is of a trial that is over; it goes once the registry knows the end
         self._ended: set[int] = set()  # releases that are not tried again here
         self._unwritten: list[tuple[RegistryRelease, str, str]] = []  # marks that the registry has not got yet
         self._waiting = asyncio.Event()  # there is something to do
@@ -147,16 +152,50 @@ class Trials(Generic[C, H, D]):
     async def look(self) -> None:
         """Read the registry once: begin, end and write down what is due. Raises `RegistryError`."""
         await self._write_marks()
+        if not self._settled:
+            await self._settle()
         if self._trial is not None and self._trial.rollout.decided:
             await self._conclude(self._trial)
             return
         challenger = await self._parts.in_thread(self._parts.record.challenger)
         trial = self._trial
         if trial is not None and (challenger is None or challenger.number != trial.release.number):
-            trial.feed(Cancelled("another release is served or tried by now"))
-            await self._conclude(trial)
+            if await self._is_champion(trial.release):
+                await self._end_promoted(trial, ELSEWHERE)
+                await self._write_marks()
+            else:
+                trial.feed(Cancelled("another release is served or tried by now"))
+                await self._conclude(trial)
         if self._trial is None and challenger is not None and challenger.number not in self._ended:
             await self._begin(challenger)
+
+    async def _is_champion(self, release: RegistryRelease) -> bool:
+        served = await self._parts.in_thread(self._parts.record.champion)
+        return served is not None and served.number == release.number
+
+    async def _settle(self) -> None:
+        """Write down how trials ended whose end a killed process did not write. Raises `RegistryError`."""
+        record, number = self._parts.record, (self._parts.file.read() or {}).get("release")
+        served = await self._parts.in_thread(record.champion)
+        left = {release.number: release for release in await self._parts.in_thread(record.unfinished)}
+        if served is not None and served.number == number:
+            left[served.number] = served
+        for release in left.values():
+            rollout = self._restored(release)
+            decided = rollout is not None and rollout.decided
+            reason = rollout.reason if rollout is not None and decided else UNKNOWN
+            known = {"release": release.number, "reason": reason}
+            if served is None or release.number != served.number:
+                await self._parts.in_thread(record.mark, release, "taken back", reason)
+                self._parts.event("rollback", known)
+            else:
+                await self._parts.in_thread(record.promote, release, reason)
+                if decided:
+                    self._parts.event("champion", known)
+        challenger = await self._parts.in_thread(record.challenger)
+        if number is not None and (challenger is None or challenger.number != number):
+            self._parts.file.remove()
+        self._settled = True
 
     async def _begin(self, release: RegistryRelease) -> None:
         rollout = self._restored(release) or Rollout(self._parts.config)
@@ -180,7 +219,7 @@ class Trials(Generic[C, H, D]):
         self._tell(rollout.stage, f"{kind}{100 * share:g}% of the requests")
 
     def _new_trial(self, release: RegistryRelease, rollout: Rollout) -> Trial:
-        return Trial(release, rollout, self._parts.clock, self._idle, self._act)
+        return Trial(release, rollout, self._parts.clock, self._idle, self._act, self._parts.copy_time)
 
     async def _start(self, rollout: Rollout) -> None:
         assert self._catalog is not None, "it is loaded first"
@@ -248,24 +287,35 @@ class Trials(Generic[C, H, D]):
         """Write a decision into the registry, and forget the trial. Raises `RegistryError`; then it is tried again."""
         release, rollout = trial.release, trial.rollout
         if rollout.stage == "promoted":
-            await self._parts.in_thread(self._parts.record.promote, release, rollout.reason)
-            await self._parts.refresh()
+            await self._end_promoted(trial, rollout.reason)
             self._parts.event("champion", {"release": release.number, "reason": rollout.reason})
-        else:
-            self._parts.generations.end_challenge()
-            self._parts.event("rollback", {"release": release.number, "reason": rollout.reason})
-            self._unwritten.append((release, "taken back", rollout.reason))
-        self._ended.add(release.number)
-        self._trial, self._catalog = None, None
+            await self._write_marks()
+            return
+        self._parts.generations.end_challenge()
+        self._parts.event("rollback", {"release": release.number, "reason": rollout.reason})
+        self._unwritten.append((release, "taken back", rollout.reason))
+        await self._forget(trial)
+        await self._write_marks()
+
+    async def _end_promoted(self, trial: Trial, reason: str) -> None:
+        """Serve the challenger as the champion that it is from now on, or is already. Raises `RegistryError`."""
+        await self._parts.in_thread(self._parts.record.promote, trial.release, reason)
+        await self._parts.refresh()
+        await self._forget(trial)
+
+    async def _forget(self, trial: Trial) -> None:
+        self._ended.add(trial.release.number)
+        self._trial, self._catalog, self._over = None, None, True
         await trial.stop()
         self._parts.generations.end_challenge()
-        self._parts.file.remove()
-        await self._write_marks()
 
     async def _write_marks(self) -> None:
         while self._unwritten:
             await self._parts.in_thread(self._parts.record.mark, *self._unwritten[0])
             del self._unwritten[0]
+        if self._over:  # a service that is killed before knows by the file how the trial ended
+            self._parts.file.remove()
+            self._over = False
 
     def _save(self) -> None:
         if self._trial is None:

@@ -82,9 +82,7 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         content = self._answer(id, request, answer, generation)
         if id:
             self._labelled.keep_pixels(id, request.task, pixels)
-        classes = tuple(content["probabilities"])
-        best, confidence = classes.index(content["label"]), content["probabilities"][content["label"]]
-        self._watch.count(request.task, classes, best, confidence, pixels)
+        self._watch.count(request.task, content["probabilities"], content["label"], pixels)
         return content
 
     def _serving(self, task: str) -> TokensGeneration:

@@ -12,6 +12,10 @@ class TokensJudge:
         """Return the probability of the best class."""
         return float(max(answer["probabilities"].values()))
 
+    def comparable(self, champion: dict[str, Any], challenger: dict[str, Any]) -> bool:  # noqa: ARG002
+        """Return True."""
+        return True
+
     def agree(self, champion: dict[str, Any], challenger: dict[str, Any]) -> bool | None:
         """Return whether both have the same class."""
         return bool(champion["label"] == challenger["label"])

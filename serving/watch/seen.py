@@ -13,11 +13,19 @@ Make = Callable[[str], Stream]
 
 
 class Seen:
-    """Counts of the block that is under way. Copies, and what a challenger answers, are not counted."""
+    """Counts of the block that is under way. Copies, and what a challenger answers, are not counted.
+
+    `counting`: false where nothing is watched; then nothing is counted at all, and `takes` says so beforehand.
+    """
 
     def __init__(self) -> None:
+        self.counting = True
         self.streams: dict[str, Stream] = {}
         self._counts: dict[str, list[int]] = {}
+
+    def takes(self) -> bool:
+        """Whether what is being handled is counted: where it is not, what is costly to compute need not be."""
+        return self.counting and not (goes_to_challenger() or is_copy())
 
     def number(self, name: str, value: float, make: Make) -> None:
         """Count a number of the stream `name`."""
@@ -45,7 +53,7 @@ class Seen:
 
     def _of(self, name: str, make: Make) -> list[int] | None:
         """Return the counts of a stream; None for what is not watched."""
-        if goes_to_challenger() or is_copy():
+        if not self.takes():
             return None
         counts = self._counts.get(name)
         if counts is None and len(self.streams) < MAX_STREAMS:

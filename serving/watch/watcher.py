@@ -2,6 +2,7 @@
 
 What is usual is learnt anew for every release, from the first observations after it was taken up, so an alarm means: it is
 not any more what it was when this release began. An alarm stands until the next release, or until it is reset by hand.
+Beside what requests hold, their number is watched (load.py), which needs days and so goes on through releases.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,8 +22,9 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 from pliant.errors import InputError
 from pliant.watch.accuracy import AccuracyEstimate, mean_confidence
 from pliant.watch.detector import Alarm
-from pliant.watch.system import SystemWatch, system_watch_from
+from pliant.watch.system import ALPHA, StreamFigures, SystemWatch, system_watch_from
 from serving.state_file import StateFile
+from serving.watch.load import ALPHA_OF_LOAD, LoadWatch, load_watch_from
 from serving.watch.seen import Seen
 
 logger = logging.getLogger("pliant.serving")
@@ -31,6 +33,8 @@ SAVE_SECONDS = 30.0
 RECENT = 4000  # answers; where an estimate rests on more, the older half counts half
 CONFIDENCE = "confidence of "
 """What the names of streams begin with whose numbers are calibrated probabilities of being right."""
+ARRIVALS = "pliant_arrivals_total"
+"""The counter of requests that every system has (serving/metrics.py); copies for a challenger are not in it."""
 Event = Callable[[str, Mapping[str, Any]], None]
 """Tells others what happened: a kind (alarm), and figures."""
 
@@ -39,6 +43,7 @@ class WatchMetrics:
     """What the watch says to Prometheus."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._registry = registry
         text = "Evidence that a stream has changed, as a share of what raises an alarm, on a logarithmic scale"
         self._evidence = Gauge(
             "pliant_drift_evidence", text, ("stream",), registry=registry, multiprocess_mode="livemax"
@@ -51,9 +56,15 @@ class WatchMetrics:
             "pliant_estimated_accuracy", text, ("stream",), registry=registry, multiprocess_mode="livemax"
         )
 
-    def show(self, watch: SystemWatch, estimates: Mapping[str, AccuracyEstimate]) -> None:
+    def arrivals(self) -> float | None:
+        """Return how many requests have come since the process began; None where none has, or nobody counts them."""
+        families = self._registry.restricted_registry([ARRIVALS]).collect()
+        samples = [sample.value for family in families for sample in family.samples if sample.name == ARRIVALS]
+        return sum(samples) if samples else None
+
+    def show(self, rows: Iterable[StreamFigures], estimates: Mapping[str, AccuracyEstimate]) -> None:
         """Show the present figures."""
-        for row in watch.figures():
+        for row in rows:
             share = 0.0 if row.evidence <= 1 else min(1.0, math.log(row.evidence) / math.log(row.threshold))
             self._evidence.labels(row.stream).set(share)
             self._changed.labels(row.stream).set(row.state == "alarm")
@@ -85,9 +96,11 @@ class Watcher:
         self._parts = parts
         self._release: int | None = None
         self._alarms: list[dict[str, Any]] = []
-        self._watch = SystemWatch()
+        self._watch = new_watch()
+        self._load = LoadWatch()
         self._recent: dict[str, NDArray[np.int64]] = {}  # counts of the latest confidences by stream
         self._restore()
+        self._rows = self._figures()  # of the latest look: another thread may be at the next one while a status is read
 
     async def run(self, seconds: float) -> None:
         """Look at what was counted every `seconds` until cancelled; 0: never. No exception ends it."""
@@ -114,9 +127,13 @@ class Watcher:
                 recent = self._recent.get(name, 0) + np.asarray(counts[name])
                 self._recent[name] = recent // 2 if recent.sum() > RECENT else recent
         alarms: list[Alarm] = await self._parts.in_thread(self._watch.update, counts) if counts else []
+        arrivals = self._parts.metrics.arrivals()
+        if arrivals is not None and (alarm := self._load.look(arrivals, self._parts.now().timestamp())):
+            alarms = [*alarms, alarm]
         for alarm in alarms:
             self._raise(alarm)
-        self._parts.metrics.show(self._watch, self.estimates())
+        self._rows = self._figures()
+        self._parts.metrics.show(self._rows, self.estimates())
         return alarms
 
     def estimates(self) -> dict[str, AccuracyEstimate]:
@@ -126,7 +143,7 @@ class Watcher:
     def to_dict(self) -> dict[str, Any]:
         """Return what a status says: a row for each stream, alarms, and estimated accuracies."""
         return {
-            "streams": [asdict(row) for row in self._watch.figures()],
+            "streams": [asdict(row) for row in self._rows],
             "alarms": list(self._alarms),
             "estimated_accuracy": {
                 name: {"accuracy": each.accuracy, "low": each.low, "high": each.high, "answers": each.answers}
@@ -134,6 +151,9 @@ class Watcher:
                 if each.answers
             },
         }
+
+    def _figures(self) -> list[StreamFigures]:
+        return [*self._watch.figures(), *self._load.figures()]
 
     def save(self) -> None:
         """Keep what is known, as before the service ends."""
@@ -147,7 +167,8 @@ class Watcher:
             if first:
                 return
             self._alarms.clear()
-            self._watch = SystemWatch()
+            self._watch = new_watch()
+            self._load.release()
             self._recent.clear()
             self._parts.seen.forget()
 
@@ -166,6 +187,7 @@ class Watcher:
             "at": at,
             **self.to_dict(),
             "watch": self._watch.to_dict(),
+            "load": self._load.to_dict(),
         }
 
     def _restore(self) -> None:
@@ -180,3 +202,14 @@ class Watcher:
             logger.warning("what was watched before cannot be read, and is learnt anew: %s", error)
             return
         self._watch, self._release, self._alarms = watch, release, alarms
+        try:
+            self._load = load_watch_from(content["load"])
+        except KeyError:  # a state of before the load was watched
+            return
+        except InputError as error:
+            logger.warning("the course of the load cannot be read, and is learnt anew: %s", error)
+
+
+def new_watch() -> SystemWatch:
+    """Return the watch of a release, with what the load leaves of the system's budget of false alarms."""
+    return SystemWatch(ALPHA - ALPHA_OF_LOAD)

@@ -13,7 +13,20 @@ from cli.main import main
 from pliant import systems
 from tests.fixtures.commands import refused, shown
 
-COMMANDS = ("demo", "status", "promote", "rollback", "train", "profile", "serve", "simulate", "bench", "clean")
+COMMANDS = (
+    "demo",
+    "status",
+    "promote",
+    "rollback",
+    "train",
+    "profile",
+    "serve",
+    "simulate",
+    "bench",
+    "clean",
+    "watch",
+    "forget",
+)
 
 OPTIONS = {
     ("demo",): ["--keep", "--story"],
@@ -31,6 +44,7 @@ OPTIONS = {
     ("bench", "cascade"): ["--full", "--part"],
     ("bench", "watch"): ["--full", "--part"],
     ("watch",): ["--json", "--every"],
+    ("forget",): ["--id", "--all"],
     ("status",): ["--json"],
     ("rollback",): ["--to", "--reason"],
     ("clean",): ["--delete", "--versions", "--days", "--store-gib"],

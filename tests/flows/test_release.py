@@ -15,13 +15,14 @@ def registry() -> Registry:
     return Registry()
 
 
-def released(registry: Registry, promoted: bool, **digests: str):
-    with publication(registry, "things", {"a": {"b": 1}}, {"passed": promoted}) as published:
+def released(registry: Registry, promoted: bool, why: str = "", **digests: str):
+    gate = {"passed": promoted, "reason": why} if why else {"passed": promoted}
+    with publication(registry, "things", {"a": {"b": 1}}, gate) as published:
         for name, digest in digests.items():
             published.register(name, digest, lambda name=name, digest=digest: Package(name, digest))
         if promoted:
             published.promote(published.versions)
-    assert published.run.logged == {"a.b": 1, "gate": {"passed": promoted}}
+    assert published.run.logged == {"a.b": 1, "gate": gate}
     return published.release(promoted, "because")
 
 
@@ -57,6 +58,8 @@ def test_what_the_gate_refused_is_a_release_that_nobody_serves(registry):
     assert [(state, changes) for state, changes, _ in registry.proposed] == [("refused", {"part": 2})]
     released(registry, False, part="x")  # the champion itself
     assert len(registry.proposed) == 1
+    released(registry, False, "its mean request is 3% slower", part="y")
+    assert registry.proposed[-1] == ("refused", {"part": 3}, "its mean request is 3% slower")
 
 
 def test_where_challengers_are_tried_first_only_the_first_champion_is_served_at_once(registry, monkeypatch):

@@ -132,6 +132,42 @@ def test_a_release_on_trial_has_the_alias_of_its_stage_until_it_is_over(three, r
     assert switching.aliases(registry, "bins") == {"champion": 4, "previous": 3}
 
 
+def test_a_challenger_that_was_written_without_its_alias_gets_it_and_is_not_written_twice(three, registry, client):
+    proposed = registry.propose({A: 1}, None, "waiting", "passed", "")
+    del client.aliases[RELEASES]["challenger"]  # as if its process had been killed before
+    assert registry.propose({A: 1}, None, "waiting", "passed", "") == proposed
+    assert switching.aliases(registry, "bins")["challenger"] == 4
+    del client.aliases[RELEASES]["challenger"]
+    assert registry.propose({A: 1}, None, "refused", "it is slower", "").number == 5, "that is another decision"
+
+
+def test_what_a_killed_switch_left_is_finished_and_nothing_else_is_touched(three, registry, client):
+    proposed = registry.propose({A: 1}, None, "waiting", "passed", "")
+    assert switching.unfinished(registry, "bins") == []
+    switching.label(registry, proposed, switching.CANARY)
+    switching.note(registry, proposed, switching.CANARY, "20%")
+    assert switching.unfinished(registry, "bins") == [], "it is tried"
+    client.aliases[RELEASES] |= {"previous": "3", "champion": "4"}  # as if `switch` had been killed after its commit
+    assert [release.number for release in switching.unfinished(registry, "bins")] == [4]
+    switching.finish(registry, "bins", "no worse")
+    assert switching.aliases(registry, "bins") == {"champion": 4, "previous": 3}
+    assert registry.aliases("pliant-bins-") == {A: 1, B: 2}
+    served, left = registry.release("bins"), registry.release("bins", 3)
+    assert (served.state, served.reason, left.state, left.reason) == ("", "no worse", "left", "no worse")
+    assert switching.unfinished(registry, "bins") == []
+    writes = list(client.writes)
+    switching.finish(registry, "bins", "again")
+    assert client.writes == writes, "nothing is missing"
+
+
+def test_a_trial_below_a_former_champion_is_unfinished(three, registry):
+    proposed = registry.propose({A: 1}, None, "waiting", "passed", "")
+    switching.label(registry, proposed, switching.SHADOW)
+    registry.commit({B: 3})
+    assert [release.number for release in switching.unfinished(registry, "bins")] == [4]
+    assert switching.unfinished(registry, "cascade") == []
+
+
 @given(st.lists(st.integers(1, 3), max_size=6))
 def test_after_any_moves_exactly_the_last_release_is_served_and_each_is_as_it_was_written(moves):
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -7,9 +7,11 @@ import errno
 import io
 import json
 import logging
+import os
 import threading
 import urllib.error
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -219,6 +221,64 @@ def test_the_server_is_sent_what_prefect_takes_with_its_authorization(monkeypatc
     assert body["id"] == event.identity
     assert body["resource"]["prefect.resource.id"] == "pliant.tokens"
     assert body["payload"]["reason"] == "alarm 0"
+
+
+class Prefect(BaseHTTPRequestHandler):
+    """Prefect's server, of which only the events matter here."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.taken += [event["payload"]["reason"] for event in json.loads(body)]
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_arguments) -> None: ...
+
+
+def test_a_server_that_was_gone_gets_each_event_once_and_in_order_when_it_is_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(HTTPServer, "taken", [], raising=False)
+    before = HTTPServer(("127.0.0.1", 0), Prefect)
+    port = before.server_port
+    before.server_close()  # from here on the address answers nobody
+    server = server_of({"PREFECT_API_URL": f"http://127.0.0.1:{port}/api"})
+    box = EventOutbox(tmp_path, "tokens", server)
+    for number in range(events.BATCH + 20):
+        box.emit(alarm(number))
+    assert not box.attempt() and not box.attempt()
+    box = EventOutbox(tmp_path, "tokens", server)  # the service was restarted meanwhile
+    box.emit(alarm(events.BATCH + 20))
+    assert not box.deliver(within=0.2) and box.waiting == events.BATCH + 21
+    back = HTTPServer(("127.0.0.1", port), Prefect)
+    thread = threading.Thread(target=back.serve_forever, daemon=True)
+    thread.start()
+    try:
+        assert box.deliver(within=30) and box.attempt() and EventOutbox(tmp_path, "tokens", server).attempt()
+    finally:
+        back.shutdown()
+        thread.join()
+        back.server_close()
+    assert HTTPServer.taken == [f"alarm {number}" for number in range(events.BATCH + 21)]
+
+
+def test_a_full_disk_leaves_no_part_of_an_event_and_none_twice_in_the_local_file(tmp_path, monkeypatch):
+    box, sent, write = outbox(tmp_path, None), [alarm(number) for number in range(4)], os.write
+    box.emit(sent[0])
+    box.attempt()
+
+    def short(descriptor, data):
+        write(descriptor, bytes(data)[:7])  # a part of the line fits
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = (tmp_path / "events.jsonl").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(events.os, "write", short)
+        for event in sent[1:3]:
+            box.emit(event)
+            box.attempt()
+            assert (tmp_path / "events.jsonl").read_bytes() == before
+    box.emit(sent[3])
+    box.attempt()
+    assert latest_events(tmp_path) == sent
 
 
 def test_an_address_of_another_kind_is_refused():

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.pictures import ArrayImages, HeldImages, Images
+from pliant.models.image import to_pixels
+from training.pictures import ArrayImages, HeldImages, Images, JoinedImages, ListedImages
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
 
@@ -58,3 +59,14 @@ def test_a_held_data_set_is_as_long_and_gives_the_same_originals():
     held = HeldImages(ArrayImages(PIXELS))
     assert len(held) == 12
     assert np.array_equal(np.asarray(held.original(7)), PIXELS[7])
+
+
+@given(st.lists(st.integers(0, 16), min_size=1, max_size=12))
+def test_joined_pictures_are_the_first_ones_and_then_the_second(index):
+    more = tuple(PIXELS[number, : 4 + number] for number in range(5))  # of different sizes
+    joined = JoinedImages(ArrayImages(PIXELS), ListedImages(more))
+    assert len(joined) == 17
+    for row, pixels in zip(index, joined.batch(np.array(index), 4), strict=True):
+        alone = ArrayImages(PIXELS).original(row) if row < 12 else ListedImages(more).original(row - 12)
+        assert np.array_equal(pixels, to_pixels(alone, 4))
+        assert joined.original(row).tobytes() == alone.tobytes()

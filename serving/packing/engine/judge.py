@@ -23,6 +23,10 @@ class PackingJudge:
         errors = [_error(choice) for choice in answer.choices if _is_forecast(choice)]
         return 1 - sum(errors) / len(errors) if errors else None
 
+    def comparable(self, champion: Reply, challenger: Reply) -> bool:  # noqa: ARG002
+        """Return True."""
+        return True
+
     def agree(self, champion: Reply, challenger: Reply) -> bool | None:
         """Return whether both wrote the same tokens; None where they were drawn at random."""
         pairs = list(zip(champion.choices, challenger.choices, strict=True))

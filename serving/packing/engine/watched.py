@@ -22,6 +22,8 @@ class PackingWatch:
 
     def count(self, model: str, choice: Choice) -> None:
         """Count an output that ended by itself or at its limit, and not as its request alone made it."""
+        if not self._seen.takes():
+            return
         output, forecast = choice.output, choice.forecast
         self._seen.number(f"tokens of prompts of {model}", output.first.prompt.tokens, self._lengths)
         if output.finish not in ("stop", "length") or not choice.typical:

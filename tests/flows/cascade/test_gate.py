@@ -161,3 +161,31 @@ def test_below_the_capacity_all_are_answered_in_time_as_accurately_as_tested():
     for report in verdict.challenger.reports:
         assert report.attainment == 1.0
         assert report.accuracy == pytest.approx(side.cascade.test_accuracy["default"], abs=0.05)
+
+
+def with_promise(side: EvaluatedCascade, promised: float) -> EvaluatedCascade:
+    default, *others = side.cascade.candidates
+    return replace(side, cascade=replace(side.cascade, candidates=(replace(default, promised=promised), *others)))
+
+
+def test_a_champion_whose_promise_the_test_texts_refute_need_not_be_outearned():
+    """It is as right as the challenger and much faster, and promises what it does not keep."""
+    slower = others(candidate(seconds=20.0))
+    accuracy = candidate().cascade.test_accuracy["default"]
+    kept = judge(with_promise(candidate(), accuracy), slower, ONCE, SHORT)
+    assert not kept.passed and "it earns" in kept.reason
+    broken = judge(with_promise(candidate(), accuracy + 0.05), slower, ONCE, SHORT)
+    assert broken.passed
+    assert f"the champion promises {accuracy + 0.05:.4f} and is right on {accuracy:.4f}" in broken.reason
+
+
+def test_a_broken_promise_excuses_no_loss_of_accuracy_and_no_missed_target():
+    worse = judge(with_promise(candidate(), 0.999), candidate((0.7, 0.85), target=0.7), ONCE, SHORT)
+    assert not worse.passed and "texts on which they differ" in worse.reason
+    exact, near = GateConfig(seeds=1, tolerance=0.0), candidate((0.7, 0.945), target=0.7)
+    assert not judge(with_promise(candidate(), 0.9), near, exact, SHORT).passed
+    chance = judge(with_promise(candidate(), 0.999), near, exact, SHORT)
+    assert chance.challenger.accuracy < chance.champion.accuracy
+    assert chance.passed, "so few texts may differ by chance"
+    missed = judge(with_promise(candidate(), 0.999), candidate(target=0.99), ONCE, SHORT)
+    assert not missed.passed and "worse than its target" in missed.reason

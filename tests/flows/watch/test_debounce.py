@@ -52,6 +52,12 @@ def test_a_clock_that_was_set_back_holds_no_alarm_up():
     assert decide(minutes(0), minutes(1), HOUR, [former(600, completed=False)]).sentence == ""
 
 
+def test_a_run_that_began_under_a_clock_a_day_ahead_answers_no_later_alarm():
+    tomorrow = former(24 * 60, alarm=False)
+    assert decide(minutes(10), minutes(11), HOUR, [tomorrow]).sentence == ""
+    assert decide(minutes(10), minutes(11), HOUR, [former(24 * 60)]).sentence == ""
+
+
 @given(st.lists(st.floats(0, 600), min_size=1, max_size=30), st.floats(0, 5))
 def test_runs_are_at_least_an_hour_apart_and_every_alarm_is_followed_by_one(alarms, lasts):
     """Prefect's part in virtual time: one run at a time, each in its turn, and one that follows a run is one only."""

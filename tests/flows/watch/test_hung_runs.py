@@ -36,7 +36,9 @@ def test_runs_that_hang_are_ended_with_their_children_and_the_next_one_runs(serv
         assert (runs[hung]["state_name"], runs[hung]["state_type"]) == ("TimedOut", "FAILED"), logs()
     assert "The run hung: it was ended after 0.00128 h" in runs[locked]["state"]["message"]
     assert runs[last]["state_name"] == "Completed", runs[last]["state"]
-    order = sorted(runs.values(), key=lambda run: run["start_time"])  # Prefect does not promise first come, first served
+    order = sorted(
+        runs.values(), key=lambda run: run["start_time"]
+    )  # Prefect does not promise first come, first served
     assert order[0]["id"] == locked
     for earlier, later in itertools.pairwise(order):  # never two beside each other
         assert earlier["end_time"] <= later["start_time"]

@@ -107,7 +107,7 @@ def test_trusted_tenants_are_listed_by_commas_and_anonymous_is_the_one_without_a
     assert trusted_tenants(" acme, beta,,anonymous ") == {"acme", "beta", ""}
 
 
-@given(st.floats(0, 1), st.one_of(st.text(), st.floats(allow_nan=False)), st.text())
+@given(st.floats(0, 1), st.one_of(st.text(), st.floats(allow_nan=False, allow_infinity=False)), st.text())
 def test_a_record_is_read_as_it_was_written(confidence, label, id):
     record = replace(RECORD, confidence=confidence, label=label, predicted=label, id=id, former={"s": (label, 0.5)})
     line = record.to_line()

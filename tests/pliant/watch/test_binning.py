@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.watch.binning import Binning, binning_from, classes, coarse_bins, linear, logarithmic, merge, quantiles
+from pliant.watch.binning import END, Binning, binning_from, classes, coarse_bins, linear, logarithmic, merge, quantiles
 
 
 @given(st.lists(st.floats(-10, 10), max_size=50))
@@ -31,16 +31,23 @@ def test_merged_counts_are_those_of_the_coarse_bins(values, bins):
     fine = logarithmic(1, 500, 40)
     counts = fine.counts(values)
     coarse = quantiles(fine, counts, bins)
-    assert 2 <= coarse.bins <= bins
+    assert 2 <= coarse.bins <= bins + 2
     assert merge(counts, coarse_bins(fine, coarse), coarse.bins).tolist() == coarse.counts(values).tolist()
 
 
-def test_quantiles_hold_about_equally_many():
+def test_quantiles_hold_about_equally_many_and_the_ends_few():
     fine = linear(0, 1, 64)
     counts = fine.counts(np.random.default_rng(0).beta(5, 2, 10_000))
     coarse = quantiles(fine, counts, 8)
     shares = merge(counts, coarse_bins(fine, coarse), coarse.bins) / 10_000
-    assert (np.abs(shares - 1 / 8) < 0.06).all()
+    assert coarse.bins == 10
+    assert (np.abs(shares[[0, -1]] - END) < 0.02).all()
+    assert (np.abs(shares[2:-2] - 1 / 8) < 0.06).all()
+
+
+def test_where_all_values_are_alike_there_are_edges_at_both_sides_of_them():
+    fine = linear(0, 10, 10)
+    assert quantiles(fine, fine.counts([4.5] * 100), 12).edges == (4.0, 5.0)
 
 
 @pytest.mark.parametrize(

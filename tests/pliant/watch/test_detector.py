@@ -189,3 +189,29 @@ def test_false_alarms_are_as_rare_as_promised_at_the_edge_of_the_tolerance():
         detector = Detector(replace(CLASS, reference=known, alpha=0.1))
         alarms += feed(detector, shares, 100, run, 100) is not None
     assert alarms <= 4
+
+
+def test_what_is_rare_and_becomes_less_so_is_noticed_by_an_edge_at_the_end():
+    """A share of 2.5% that grows to 8.5% is worth 0.04 nats an observation: an alarm needs hundreds, not thousands."""
+    sure = np.array([0.025, *[0.975 / 31] * 31])
+    worse = np.array([0.085, *[0.915 / 31] * 31])
+    detector = Detector(replace(SCORE, burn_in=5000, pace=20_000.0))
+    assert feed(detector, sure, 1000) is None
+    alarm = feed(detector, worse, 50, 1)
+    assert alarm is not None
+    assert 1 - alarm.was == pytest.approx(0.025, abs=0.01)
+    assert not alarm.up
+
+
+@pytest.mark.parametrize("odds", [1.0, 1.1])
+def test_a_learnt_stream_raises_no_more_false_alarms_than_its_alpha_with_edges_at_the_ends(odds):
+    """Every share above an edge moves by its odds within the tolerance; the reference is learnt in each run anew."""
+    shares, alarms = np.array([0.03, *[0.94 / 30] * 30, 0.03]), 0
+    tails = np.cumsum(shares[::-1])[::-1]
+    moved = tails * odds / (1 - tails + tails * odds)
+    after = -np.diff(np.append(moved, 0.0))
+    for run in range(20):
+        detector = Detector(replace(SCORE, alpha=0.1, burn_in=3000, refinements=0))
+        assert feed(detector, shares, 6, run, 500) is None
+        alarms += feed(detector, after, 60, 100 + run, 500) is not None
+    assert alarms <= 2

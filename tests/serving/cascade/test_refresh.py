@@ -52,7 +52,7 @@ def test_a_poll_without_a_moved_alias_fetches_nothing(registry):
 def test_a_new_champion_answers_new_requests_and_the_former_one_those_that_it_has(registry):
     async def check(service):
         old = service.devices[0]
-        old.seconds = 0.3
+        old.seconds = 2.0
         before = asyncio.create_task(versions(service))
         await until(lambda: service.present.driver.pending)
         publish_tiny(registry, seed=1)

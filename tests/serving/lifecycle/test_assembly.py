@@ -85,6 +85,7 @@ def settings(seconds):
         refresh_seconds=seconds,
         standby_seconds=0.0,
         try_challengers=False,
+        trial_copy_time=1.0,
         webhook_url="",
         home=Path("there is no such folder"),
     )

@@ -55,6 +55,9 @@ class Judge:
     def utility(self, answer: Answer) -> float:
         return answer.utility
 
+    def comparable(self, champion: Answer, challenger: Answer) -> bool:
+        return True
+
     def agree(self, champion: Answer, challenger: Answer) -> bool:
         return champion.value == challenger.value
 
@@ -81,6 +84,15 @@ class Record:
         self._answer()
         done = bool(self.promoted) or any(state == "taken back" for _, state, _ in self.marks)
         return RegistryRelease("bins", 2, 1, {"m": 2}, {}) if self.waits and not done else None
+
+    def champion(self) -> RegistryRelease | None:
+        self._answer()
+        number = 2 if self.promoted else 1
+        return RegistryRelease("bins", number, number - 1 or None, {"m": number}, {})
+
+    def unfinished(self) -> list[RegistryRelease]:
+        self._answer()
+        return []
 
     def mark(self, release, state, reason) -> None:
         self._answer()

@@ -19,12 +19,12 @@ from typing import Any
 
 import aiohttp
 import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.demo.story import own_environment
 from benchmarks.load_generator import IMAGES, JSON, Example
 from benchmarks.tokens.demo import OVERRIDES
 from benchmarks.tokens.endpoint import live_bundle, test_examples
-from flows import settings
+from benchmarks.watch.cost import own_home
 from flows.release import open_registry
 from flows.tokens.champions import load_champion
 from flows.tokens.run import run_flow
@@ -72,15 +72,9 @@ class Ground:
 @contextmanager
 def ground() -> Iterator[Ground]:
     """Give the ground in PLIANT_HOME/bench/watch; trains a champion there in the first run, which takes a minute or two."""
-    home = settings.read().home / "bench" / "watch"
-    with own_environment(home):
-        (home / "mlruns").mkdir(parents=True, exist_ok=True)
-        project = settings.read()
-        settings.prepare(project)
+    with own_home(SYSTEM) as project:
         if load_champion(project) is None:
             run_flow(None, OVERRIDES)
-        for state in ("trials", "watch"):
-            (home / state / f"{SYSTEM}.json").unlink(missing_ok=True)
         yield Ground(open_registry(project, SYSTEM), test_examples(live_bundle()))
 
 
@@ -113,7 +107,7 @@ class Load:
     async def run(self) -> None:
         """Send until stopped, then wait for every answer."""
         rng, running = np.random.default_rng(self.seed), set()
-        bodies = cycle(_bodies(self.pool))
+        bodies = cycle(bodies_of(self.pool))
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=GIVE_UP)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
@@ -143,7 +137,8 @@ class Load:
         self.answers.append(Answer(id, said, task, planned, time.monotonic(), status, version))
 
 
-def _bodies(pool: Pool) -> list[tuple[str, bytes]]:
+def bodies_of(pool: Pool) -> list[tuple[str, bytes]]:
+    """Return requests about the pool's tasks in turn, each with its task."""
     tasks = list(pool)
     count = 32 * len(tasks)
     requests = [Request(i, 0.0, DEADLINE, tasks[i % len(tasks)]) for i in range(count)]
@@ -158,18 +153,73 @@ def version_of(answer: Mapping[str, Any], task: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Fates:
-    """What became of the requests. `twice`: answers beyond the first that name the same request, or that name another's."""
+    """What became of the requests, as their clients saw it. `foreign`: answers that name another request."""
 
     sent: int
     failed: int
-    twice: int
+    foreign: int
 
 
 def fates(sent: int, answers: Sequence[Answer]) -> Fates:
-    """Count the requests without an answer of status 200, and the answers that are too many or name a wrong request."""
-    good = Counter(answer.id for answer in answers if answer.status == 200)
-    foreign = sum(answer.status == 200 and answer.said_id != answer.id for answer in answers)
-    return Fates(sent, sent - len(good), sum(good.values()) - len(good) + foreign)
+    """Count the requests without an answer of status 200, and the answers that name a wrong request."""
+    good = [answer for answer in answers if answer.status == 200]
+    return Fates(sent, sent - len(good), sum(answer.said_id != answer.id for answer in good))
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Real requests as they were counted on one side: copies, whose answers nobody gets, are in none of them.
+
+    HTTP gives a client one answer a request whatever a service does, so that a request that is answered twice shows in
+    the service's own counts alone.
+    """
+
+    answers: Counter[tuple[str, int]]  # by task and the version of its model
+    ended: Counter[str]  # by task: requests that were answered, in time or late
+    arrivals: Counter[str]  # by task: requests that reached a scheduler; a service's alone
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.answers + other.answers, self.ended + other.ended, self.arrivals + other.arrivals)
+
+    def since(self, before: Counts) -> Counts:
+        """Return what was counted after `before`."""
+        return Counts(
+            self.answers - before.answers, self.ended - before.ended, self.arrivals - before.arrivals
+        )  # counters only grow
+
+    def answered_again(self, clients: Counts) -> int:
+        """Return how many more answers a service counted than its clients got, by task and version, or by task."""
+        return max((self.answers - clients.answers).total(), (self.ended - clients.ended).total())
+
+    def not_counted(self, clients: Counts) -> int:
+        """Return how many answers clients got that the service did not count: then its counts show nothing."""
+        return max((clients.answers - self.answers).total(), (clients.ended - self.ended).total())
+
+
+def no_counts() -> Counts:
+    return Counts(Counter(), Counter(), Counter())
+
+
+def counts_of(answers: Sequence[Answer]) -> Counts:
+    """Return what clients count: the answers of status 200."""
+    good = [answer for answer in answers if answer.status == 200]
+    versions = Counter((answer.task, answer.version) for answer in good)
+    return Counts(versions, Counter(answer.task for answer in good), Counter())
+
+
+def scraped(metrics: str) -> Counts:
+    """Return what a service has counted since its start, from the text of its /metrics."""
+    counts = no_counts()
+    for family in text_string_to_metric_families(metrics):
+        for name, labels, value, *_ in family.samples:
+            task, number = labels.get("task", ""), round(value)
+            if name == "pliant_answers_total":
+                counts.answers[task, int(labels["task_version"] or 0)] += number
+            elif name == "pliant_outcomes_total" and labels["outcome"] in ("on_time", "late"):
+                counts.ended[task] += number
+            elif name == "pliant_arrivals_total":
+                counts.arrivals[task] += number
+    return counts
 
 
 def first_from(answers: Sequence[Answer], since: float, versions: Mapping[str, int]) -> float:

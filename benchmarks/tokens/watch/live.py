@@ -1,17 +1,18 @@
 """Rollbacks, shadow and the watch itself at running services of tokens: real HTTP requests on this machine.
 
 Load, endpoint and models share the machine's cores. What is compared takes turns within one run, every other turn in the
-opposite order, so that what else the machine does falls on both alike. Packing is left out of `cost`: training a champion
-of it takes over five minutes on two cores, which is more than the quick setting has.
+opposite order, so that what else the machine does falls on both alike.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -20,9 +21,26 @@ from rich.console import Console
 
 from benchmarks.endpoint import serving, serving_each
 from benchmarks.harness import Context, Measured
-from benchmarks.load_generator import capacity, turns
+from benchmarks.load_generator import IMAGES, capacity, turns
 from benchmarks.results import Target
-from benchmarks.tokens.watch_ground import SYSTEM, Ground, Load, fates, first_from, ground, p99
+from benchmarks.tokens.endpoint import live_bundle
+from benchmarks.tokens.watch.ground import (
+    SYSTEM,
+    Counts,
+    Ground,
+    Load,
+    bodies_of,
+    counts_of,
+    fates,
+    first_from,
+    ground,
+    no_counts,
+    p99,
+    scraped,
+)
+from benchmarks.watch import cost as watch_cost
+from benchmarks.watch.cost import Watched
+from benchmarks.watch.paired import WITH, WITHOUT
 from pliant.errors import PliantError
 from pliant.progress import Progress
 from registry import mlflow_switch
@@ -30,7 +48,6 @@ from serving.tokens.watched import TokensWatch
 from serving.watch.seen import Seen
 
 CLIENTS = 32  # that saturate the endpoint, each with one request in flight
-PLAIN, OTHER = "without", "with"
 UNDECIDED = 1_000_000  # copies: a shadow that does not end while it is measured
 REASON = "the benchmark switches back and forth"
 
@@ -46,14 +63,11 @@ class LiveConfig:
     busy: float = 0.7  # share at which shadow is judged
     shadow: float = 8.0  # of one turn
     shadow_rounds: int = 3
-    cost: float = 12.0  # of one turn: two looks of the watch or more
-    cost_rounds: int = 4
     requests: int = 1  # that are sent at least, in whole cycles
-    counted: int = 5000  # answers of the micro-benchmark
 
 
 QUICK = LiveConfig(probe=3.0)
-FULL = LiveConfig(probe=10.0, shadow=60.0, shadow_rounds=5, cost=30.0, cost_rounds=8, requests=100_000, counted=50_000)
+FULL = LiveConfig(probe=10.0, shadow=60.0, shadow_rounds=5, requests=100_000)
 
 CYCLE: Mapping[str, Any] = {
     "trial_copied": 0.5,
@@ -64,9 +78,8 @@ CYCLE: Mapping[str, Any] = {
     "refresh_seconds": 1.0,
 }
 """A trial that takes seconds, in place of the shipped one of at least 20 minutes."""
-BURN_IN = 500  # answers, of the service whose cost is measured: the rest of the run is watched, not learnt
 LEAST_COPIES = 20  # without which shadow's effect was not measured
-CYCLE_SECONDS = 120.0  # within which a trial has to be decided
+CYCLE_SECONDS = 300.0  # within which a trial has to be decided: copies wait for an idle processor
 
 
 def _config(context: Context) -> LiveConfig:
@@ -129,17 +142,17 @@ def shadow(context: Context) -> Measured:
     with ground() as own, context.stage("shadow") as progress:
         own.registry.propose(own.versions(), None, mlflow_switch.WAITING, "for the benchmark of shadow", "")
         tried = {"trial_copies": UNDECIDED, "refresh_seconds": 1.0, "watch_seconds": 0.0}
-        options = {PLAIN: {**tried, "try_challengers": False}, OTHER: tried}
+        options = {WITHOUT: {**tried, "try_challengers": False}, WITH: tried}
         with serving_each(SYSTEM, options) as addresses:
-            asyncio.run(_until(addresses[OTHER], lambda trial: trial is not None and trial["stage"] == "shadow"))
-            rate = config.busy * asyncio.run(capacity(addresses[PLAIN], own.pool, config.probe, CLIENTS))
-            latencies: dict[str, list[float]] = {PLAIN: [], OTHER: []}
+            asyncio.run(_until(addresses[WITH], lambda trial: trial is not None and trial["stage"] == "shadow"))
+            rate = config.busy * asyncio.run(capacity(addresses[WITHOUT], own.pool, config.probe, CLIENTS))
+            latencies: dict[str, list[float]] = {WITHOUT: [], WITH: []}
             for number, name, part in turns(config.shadow_rounds, list(options), progress):
                 load = Load(addresses[name], own.pool, rate, f"shadow-{number}-{name}", number)
                 asyncio.run(_for(load, config.shadow))
                 latencies[name].append(p99(load.answers))
                 part(1, 1)
-            copies = (asyncio.run(_trial(addresses[OTHER])) or {}).get("copies", 0)
+            copies = (asyncio.run(_trial(addresses[WITH])) or {}).get("copies", 0)
     rounds = _rounds(latencies)
     Console().print(f"p99 in s by round at {rate:.0f} requests/s, {copies} copies compared: {rounds}")
     if copies < LEAST_COPIES:
@@ -150,93 +163,124 @@ def shadow(context: Context) -> Measured:
 
 
 def cost(context: Context) -> Measured:
-    """Compare the throughput of a service that looks at its counts every 5 s with one that never does.
-
-    Both count where the code counts without a look; what the counting itself takes is measured alone, by the answer.
-    """
-    config = _config(context)
-    with ground() as own, context.stage("cost of watching") as progress:
-        options = {
-            PLAIN: {"watch_seconds": 0.0, "try_challengers": False},
-            OTHER: {"watch_seconds": 5.0, "watch_burn_in": BURN_IN, "try_challengers": False},
-        }
-        served: dict[str, list[float]] = {PLAIN: [], OTHER: []}
-        with serving_each(SYSTEM, options) as addresses:
-            for address in addresses.values():
-                asyncio.run(capacity(address, own.pool, config.probe, CLIENTS))
-            for _, name, part in turns(config.cost_rounds, list(options), progress):
-                served[name].append(asyncio.run(capacity(addresses[name], own.pool, config.cost, CLIENTS)))
-                part(1, 1)
-    rounds, microseconds = _rounds(served), counting(config.counted)
-    Console().print(f"requests/s by round: {rounds}; the counting itself: {microseconds:.1f} us an answer")
-    ratio = float(np.median([row["ratio"] for row in rounds]))
-    target = Target(
-        "watching tokens: throughput at full load over that without a watch, median", ratio, ">=", 0.98, "x"
-    )
-    left_out = "packing: its champion takes over five minutes to train on two cores"
-    return [target], {"rounds": rounds, "counting_microseconds": microseconds, "left_out": left_out}
+    """Measure what watching costs at full load (benchmarks/watch/cost.py)."""
+    with ground() as own, context.stage("cost of watching tokens") as progress:
+        bodies = [body for _, body in bodies_of(own.pool)]
+        counting = partial(_counting, live_bundle().backbone.image_size)
+        watched = Watched(SYSTEM, IMAGES.path, bodies, "requests", counting)
+        return watch_cost.measure(watched, context.full, progress)
 
 
-def counting(answers: int) -> float:
-    """Return the microseconds that counting an answer of tokens takes, with a picture of 224 x 224 as every fourth."""
-    watch, rng = TokensWatch(Seen(), 5000), np.random.default_rng(0)
-    pixels_HW3 = rng.integers(0, 256, (224, 224, 3), np.uint8)
-    classes = [str(i) for i in range(10)]
-    begun = time.perf_counter()
-    for i in range(answers):
-        watch.count("digit", classes, i % 10, 0.9, pixels_HW3)
-    return 1e6 * (time.perf_counter() - begun) / answers
+def _counting(size: int, seen: Seen, burn_in: int) -> Callable[[int], None]:
+    """Return what counts answers about pictures of `size` pixels a side, of which every fourth is looked at."""
+    watch, rng = TokensWatch(seen, burn_in), np.random.default_rng(0)
+    pixels_HW3 = rng.integers(0, 256, (size, size, 3), np.uint8)
+    rest = {str(label): 0.01 for label in range(10)}
+    shares = [{**rest, str(number % 10): float(rng.uniform(0.5, 1))} for number in range(1000)]
+    return lambda number: watch.count("digit", shares[number % 1000], str(number % 10), pixels_HW3)
 
 
 def requests(context: Context) -> Measured:
-    """Count what is lost or answered twice while a challenger is tried, promoted and rolled back."""
-    config, sent, failed, twice = _config(context), 0, 0, 0
-    cycles: list[dict[str, Any]] = []
+    """Count what is lost or answered twice while challengers are tried, promoted and rolled back, again and again.
+
+    What the service itself counted meanwhile is held against what its clients got. Raises `PliantError` where no
+    challenger was promoted.
+    """
+    config, sent, failed = _config(context), 0, 0
+    cycles, service, clients = list[dict[str, Any]](), no_counts(), no_counts()
     with (
         ground() as own,
         context.stage("a trial, a promotion, a rollback") as progress,
         serving(SYSTEM, **CYCLE) as address,
     ):
         rate = config.half * asyncio.run(capacity(address, own.pool, config.probe, CLIENTS))
+        before = begin = asyncio.run(_counted(address))
         while sent < config.requests:
             load = Load(address, own.pool, rate, f"cycle-{len(cycles)}", len(cycles))
-            cycles.append(asyncio.run(_cycle(own, load, config.pause)))
-            fate = fates(load.sent, load.answers)
-            sent, failed, twice = sent + fate.sent, failed + fate.failed, twice + fate.twice
+            cycle = asyncio.run(_cycle(own, load, config.pause))
+            after, got = asyncio.run(_counted(address)), counts_of(load.answers)
+            errors = Counter(answer.status for answer in load.answers if answer.status != 200)  # 0: no answer at all
+            cycles.append(cycle | _compared(after.since(before), got, load.sent) | {"errors": dict(errors)})
+            before, clients = after, clients + got
+            sent, failed = sent + load.sent, failed + fates(load.sent, load.answers).failed
             progress(min(sent, config.requests), config.requests)
-    Console().print(f"{sent:,} requests at {rate:.0f}/s in {len(cycles)} cycles: {cycles[-1]}")
+        service = before.since(begin)
+    foreign, promoted = sum(cycle["foreign"] for cycle in cycles), sum("champion" in cycle for cycle in cycles)
+    Console().print(
+        f"{sent:,} requests at {rate:.0f}/s; {promoted} of {len(cycles)} challengers promoted and rolled back. Clients got "
+        f"{clients.ended.total():,} answers, the service counted {service.ended.total():,} and {service.arrivals.total():,} "
+        f"arrivals. The last cycle: {cycles[-1]}"
+    )
+    if not promoted:
+        raise PliantError(f"none of {len(cycles)} challengers was promoted: {cycles[-1]}")
+    twice = service.answered_again(clients) + foreign
+    uncounted = service.not_counted(clients)
     targets = [
         Target("requests lost in a trial, promotion and rollback", failed, "<=", 0, f"of {sent:,}"),
-        Target("answers meanwhile that name another request", twice, "<=", 0, f"of {sent:,}"),
+        Target("answered twice, by the service's counts, or by another's answer", twice, "<=", 0, f"of {sent:,}"),
+        Target("answers that the service did not count, so that its counts show nothing", uncounted, "<=", 0),
     ]
-    return targets, {"sent": sent, "rate": rate, "cycles": cycles}
+    return targets, {"sent": sent, "rate": rate, "promoted": promoted, "cycles": cycles}
+
+
+def _compared(service: Counts, clients: Counts, sent: int) -> dict[str, int]:
+    """Return what the service counted in a cycle beside its clients. `arrived again`: at a scheduler, as after a failure."""
+    return {
+        "answers": clients.ended.total(),
+        "counted": service.ended.total(),
+        "answered again": service.answered_again(clients),
+        "not counted": service.not_counted(clients),
+        "arrived again": service.arrivals.total() - sent,
+    }
+
+
+async def _counted(address: str) -> Counts:
+    """Return what the service has counted. Raises `PliantError` where it does not say it."""
+    async with aiohttp.ClientSession() as session, session.get(f"{address}/metrics") as response:
+        if response.status != 200:
+            raise PliantError(f"/metrics answers with status {response.status}")
+        return scraped(await response.text())
 
 
 async def _cycle(own: Ground, load: Load, pause: float) -> dict[str, Any]:
-    """Propose a challenger, wait until it is promoted, go back, and return when each stage was seen, in seconds."""
+    """Propose a challenger, wait until it is promoted, go back, and return when each stage was seen, in seconds.
+
+    Of a challenger that is not promoted, as a good one may be taken back, it says why instead.
+    """
     begun, seen = time.monotonic(), dict[str, Any]()
     running = asyncio.create_task(load.run())
     try:
-        former, versions = own.number(), await asyncio.to_thread(own.versions)
+        former, versions = await asyncio.to_thread(own.number), await asyncio.to_thread(own.versions)
         waiting = await asyncio.to_thread(
             own.registry.propose, versions, None, mlflow_switch.WAITING, "for the benchmark of requests", ""
         )
-        while own.number() != waiting.number:
-            if trial := await _trial(load.address):
-                seen.setdefault(str(trial["stage"]), round(time.monotonic() - begun, 2))
-            if time.monotonic() > begun + CYCLE_SECONDS:
-                raise PliantError(f"release {waiting.number} was not promoted within {CYCLE_SECONDS:g} s: {trial}")
-            await asyncio.sleep(0.25)
-        seen["champion"] = await _first_from(own, load, begun, waiting.number, CYCLE_SECONDS)
-        await asyncio.sleep(pause)
-        back = time.monotonic()
-        await asyncio.to_thread(mlflow_switch.switch, own.registry, SYSTEM, former, REASON)
-        seen["rolled back after"] = await _first_from(own, load, back, former, 60.0)
+        if await _promoted(own, load.address, waiting.number, seen, begun):
+            seen["champion"] = await _first_from(own, load, begun, waiting.number, CYCLE_SECONDS)
+            await asyncio.sleep(pause)
+            back = time.monotonic()
+            await asyncio.to_thread(mlflow_switch.switch, own.registry, SYSTEM, former, REASON)
+            seen["rolled back after"] = await _first_from(own, load, back, former, 60.0)
         await asyncio.sleep(pause)
     finally:
         load.stop.set()
         await running
     return seen | asdict(fates(load.sent, load.answers))
+
+
+async def _promoted(own: Ground, address: str, number: int, seen: dict[str, Any], begun: float) -> bool:
+    """Return whether a release is promoted within CYCLE_SECONDS; notes in `seen` when its trial's stages began."""
+    while await asyncio.to_thread(own.number) != number:
+        if trial := await _trial(address):
+            seen.setdefault(str(trial["stage"]), round(time.monotonic() - begun, 2))
+        tried = await asyncio.to_thread(own.registry.release, SYSTEM, number)
+        if tried is not None and tried.state == mlflow_switch.TAKEN_BACK:
+            seen["not promoted"] = tried.reason
+            return False
+        if time.monotonic() > begun + CYCLE_SECONDS:
+            seen["not promoted"] = f"not decided within {CYCLE_SECONDS:g} s"
+            return False
+        await asyncio.sleep(0.25)
+    return True
 
 
 async def _for(load: Load, seconds: float) -> None:
@@ -266,5 +310,5 @@ async def _until(address: str, condition: Callable[[Mapping[str, Any] | None], b
 
 def _rounds(figures: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
     """Return a row a round: the figure without, with, and their ratio."""
-    pairs = zip(figures[PLAIN], figures[OTHER], strict=True)
-    return [{PLAIN: plain, OTHER: other, "ratio": other / plain} for plain, other in pairs]
+    pairs = zip(figures[WITHOUT], figures[WITH], strict=True)
+    return [{WITHOUT: plain, WITH: other, "ratio": other / plain} for plain, other in pairs]

@@ -1,0 +1,1 @@
+"""What `pliant bench watch` needs of packing."""

@@ -1,0 +1,57 @@
+"""Changes planted in a running service of packing: questions with long answers, then long questions.
+
+Questions are those of the embedded corpus that were held out of training. How long an answer is follows from a question's
+form, and how long a prompt is from what it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import nan
+from pathlib import Path
+from typing import Any
+
+from benchmarks.demo.story_load import Mix, Said, Speech
+from benchmarks.packing.chats import Question
+from benchmarks.packing.demo import OVERRIDES
+from benchmarks.watch.changes import Plan, Planted
+from training.packing import corpus
+
+SHORT, LONG = ("kind", "count", "summary"), ("three", "detail", "parameters")
+"""Forms of questions, by the length of their answers."""
+FLOW, RETRAIN = "flows/packing/flow.py:packing", "flows/packing/retrain.py:packing_retrain"
+
+
+def plan(home: Path) -> Plan:
+    """Return the changes of packing."""
+    del home
+    turns = sorted({(len(turn.ask), turn.ask, turn.form) for turn in corpus.select(corpus.load(), "test")})
+    brief, wordy = turns[: len(turns) // 2], turns[len(turns) // 2 :]
+    return Plan(
+        speech=Speech("/v1/chat/completions", body, read),
+        before=Mix("short answers", _questions(brief, SHORT)),
+        planted=(
+            Planted("packing: longer outputs", Mix("long answers", _questions(brief, LONG))),
+            Planted("packing: longer texts, as prompts", Mix("long questions", _questions(wordy, LONG))),
+        ),
+        rate=3.0,
+        parameters={FLOW: {"overrides": OVERRIDES}, RETRAIN: {"overrides": OVERRIDES}},
+        first="packing/nightly",
+        service={"observe": True, "watch_burn_in": 150},
+    )
+
+
+def _questions(turns: list[tuple[int, str, str]], forms: tuple[str, ...]) -> list[Question]:
+    return [Question(ask, number) for number, (_, ask, form) in enumerate(turns) if form in forms]
+
+
+def body(question: Question, deadline: float) -> dict[str, Any]:
+    """Return a chat of one question."""
+    messages = [{"role": "user", "content": question.text}]
+    return {"messages": messages, "temperature": 0.7, "seed": question.seed, "deadline": deadline}
+
+
+def read(answer: Mapping[str, Any], question: Question) -> Said:
+    """Return that there was an answer: no text is right or wrong here."""
+    del question
+    return Said(0, bool(answer["choices"]), nan)

@@ -1,0 +1,168 @@
+"""What labelled answers of a service teach: rows to plan and judge with, and figures of the labels alone. Knows no Prefect.
+
+A lesson's text was kept by the service (`keep_inputs`) and labelled by a tenant that may teach (flows/feedback.py). Levels
+are not trained on it unless `learn.levels` says so; temperatures, gains, thresholds and promise are planned anew with it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import pliant.cascade.evaluate
+import pliant.cascade.pool
+from flows.cascade.config import CascadeFlowConfig, LearnConfig
+from flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of_input, tenants
+from flows.keys import StageResult, stage_key
+from pliant.cascade.artifact import Outputs
+from pliant.cascade.pool import mark, pooled
+from pliant.outcomes.files import read_labels
+from pliant.outcomes.labels import LabelRecord, teachable
+from registry.store import FolderStore
+from training.data import Split
+from training.text_data import TextData, assemble, is_text, with_fit
+
+TEST_SHARE = 4  # a test has a quarter of the rows that a plan has: lessons are split like that
+Row = tuple[str, str | None, float, str]
+"""A text, the second one of a pair, the label's number or value, and the part of the data that it belongs to."""
+
+
+def taught(config: CascadeFlowConfig, data: TextData) -> TextData | None:
+    """Return what labelled answers teach of a task; None: nothing. Raises `InputError` for a file that cannot be read."""
+    return rows_of(
+        lessons(config.feedback, data.name, lambda lesson: _row(lesson, data) is not None), data, config.learn
+    )
+
+
+def rows_of(lessons: Sequence[Lesson], data: TextData, learn: LearnConfig) -> TextData | None:
+    """Return the lessons of a task as a data set of its classes; None where none can plan or none can judge.
+
+    Those of the part "fit" train the levels if `learn.levels`, and else plan as well. A lesson that does not fit the task
+    (another number of texts, an unknown class) is left out.
+    """
+    rows = [row for lesson in lessons if (row := _row(lesson, data)) is not None]
+    fit = [number for number, row in enumerate(rows) if row[3] == "fit" and learn.levels]
+    test = [number for number, row in enumerate(rows) if row[3] == "test"]
+    planning = sorted(set(range(len(rows))) - {*fit, *test})
+    if not planning or not test:
+        return None
+    split = Split(*(np.array(part, dtype=np.int64) for part in (fit, planning, test)))
+    labels: NDArray[Any] = np.array([row[2] for row in rows])
+    second = None if data.second is None else [row[1] or "" for row in rows]
+    labels = labels.astype(np.int64) if data.classes else labels
+    return assemble(data.name, [row[0] for row in rows], second, labels, data.classes, split)
+
+
+def training_data(data: TextData, lessons: TextData | None) -> TextData:
+    """Return what the levels are trained on: the data set itself, unless lessons are to train them as well."""
+    return data if lessons is None or not len(lessons.split.fit) else with_fit(data, lessons)
+
+
+def pool_key(config: CascadeFlowConfig, task: str, split: str, old: StageResult, new: StageResult) -> str:
+    depends = {"old": old["digest"], "new": new["digest"], "rows": config.learn.rows, "seed": config.seed}
+    return stage_key(f"cascade/pooled-{task}-{split}", depends, pliant.cascade.pool, pliant.cascade.evaluate)
+
+
+def make_pool(
+    config: CascadeFlowConfig, split: str, old: StageResult, new: StageResult, key: str, store: FolderStore
+) -> StageResult:
+    """Join the outputs on the data set with those on the lessons."""
+    before, after = (store.load(Outputs, result["key"], result["digest"]) for result in (old, new))
+    data = mark(before.data, after.data, config.learn.rows, config.seed)
+    joined = pooled(before, after, rows_for(config, split), config.seed, data)
+    return {"key": key, "digest": store.save(key, joined)}
+
+
+def rows_for(config: CascadeFlowConfig, split: str) -> int:
+    """Return up to how many texts the lessons of a split are filled up with old ones."""
+    return config.learn.rows if split == "profiling" else config.learn.rows // TEST_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFigures:
+    """What labels say of the answers of one level of one candidate, without their texts."""
+
+    task: str
+    version: str
+    candidate: str
+    level: str
+    labels: int
+    accuracy: float
+    confidence: float  # mean
+    tenants: int
+
+
+def read_figures(config: FeedbackConfig, tasks: Sequence[str]) -> list[LabelFigures]:
+    """Return what the labels that may teach say, whether or not their texts were kept. Raises `InputError`."""
+    if config.outcomes is None or not Path(config.outcomes).is_dir():
+        return []
+    records = read_labels(Path(config.outcomes), time.time() - DAY * config.days)
+    known = [record for record in records if record.task in tasks]
+    return label_figures(teachable(known, tenants(config)))
+
+
+def label_figures(records: Sequence[LabelRecord]) -> list[LabelFigures]:
+    """Return the figures of labels by task, version, candidate and level, the most labels first."""
+    groups: dict[tuple[str, str, str, str], list[LabelRecord]] = {}
+    for record in records:
+        groups.setdefault((record.task, str(record.version), record.candidate, record.level), []).append(record)
+    figures = [
+        LabelFigures(
+            *key,
+            labels=len(group),
+            accuracy=float(np.mean([record.correct for record in group])),
+            confidence=float(np.mean([record.confidence for record in group])),
+            tenants=len({record.tenant for record in group}),
+        )
+        for key, group in groups.items()
+    ]
+    return sorted(figures, key=lambda each: -each.labels)
+
+
+def to_rows(figures: Sequence[LabelFigures], promised: Mapping[tuple[str, str], float]) -> list[dict[str, Any]]:
+    """Return the figures as rows of a table; `promised`: task and candidate -> what the champion promises."""
+    return [
+        {
+            "task": each.task,
+            "version": each.version,
+            "candidate": each.candidate,
+            "level": each.level,
+            "labels": each.labels,
+            "accuracy": round(each.accuracy, 3),
+            "confidence": round(each.confidence, 3),
+            "promised": round(promised.get((each.task, each.candidate), math.nan), 3),
+            "tenants": each.tenants,
+        }
+        for each in figures
+    ]
+
+
+def _row(lesson: Lesson, data: TextData) -> Row | None:
+    texts, label = _texts(lesson, data.second is not None), _label(lesson.record.label, data.classes)
+    return None if texts is None or label is None else (*texts, label, part_of_input(lesson.input))
+
+
+def _texts(lesson: Lesson, pair: bool) -> tuple[str, str | None] | None:
+    if lesson.input.form != "json":
+        return None
+    try:
+        texts = json.loads(lesson.input.content)
+    except ValueError:
+        return None
+    if not isinstance(texts, list) or len(texts) != 1 + pair or not all(map(is_text, texts)):
+        return None
+    return texts[0], texts[1] if pair else None
+
+
+def _label(label: str | float, classes: Sequence[str]) -> float | None:
+    if classes:
+        return float(classes.index(str(label))) if str(label) in classes else None
+    return float(label) if not isinstance(label, str) and math.isfinite(label) else None

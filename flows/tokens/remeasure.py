@@ -1,0 +1,105 @@
+"""Measures the champion's tasks on the rows that the challenger is judged by, where labelled pictures make these others.
+
+The accuracies that a champion was published with are of the rows of its own night. Once labelled pictures are tested with,
+those of another night would compare two sets of pictures instead of two models. Knows no Prefect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+import profiling.tokens.accuracy
+from flows.keys import StageResult, stage_key
+from flows.tokens.config import TokensFlowConfig
+from flows.tokens.stages import MODEL, Bundle
+from pliant.device import threads
+from pliant.errors import InputError
+from pliant.precision import check_precision
+from pliant.progress import Progress
+from pliant.tokens.artifact import FLOAT32, Task
+from registry.store import FolderStore
+from training.data import ImageData
+from training.pictures import Index
+from training.tokens.labelled import is_joined
+
+
+def to_measure(champion: Bundle | None, loaded: Sequence[ImageData]) -> list[tuple[Task, ImageData]]:
+    """Return the champion's tasks that are to be measured, each with the data that its challenger was tested on.
+
+    Those are tasks of other data than the challenger's, where either has labelled pictures.
+    """
+    tasks = {task.name: task for task in champion.tasks} if champion else {}
+    pairs = [(tasks[data.name], data) for data in loaded if data.name in tasks]
+    return [
+        (task, data)
+        for task, data in pairs
+        if task.data != data.fingerprint and (is_joined(task.data) or is_joined(data.fingerprint))
+    ]
+
+
+def measured_key(config: TokensFlowConfig, champion: Bundle, task: Task, digest: str, data: ImageData) -> str:
+    """Return the key of a champion task's accuracies on these data; `digest`: of the task."""
+    depends = {
+        "task": digest,
+        "data": data.fingerprint,
+        "measured": config.measured,
+        "precision": champion.profile.precision,
+        "device": config.device,
+    }
+    return stage_key(f"tokens/champion-{task.name}", depends, profiling.tokens.accuracy, *MODEL)
+
+
+def measure(
+    config: TokensFlowConfig,
+    champion: Bundle,
+    task: Task,
+    data: ImageData,
+    key: str,
+    store: FolderStore,
+    progress: Progress,
+) -> StageResult:
+    """Measure a task of the champion at its gammas, in float32 and in the precision that it is served in.
+
+    A champion of another class of device may be served in a precision that this one lacks: float32 stands for it then.
+    """
+    precision = champion.profile.precision
+    half = precision if precision not in (None, FLOAT32) and _runs(precision, config.device) else None
+    gammas = tuple(sorted(task.test_accuracy))
+    with threads(config.threads):
+        measured = profiling.tokens.accuracy.profile(
+            champion.backbone,
+            task,
+            replace(data, labels=_places(data, task)),
+            config.device,
+            gammas,
+            progress,
+            config.measured,
+            half,
+        )
+    return {"key": key, "digest": store.save(key, measured)}
+
+
+def with_accuracies(champion: Bundle, measured: Mapping[str, StageResult], store: FolderStore) -> Bundle:
+    """Return the champion with the accuracies that were measured anew, by the names of tasks."""
+    anew = {name: store.load(Task, result["key"], result["digest"]) for name, result in measured.items()}
+    served = {name: task.served_in(champion.profile.precision if task.half else None) for name, task in anew.items()}
+    return replace(champion, tasks=tuple(served.get(task.name, task) for task in champion.tasks))
+
+
+def _runs(precision: str, device: str) -> bool:
+    """Whether a device can compute in this precision."""
+    try:
+        check_precision(precision, device)
+    except InputError:
+        return False
+    return True
+
+
+def _places(data: ImageData, task: Task) -> Index:
+    """Return the labels as places among the task's classes, -1 for a class that it does not have: it is never right."""
+    place = {name: number for number, name in enumerate(task.classes)}
+    of_class = np.array([place.get(name, -1) for name in data.classes], np.int64)
+    return of_class[data.labels]

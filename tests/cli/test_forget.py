@@ -1,0 +1,64 @@
+"""`pliant forget` removes what a service kept of what people sent, of some answers or of all, and says how many."""
+
+from __future__ import annotations
+
+import pytest
+
+from pliant.outcomes.files import folder_of, input_ids
+from serving.client import Client
+from serving.outcomes.inputs import Inputs
+from serving.outcomes.outcomes import chosen_id
+from tests.fixtures.commands import refused, shown
+
+ACME, OTHERS = Client("acme"), Client("o'neill")
+
+
+@pytest.fixture
+def inputs(here):
+    """Inputs that a running service keeps: of two of its own ids, and of ids that clients chose."""
+    folder = folder_of(here / ".pliant", "tokens")
+    folder.mkdir(parents=True)
+    inputs = Inputs(folder, 1e9)
+    for id in ("first", "first/1", "second", chosen_id(ACME, "mine"), chosen_id(OTHERS, "mine/1"), "mine2"):
+        inputs.keep(id, "digit", "uint8 1 1 1", b"private")
+    inputs.write()
+    yield folder
+    inputs.close()
+
+
+def test_the_inputs_of_an_answer_go_by_its_id_also_where_a_client_chose_it(inputs, capsys):
+    assert shown(["forget", "tokens", "--id", "second"], capsys) == "tokens: removed 1 kept input.\n"
+    assert input_ids(inputs) == ["first", "first/1", chosen_id(ACME, "mine"), chosen_id(OTHERS, "mine/1"), "mine2"]
+    words = ["forget", "tokens", "--id", "mine", "--id", "first", "--id", "unknown"]
+    assert shown(words, capsys) == "tokens: removed 4 kept inputs.\n"
+    assert input_ids(inputs) == ["mine2"]
+    assert shown(["forget", "tokens", "--id", ".*"], capsys) == "tokens: removed 0 kept inputs.\n"
+
+
+def test_all_inputs_go_at_once_and_leave_no_byte(inputs, capsys):
+    assert shown(["forget", "tokens", "--all"], capsys) == "tokens: removed 6 kept inputs.\n"
+    assert input_ids(inputs) == [] and b"private" not in b"".join(path.read_bytes() for path in inputs.iterdir())
+    assert shown(["forget", "tokens", "--all"], capsys) == "tokens: removed 0 kept inputs.\n"
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["tokens"], "forget is no id, but must be given either --id ID or --all"),
+        (["tokens", "--all", "--id", "x"], "forget is both --id and --all, but must be given either --id ID or --all"),
+        (["cascade", "--all"], "one whose inputs are kept, and there is no "),
+        (["cascade", "--id", "x"], "a service keeps inputs only with PLIANT_KEEP_INPUTS=true"),
+        (["sandwiches", "--all"], "SYSTEM is sandwiches"),
+    ],
+)
+def test_what_cannot_be_forgotten_is_refused_with_a_sentence(words, sentence, inputs, capsys):
+    assert sentence in refused(["forget", *words], capsys)
+    assert len(input_ids(inputs)) == 6
+
+
+def test_a_file_that_cannot_be_read_is_a_sentence(here, capsys):
+    folder = folder_of(here / ".pliant", "cascade")
+    folder.mkdir(parents=True)
+    (folder / "inputs.db").write_bytes(b"no database, but long enough to be looked at " * 30)
+    assert "a file that can be changed" in refused(["forget", "cascade", "--all"], capsys)
+    assert "a file that can be read" in refused(["forget", "cascade", "--id", "x"], capsys)

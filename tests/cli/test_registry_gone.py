@@ -1,0 +1,73 @@
+"""Commands in front of a registry that is gone: one sentence, status 2, and nothing has changed."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from registry.mlflow_store import MlflowRegistry
+from tests.cli.test_releases import BINS, place, published, served
+from tests.fixtures.commands import refused, shown
+
+__all__ = ["BINS", "place", "published"]  # fixtures
+
+COMMANDS = (["status", "bins"], ["promote", "bins", "2"], ["rollback", "bins"], ["rollback", "bins", "--to", "1"])
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address at which nobody answers."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_tracking_server_that_is_gone_is_one_sentence(words, here, nobody, capsys):
+    os.environ["MLFLOW_TRACKING_URI"] = nobody
+    sentence = refused(words, capsys)
+    assert nobody in sentence and "Traceback" not in sentence
+
+
+@pytest.mark.parametrize("words", COMMANDS[1:], ids=" ".join)
+def test_a_registry_that_goes_before_the_commit_leaves_what_was_served(words, place, monkeypatch, capsys):
+    connect = MlflowRegistry.connect
+
+    def fail(*_arguments, **_more):
+        from mlflow.exceptions import MlflowException
+
+        raise MlflowException("the server is gone")
+
+    def connected(self, create=False):
+        client = connect(self, create)
+        monkeypatch.setattr(client, "set_registered_model_alias", fail)
+        return client
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowRegistry, "connect", connected)
+        sentence = refused(words, capsys)
+    assert "the server is gone" in sentence and "bins could not be released" in sentence
+    assert served() == 3
+    assert not (place / ".pliant" / "events.jsonl").exists(), "no event says what did not happen"
+
+
+def test_a_registry_that_goes_after_the_commit_is_one_sentence_and_the_release_is_served(place, monkeypatch, capsys):
+    def fail(*_arguments, **_more):
+        from pliant.errors import UnreachableError
+
+        raise UnreachableError("release 2 of bins could not be marked: the server is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("registry.mlflow_switch.note", fail)
+        assert "could not be marked: the server is gone" in refused(["promote", "bins", "2"], capsys)
+    assert served() == 2, "the commit is one write, and it was done"
+    assert "release 2 is served" in shown(["status", "bins"], capsys)
+
+
+def test_a_database_that_is_none_any_more_is_one_sentence(here, capsys):
+    (here / "mlruns").mkdir()
+    (here / "mlruns" / "mlflow.db").write_bytes(b"no database, but long enough to be looked at " * 30)
+    for words in COMMANDS:
+        assert "mlflow.db" in refused(words, capsys)

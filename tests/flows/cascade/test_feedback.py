@@ -1,0 +1,223 @@
+"""Labelled answers as rows of a data set, and the keys of what is made of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flows.cascade.config import LearnConfig, read
+from flows.cascade.feedback import (
+    label_figures,
+    make_pool,
+    pool_key,
+    read_figures,
+    rows_for,
+    rows_of,
+    taught,
+    to_rows,
+    training_data,
+)
+from flows.cascade.stages import load_data, outputs_key, train_key
+from flows.feedback import FeedbackConfig, part_of_input
+from pliant.cascade.artifact import Outputs
+from pliant.errors import InputError
+from pliant.outcomes.files import INPUTS, LABELS
+from registry.store import FolderStore
+from tests.fixtures.cascade.lessons import TENANTS, changed_rows, lesson, record, write_outcomes
+from tests.fixtures.cascade.tiny import setting, some_outputs, write_texts
+
+LEVELS = {name: {"key": f"cascade/{name}", "digest": f"sha256:{name}"} for name in ("small", "large")}
+LEARN = LearnConfig()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts")
+    write_texts(path)
+    write_texts(path, "pairs", pair=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(folder):
+    return load_data(read(overrides=setting(folder)))[0]
+
+
+def lessons(count: int = 100):
+    return [lesson(number, [text], label) for number, (text, label) in enumerate(changed_rows(count))]
+
+
+def test_lessons_plan_and_judge_and_train_only_where_a_setting_says_so(data):
+    plain, learnt = rows_of(lessons(), data, LEARN), rows_of(lessons(), data, LearnConfig(levels=True))
+    parts = [part_of_input(each.input) for each in lessons()]
+    assert [len(plain.split.fit), len(plain.split.test)] == [0, parts.count("test")]
+    assert len(plain.split.profiling) == 100 - parts.count("test")
+    assert [len(rows) for rows in (learnt.split.fit, learnt.split.profiling, learnt.split.test)] == [
+        parts.count(part) for part in ("fit", "profiling", "test")
+    ]
+    for rows in (plain, learnt):
+        assert rows.first == tuple(text for text, _ in changed_rows(100))
+        assert [data.classes[label] for label in rows.labels] == [label for _, label in changed_rows(100)]
+
+
+def test_a_text_is_in_one_split_only_however_often_it_was_sent(data):
+    twice = [lesson(number, [text], label) for number, (text, label) in enumerate(changed_rows(60) * 2)]
+    rows = rows_of(twice, data, LEARN)
+    planning, test = ({rows.first[row] for row in part} for part in (rows.split.profiling, rows.split.test))
+    assert not planning & test
+
+
+@pytest.mark.parametrize(
+    ("texts", "label", "form"),
+    [
+        (["an oak", "an elm"], "tree", "json"),
+        ([], "tree", "json"),
+        ([""], "tree", "json"),
+        (["\ud800"], "tree", "json"),
+        ([7], "tree", "json"),
+        ("an oak", "tree", "json"),
+        (["an oak"], "animal", "json"),
+        (["an oak"], 2.0, "json"),
+        (["an oak"], "tree", "uint8 1 1 3"),
+    ],
+)
+def test_a_lesson_that_does_not_fit_the_task_is_left_out(data, texts, label, form):
+    rows = rows_of([*lessons(), lesson(1000, texts, label, form)], data, LEARN)
+    assert len(rows.first) == 100
+
+
+def test_content_that_is_no_json_is_left_out(data):
+    broken = lessons(1)[0]
+    broken = replace(broken, input=replace(broken.input, content=b'["an oak'))
+    assert len(rows_of([*lessons(), broken], data, LEARN).first) == 100
+
+
+def test_pairs_are_taken_by_a_task_of_pairs(folder):
+    pairs = load_data(read(overrides={**setting(folder), "tasks": [{"data": f"json:{folder / 'pairs.jsonl'}"}]}))[0]
+    rows = rows_of([lesson(n, ["an oak", f"an elm {n}"], "same") for n in range(40)], pairs, LEARN)
+    assert rows.second[:2] == ("an elm 0", "an elm 1")
+    assert rows_of(lessons(), pairs, LEARN) is None
+
+
+def test_values_are_labels_of_a_regression_where_they_are_finite(data):
+    regression = replace(data, classes=(), labels=np.zeros(len(data.labels)))
+    values = [lesson(number, [f"text {number}"], number / 10) for number in range(40)]
+    others = [lesson(number, [f"other {number}"], label) for number, label in enumerate(("tree", math.nan, math.inf))]
+    assert rows_of([*values, *others], regression, LEARN).labels.tolist() == [number / 10 for number in range(40)]
+
+
+def test_lessons_of_which_none_can_judge_teach_nothing(data):
+    planning = [each for each in lessons() if part_of_input(each.input) != "test"]
+    assert rows_of(planning, data, LEARN) is None
+    assert rows_of([], data, LEARN) is None
+
+
+def keys(config, data, lessons):
+    fitted, levels = training_data(data, lessons), config.levels_of(config.tasks[0])
+    return [train_key(level, fitted) for level in levels] + [outputs_key(config, data, LEVELS, "test")]
+
+
+def test_keys_of_levels_and_old_outputs_do_not_follow_from_lessons_unless_levels_learn(folder, data):
+    config = read(overrides=setting(folder))
+    before = keys(config, data, None)
+    assert keys(config, data, rows_of(lessons(), data, LEARN)) == before
+    learnt = keys(config, data, rows_of(lessons(), data, LearnConfig(levels=True)))
+    assert learnt[2] == before[2] and not set(learnt[:2]) & set(before[:2])
+
+
+def test_trained_with_lessons_the_splits_to_plan_and_judge_with_stay(data):
+    rows = rows_of(lessons(), data, LearnConfig(levels=True))
+    fitted = training_data(data, rows)
+    assert len(fitted.split.fit) == len(data.split.fit) + len(rows.split.fit)
+    assert [fitted.first[row] for row in fitted.split.fit[len(data.split.fit) :]] == [
+        rows.first[row] for row in rows.split.fit
+    ]
+    assert np.array_equal(fitted.split.profiling, data.split.profiling)
+    assert np.array_equal(fitted.split.test, data.split.test)
+    assert fitted.first[: len(data.first)] == data.first
+
+
+def test_pools_are_known_by_both_outputs_the_rows_and_the_seed(folder):
+    config, old, new = (
+        read(overrides=setting(folder)),
+        {"key": "a", "digest": "sha256:a"},
+        {"key": "b", "digest": "sha256:b"},
+    )
+    keys = {
+        pool_key(each, "things", split, *pair)
+        for each in (config, replace(config, learn=LearnConfig(rows=300)), replace(config, seed=1))
+        for split in ("profiling", "test")
+        for pair in ((old, new), (old, old))
+    }
+    assert len(keys) == 12
+
+
+def test_pooled_outputs_are_saved_a_quarter_of_the_rows_for_the_test(folder, tmp_path):
+    config, store = replace(read(overrides=setting(folder)), learn=LearnConfig(rows=200)), FolderStore(tmp_path)
+    saved = [
+        {"key": key, "digest": store.save(key, outputs)}
+        for key, outputs in (("old", some_outputs()), ("new", some_outputs(count=30, seed=1, data="traffic")))
+    ]
+    for split, rows in (("profiling", 200), ("test", 50)):
+        result = make_pool(config, split, *saved, f"pool-{split}", store)
+        assert len(store.load(Outputs, result["key"], result["digest"]).labels) == rows == rows_for(config, split)
+
+
+def test_fewer_rows_than_a_plan_needs_are_refused():
+    with pytest.raises(InputError, match=r"learn.rows is 39, but must be at least 40"):
+        read(overrides={"learn": {"rows": 39}})
+
+
+def test_what_a_service_left_is_read_for_its_task(tmp_path, data, folder):
+    config = replace(
+        read(overrides=setting(folder)), feedback=FeedbackConfig(str(write_outcomes(tmp_path, changed_rows(80))))
+    )
+    assert len(taught(config, data).first) == 80
+    assert taught(config, replace(data, name="others")) is None
+    assert taught(read(overrides=setting(folder)), data) is None
+
+
+@pytest.mark.parametrize(("tenants", "key"), [(("",), ""), (("acme",), "k"), (("acme", "bolt", "core"), "k")])
+def test_strangers_and_few_tenants_teach_nothing(tmp_path, data, folder, tenants, key):
+    outcomes = write_outcomes(tmp_path, changed_rows(400), tenants, key)
+    assert taught(replace(read(overrides=setting(folder)), feedback=FeedbackConfig(str(outcomes))), data) is None
+
+
+def test_one_tenant_of_several_moves_no_more_than_a_quarter(tmp_path, data, folder):
+    write_outcomes(tmp_path, changed_rows(100))
+    outcomes = write_outcomes(tmp_path, [(f"poison {n}", "tree") for n in range(2000)], ("evil",))
+    rows = taught(replace(read(overrides=setting(folder)), feedback=FeedbackConfig(str(outcomes))), data)
+    poison = sum(text.startswith("poison") for text in rows.first)
+    assert 0 < poison <= len(rows.first) / 4
+
+
+def test_empty_and_torn_files_teach_what_is_whole(tmp_path, data, folder):
+    config = read(overrides=setting(folder))
+    for name in (LABELS, INPUTS):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        (tmp_path / "empty" / name).touch()
+    assert taught(replace(config, feedback=FeedbackConfig(str(tmp_path / "empty"))), data) is None
+    torn = write_outcomes(tmp_path / "torn", changed_rows(80))
+    text = (torn / LABELS).read_text()
+    (torn / LABELS).write_text(f"{{\n{text[:-30]}")
+    assert len(taught(replace(config, feedback=FeedbackConfig(str(torn))), data).first) >= 76
+
+
+def test_labels_alone_say_how_right_and_how_sure_the_levels_are(tmp_path):
+    outcomes = write_outcomes(tmp_path, [("any", "fruit" if n % 4 else "tree") for n in range(80)], keep=False)
+    (figures,) = read_figures(FeedbackConfig(str(outcomes)), ["things"])
+    assert (figures.labels, figures.accuracy, figures.tenants) == (80, 0.75, len(TENANTS))
+    assert figures.confidence == pytest.approx(0.9)
+    assert read_figures(FeedbackConfig(str(outcomes)), ["others"]) == []
+    assert read_figures(FeedbackConfig(str(tmp_path / "none")), ["things"]) == read_figures(FeedbackConfig(), []) == []
+
+
+def test_figures_of_labels_stand_beside_what_is_promised():
+    several = [record(n, "fruit") for n in range(3)] + [record(9, "tree", level="large", candidate="single")]
+    first, second = to_rows(label_figures(several), {("things", "default"): 0.8})
+    assert (first["labels"], first["level"], first["accuracy"], first["promised"]) == (3, "small", 1.0, 0.8)
+    assert (second["labels"], second["candidate"], second["accuracy"]) == (1, "single", 0.0)
+    assert math.isnan(second["promised"])

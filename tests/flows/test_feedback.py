@@ -1,0 +1,213 @@
+"""What may be learnt from: labels that may teach, with inputs that are kept, and always in the same split."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.config import read
+from flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of, part_of_input, tenants
+from pliant.errors import InputError
+from pliant.outcomes.files import INPUTS, LABELS, KeptInput
+from pliant.outcomes.labels import LabelRecord
+from serving.outcomes.inputs import Inputs
+
+NOW = 1000 * DAY
+RECORD = LabelRecord("x", "digit", 1, "0", "0", "3", 0.5, {}, "8", False, "acme", "k", NOW - 10, NOW - 20)
+
+
+def records(count: int, tenant: str = "acme", key: str = "k", start: int = 0) -> list[LabelRecord]:
+    return [
+        replace(RECORD, id=f"{tenant}-{n}", tenant=tenant, key=key, at=NOW - 500 + n)
+        for n in range(start, start + count)
+    ]
+
+
+def write(folder: Path, labels: list[LabelRecord], kept: list[str] | None = None) -> FeedbackConfig:
+    """Write labels and inputs as a service does; `kept`: ids of the inputs, None: of all labels."""
+    folder.mkdir(exist_ok=True)
+    with (folder / LABELS).open("a") as file:
+        file.writelines(record.to_line() + "\n" for record in labels)
+    inputs = Inputs(folder, DAY, lambda: NOW - 20)
+    for id in dict.fromkeys(record.id for record in labels) if kept is None else kept:
+        inputs.keep(id, "digit", "json", id.encode())
+    inputs.write()
+    inputs.close()
+    return FeedbackConfig(str(folder), "root")
+
+
+def taught(config: FeedbackConfig, task: str = "digit", **more) -> tuple[Lesson, ...]:
+    return lessons(config, task, clock=lambda: NOW, **more)
+
+
+def test_without_a_folder_in_the_settings_nothing_is_learnt():
+    assert lessons(FeedbackConfig(), "digit") == ()
+
+
+def test_a_missing_folder_is_said_in_one_sentence_and_teaches_nothing(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "pliant"):
+        assert taught(FeedbackConfig(str(tmp_path / "none"))) == ()
+    assert [record.message for record in caplog.records] == [
+        f"nothing is learnt from labels of digit: there is no folder {tmp_path / 'none'}"
+    ]
+
+
+def test_a_folder_without_files_and_files_without_content_teach_nothing(tmp_path):
+    assert taught(FeedbackConfig(str(tmp_path))) == ()
+    (tmp_path / LABELS).touch()
+    (tmp_path / INPUTS).touch()
+    assert taught(FeedbackConfig(str(tmp_path))) == ()
+    (tmp_path / LABELS).write_text(RECORD.to_line() + "\n")
+    assert taught(FeedbackConfig(str(tmp_path))) == ()
+
+
+def test_a_trusted_tenant_teaches_alone_in_the_order_of_its_labels(tmp_path):
+    learnt = taught(write(tmp_path, records(50, "root")))
+    assert [lesson.record for lesson in learnt] == records(50, "root")
+    assert all(lesson.input.id == lesson.record.id and lesson.input.content for lesson in learnt)
+
+
+def test_four_tenants_teach_together_and_three_do_not(tmp_path):
+    three = [record for name in ("a", "b", "c") for record in records(20, name)]
+    assert taught(write(tmp_path / "three", three)) == ()
+    assert len(taught(write(tmp_path / "four", three + records(20, "d")))) == 80
+
+
+@pytest.mark.parametrize(("tenant", "key"), [("", ""), ("acme", "")])
+def test_clients_without_a_key_teach_nothing(tmp_path, tenant, key):
+    assert taught(write(tmp_path, records(100, tenant, key))) == ()
+
+
+def test_fewer_labels_than_the_least_are_left_alone_and_the_log_says_so(tmp_path, caplog):
+    config = write(tmp_path, records(39, "root"))
+    with caplog.at_level(logging.WARNING, "pliant"):
+        assert taught(config) == ()
+    assert "39 of 39 may teach" in caplog.text
+    assert len(taught(replace(config, least=39))) == 39
+
+
+def test_a_label_without_its_input_teaches_nothing_and_earns_its_tenant_no_share(tmp_path):
+    """Whoever crowds the others' inputs out of the file does not teach in their place."""
+    labels = [record for name in "abcd" for record in records(20, name)]
+    config = write(tmp_path, labels, kept=[record.id for record in labels if record.tenant == "a"])
+    assert taught(replace(config, least=1)) == ()
+
+
+def test_what_the_flow_cannot_use_earns_its_tenant_no_share(tmp_path, caplog):
+    config = write(tmp_path, [record for name in "abcd" for record in records(20, name)])
+    with caplog.at_level(logging.WARNING, "pliant"):
+        assert taught(replace(config, least=1), usable=lambda lesson: lesson.record.tenant == "a") == ()
+    assert "cannot use them: 60" in caplog.text
+
+
+def test_other_tasks_and_old_labels_are_left_out(tmp_path):
+    labels = records(50, "root")
+    old = [replace(record, id=f"old-{n}", at=NOW - 31 * DAY) for n, record in enumerate(labels)]
+    other = [replace(record, id=f"other-{n}", task="loops") for n, record in enumerate(labels)]
+    config = write(tmp_path, [*old, *labels, *other])
+    assert [lesson.record for lesson in taught(config)] == labels
+    assert len(taught(replace(config, days=32.0))) == 100
+
+
+def test_of_too_many_every_tenants_newest_are_taken(tmp_path):
+    """One that floods the service just before the flow runs has no more than its share."""
+    labels = [record for name in "abcde" for record in records(20, name)]
+    learnt = taught(replace(write(tmp_path, labels), most=50))
+    assert Counter(lesson.record.tenant for lesson in learnt) == dict.fromkeys("abcde", 10)
+    assert all(int(lesson.record.id[2:]) >= 10 for lesson in learnt)
+
+
+def test_the_share_holds_also_after_the_newest_are_taken(tmp_path):
+    labels = [record for name in "bcd" for record in records(30, name)] + records(400, "a")
+    for most in range(40, 130, 7):
+        learnt = taught(replace(write(tmp_path / str(most), labels), most=most, least=1))
+        counts = Counter(lesson.record.tenant for lesson in learnt)
+        assert 0 < len(learnt) <= most
+        assert max(counts.values()) <= len(learnt) / 4
+
+
+def test_a_torn_and_a_poisoned_line_are_passed_over_with_a_count(tmp_path, caplog):
+    config = write(tmp_path, records(50, "root"))
+    with (tmp_path / LABELS).open("ab") as file:
+        file.write(b'{"id": "y"}\n\xff\xfe\n[1]\n' + RECORD.to_line().encode()[:40])
+    with caplog.at_level(logging.WARNING, "pliant"):
+        assert len(taught(config)) == 50
+    assert "as they are no labels: 3" in caplog.text
+
+
+def test_rows_that_hold_no_input_are_passed_over_with_a_count(tmp_path, caplog):
+    config = write(tmp_path, records(52, "root"))
+    with closing(sqlite3.connect(tmp_path / INPUTS)) as base, base:
+        base.execute("UPDATE inputs SET content = 'text' WHERE id = 'root-0'")
+        base.execute("UPDATE inputs SET form = x'00' WHERE id = 'root-1'")
+    with caplog.at_level(logging.WARNING, "pliant"):
+        assert len(taught(config)) == 50
+    assert "as they are none: 2" in caplog.text
+
+
+def test_an_unreadable_file_is_an_error(tmp_path):
+    config = write(tmp_path, records(50, "root"))
+    for name in (INPUTS, f"{INPUTS}-wal", f"{INPUTS}-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / INPUTS).write_bytes(b"no database" * 1000)
+    with pytest.raises(InputError, match="a file that can be read"):
+        taught(config)
+
+
+def test_of_an_id_that_was_chosen_twice_the_input_of_the_labelled_answer_is_taken(tmp_path):
+    config = write(tmp_path, records(50, "root"))
+    inputs = Inputs(tmp_path, DAY, lambda: NOW - 5)
+    inputs.keep("root-0", "digit", "json", b"later")
+    inputs.keep("root-0", "loops", "json", b"of another task")
+    inputs.write()
+    inputs.close()
+    learnt = taught(config)
+    assert len(learnt) == 50
+    assert learnt[0].input.content == b"root-0"
+
+
+def test_the_environment_says_who_is_trusted_unless_the_settings_do():
+    environment = {"PLIANT_TRUSTED_LABELS": "acme, anonymous"}
+    assert tenants(FeedbackConfig(), environment) == {"acme", ""}
+    assert tenants(FeedbackConfig(trusted=""), environment) == set()
+    assert tenants(FeedbackConfig(trusted="beta"), environment) == {"beta"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"outcomes": ""}, {"days": 0.0}, {"days": float("inf")}, {"days": float("nan")}, {"least": 0}, {"most": 39}],
+)
+def test_settings_that_cannot_be_are_refused(values):
+    with pytest.raises(InputError, match="feedback"):
+        read(FeedbackConfig, None, values)
+
+
+@given(st.text())
+def test_a_name_is_always_in_the_same_split(name):
+    assert part_of(name) == part_of(name) in ("fit", "profiling", "test")
+
+
+def test_the_splits_of_some_names_never_change():
+    """They are kept over all nights and versions: else a model would be tested on what a former one was trained with."""
+    parts = ["fit", "fit", "profiling", "profiling", "fit", "profiling", "fit", "profiling"]
+    assert [part_of(f"answer-{n}") for n in range(8)] == parts
+
+
+def test_the_splits_have_their_shares():
+    counts = Counter(part_of(str(n)) for n in range(20_000))
+    assert counts["test"] / 20_000 == pytest.approx(0.2, abs=0.01)
+    assert counts["profiling"] / 20_000 == pytest.approx(0.16, abs=0.01)
+
+
+@given(st.binary(min_size=1), st.text(), st.text())
+def test_an_input_that_was_sent_twice_is_in_one_split(content, first, second):
+    kept = KeptInput(first, "digit", 1.0, "json", content)
+    assert part_of_input(kept) == part_of_input(replace(kept, id=second, at=2.0))

@@ -1,0 +1,122 @@
+"""The champion is compared on the rows that the challenger was tested on, where labelled pictures make these others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flows.tokens.config import TokensFlowConfig, read
+from flows.tokens.remeasure import measure, measured_key, to_measure, with_accuracies
+from flows.tokens.stages import Bundle
+from pliant.precision import has_bfloat16
+from pliant.progress import silent
+from pliant.tokens.artifact import Accuracies
+from registry.store import FolderStore
+from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
+from tests.fixtures.tokens.tiny import setting
+from training.data import ImageData, Split, digits
+from training.tokens.labelled import LabelledPicture, join
+
+GAMMAS = (-5, 0)
+
+
+@pytest.fixture(scope="module")
+def data() -> ImageData:
+    """A few digits."""
+    whole = digits("digit")
+    split = whole.split
+    return replace(whole, split=Split(split.fit[:20], split.profiling[:10], split.test[:20]))
+
+
+@pytest.fixture(scope="module")
+def joined(data) -> ImageData:
+    rng = np.random.default_rng(0)
+    pictures = [LabelledPicture(rng.integers(0, 256, (16, 16, 3), np.uint8), "3", "test") for _ in range(5)]
+    return join(data, pictures, 0.2)
+
+
+def champion(data: ImageData, classes: tuple[str, ...] | None = None) -> Bundle:
+    """With accuracies that nobody measured."""
+    task = replace(tiny_task("digit", classes or data.classes, "sha256:b", gammas=()), data=data.fingerprint)
+    shares = dict.fromkeys(GAMMAS, 2.0)
+    task = replace(task, accuracy=shares, test_accuracy=shares)
+    return Bundle(tiny_backbone(), (task,), tiny_profile("sha256:b", "cpu", GAMMAS))
+
+
+def config(**changes) -> TokensFlowConfig:
+    return read(overrides=setting(**changes))
+
+
+def anew(bundle: Bundle, data: ImageData, store: FolderStore) -> Bundle:
+    ((task, _),) = to_measure(bundle, [data])
+    result = measure(config(), bundle, task, data, "tokens/champion-digit/x", store, silent)
+    return with_accuracies(bundle, {"digit": result}, store)
+
+
+def test_without_labelled_pictures_nothing_is_measured_anew(data):
+    assert to_measure(None, [data]) == []
+    assert to_measure(champion(data), [data]) == []
+    assert to_measure(champion(replace(data, fingerprint="sha256:former")), [data]) == []
+
+
+def test_with_the_same_labelled_pictures_neither(joined):
+    assert to_measure(champion(joined), [joined]) == []
+
+
+def test_with_new_ones_and_where_they_have_gone_the_champion_is_measured_on_the_challengers_rows(data, joined):
+    for old, new in ((data, joined), (joined, data)):
+        ((task, rows),) = to_measure(champion(old), [new])
+        assert (task.name, rows) == ("digit", new)
+    assert to_measure(champion(data), [replace(joined, name="loops")]) == []
+
+
+def test_its_accuracies_are_those_of_the_rows(tmp_path, data, joined):
+    store = FolderStore(tmp_path)
+    (old,), (new,) = (anew(champion(other), rows, store).tasks for other, rows in ((joined, data), (data, joined)))
+    assert set(old.test_accuracy) == set(new.test_accuracy) == set(GAMMAS)
+    for task, rows in ((old, data), (new, joined)):
+        for share in task.test_accuracy.values():
+            assert share * len(rows.split.test) == pytest.approx(round(share * len(rows.split.test)))
+            assert 0 <= share <= 1
+    assert np.array_equal(old.heads[0].weight, champion(data).tasks[0].heads[0].weight)
+
+
+def test_classes_in_another_order_or_lacking_are_compared_by_name(tmp_path, data, joined):
+    """Of a champion that has one class alone, every answer is that class."""
+    mark = replace(data, fingerprint="labels:x:sha256:former")
+    (alone,) = anew(champion(mark, ("3",)), joined, FolderStore(tmp_path / "a")).tasks
+    share = np.mean([joined.classes[label] == "3" for label in joined.labels[joined.split.test]])
+    assert alone.test_accuracy[0] == pytest.approx(share)
+    (same,) = anew(champion(mark), joined, FolderStore(tmp_path / "b")).tasks
+    backwards = champion(mark, data.classes[::-1])
+    head = backwards.tasks[0].heads[0]
+    turned = replace(
+        backwards.tasks[0], heads={0: replace(head, weight=head.weight[::-1].copy(), bias=head.bias[::-1].copy())}
+    )
+    (other,) = anew(replace(backwards, tasks=(turned,)), joined, FolderStore(tmp_path / "c")).tasks
+    assert other.test_accuracy == same.test_accuracy
+
+
+def test_a_champion_served_in_half_precision_is_measured_in_it_where_the_device_can(tmp_path, data, joined):
+    bundle = champion(data)
+    task = replace(bundle.tasks[0], half={"bfloat16": Accuracies({0: 2.0}, {0: 2.0})})
+    bundle = replace(bundle, tasks=(task,), profile=replace(bundle.profile, precision="bfloat16"))
+    (new,) = anew(bundle, joined, FolderStore(tmp_path)).tasks
+    assert set(new.half) == ({"bfloat16"} if has_bfloat16("cpu") else set())
+    assert set(new.test_accuracy) == set(GAMMAS)
+    assert max(new.test_accuracy.values()) <= 1
+
+
+def test_the_key_follows_from_the_task_and_the_rows(data, joined):
+    bundle = champion(data)
+    task = bundle.tasks[0]
+    key = measured_key(config(), bundle, task, "sha256:t", joined)
+    assert measured_key(config(gate={"seeds": 3}), bundle, task, "sha256:t", joined) == key
+    others = [
+        measured_key(config(), bundle, task, "sha256:u", joined),
+        measured_key(config(), bundle, task, "sha256:t", data),
+        measured_key(config(measured=5), bundle, task, "sha256:t", joined),
+    ]
+    assert len({key, *others}) == 4

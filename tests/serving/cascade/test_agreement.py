@@ -1,0 +1,279 @@
+"""The large model reads early answers again: only in idle moments, for nobody, and without a trace elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pliant.errors import InputError
+from pliant.protocol import Arrived, replay
+from serving.cascade.agreement import QUIET as PAUSE
+from serving.cascade.agreement import agree
+from serving.cascade.assembly import make_knowledge, make_scheduler, source_of
+from serving.cascade.settings import CascadeSettings
+from serving.client import Client
+from serving.journal import read
+from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
+from tests.fixtures.cascade.published import publish_tiny, tiny_cascade
+from tests.fixtures.fakes import run_virtually
+from tests.fixtures.registry import FolderRegistry
+
+ALL = replace(QUIET, agreement_share=1.0)
+LARGE = 1  # number of the large model
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory):
+    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
+    publish_tiny(registry)
+    return registry
+
+
+def serve(registry, check, settings=ALL):
+    async def main():
+        async with serving(registry, settings) as service:
+            return await check(service)
+
+    return run_virtually(main())
+
+
+def figures(service, candidate="default"):
+    rows = service.endpoint.status()["agreement"]
+    return next(((row["compared"], row["agreed"]) for row in rows if row["candidate"] == candidate), None)
+
+
+def launches_of(service, model=LARGE):
+    return sum(size for device in service.devices for number, size in device.launches if number == model)
+
+
+def test_an_early_answer_is_compared_with_what_the_large_model_says(registry):
+    async def check(service):
+        service.endpoint.seen.counting = True
+        await service.ask(SURE, SURE)
+        await service.ask(UNSURE, candidate="small")  # which takes green for red
+        await asyncio.sleep(1)
+        assert (figures(service), figures(service, "small")) == ((2, 2), (1, 0))
+        compared = {"task": "colours", "candidate": "default"}
+        assert service.sample("pliant_agreement_total", result="agrees", **compared) == 2
+        assert service.sample("pliant_agreement_total", task="colours", candidate="small", result="differs") == 1
+        taken = service.endpoint.seen.take()
+        assert taken["agreement of colours by default"] == [0, 2]
+        assert taken["agreement of colours by small"] == [1, 0]
+
+    serve(registry, check)
+
+
+def test_answers_of_the_large_model_and_those_cut_short_are_not_compared(registry):
+    async def check(service):
+        await service.ask(UNSURE)
+        await service.ask(SURE, candidate="single")
+        service.devices[0].seconds = 0.5
+        (answer,) = await service.ask(UNSURE, deadline=0.589)
+        assert answer["cut_short"]
+        await asyncio.sleep(5)
+        assert service.endpoint.status()["agreement"] == []
+        assert launches_of(service) == 2
+
+    serve(registry, check)
+
+
+def test_nothing_is_compared_unless_a_share_says_so(registry):
+    async def check(service):
+        await service.ask(SURE)
+        await asyncio.sleep(5)
+        assert (launches_of(service), service.endpoint.status()["agreement"]) == (0, [])
+
+    serve(registry, check, replace(QUIET, agreement_share=0.0))
+    for share in (-0.1, 1.1, float("nan")):
+        with pytest.raises(InputError, match="PLIANT_AGREEMENT_SHARE"):
+            CascadeSettings(agreement_share=share)
+
+
+def test_the_share_is_of_the_early_answers(registry):
+    async def check(service):
+        drawn = iter([0.1, 0.3, 0.2, 0.9])
+        service.endpoint.agreement._draw = lambda: next(drawn, 0.0)
+        for _ in range(4):
+            await service.ask(SURE)
+        await asyncio.sleep(1)
+        assert figures(service) == (2, 2)
+
+    serve(registry, check, replace(QUIET, agreement_share=0.25))
+
+
+def test_while_anything_waits_or_runs_or_has_just_been_answered_none_runs(registry):
+    async def check(service):
+        async def ask_on():
+            for _ in range(100):
+                await service.ask(SURE)
+                await asyncio.sleep(0.001)
+
+        async def ask_again_soon():
+            for _ in range(20):
+                await service.ask(SURE)
+                await asyncio.sleep(0.9 * PAUSE)
+
+        await asyncio.gather(ask_on(), ask_on())
+        await ask_again_soon()
+        assert launches_of(service) == 0
+        await asyncio.sleep(5)
+        assert launches_of(service) == figures(service)[0] == 16  # the latest of them; the others are forgotten
+
+    serve(registry, check)
+
+
+def test_while_a_worker_is_down_none_runs(registry):
+    async def check(service):
+        await service.ask(SURE)
+        device = service.devices[0]
+        device.restart_seconds = 3.0
+        device.on_end()
+        await asyncio.sleep(2)
+        assert launches_of(service) == 0
+        await asyncio.sleep(5)
+        assert figures(service) == (1, 1)
+
+    serve(registry, check)
+
+
+def test_one_runs_at_a_time(registry):
+    async def check(service):
+        service.devices[0].seconds = 0.2
+        await service.ask(*[SURE] * 8)
+        pending = []
+        for _ in range(300):
+            await asyncio.sleep(0.01)
+            pending.append(service.endpoint.status()["pending"])
+        assert (max(pending), figures(service)) == (1, (8, 8))
+        assert all(size == 1 for number, size in service.devices[0].launches if number == LARGE)
+
+    serve(registry, check)
+
+
+def test_a_comparison_leaves_no_trace_among_answers_tenants_labels_and_deadlines(registry):
+    client = Client("acme", 3.0, frozenset({"use"}), "1234abcd")
+
+    async def check(service):
+        driver, service.endpoint.seen.counting = service.present.driver, True
+        (answer,) = await service.ask(SURE, client=client, deadline=2.0)
+        usual = driver.usual_deadline
+        remembered = len(service.endpoint._outcomes.to_dict())
+        seconds = service.sample("pliant_tenant_seconds_total", tenant="acme")
+        await asyncio.sleep(1)
+        assert figures(service) == (1, 1)
+        assert driver.usual_deadline == usual
+        assert service.sample("pliant_arrivals_total", task="colours") == 1
+        assert service.sample("pliant_outcomes_total", task="colours", outcome="on_time") == 1
+        labels = {"task": "colours", "task_version": "1", "candidate": "default", "reason": "", "level": "small"}
+        assert service.sample("pliant_answers_total", **labels) == 1
+        assert service.sample("pliant_tenant_seconds_total", tenant="acme") == seconds
+        assert service.sample("pliant_tenant_seconds_total", tenant="") is None
+        assert len(service.endpoint._outcomes.to_dict()) == remembered
+        taken = service.endpoint.seen.take()
+        assert sum(taken["class of colours"]) == sum(taken["level of colours by default"]) == 1
+        assert service.endpoint.outcome(answer["id"], "blue", client)["level"] == "small"
+
+    serve(registry, check)
+
+
+def test_a_worker_that_dies_meanwhile_loses_no_more_than_the_comparison(registry):
+    async def check(service):
+        device = service.devices[0]
+        await service.ask(SURE)
+        device.trouble[LARGE] = "die"
+        await asyncio.sleep(PAUSE + 0.015)
+        answers = await asyncio.gather(*(service.ask(SURE, UNSURE) for _ in range(5)))
+        assert [[each["level"] for each in answer] for answer in answers] == [["small", "large"]] * 5
+        assert device.restarts == 1
+        await asyncio.sleep(5)
+        assert service.endpoint.status()["pending"] == 0
+        assert service.sample("pliant_outcomes_total", task="colours", outcome="on_time") == 11
+
+    serve(registry, check)
+
+
+def test_another_version_is_compared_anew(tmp_path):
+    registry = FolderRegistry(tmp_path)
+    publish_tiny(registry)
+
+    async def check(service):
+        await service.ask(SURE)
+        await asyncio.sleep(1)
+        assert figures(service) == (1, 1)
+        await service.ask(SURE)  # is to be compared when another version is served
+        publish_tiny(registry, seed=1)
+        await service.assembly.refresher.serve(source_of(ALL, registry).load(None).catalog)
+        await asyncio.sleep(1)
+        assert service.endpoint.status()["agreement"] == []
+        await service.ask(SURE)
+        await asyncio.sleep(1)
+        assert figures(service) == (1, 1)
+
+    serve(registry, check)
+
+
+def test_the_end_of_the_service_waits_for_no_comparison(registry):
+    async def main():
+        clock = asyncio.get_running_loop().time
+        async with serving(registry, ALL) as service:
+            await service.ask(*[SURE] * 5)
+            service.devices[0].seconds = 30.0
+            await asyncio.sleep(0.5)
+            assert service.endpoint.status()["pending"] == 1
+            began = clock()
+        return clock() - began, service.devices[0].stopped
+
+    seconds, stopped = run_virtually(main())
+    assert seconds < 0.01 and stopped
+
+
+def test_the_journal_with_comparisons_replays_to_itself(registry, tmp_path):
+    journal = tmp_path / "journal.jsonl"
+
+    async def check(service):
+        for gap in (0.0, 0.2, 0.01, 0.3):
+            await service.ask(SURE, UNSURE)
+            await asyncio.sleep(gap)
+        known = make_knowledge(ALL, service.present.catalog)
+        return make_scheduler(ALL, known)
+
+    scheduler = serve(registry, check, replace(ALL, journal=journal))
+    entries = read(journal)
+    assert sum(isinstance(entry.event, Arrived) for entry in entries) > 8
+    assert replay(scheduler, entries) == entries
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from([SURE, UNSURE]), st.sampled_from([0.0, 0.005, 0.07, 0.3])), max_size=12))
+def test_whatever_comes_is_answered_exactly_as_without_comparisons(registry, plan):
+    def answers(share):
+        async def check(service):
+            tasks = []
+            for text, gap in plan:
+                tasks.append(asyncio.create_task(service.ask(text)))
+                await asyncio.sleep(gap)
+            answers = [(await task)[0] for task in tasks]
+            count = sum(
+                service.sample("pliant_outcomes_total", task="colours", outcome=outcome) or 0
+                for outcome in ("on_time", "late")
+            )
+            assert count == len(plan)
+            assert len({answer["id"] for answer in answers}) == len(plan)
+            return [(answer["label"], answer["levels"], answer["probabilities"]) for answer in answers]
+
+        return serve(registry, check, replace(QUIET, agreement_share=share))
+
+    for with_share, without in zip(answers(1.0), answers(0.0), strict=True):
+        assert with_share[:2] == without[:2]
+        assert with_share[2] == pytest.approx(without[2], abs=1e-5)
+
+
+def test_numbers_agree_within_the_tolerance():
+    classes = tiny_cascade("colours", ["sha256:a", "sha256:b"])
+    numbers = replace(classes, classes=(), tolerance=0.5)
+    assert agree(classes, "red", "red") and not agree(classes, "red", "blue")
+    assert agree(numbers, 1.0, 1.5) and not agree(numbers, 1.0, 1.6)

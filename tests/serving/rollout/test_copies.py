@@ -1,0 +1,52 @@
+"""Copies of requests run one at a time, while nothing waits, and for at most a share of the time; in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from serving.rollout.copies import WAITING, Copies
+from tests.fixtures.fakes import run_virtually
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 1.0])
+def test_copies_run_for_at_most_their_share_of_the_time(share):
+    async def course() -> None:
+        clock, ran = asyncio.get_running_loop().time, 0.0
+
+        async def copy() -> None:
+            nonlocal ran
+            await asyncio.sleep(0.5)
+            ran += 0.5
+
+        copies = Copies(lambda: True, share)
+        begun = clock()
+        for _ in range(400):
+            copies.offer(copy)
+            await asyncio.sleep(0.25)
+        part = ran / (clock() - begun)
+        assert 0.9 * share <= part <= share + 0.01
+        await copies.stop()
+
+    run_virtually(course())
+
+
+def test_a_pause_is_ended_by_the_end_of_the_service_and_copies_that_wait_are_few():
+    async def course() -> None:
+        clock, ran = asyncio.get_running_loop().time, []
+
+        async def copy() -> None:
+            await asyncio.sleep(1.0)
+            ran.append(clock())
+
+        copies = Copies(lambda: True, 0.001)
+        for _ in range(10 * WAITING):
+            copies.offer(copy)
+        await asyncio.sleep(10.0)
+        assert len(ran) == 1  # the next is due after 1,000 s
+        begun = clock()
+        await copies.stop()
+        assert clock() == begun and len(ran) == 1
+
+    run_virtually(course())

@@ -1,0 +1,113 @@
+"""A disk that is full while a service observes: requests are answered, nothing is half written, and later it goes on.
+
+The disk is real: a process that the system lets write no byte more, or a few (RLIMIT_FSIZE, an error EFBIG), and then
+again as much as it wants.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from pliant.outcomes.files import folder_of, read_inputs, read_labels
+from serving.events import from_line
+from tests.fixtures.places import ROOT
+
+pytestmark = pytest.mark.slow
+
+SERVICE = """
+import json, logging, os, resource, sys, time
+from pathlib import Path
+from prometheus_client import CollectorRegistry
+from flows.watch import notify
+from pliant.outcomes.answered import Answered
+from pliant.outcomes.files import LABELS, folder_of
+from serving.client import Client
+from serving.events import ALARM, Event, EventOutbox
+from serving.outcomes.keeper import open_keeper
+from serving.outcomes.outcomes import Outcomes
+from serving.state_file import StateFile
+
+home, messages = Path(sys.argv[1]), []
+class Kept(logging.Handler):
+    def emit(self, record):
+        messages.append(record.getMessage())
+
+logging.basicConfig(handlers=[Kept()], force=True)
+
+def gone(batch):
+    raise OSError("Prefect is gone")
+
+folder = folder_of(home, "tokens")
+keeper = open_keeper(folder, 1000, 1e9, True)
+keeper._seconds = 0.02
+outcomes = Outcomes(CollectorRegistry(), 1000, keeper=keeper, days=1e4)
+outbox, state = EventOutbox(home, "tokens", None, gone), StateFile(home / "trials" / "tokens.json")
+answered, client = Answered("t", 1, "d", "l", "b", 0.8, 0.9, classes=("a", "b"), tenant="acme"), Client("acme", key="k")
+unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+written = []
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, unlimited))
+
+def requests(first, count):
+    for number in range(first, first + count):
+        outcomes.remember(str(number), answered)
+        outcomes.keep_input(str(number), "t", "json", b"x" * 5000)
+        assert outcomes.take(str(number), "b", client)["correct"]
+        outbox.emit(Event(ALARM, "tokens", {"reason": str(number)}))
+        outbox.attempt()
+        written.append(state.write({"number": number, "filling": "x" * 500}))
+        try:
+            notify.write(home / "notifications.jsonl", {"text": str(number)})
+        except OSError:
+            written.append("no notification")
+        time.sleep(0.05)
+
+def space_of(path, more):
+    return path.stat().st_size + more
+
+requests(0, 5)
+limit(0)
+requests(5, 5)
+for path in (folder / LABELS, home / "events.jsonl", home / "notifications.jsonl", home / "outbox" / "tokens.jsonl"):
+    limit(space_of(path, 10))
+    requests(10 + 5 * written.count("next"), 5)
+    written.append("next")
+limit(unlimited)
+requests(30, 5)
+outcomes.close()
+outbox.attempt()
+print(json.dumps({"messages": messages, "written": written, "waiting": outbox.waiting}))
+"""
+
+
+def test_requests_are_answered_on_a_full_disk_and_all_is_there_when_there_is_space_again(tmp_path):
+    command = [sys.executable, "-c", SERVICE, str(tmp_path)]
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert child.returncode == 0, child.stderr
+    said = json.loads(child.stdout)
+    numbers = [str(number) for number in range(35)]
+
+    folder = folder_of(tmp_path, "tokens")
+    assert [record.id for record in read_labels(folder)] == numbers, "each label once, in order"
+    assert [entry.id for entry in read_inputs(folder)] == numbers
+    for path in (tmp_path / "events.jsonl", tmp_path / "outbox" / "tokens.jsonl"):
+        assert [from_line(line).payload["reason"] for line in path.read_text().splitlines()] == numbers
+    assert said["waiting"] == 35
+    notices = [json.loads(line)["text"] for line in (tmp_path / "notifications.jsonl").read_text().splitlines()]
+    assert notices == [number for number in numbers if number in notices], "whole lines, each once, in order"
+    assert {*numbers[:5], *numbers[30:]} <= set(notices)
+    assert json.loads((tmp_path / "trials" / "tokens.json").read_text())["number"] == 34
+    assert False in said["written"] and "no notification" in said["written"]
+
+    counts = Counter(message.split(":")[0].split(" (")[0] for message in said["messages"])
+    assert any("outcomes cannot be kept" in message for message in said["messages"])
+    assert any("inputs cannot be kept" in message for message in said["messages"])
+    assert any("outcomes are kept in" in message for message in said["messages"])
+    assert max(counts.values()) <= 6, f"a line for each time that it began: {counts}"
+    assert not any("Traceback" in message or "were not kept" in message for message in said["messages"])

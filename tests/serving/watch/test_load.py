@@ -1,0 +1,245 @@
+"""A service that gets twice its load says so after hours; days that are like days before are no change, nor are bursts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from benchmarks.watch import streams
+from pliant.errors import InputError
+from serving.state_file import StateFile
+from serving.watch.load import DAYS, LEAST, MINUTE, NAME, SLOTS, STREAM, WINDOW, Course, LoadWatch, load_watch_from
+from serving.watch.seen import Seen
+from serving.watch.watcher import Watcher, WatcherParts, WatchMetrics, new_watch
+
+DAY, PER_WINDOW = 86_400, WINDOW // MINUTE
+
+
+def course_of(days: int, seed: int = 0) -> np.ndarray:
+    """Return requests a minute [days * 1440]: a day's course from 40 to 160, its noise, and two bursts a day of 4 times
+    the load for 8 minutes."""
+    rng = np.random.default_rng(seed)
+    minutes = np.arange(days * 1440)
+    usual = 100 * (1 + 0.6 * np.sin(2 * np.pi * minutes / 1440)) * np.exp(rng.normal(0, 0.1, days)).repeat(1440)
+    for at in rng.integers(0, len(minutes) - 8, 2 * days):
+        usual[at : at + 8] *= 4
+    return rng.poisson(usual).astype(float)
+
+
+def feed(watch: LoadWatch, minutes: np.ndarray, start: int = 0) -> list[tuple[int, str]]:
+    """Return the windows since `start` (seconds) in which an alarm came, with its sentence, of requests [minutes]."""
+    alarms, total = [], float(watch._total or 0.0)
+    watch.look(total, start)
+    for place, requests in enumerate(minutes):
+        total += requests
+        alarm = watch.look(total, start + MINUTE * place + 30)
+        if alarm is not None:
+            alarms.append((place // PER_WINDOW, alarm.sentence))
+    return alarms
+
+
+def test_weeks_with_a_course_and_bursts_are_quiet():
+    watch = LoadWatch()
+    assert feed(watch, course_of(30)) == []
+    (row,) = watch.figures()
+    assert (row.state, row.observations) == ("watching", (30 - LEAST) * SLOTS - 1)
+
+
+def test_twice_the_load_is_an_alarm_after_hours_and_says_how_much_it_is():
+    minutes, change = course_of(16), 14 * 1440 + 300
+    minutes[change:] *= 2
+    ((window, sentence),) = feed(LoadWatch(), minutes)
+    assert 1 <= window - change // PER_WINDOW <= 24  # eight hours
+    assert sentence.startswith("load: ") and sentence.endswith(" times what is usual at this time of day")
+    assert float(sentence.split()[1]) == pytest.approx(2.0, abs=0.5)
+
+
+def test_half_the_load_is_no_alarm():
+    minutes = course_of(16)
+    minutes[14 * 1440 :] //= 2
+    assert feed(LoadWatch(), minutes) == []
+
+
+def test_before_some_days_are_known_nothing_is_said():
+    minutes = course_of(LEAST)
+    minutes[1440:] *= 2
+    watch = LoadWatch()
+    assert feed(watch, minutes) == []
+    assert list(watch.figures()) == []
+
+
+def test_a_release_changes_nothing_but_an_alarm_is_learnt_anew():
+    minutes, watch = course_of(16), LoadWatch()
+    minutes[14 * 1440 :] *= 2
+    half = 10 * 1440
+    feed(watch, minutes[:half])
+    before = watch.to_dict()
+    watch.release()
+    assert watch.to_dict() == before
+    assert len(feed(watch, minutes[half:], 10 * DAY)) == 1
+    watch.release()
+    assert watch.to_dict() == LoadWatch().to_dict()
+
+
+def test_a_state_goes_on_alike_after_a_round_trip():
+    minutes = course_of(16)
+    minutes[14 * 1440 :] *= 2
+    whole, first = LoadWatch(), LoadWatch()
+    expected = feed(whole, minutes)
+    place = 9 * 1440
+    feed(first, minutes[:place])
+    again = load_watch_from(json.loads(json.dumps(first.to_dict(), allow_nan=False)))
+    assert again.to_dict() == first.to_dict()
+    ((window, _),) = feed(again, minutes[place:], 9 * DAY)
+    assert abs(window + 9 * SLOTS - expected[0][0]) <= 1  # the window that was under way is not known
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        {},
+        {"course": {}, "detector": {}, "ratios": []},
+        {**LoadWatch().to_dict(), "ratios": ["x"]},
+        {**LoadWatch().to_dict(), "course": {"days": [[-1.0]] * SLOTS, "closed": 0}},
+        {**LoadWatch().to_dict(), "course": {"days": [[1.0] * (DAYS + 1)] * SLOTS, "closed": 0}},
+        {**LoadWatch().to_dict(), "course": {"days": [[float("inf")]] * SLOTS, "closed": 0}},
+    ],
+)
+def test_a_corrupt_state_is_refused(content):
+    with pytest.raises(InputError):
+        load_watch_from(content)
+
+
+def windows(course: Course, first: int, requests: float, looks: int = PER_WINDOW, many: int = 1) -> list:
+    """Return what windows from number `first` on, with so many looks each, say when the next one begins."""
+    ratios = []
+    for number in range(first, first + many + 1):
+        for minute in range(looks if number < first + many else 1):
+            ratio = course.count(requests, number * WINDOW + MINUTE * minute)
+            ratios += [ratio] if minute == 0 else []
+    return ratios[1:]
+
+
+def test_a_window_is_compared_with_the_same_time_of_former_days():
+    course = Course()
+    for day in range(LEAST):
+        assert windows(course, day * SLOTS, 7.0) == [None]
+    assert windows(course, LEAST * SLOTS, 15.0) == [1.0]
+    assert windows(course, LEAST * SLOTS + 5, 15.0) == [None]
+
+
+def test_a_window_in_which_nobody_looked_for_long_counts_as_none():
+    course = Course()
+    for day in range(LEAST):
+        windows(course, day * SLOTS, 7.0)
+    assert windows(course, LEAST * SLOTS, 1.0, looks=10) == [None]
+
+
+def test_a_clock_that_is_set_back_counts_no_window_twice():
+    course = Course()
+    for day in range(LEAST):
+        windows(course, day * SLOTS, 7.0)
+    last = LEAST * SLOTS
+    assert windows(course, last, 15.0) == [1.0]
+    before = course.to_dict()
+    assert windows(course, last - 10, 15.0, many=10) == [None] * 10
+    assert course.to_dict() == before
+
+
+def test_a_service_that_is_restarted_begins_its_counter_again_and_loses_nothing_else():
+    watch = LoadWatch()
+    feed(watch, course_of(5))
+    again = load_watch_from(watch.to_dict())
+    assert again.look(1e9, 5 * DAY) is None
+    assert feed(again, course_of(2, seed=1), 5 * DAY) == []
+
+
+class Service:
+    """A service whose requests are counted as those of every system are; it was started again after days of a course."""
+
+    def __init__(self, folder, minutes) -> None:
+        self.registry, self.at = CollectorRegistry(), datetime(1970, 1, 1, tzinfo=UTC)
+        self.at += timedelta(minutes=len(minutes))
+        self.arrivals = Counter("pliant_arrivals", "Requests", ("task",), registry=self.registry)
+        self.file, self.events, self.release = StateFile(folder / "bins.json"), [], 1
+        former = LoadWatch()
+        feed(former, minutes)
+        self.file.write({"release": 1, "alarms": [], "watch": new_watch().to_dict(), "load": former.to_dict()})
+
+        async def inline(work, *arguments):
+            return work(*arguments)
+
+        parts = WatcherParts(
+            system="bins",
+            seen=Seen(),
+            file=self.file,
+            release=lambda: self.release,
+            metrics=WatchMetrics(self.registry),
+            event=lambda kind, figures: self.events.append((kind, figures["reason"])),
+            now=lambda: self.at,
+            in_thread=inline,
+        )
+        self.watcher = Watcher(parts)
+
+    async def serve(self, minutes) -> None:
+        for requests in minutes:
+            for task in ("mail", "chat"):
+                self.arrivals.labels(task).inc(requests / 2)
+            await self.watcher.look()
+            self.at += timedelta(seconds=MINUTE)
+
+
+def test_a_watcher_reads_the_counter_of_requests_and_raises_what_it_says(tmp_path):
+    async def main():
+        minutes = course_of(11)
+        minutes[10 * 1440 :] *= 3
+        service = Service(tmp_path, minutes[: 10 * 1440 - 120])
+        await service.serve(minutes[10 * 1440 - 120 : 10 * 1440])
+        service.release = 2
+        await service.serve(minutes[10 * 1440 : 10 * 1440 + 600])
+        ((kind, reason),) = service.events
+        assert kind == "alarm" and reason.startswith("load: ")
+        assert service.registry.get_sample_value("pliant_drift", {"stream": NAME}) == 1
+        service.watcher.save()
+        assert load_watch_from(service.file.read()["load"]).detector.alarm is not None
+        (row,) = service.watcher.to_dict()["streams"]
+        assert (row["stream"], row["state"]) == ("load", "alarm")
+        service.release = 3
+        await service.watcher.look()
+        assert service.watcher.to_dict()["streams"] == service.watcher.to_dict()["alarms"] == []
+
+    asyncio.run(main())
+
+
+def test_a_course_that_cannot_be_read_is_learnt_anew(tmp_path, caplog):
+    file = StateFile(tmp_path / "bins.json")
+    file.write({"release": 1, "alarms": [], "watch": new_watch().to_dict(), "load": {}})
+    Watcher(WatcherParts("bins", Seen(), file, lambda: 1, WatchMetrics(CollectorRegistry())))
+    assert "the course of the load cannot be read" in caplog.text
+
+
+def test_where_nobody_counts_requests_there_is_no_load():
+    assert WatchMetrics(CollectorRegistry()).arrivals() is None
+
+
+@pytest.mark.skipif(bool(streams.missing()), reason=streams.missing() or "the data are here")
+@pytest.mark.slow
+def test_months_of_recorded_days_are_quiet_and_twice_their_load_is_noticed():
+    recorded = streams.load_minutes()  # [days, 1410]
+    recorded = np.concatenate([recorded, recorded[:, :-31:-1]], axis=1)  # the last half an hour again, backwards
+    rng, delays = np.random.default_rng(0), []
+    for _ in range(5):
+        assert feed(LoadWatch(), recorded[rng.integers(len(recorded), size=30)].ravel()) == []
+    for _ in range(5):
+        minutes, change = recorded[rng.integers(len(recorded), size=18)].ravel(), int(rng.integers(10, 15) * 1440)
+        minutes[change:] *= 2
+        ((window, _),) = feed(LoadWatch(), minutes)
+        delays.append(window - change // PER_WINDOW)
+    assert min(delays) > 0 and np.median(delays) <= 24
+    assert STREAM.tolerance == 2.0

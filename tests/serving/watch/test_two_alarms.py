@@ -1,0 +1,57 @@
+"""Two alarms in one look, and alarms of two systems: each is an event, a run a system follows, and it shows both reasons."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+
+from flows.watch.report import read_alarms, to_markdown
+from pliant import systems
+from serving.events import ALARM, PROMISE_BROKEN, Event
+from tests.fixtures.places import ROOT
+from tests.serving.watch.test_watcher import Service, coin
+
+
+def test_two_streams_that_change_in_one_look_are_two_events_and_both_are_in_the_report_of_the_run(tmp_path):
+    async def main():
+        service = Service(tmp_path)
+        looks = []
+        for heads in (0.5, 0.9):
+            for _ in range(200):
+                drawn = [int(value >= heads) for value in service.draw.random(50)]
+                for value in drawn:
+                    service.seen.label("coin", value, coin)
+                    service.seen.label("other coin", value, coin)
+                looks.append(await service.watcher.look())
+        (both,) = [alarms for alarms in looks if alarms]
+        assert sorted(alarm.stream for alarm in both) == ["coin", "other coin"], "in the very same look"
+        service.watcher.save()
+        return both, service.events
+
+    both, events = asyncio.run(main())
+    assert [(kind, figures["reason"]) for kind, figures in events] == [("alarm", alarm.sentence) for alarm in both]
+    report = to_markdown("bins", events[0][1]["reason"], read_alarms(tmp_path / "bins.json"))
+    assert all(alarm.sentence in report for alarm in both)
+
+
+@pytest.mark.parametrize("kind", [ALARM, PROMISE_BROKEN])
+def test_an_alarm_starts_the_run_of_its_own_system_alone(kind):
+    from prefect.server.events.schemas.automations import EventTrigger
+    from prefect.server.events.schemas.events import ReceivedEvent
+
+    deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
+    fields = set(EventTrigger.model_fields)
+    triggers = [
+        (trigger["name"], EventTrigger(**{name: value for name, value in trigger.items() if name in fields}))
+        for deployment in deployments
+        for trigger in deployment.get("triggers", ())
+    ]
+    for system in systems.names():
+        content = Event(kind, system, {"reason": "x"}).to_prefect()
+        event = ReceivedEvent(**content, related=[], received=datetime.now(UTC))
+        assert [name for name, trigger in triggers if trigger.covers(event) and trigger.expects(event.event)] == [
+            f"{system}-alarm"
+        ]
