@@ -119,7 +119,7 @@ def former_of(registry: MlflowRegistry, system: str) -> int:
 def note(registry: MlflowRegistry, release: RegistryRelease, state: str, reason: str) -> None:
     """Write on a release in which state it is since now, and why. An empty state is that of the champion.
 
-    The state is written last, so that whoever finds it finds its reason, too.
+    The state is written last, so that where it stands its reason does, too.
     """
     client, name = registry.connect(), release_model(release.system)
     with registry_errors(registry.tracking_uri, f"{release.name} could not be marked"):
