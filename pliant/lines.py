@@ -46,6 +46,21 @@ def open_to_append(path: Path) -> BinaryIO:
     return file
 
 
+def append_whole(path: Path, content: bytes) -> int:
+    """Append lines, all or none of them, and return the size of the file. Raises `OSError`."""
+    with open_to_append(path) as file:
+        file.flush()  # the end of a line that a killed process left torn
+        descriptor, left = file.fileno(), memoryview(content)
+        before = os.fstat(descriptor).st_size
+        try:
+            while left:
+                left = left[os.write(descriptor, left) :]
+        except OSError:  # of a full disk, some bytes may have been written
+            os.ftruncate(descriptor, before)
+            raise
+        return os.fstat(descriptor).st_size
+
+
 def open_log(path: Path) -> BinaryIO:
     """Open a log to append to. One that has grown beyond its size limit is kept as `<name>.1`, in place of the former.
 

@@ -25,7 +25,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pliant.errors import InputError
-from pliant.lines import PRIVATE, complete_lines, open_to_append
+from pliant.lines import PRIVATE, append_whole, complete_lines
 
 logger = logging.getLogger("pliant")
 
@@ -269,19 +269,7 @@ def _events(path: Path) -> list[Event]:
 
 def _append(path: Path, events: Iterable[Event]) -> None:
     """Append whole lines, all or none."""
-    left = memoryview(b"".join(map(_line, events)))
-    with open_to_append(path) as file:
-        file.flush()  # the end of a line that a killed process left torn
-        descriptor = file.fileno()
-        before = os.fstat(descriptor).st_size
-        try:
-            while left:
-                left = left[os.write(descriptor, left) :]
-        except OSError:  # of a full disk, some bytes may have been written
-            os.ftruncate(descriptor, before)
-            raise
-        size = os.fstat(descriptor).st_size
-    if size > MOST_BYTES:
+    if append_whole(path, b"".join(map(_line, events))) > MOST_BYTES:
         newer = path.read_bytes()[-MOST_BYTES // 2 :]
         _write_whole(path, newer[newer.find(b"\n") + 1 :])
 

@@ -19,7 +19,7 @@ from prefect import flow
 
 from flows import settings
 from pliant import systems
-from pliant.lines import open_to_append
+from pliant.lines import append_whole
 from pliant.redaction import redact
 
 logger = logging.getLogger("pliant.flows")
@@ -49,17 +49,7 @@ def write(path: Path, notice: Mapping[str, str]) -> None:
     """Append a notification, whole or not at all, to a file of bounded size. Raises `OSError`."""
     if path.is_file() and path.stat().st_size > MOST_BYTES:
         path.replace(path.with_name(f"{path.name}.1"))
-    left = memoryview(json.dumps(notice).encode() + b"\n")
-    with open_to_append(path) as file:
-        file.flush()  # the end of a line that a killed process left torn
-        descriptor = file.fileno()
-        before = os.fstat(descriptor).st_size
-        try:
-            while left:
-                left = left[os.write(descriptor, left) :]
-        except OSError:  # of a full disk, some bytes may have been written
-            os.ftruncate(descriptor, before)
-            raise
+    append_whole(path, json.dumps(notice).encode() + b"\n")
 
 
 def send(address: str, notice: Mapping[str, str]) -> bool:

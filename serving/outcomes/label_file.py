@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pliant.lines import open_to_append
+from pliant.lines import append_whole
 from pliant.outcomes.files import LABELS, OLDER
 
 MAX_BYTES = 16 << 20  # of the file, at which the next one begins; some 50,000 labels. One older file is kept.
@@ -22,17 +21,5 @@ class LabelFile:
         """Append whole lines, all or none. Raises `OSError`."""
         if not lines:
             return
-        with open_to_append(self._path) as file:
-            file.flush()  # the end of a line that a killed process left torn
-            descriptor = file.fileno()
-            size = os.fstat(descriptor).st_size
-            left = memoryview("".join(f"{line}\n" for line in lines).encode())
-            try:
-                while left:
-                    left = left[os.write(descriptor, left) :]
-            except OSError:  # of a full disk, some bytes may have been written
-                os.ftruncate(descriptor, size)
-                raise
-            size = os.fstat(descriptor).st_size
-        if size > self._max_bytes:
+        if append_whole(self._path, "".join(f"{line}\n" for line in lines).encode()) > self._max_bytes:
             self._path.replace(self._older)

@@ -116,7 +116,7 @@ def test_a_full_disk_is_logged_once_and_events_are_sent_from_memory(tmp_path, mo
     box, sent = outbox(tmp_path, receiver), [alarm(0), alarm(1)]
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
         patch.setattr(events, "_write_whole", full)
-        patch.setattr(events, "open_to_append", lambda path: full(path, b""))
+        patch.setattr(events, "append_whole", full)
         for event in sent:
             box.emit(event)
             box.attempt()
