@@ -94,7 +94,7 @@ def load(
 def blueprint(settings: TokensSettings, origins: Origins, catalog: Servable) -> Blueprint[TaskInfo]:
     """Return what a generation of this catalog needs, and add the catalog's `origins`."""
     knowledge = make_knowledge(settings, catalog)
-    origins.update(catalog.origins())
+    origins.update(catalog.origins)
     return Blueprint(
         make_scheduler=partial(make_scheduler, settings, knowledge),
         handlers=catalog.tasks_described(),

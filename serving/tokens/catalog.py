@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -45,6 +46,11 @@ class Origin:
     variant: str | None = None
     promised: Mapping[int, float] = field(default_factory=dict)  # setting of a launch -> accuracy that is promised
 
+    @property
+    def version(self) -> int:
+        """The version that labels count for."""
+        return self.versions["task" if self.variant is None else "variant"]
+
 
 class Servable(Protocol):
     """What a generation serves: a `Catalog`, or the variants of variants.py."""
@@ -75,6 +81,7 @@ class Servable(Protocol):
     def knowledge(self) -> Knowledge:
         """What the scheduler knows of latency and accuracy."""
 
+    @property
     def origins(self) -> Mapping[tuple[str, str], Origin]:
         """The origin of every output, by the digests of task and model in it."""
 
@@ -85,7 +92,7 @@ class Servable(Protocol):
         """The part of the status that is not about tasks."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Catalog:
     """A backbone with its profile and tasks. All tasks are made for this backbone and have the same gammas."""
 
@@ -123,6 +130,7 @@ class Catalog:
         accuracy = {name: dict(served.task.served_in(precision).accuracy) for name, served in self.tasks.items()}
         return Knowledge(self.profile.latency, accuracy, self.profile.rule)
 
+    @cached_property
     def origins(self) -> Mapping[tuple[str, str], Origin]:
         return {
             (served.digest, self.backbone_digest): Origin(

@@ -98,7 +98,9 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         """Return the answer and remember it, with the versions that the output itself names: others may be served by now."""
         first, second, probabilities = completed.output
         task, key = request.task, (first, second)
-        origin, best = self._origins[key], int(probabilities.argmax())
+        # Two releases may hold the same artifacts under other versions: the one that was asked names its own. What it does
+        # not know has joined it since.
+        origin, best = generation.catalog.origins.get(key) or self._origins[key], int(probabilities.argmax())
         versions = {**origin.versions, **generation.catalog.planned_by}
         labels = {f"{kind}_version": version for kind, version in versions.items()}
         self.metrics.originated(task, {**labels, "variant": origin.variant or ""})

@@ -15,7 +15,7 @@ from serving.outcomes.written import Names
 from serving.tokens.catalog import Origin
 
 NAMES = Names("operating_point", None)
-MAX_COMMON = 4096  # kinds of answers whose shared part is kept at hand: digests, settings and tenants
+MAX_COMMON = 4096  # kinds of answers whose shared part is kept at hand: digests, versions, settings and tenants
 
 
 class Labelled:
@@ -23,7 +23,7 @@ class Labelled:
 
     def __init__(self, outcomes: Outcomes) -> None:
         self.outcomes = outcomes
-        self._commons: dict[tuple[str, str, int, str], Answered] = {}
+        self._commons: dict[tuple[str, str, int, int, str], Answered] = {}
 
     def remember(
         self,
@@ -37,7 +37,7 @@ class Labelled:
         tenant: str,
     ) -> None:
         """Remember an answer. `key`: the digests in the output, `setting` that of its launch, `best`: the class's place."""
-        place = (*key, setting, tenant)
+        place = (*key, origin.version, setting, tenant)
         common = self._commons.get(place)
         if common is None:
             if len(self._commons) >= MAX_COMMON:
@@ -57,7 +57,7 @@ def _common(task: str, origin: Origin, setting: int, tenant: str) -> Answered:
     point = str(setting) if origin.variant is None else origin.variant
     return Answered(
         task=task,
-        version=origin.versions["task" if origin.variant is None else "variant"],
+        version=origin.version,
         candidate=point,
         level=point,
         label="",

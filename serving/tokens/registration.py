@@ -106,7 +106,7 @@ class Registrar:
         catalog, driver = present.catalog, present.driver
         if not isinstance(catalog, Catalog) or not isinstance(target, Catalog) or not target.extends(catalog):
             return None
-        self._origins.update(target.origins())
+        self._origins.update(target.origins)
         driver.change(self._knowledge(target).plain())
         try:
             await self._update(driver, target, catalog)

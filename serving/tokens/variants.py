@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,7 +41,7 @@ class ServedVariant:
     promised: Mapping[str, float] = field(default_factory=dict)  # accuracy, by task
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VariantCatalog:
     """Variants, the cheapest first, measured on one class of device with the same batch sizes."""
 
@@ -91,6 +92,7 @@ class VariantCatalog:
     def _digests(self) -> Mapping[str, tuple[int, str]]:
         return {variant.name: (variant.version, variant.digest) for variant in self.variants}
 
+    @cached_property
     def origins(self) -> Mapping[tuple[str, str], Origin]:
         return {
             (task, variant.digest): Origin(

@@ -42,7 +42,7 @@ def test_an_idle_device_answers_as_the_real_one_would(registry, monkeypatch):
     catalog = load_catalog(registry, "champion")
     model = build(IdleBuild(build_plan(TokensSettings(), catalog, "cpu")))
     outputs, _ = model.run(0, [("digits", np.zeros((16, 16, 3), np.uint8))] * 2)
-    assert all((task, backbone) in catalog.origins() for task, backbone, _ in outputs)
+    assert all((task, backbone) in catalog.origins for task, backbone, _ in outputs)
     assert [row.tolist() for _, _, row in outputs] == [[1.0, 0.0, 0.0]] * 2
 
 

@@ -121,6 +121,15 @@ def test_answers_of_one_kind_share_all_but_class_and_confidence():
     assert [(one.label, one.confidence, one.version) for one in remembered[:2]] == [("zero", 0.25, 3), ("one", 0.25, 3)]
 
 
+def test_the_same_artifacts_under_two_versions_are_told_apart():
+    outcomes = Outcomes(CollectorRegistry(), 10, names=NAMES)
+    labelled = Labelled(outcomes)
+    for version in (3, 4, 3):
+        origin = replace(ORIGIN, versions={"backbone": 1, "task": version})
+        labelled.remember(str(len(outcomes._tracker._answers)), "t", ("a", "b"), 0, origin, 0, 0.5, "")
+    assert [outcomes._tracker.answered(str(number)).version for number in range(3)] == [3, 4, 3]
+
+
 def test_a_variant_is_its_own_operating_point():
     outcomes = Outcomes(CollectorRegistry(), 10, names=NAMES)
     origin = replace(ORIGIN, versions={"variant": 7}, variant="small", promised={1: 0.5})

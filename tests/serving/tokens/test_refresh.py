@@ -11,7 +11,7 @@ from pliant.latency import LatencyTable
 from pliant.protocol import Changed
 from pliant.tokens.artifact import GAMMAS
 from serving.tokens.settings import TokensSettings
-from tests.fixtures.tokens.http import ask, check_good, serve
+from tests.fixtures.tokens.http import SETTINGS, ask, check_good, serve
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 
 BACKBONE, PROFILE, DIGITS, SHAPES = (
@@ -62,6 +62,19 @@ def test_a_tasks_new_champion_answers_from_then_on_and_the_scheduler_knows_its_a
         assert [counted("pliant_answers_total", {**origin, "task_version": v}) for v in "12"] == [1, 1]
 
     serve(registry, check)
+
+
+def test_after_the_way_back_answers_name_the_former_versions_though_the_artifacts_are_the_same(registry):
+    async def check(service):
+        registry.publish(BACKBONE, tiny_backbone())
+        registry.publish(DIGITS, task(service.catalog.backbone_digest))
+        for version in (2, 1):
+            registry.champions.update({BACKBONE: version, DIGITS: version})
+            assert (await service.refresh())["outcome"] == "changed"
+            assert (await versions(service)) == {"backbone": version, "task": version, "profile": 1}
+        assert service.assembly.generations.standby is not None, "the way back must not have started a generation"
+
+    serve(registry, check, replace(SETTINGS, standby_seconds=60.0))
 
 
 def test_a_task_that_gets_the_alias_is_served_and_one_that_loses_it_is_not(registry):

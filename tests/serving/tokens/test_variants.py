@@ -72,7 +72,7 @@ def test_a_catalog_of_variants_says_what_it_serves_from_where(registry):
         }
         for name, classes in TASKS.items()
     }
-    origins = catalog.origins()
+    origins = catalog.origins
     assert set(origins) == {(task, one.digest) for task in TASKS for one in (small, large)}
     origin = origins["digits", large.digest]
     assert (origin.classes, origin.versions, origin.variant) == (("zero", "one", "two"), {"variant": 1}, "large")
