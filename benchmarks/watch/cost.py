@@ -4,7 +4,8 @@ Two services of the same champion are up at once, and one at a time is loaded. O
 counts nothing. The other looks at its counts every second, five times as often as by default, so that each turn pays for
 its own looks. The second estimate is far less noisy, and does not see what the watch costs beside its own instructions,
 such as caches: the seconds of counting answers, and of looks, as a share of one core. Between the two stands what is done in
-a second of the service's processors: what else the machine does changes that little. Knows no system.
+a second of the service's processors: what else the machine does changes that little. The long setting compares two equal
+services without the watch as well: what they differ by is not the watch's. Knows no system.
 """
 
 from __future__ import annotations
@@ -54,13 +55,15 @@ class CostConfig:
     """Times in seconds, of one turn: what comes in the first `lead` of it does not count."""
 
     pairs: PairsConfig
+    equal: bool = False  # whether two equal services are compared, too
     lead: float = 0.5
     warm: float = 4.0  # once a service, before the pairs
     clients: int = 32  # that saturate the endpoint, each with one request in flight
 
 
 QUICK = CostConfig(PairsConfig(40.0))
-FULL = CostConfig(PairsConfig(1800.0), warm=10.0)
+FULL = CostConfig(PairsConfig(300.0), equal=True, warm=10.0)
+EQUAL = "equal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,46 +114,72 @@ def measure(watched: Watched, full: bool, progress: Progress) -> Measured:
         WITHOUT: {**watched.options, "watch_seconds": 0.0, "try_challengers": False},
         WITH: {**watched.options, "watch_seconds": 1.0, "watch_burn_in": BURN_IN, "try_challengers": False},
     }
-    turns: dict[str, list[Turn]] = {WITHOUT: [], WITH: []}
+    if config.equal:
+        options[EQUAL] = options[WITHOUT]
     with serving_each(watched.system, options) as addresses:
         for address in addresses.values():
             asyncio.run(throughput(address, watched, config, config.warm))
 
-        def turn(name: str) -> float:
-            turns[name].append(asyncio.run(throughput(addresses[name], watched, config, watched.seconds)))
-            return turns[name][-1].rate
+        def against(other: str, progress: Progress) -> Pairs:
+            turns: dict[str, list[Turn]] = {WITHOUT: [], WITH: []}
 
-        comparison = compare(turn, config.pairs, share(progress, 10, 100))
-    work = Comparison(*(tuple(each.work for each in turns[name]) for name in (WITHOUT, WITH)))
-    rate = float(np.median([each.answers for each in turns[WITHOUT]]))
-    return _measured(watched, comparison, work, time_counting(watched.counting), rate, config.pairs.width)
+            def turn(name: str) -> float:
+                address = addresses[other if name == WITH else name]
+                turns[name].append(asyncio.run(throughput(address, watched, config, watched.seconds)))
+                return turns[name][-1].rate
+
+            rates = compare(turn, config.pairs, progress)
+            work = Comparison(*(tuple(each.work for each in turns[name]) for name in (WITHOUT, WITH)))
+            return Pairs(rates, work, float(np.median([each.answers for each in turns[WITHOUT]])))
+
+        pairs = against(WITH, share(progress, 10, 55 if config.equal else 100))
+        equal = against(EQUAL, share(progress, 55, 100)) if config.equal else None
+    return _measured(watched, pairs, equal, time_counting(watched.counting), config.pairs.width)
 
 
-def _measured(
-    watched: Watched, comparison: Comparison, work: Comparison, timed: Timed, rate: float, width: float
-) -> Measured:
-    of_core, unit = timed.share(rate), watched.unit
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Throughput, and what a second of the processors does, of two services; answers a second of the first."""
+
+    rates: Comparison
+    work: Comparison
+    answers: float
+
+    def plain(self) -> dict[str, Any]:
+        columns = self.rates.without, self.rates.with_it, self.work.without, self.work.with_it
+        return {
+            "interval": list(self.rates.interval),
+            "work_interval": list(self.work.interval),
+            "pairs": [
+                {WITHOUT: a, WITH: b, "work without": c, "work with": d} for a, b, c, d in zip(*columns, strict=True)
+            ],
+        }
+
+
+def _measured(watched: Watched, pairs: Pairs, equal: Pairs | None, timed: Timed, width: float) -> Measured:
+    comparison, work, unit = pairs.rates, pairs.work, watched.unit
+    of_core = timed.share(pairs.answers)
     Console().print(
         f"{watched.system}, medians of {comparison.pairs} pairs of turns with and without the watch: "
         f"{np.median(comparison.without):.1f} {unit}/s without, {_shown(comparison)} of that with it (about "
         f"{comparison.needed(width)} pairs narrow that to +-{width:g}); {np.median(work.without):.1f} {unit} a second of "
         f"processors without, {_shown(work)} of that with it. The counting itself: {timed.answer * 1e6:.1f} us an answer, "
-        f"at {rate:.0f} answers/s with a look of {timed.look * 1e3:.1f} ms every {LOOK:g} s {of_core:.3%} of a core"
+        f"at {pairs.answers:.0f} answers/s with a look of {timed.look * 1e3:.1f} ms every {LOOK:g} s {of_core:.3%} of a core"
     )
+    if equal is not None:
+        Console().print(
+            f"Two equal services without the watch: {_shown(equal.rates)} of the throughput, {_shown(equal.work)} of the "
+            f"{unit} a second of processors, in {equal.rates.pairs} pairs. That much is not the watch's."
+        )
     name = f"watching {watched.system} at full load"
     targets = [
         Target(f"{name}: throughput over that without, median", comparison.median, ">=", 1 - LIMIT, "x"),
         Target(f"{name}: {unit} a processor's second over those without, median", work.median, ">=", 1 - LIMIT, "x"),
         Target(f"{name}: counting and looks as a share of a core", of_core, "<=", LIMIT),
     ]
-    pairs = [
-        {WITHOUT: a, WITH: b, "work without": c, "work with": d}
-        for a, b, c, d in zip(comparison.without, comparison.with_it, work.without, work.with_it, strict=True)
-    ]
-    intervals = {"interval": list(comparison.interval), "work_interval": list(work.interval)}
-    timing = {"turn": watched.seconds, "unit": unit, "answers_per_second": rate, "load": list(os.getloadavg())}
+    timing = {"turn": watched.seconds, "unit": unit, "answers_per_second": pairs.answers, "load": list(os.getloadavg())}
     figures = {"pairs_needed": comparison.needed(width), "counting": asdict(timed), "share_of_a_core": of_core}
-    return targets, {**timing, **intervals, **figures, "pairs": pairs}
+    return targets, {**timing, **figures, **pairs.plain(), **({} if equal is None else {EQUAL: equal.plain()})}
 
 
 def _shown(comparison: Comparison) -> str:

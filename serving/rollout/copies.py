@@ -1,6 +1,8 @@
 """Runs copies of requests in idle moments, one at a time, so that those whom somebody waits for lose next to nothing.
 
-Copies run for at most a share of the time: after each there is a pause in proportion to what it took.
+Copies run for at most a share of the idle time: after each there is a pause in proportion to what it took, in which only the
+moments count in which no request waits. A device busy for a share r of the time lets requests wait for about 1 / (1 - r) of
+its service time (M/M/1), so that a share s of what is left makes that 1 / (1 - s) times as long, at any load.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class Copies:
     """Copies that wait, and the task that runs them while there are any."""
 
     def __init__(self, idle: Callable[[], bool], share: float = 1.0) -> None:
-        """`idle` says whether no request waits; `share`: of the time in which copies run, above 0 and at most 1."""
+        """`idle` says whether no request waits; `share`: of the idle time in which copies run, above 0 and at most 1."""
         self._idle, self._pauses = idle, 1 / share - 1
         self._waiting: deque[Copy] = deque(maxlen=WAITING)
         self._task: asyncio.Task[None] | None = None
@@ -56,7 +58,14 @@ class Copies:
             if self._waiting:
                 begun = clock()
                 await self._run_one(self._waiting.popleft())
-                await asyncio.sleep(self._pauses * (clock() - begun))
+                await self._rest(self._pauses * (clock() - begun))
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait until nothing has waited for so many seconds, as seen a hundred times a second."""
+        while seconds > 0:
+            step = min(seconds, PAUSE)
+            await asyncio.sleep(step)
+            seconds -= step * self._idle()
 
     async def _run_one(self, copy: Copy) -> None:
         try:

@@ -59,7 +59,7 @@ class TrialParts(Generic[C, H, D]):
     config: RolloutConfig | None  # None: nothing is tried
     file: StateFile  # of the trial
     event: Event = lambda _kind, _figures: None
-    copy_time: float = 1.0  # share of the time in which copies run, at most
+    copy_time: float = 1.0  # share of the idle time that copies take at most
     in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread  # runs what waits for the registry or the disk
 
 

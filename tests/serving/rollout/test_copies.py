@@ -32,6 +32,33 @@ def test_copies_run_for_at_most_their_share_of_the_time(share):
     run_virtually(course())
 
 
+@pytest.mark.parametrize("share", [0.05, 0.5])
+@pytest.mark.parametrize("busy", [0.25, 0.75])
+def test_while_requests_wait_a_pause_goes_on(share, busy):
+    async def course() -> None:
+        clock, ran = asyncio.get_running_loop().time, 0.0
+
+        def idle() -> bool:
+            return clock() % 1.0 >= busy
+
+        async def copy() -> None:
+            nonlocal ran
+            assert idle()
+            await asyncio.sleep(0.1)
+            ran += 0.1
+
+        copies = Copies(idle, share)
+        begun = clock()
+        for _ in range(8000):
+            copies.offer(copy)
+            await asyncio.sleep(0.05)
+        part = ran / (clock() - begun) / (1 - busy)
+        assert 0.7 * share <= part <= share / (1 - share) + 0.01  # a copy itself may outlast an idle moment
+        await copies.stop()
+
+    run_virtually(course())
+
+
 def test_a_pause_is_ended_by_the_end_of_the_service_and_copies_that_wait_are_few():
     async def course() -> None:
         clock, ran = asyncio.get_running_loop().time, []
