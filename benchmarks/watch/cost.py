@@ -62,7 +62,7 @@ class CostConfig:
 
 
 QUICK = CostConfig(PairsConfig(40.0))
-FULL = CostConfig(PairsConfig(300.0), equal=True, warm=10.0)
+FULL = CostConfig(PairsConfig(200.0), equal=True, warm=10.0)
 EQUAL = "equal"
 
 

@@ -1,24 +1,27 @@
-"""Changes planted in a running service of packing: questions with long answers, then long questions.
+"""Changes planted in a running service of packing: clients that ask for freer answers, long questions, and long answers.
 
 Questions are those of the embedded corpus that were held out of training. How long an answer is follows from a question's
-form, and how long a prompt is from what it is about.
+form and from the temperature, of which a predictor sees nothing, and how long a prompt is from what it is about. What
+answers a form has the first predictor has learnt already: there the gate is right to refuse a further one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 from typing import Any
 
 from benchmarks.demo.story_load import Mix, Said, Speech
-from benchmarks.packing.chats import Question
 from benchmarks.packing.demo import OVERRIDES
 from benchmarks.watch.changes import Plan, Planted
 from training.packing import corpus
 
 SHORT, LONG = ("kind", "count", "summary"), ("three", "detail", "parameters")
 """Forms of questions, by the length of their answers."""
+USUAL, FREE = 0.7, 1.1
+"""Temperatures. The second makes the answers to the same questions 3.5 times as long (15 and 54 tokens in the mean)."""
 FLOW, RETRAIN = "flows/packing/flow.py:packing", "flows/packing/retrain.py:packing_retrain"
 
 
@@ -29,10 +32,11 @@ def plan(home: Path) -> Plan:
     brief, wordy = turns[: len(turns) // 2], turns[len(turns) // 2 :]
     return Plan(
         speech=Speech("/v1/chat/completions", body, read),
-        before=Mix("short answers", _questions(brief, SHORT)),
+        before=Mix("short answers", _questions(brief, SHORT, USUAL)),
         planted=(
-            Planted("packing: longer outputs", Mix("long answers", _questions(brief, LONG))),
-            Planted("packing: longer texts, as prompts", Mix("long questions", _questions(wordy, LONG))),
+            Planted("packing: longer outputs, at a higher temperature", Mix("free", _questions(brief, SHORT, FREE))),
+            Planted("packing: longer texts, as prompts", Mix("long questions", _questions(wordy, LONG, USUAL))),
+            Planted("packing: longer outputs", Mix("long answers", _questions(brief, LONG, USUAL)), known=True),
         ),
         rate=3.0,
         parameters={FLOW: {"overrides": OVERRIDES}, RETRAIN: {"overrides": OVERRIDES}},
@@ -41,14 +45,21 @@ def plan(home: Path) -> Plan:
     )
 
 
-def _questions(turns: list[tuple[int, str, str]], forms: tuple[str, ...]) -> list[Question]:
-    return [Question(ask, number) for number, (_, ask, form) in enumerate(turns) if form in forms]
+@dataclass(frozen=True, slots=True)
+class Question:
+    text: str
+    seed: int
+    temperature: float
+
+
+def _questions(turns: list[tuple[int, str, str]], forms: tuple[str, ...], temperature: float) -> list[Question]:
+    return [Question(ask, number, temperature) for number, (_, ask, form) in enumerate(turns) if form in forms]
 
 
 def body(question: Question, deadline: float) -> dict[str, Any]:
     """Return a chat of one question."""
     messages = [{"role": "user", "content": question.text}]
-    return {"messages": messages, "temperature": 0.7, "seed": question.seed, "deadline": deadline}
+    return {"messages": messages, "temperature": question.temperature, "seed": question.seed, "deadline": deadline}
 
 
 def read(answer: Mapping[str, Any], question: Question) -> Said:

@@ -31,7 +31,7 @@ def test_a_deployment_keeps_its_triggers_and_loses_its_schedule():
 @pytest.mark.parametrize("system", systems.names())
 def test_each_system_plants_two_changes_and_deploys_what_its_alarms_start(system, tmp_path):
     plan: Plan = systems.system(system).part("benchmarks", "watch.changes").plan(tmp_path)
-    assert len(plan.planted) == 2 and all(planted.mix.examples for planted in plan.planted)
+    assert sum(not planted.known for planted in plan.planted) == 2 and all(each.mix.examples for each in plan.planted)
     kept = deployments(PREFECT, plan.parameters)["deployments"]
     assert len(kept) == len(plan.parameters)
     assert any(entry["name"] == "nightly" and entry["entrypoint"].endswith(plan.first.split("/")[0]) for entry in kept)
@@ -49,3 +49,12 @@ def test_a_change_that_nothing_answers_is_missed_and_one_that_is_late_too():
     (done, worst, _), _ = changes._targets("bins", [in_time], 100, 0, plan)
     assert done.met and worst.met
     assert [course["change"] for course in details["courses"]] == ["a", "b"]
+
+
+def test_a_change_that_was_known_before_counts_among_all_but_not_among_the_new_ones():
+    speech = Speech("/", lambda _example, _deadline: {}, lambda _answer, _example: None)
+    plan = Plan(speech, Mix("", ()), (), 1.0, {}, "")
+    courses = [Course("a", served=100.0), Course("b", known=True)]
+    (done, new, worst, failed), _ = changes._targets("packing", courses, 100, 0, plan)
+    assert (done.measured, done.limit, done.met) == (1, 2, False)
+    assert (new.measured, new.limit, new.met, worst.met, failed.met) == (1, 1, True, True, True)
