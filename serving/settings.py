@@ -63,7 +63,7 @@ class Settings:
     try_challengers: bool = True  # try what waits in the registry on real requests before it is served
     trial_copied: float = 0.1  # share of the requests, copies of which go to a challenger in shadow
     trial_copies: int = 500  # that are compared before it answers clients; 0: none
-    trial_copy_time: float = 0.05  # share of the idle time, in which no request waits, that copies take at most
+    trial_copy_time: float = 0.02  # share of the idle time, in which no request waits, that copies take at most
     trial_steps: str = "0.01,0.05,0.2,0.5,1"  # shares of the requests that it answers, one after the other
     trial_requests: int = 150  # that it answers at least at each step
     trial_seconds: float = 300.0  # that each step lasts at least

@@ -33,6 +33,7 @@ class PackingSettings(Settings):
     experiment: str = names.experiment("packing")
     engine: str = "pliant"  # one of ENGINES
     policy: str = "default"  # one of pliant/packing/scheduling/policy.py
+    trial_copies: int = 200  # fewer than for other systems: a text may take seconds
     processes: int = 1  # that share a model, each on a GPU of its own, or on the CPU with `threads` each
     max_texts: int = 256  # outputs of one request
     slo_ttft_ms: float = 0.0  # target of the first token, where a request has none of its own; 0: none

@@ -26,9 +26,12 @@ LIMIT = 120.0  # seconds that a copy may take
 class Copies:
     """Copies that wait, and the task that runs them while there are any."""
 
-    def __init__(self, idle: Callable[[], bool], share: float = 1.0) -> None:
-        """`idle` says whether no request waits; `share`: of the idle time in which copies run, above 0 and at most 1."""
-        self._idle, self._pauses = idle, 1 / share - 1
+    def __init__(self, idle: Callable[[], bool], share: float = 1.0, unused: Callable[[], bool] = lambda: True) -> None:
+        """`idle` says whether no request waits, and `unused` whether none is even served: then is the best moment.
+
+        `share`: of the idle time in which copies run, above 0 and at most 1.
+        """
+        self._idle, self._pauses, self._unused = idle, 1 / share - 1, unused
         self._waiting: deque[Copy] = deque(maxlen=WAITING)
         self._task: asyncio.Task[None] | None = None
 
@@ -50,7 +53,7 @@ class Copies:
         clock = asyncio.get_running_loop().time
         while self._waiting:
             until = clock() + PATIENCE
-            while not self._idle() and clock() < until:
+            while not (self._idle() and self._unused()) and clock() < until:
                 await asyncio.sleep(PAUSE)
             if not self._idle():
                 self._waiting.clear()  # they are old, and the next ones will come

@@ -50,13 +50,14 @@ class Trial:
         idle: Callable[[], bool],
         act: Callable[[list[Action]], None],
         copy_time: float = 1.0,
+        unused: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`clock` is the endpoint's, in seconds; `idle` says whether no request waits; `copy_time`: see `Copies`."""
+        """`clock` is the endpoint's, in seconds; `idle`, `copy_time` and `unused`: see `Copies`."""
         self.release, self.rollout = release, rollout
         self.open = True
         """Whether the challenger may be given requests: while its models start anew, the champion has them."""
         self._salt, self._clock, self._act = str(release.number), clock, act
-        self._copies = Copies(idle, copy_time)
+        self._copies = Copies(idle, copy_time, unused)
         self._failed = 0
         self._following: set[asyncio.Task[None]] = set()  # each waits for the end of an answer
         self._pairs: OrderedDict[str, tuple[Any, Any]] = (

@@ -219,7 +219,8 @@ class Trials(Generic[C, H, D]):
         self._tell(rollout.stage, f"{kind}{100 * share:g}% of the requests")
 
     def _new_trial(self, release: RegistryRelease, rollout: Rollout) -> Trial:
-        return Trial(release, rollout, self._parts.clock, self._idle, self._act, self._parts.copy_time)
+        parts = self._parts
+        return Trial(release, rollout, parts.clock, self._idle, self._act, parts.copy_time, self._unused)
 
     async def _start(self, rollout: Rollout) -> None:
         assert self._catalog is not None, "it is loaded first"
@@ -244,6 +245,9 @@ class Trials(Generic[C, H, D]):
 
     def _idle(self) -> bool:
         return self._parts.generations.present.driver.waiting == 0
+
+    def _unused(self) -> bool:
+        return self._parts.generations.present.driver.pending == 0
 
     def _tick(self, trial: Trial) -> None:
         challenger = self._parts.generations.challenger

@@ -63,11 +63,13 @@ class LiveConfig:
     busy: float = 0.7  # share at which shadow is judged
     shadow: float = 8.0  # of one turn
     shadow_rounds: int = 3
+    uncopied: bool = False  # whether a challenger that gets no copies is compared, too
     requests: int = 1  # that are sent at least, in whole cycles
 
 
 QUICK = LiveConfig(probe=3.0)
-FULL = LiveConfig(probe=10.0, shadow=20.0, shadow_rounds=15, requests=100_000)
+FULL = LiveConfig(probe=10.0, shadow=20.0, shadow_rounds=12, uncopied=True, requests=100_000)
+UNCOPIED = "without copies"
 
 CYCLE: Mapping[str, Any] = {
     "trial_copied": 0.5,
@@ -143,10 +145,12 @@ def shadow(context: Context) -> Measured:
         own.registry.propose(own.versions(), None, mlflow_switch.WAITING, "for the benchmark of shadow", "")
         tried = {"trial_copies": UNDECIDED, "refresh_seconds": 1.0, "watch_seconds": 0.0}
         options = {WITHOUT: {**tried, "try_challengers": False}, WITH: tried}
+        if config.uncopied:
+            options[UNCOPIED] = {**tried, "trial_copied": 1e-9}
         with serving_each(SYSTEM, options) as addresses:
             asyncio.run(_until(addresses[WITH], lambda trial: trial is not None and trial["stage"] == "shadow"))
             rate = config.busy * asyncio.run(capacity(addresses[WITHOUT], own.pool, config.probe, CLIENTS))
-            latencies: dict[str, list[float]] = {WITHOUT: [], WITH: []}
+            latencies: dict[str, list[float]] = {name: [] for name in options}
             for number, name, part in turns(config.shadow_rounds, list(options), progress):
                 load = Load(addresses[name], own.pool, rate, f"shadow-{number}-{name}", number)
                 asyncio.run(_for(load, config.shadow))
@@ -164,6 +168,12 @@ def shadow(context: Context) -> Measured:
     )
     if copies < LEAST_COPIES:
         raise PliantError(f"only {copies} copies were compared, so that shadow's effect was not measured")
+    if config.uncopied:
+        uncopied = Comparison(compared.without, tuple(latencies[UNCOPIED]))
+        lowest, highest = uncopied.interval
+        Console().print(
+            f"Without copies the challenger makes it {uncopied.median:.3f} ({lowest:.3f} to {highest:.3f})."
+        )
     name = f"shadow: p99 at {config.busy:g} of capacity over that without, median"
     figures = {"seconds": config.shadow, "rate": rate, "copies": copies, "interval": [low, high], "p99": latencies}
     return [Target(name, compared.median, "<=", 1.1, "x")], figures

@@ -33,7 +33,7 @@ async def inline(work, *arguments):
 
 
 class Driver:
-    waiting, ready, alive = 0, True, True
+    waiting, pending, ready, alive = 0, 0, True, True
 
     def __init__(self) -> None:
         self.stopped = False

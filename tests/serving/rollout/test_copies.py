@@ -59,6 +59,27 @@ def test_while_requests_wait_a_pause_goes_on(share, busy):
     run_virtually(course())
 
 
+@pytest.mark.parametrize("ever", [False, True])
+def test_a_copy_runs_while_nothing_is_served_or_if_that_never_comes_while_nothing_waits(ever):
+    async def course() -> None:
+        clock, ran = asyncio.get_running_loop().time, []
+
+        def unused() -> bool:
+            return ever and 3.0 <= clock() % 4.0 < 3.5
+
+        async def copy() -> None:
+            ran.append(unused())
+
+        copies = Copies(lambda: True, 0.5, unused)
+        for _ in range(5):
+            copies.offer(copy)
+            await asyncio.sleep(20.0)
+        assert len(ran) >= 4 and set(ran) == {ever}
+        await copies.stop()
+
+    run_virtually(course())
+
+
 def test_a_pause_is_ended_by_the_end_of_the_service_and_copies_that_wait_are_few():
     async def course() -> None:
         clock, ran = asyncio.get_running_loop().time, []
