@@ -1,4 +1,4 @@
-"""Changes planted in a running service of packing: clients that ask for freer answers, long questions, and long answers.
+"""Changes planted in a running service of packing: freer answers to some questions, long questions, and long answers.
 
 Questions are those of the embedded corpus that were held out of training. How long an answer is follows from a question's
 form and from the temperature, of which a predictor sees nothing, and how long a prompt is from what it is about. What
@@ -20,8 +20,10 @@ from training.packing import corpus
 
 SHORT, LONG = ("kind", "count", "summary"), ("three", "detail", "parameters")
 """Forms of questions, by the length of their answers."""
-USUAL, FREE = 0.7, 1.1
-"""Temperatures. The second makes the answers to the same questions 3.5 times as long (15 and 54 tokens in the mean)."""
+USUAL, FREE = 0.7, 1.3
+"""Temperatures. At 1.1 the answers to the same questions are 3.5 times as long (54 tokens in the mean), at 1.5 11 times."""
+FREED = ("kind",)
+"""Forms of questions that come to be asked at the second: from the question follows then how long its answer is."""
 FLOW, RETRAIN = "flows/packing/flow.py:packing", "flows/packing/retrain.py:packing_retrain"
 
 
@@ -30,11 +32,13 @@ def plan(home: Path) -> Plan:
     del home
     turns = sorted({(len(turn.ask), turn.ask, turn.form) for turn in corpus.select(corpus.load(), "test")})
     brief, wordy = turns[: len(turns) // 2], turns[len(turns) // 2 :]
+    kept = tuple(form for form in SHORT if form not in FREED)
+    freed = _questions(brief, FREED, FREE) + _questions(brief, kept, USUAL)
     return Plan(
         speech=Speech("/v1/chat/completions", body, read),
         before=Mix("short answers", _questions(brief, SHORT, USUAL)),
         planted=(
-            Planted("packing: longer outputs, at a higher temperature", Mix("free", _questions(brief, SHORT, FREE))),
+            Planted("packing: longer outputs, of some questions at a higher temperature", Mix("free", freed)),
             Planted("packing: longer texts, as prompts", Mix("long questions", _questions(wordy, LONG, USUAL))),
             Planted("packing: longer outputs", Mix("long answers", _questions(brief, LONG, USUAL)), known=True),
         ),
