@@ -34,6 +34,7 @@ from pliant.errors import PliantError
 from pliant.progress import Progress
 from serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event
 from serving.rollout.record import ON_TRIAL, WAITING
+from serving.rollout.trials import SUPERSEDED
 
 LIMIT = 15 * 60.0  # seconds from a change to the first answer of what was learnt from it
 TRAINING = 1800.0  # seconds within which a first release is there
@@ -249,7 +250,9 @@ class _Pursuit:
         """Return the event that ends the trial. Raises `MissedError` where no trial can come any more."""
         self._note_stages()
         events = self._follower.events(CHAMPION, self._at) + self._follower.events(ROLLBACK, self._at)
-        if ours := [pair for pair in events if str(pair[1].payload["reason"]).startswith(ENDS)]:
+        reasons = [(pair, str(pair[1].payload["reason"])) for pair in events]
+        # Another alarm may have made a newer challenger, which is followed instead.
+        if ours := [pair for pair, reason in reasons if reason.startswith(ENDS) and SUPERSEDED not in reason]:
             return ours[0]
         if self._follower.clock.now() >= self._next_look:
             self._next_look = self._follower.clock.now() + LOOK_SECONDS

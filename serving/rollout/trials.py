@@ -41,6 +41,7 @@ D = DefaultedTypeVar("D", bound=Running, default=Driver)
 TICK_SECONDS = 1.0
 SAVE_SECONDS = 5.0
 UNKNOWN = "the process that ended its trial was itself ended before it could write why"
+SUPERSEDED = "another release is served or tried by now"
 ELSEWHERE = "another service, or somebody by hand, promoted it while it was tried here"
 Event = Callable[[str, Mapping[str, Any]], None]
 """Tells others what happened: a kind (trial, champion, rollback), and figures."""
@@ -164,7 +165,7 @@ class Trials(Generic[C, H, D]):
                 await self._end_promoted(trial, ELSEWHERE)
                 await self._write_marks()
             else:
-                trial.feed(Cancelled("another release is served or tried by now"))
+                trial.feed(Cancelled(SUPERSEDED))
                 await self._conclude(trial)
         if self._trial is None and challenger is not None and challenger.number not in self._ended:
             await self._begin(challenger)
