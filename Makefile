@@ -9,7 +9,7 @@ SETTING := $(PINNED) $(if $(SLOW)$(AVX2),env ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX
 # One process a core, and no more where there is one core (tests/conftest.py); a file of tests stays in one process.
 PYTEST := $(SETTING) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check attacks chaos conformance nightly mutants lock install tools clean
+.PHONY: demo test check attacks chaos conformance nightly mutants sbom stack stack-test lock install tools clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -66,6 +66,19 @@ mutants: check ## plant COUNT=100 random faults and count those that the fast te
 	.venv/mutants/bin/python -m pip install --quiet cosmic-ray==8.7.0
 	@echo "the seed of this draw is $(SEED)"
 	$(SETTING) .venv/mutants/bin/python tests/mutants.py --count $(COUNT) --seed $(SEED)
+
+stack: tools ## run the stack of real servers on this machine, to look at (Debian's postgresql, nginx-light, prometheus)
+	$(BIN)/python -m benchmarks.stack
+
+stack-test: tools ## test the stack and print the targets (ONLY="whole rules" for some)
+	$(BIN)/python -m benchmarks.stack --test $(ONLY)
+
+# OF names the Python of the environment, which is asked for its paths; what is read is the metadata of the packages there.
+# The tool would validate for 45 s what tests/test_sbom.py validates in 0.1 s, by the same schema.
+sbom: OF := $(BIN)/python
+sbom: tools ## write sbom.cdx.json: all that is installed, with versions and licences (CycloneDX 1.6), OF=.venv/bin/python
+	$(BIN)/python -m cyclonedx_py environment $(OF) --pyproject pyproject.toml --spec-version 1.6 --output-reproducible \
+		--gather-license-texts --no-validate --output-file sbom.cdx.json
 
 # Of engines with an environment of their own (serving/packing/vllm/engine.py names the same versions). uv does not read the
 # settings of pip: torch's build for CPUs is found by UV_FIND_LINKS or --torch-backend cpu. vLLM

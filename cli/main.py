@@ -1,4 +1,5 @@
-"""`pliant`: demo, status, promote, rollback, watch, forget, clean, keys, engine; a system's train, profile, serve, ...
+"""`pliant`: demo, status, promote, rollback, watch, forget, clean, keys, sign, engine, bento; a system's train,
+profile, serve, ...
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a target that is missed is exit
 status 1, and 3 where a bench had no time to measure all of them. Heavy imports wait until a command needs them.
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cli import clean, engine, forget, keys, options, releases, watch
+from cli import bento, clean, engine, forget, keys, options, releases, sign, watch
 from pliant import redaction, systems
 from pliant.errors import InputError, PliantError
 
@@ -67,7 +68,9 @@ def _parser() -> ArgumentParser:
     watch.command(commands)
     forget.command(commands)
     keys.command(commands)
+    sign.command(commands)
     engine.command(commands)
+    bento.command(commands)
     for name, (text, add_options, run) in _COMMANDS.items():
         _command(commands, name, text, add_options, run)
     return parser
@@ -90,7 +93,7 @@ def _command(
 
 def _refuse(args: Namespace, option: str) -> None:
     """Raise `InputError` where other systems have this option of the command and the one that was named has not."""
-    if option.startswith("--") and "system" in args:
+    if option.startswith("--") and "system" in args and args.__dict__.get("command") in _COMMANDS:
         add_options = _COMMANDS[args.command][1]
         having = [system.name for system in systems.SYSTEMS if _has(add_options, system, option.partition("=")[0])]
         if having:

@@ -22,6 +22,7 @@ from registry.mlflow_switch import REFUSED, WAITING
 from registry.names import experiment, system_of
 from registry.package import Package
 from registry.releases import RegistryRelease
+from registry.signing.signatures import signing
 
 TRAINING = "pliant.training"
 """Tag of a version: its stage's notes as JSON."""
@@ -145,7 +146,9 @@ def publish_champion(
 
 
 def open_registry(project: Settings, system: str) -> MlflowRegistry:
-    return MlflowRegistry(project.tracking_uri, experiment(system), project.artifact_root)
+    """Return the project's registry for a system's flow. Raises `InputError` for keys of signatures that cannot be used."""
+    known = signing(project.signing_key, project.trusted_keys)
+    return MlflowRegistry(project.tracking_uri, experiment(system), project.artifact_root, known)
 
 
 def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, object]:

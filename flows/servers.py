@@ -48,7 +48,7 @@ def prefect_server(settings: Settings, port: int, meanwhile: Callable[[], object
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
     # Kept in memory, as they are by default, leases are lost with the server, and a flow ends that cannot renew its own.
     leases = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
-    with _running("Prefect", command, leases, f"http://{HOST}:{port}/api/health", settings.home, meanwhile):
+    with running("Prefect", command, leases, f"http://{HOST}:{port}/api/health", settings.home, meanwhile):
         yield f"http://{HOST}:{port}"
 
 
@@ -58,14 +58,14 @@ def mlflow_server(settings: Settings, port: int) -> Iterator[str]:
     store = ["--backend-store-uri", settings.tracking_uri, "--default-artifact-root", str(settings.artifact_root)]
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
     quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with _running(
+    with running(
         "MLflow", [*command, "--no-serve-artifacts", *store], quiet, f"http://{HOST}:{port}/health", settings.home
     ):
         yield f"http://{HOST}:{port}"
 
 
 @contextmanager
-def _running(
+def running(
     name: str,
     command: Sequence[str],
     environment: Mapping[str, str],
@@ -73,6 +73,7 @@ def _running(
     home: Path,
     meanwhile: Callable[[], object] = nothing,
 ) -> Iterator[None]:
+    """Run a server, whose output goes to a log in `home`, while the context lasts; it is up when `health` answers 200."""
     path = home / "logs" / f"{name.lower()}.log"
     with open_log(path) as log:
         process = subprocess.Popen(

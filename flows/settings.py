@@ -14,6 +14,7 @@ from pathlib import Path
 from pliant import redaction
 from pliant.errors import InputError
 from registry.address import database
+from registry.signing.signatures import SIGNING_KEY, TRUSTED_KEYS
 
 _QUIET = {
     "DO_NOT_TRACK": "true",
@@ -39,11 +40,17 @@ ROLLOUT = "PLIANT_ROLLOUT"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where things are. `home`: Pliant's own state (stage results, Prefect's and BentoML's folders)."""
+    """Where things are. `home`: Pliant's own state (stage results, Prefect's and BentoML's folders).
+
+    `signing_key`: file of the private key that signs what is published; None: nothing is signed. `trusted_keys`: file or
+    folder of the public keys whose artifacts alone are read and released; None: all are.
+    """
 
     home: Path
     tracking_uri: str
     artifact_root: Path
+    signing_key: Path | None = None
+    trusted_keys: Path | None = None
 
     @property
     def store(self) -> Path:
@@ -51,7 +58,8 @@ class Settings:
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read PLIANT_HOME (default `.pliant`) and MLFLOW_TRACKING_URI (default `mlruns/mlflow.db` in the working directory).
+    """Read PLIANT_HOME (default `.pliant`) and MLFLOW_TRACKING_URI (default `mlruns/mlflow.db` in the working directory),
+    PLIANT_SIGNING_KEY and PLIANT_TRUSTED_KEYS (default: none).
 
     Artifacts lie beside the registry's database; with another registry than a database file, under `mlruns`.
     """
@@ -59,7 +67,16 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
     runs = Path("mlruns").absolute()
     uri = environment.get("MLFLOW_TRACKING_URI", f"sqlite:///{runs / 'mlflow.db'}")
     file = database(uri)
-    return Settings(home, uri, (file.absolute().parent if file else runs) / "artifacts")
+    signing_key, trusted_keys = (_path(environment, name) for name in (SIGNING_KEY, TRUSTED_KEYS))
+    return Settings(home, uri, (file.absolute().parent if file else runs) / "artifacts", signing_key, trusted_keys)
+
+
+def _path(environment: Mapping[str, str], name: str) -> Path | None:
+    """Return the path in a variable, None without the variable. An empty one is an error: it may be meant to protect."""
+    text = environment.get(name)
+    if text == "":
+        raise InputError(name, "empty", "a path; unset it to do without")
+    return None if text is None else Path(text).absolute()
 
 
 def tries_first(environment: Mapping[str, str] = os.environ) -> bool:

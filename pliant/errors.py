@@ -5,6 +5,7 @@
     |-- ArtifactError      a stored artifact cannot be used
     |   |-- DigestError    a file is not the one that was published (its name and both digests)
     |   |-- SchemaError    an unknown schema or kind
+    |   |-- SignatureError no trusted key signed it
     |   |-- BackboneError  made for another backbone
     |   `-- DeviceError    profiled on another class of device
     |-- RegistryError      the registry is missing, out of reach, or lacks what is needed
@@ -53,6 +54,10 @@ class DigestError(ArtifactError):
 
 class SchemaError(ArtifactError):
     """The artifact's kind or schema number is not one that this version reads."""
+
+
+class SignatureError(ArtifactError):
+    """No key that is trusted has signed the artifact."""
 
 
 class BackboneError(ArtifactError):

@@ -32,6 +32,7 @@ from registry.names import release as release_model
 from registry.names import system_of
 from registry.package import BUNDLE, METRICS, Package, Published, metrics_text
 from registry.releases import RegistryRelease, now_text
+from registry.signing.signatures import UNSIGNED, Signing
 
 CHAMPION, PREVIOUS = "champion", "previous"
 CHALLENGER = "challenger"
@@ -43,12 +44,14 @@ logger = logging.getLogger("pliant.registry")
 class MlflowRegistry:
     """A tracking server (http, https), or a database (sqlite, postgresql) with artifacts under `artifact_root`.
 
-    Downloads are removed with this object, or before it by `discard`.
+    Downloads are removed with this object, or before it by `discard`. `signing`: whether what is published is signed, and
+    whose artifacts are fetched and released; by default all.
     """
 
     tracking_uri: str
     experiment: str
     artifact_root: Path
+    signing: Signing = UNSIGNED
     downloads: Downloads = field(default_factory=Downloads, compare=False, repr=False)
 
     @contextmanager
@@ -74,6 +77,8 @@ class MlflowRegistry:
         """
         tags = {**package.tags, DIGEST: codec.digest(package.folder), KIND: codec.kind(package.folder)}
         tags[METRICS] = metrics_text(package.metrics)
+        if self.signing.signer is not None:
+            tags |= self.signing.signer.tags(package.name, str(tags[DIGEST]))
         known = {key: str(value) for key, value in tags.items()}
         champion = self.aliased(package.name, CHAMPION)
         about = of_version(package, champion.version if champion else None)
@@ -132,13 +137,27 @@ class MlflowRegistry:
         return {model.name: int(model.aliases[alias]) for model in sorted(models, key=lambda model: str(model.name))}
 
     def fetch(self, name: str, which: str | int = CHAMPION) -> tuple[Path, Published]:
-        """Return the artifact's folder on this machine, for reading only, and the version under an alias or number."""
+        """Return the artifact's folder on this machine, for reading only, and the version under an alias or number.
+
+        Raises `RegistryError`, and `SignatureError` for a version that no trusted key signed. Load it with the version's
+        digest: what was signed is that digest.
+        """
         published = self.version(name, which)
         if published is None:
             raise RegistryError(self._lacking(name, str(which)))
         if not published.digest:
             raise RegistryError(f"{published.uri} was not published by pliant: it has no tag {DIGEST}")
+        self.check_signed(published)
         return self._download(published), published
+
+    def check_signed(self, published: Published) -> None:
+        """Raise `SignatureError` for a version that no trusted key signed, if keys are to be trusted at all."""
+        if self.signing.trust is not None:
+            self.signing.trust.check(published)
+
+    def unchecked(self) -> MlflowRegistry:
+        """Return this registry for who signs: what nobody has signed can be fetched, too."""
+        return replace(self, signing=Signing(self.signing.signer))
 
     def intact(self, published: Published) -> bool:
         """Whether the files of a version are there and unaltered. Those of a store elsewhere are not fetched to see that."""
@@ -148,7 +167,7 @@ class MlflowRegistry:
         if not is_local(root):
             return True
         try:
-            folder, _ = self.fetch(published.name, published.version)
+            folder, _ = self.unchecked().fetch(published.name, published.version)
             codec.kind(folder)  # verifies them
         except (ArtifactError, RegistryError):
             return False
@@ -161,8 +180,10 @@ class MlflowRegistry:
         """
         if alias == CHAMPION and self._released(name, CHAMPION) is not None:
             self.commit({name: version})
-        else:
-            self._point(name, version, alias)
+            return
+        if alias == CHAMPION and self.signing.trust is not None:
+            self.signing.trust.check(self._numbered(name, version))
+        self._point(name, version, alias)
 
     def commit(
         self, changes: Mapping[str, int], run: Run | None = None, without: Collection[str] = (), about: str = ""
@@ -246,12 +267,13 @@ class MlflowRegistry:
         without: Collection[str] = (),
         run: Run | None = None,
     ) -> RegistryRelease:
-        """Return the release that follows `present`, checked to have all its versions. It has no number yet."""
+        """Return the release that follows `present`, checked to have all its versions, signed. It has no number yet."""
         versions = dict(self.aliases(models_of(system)) if present is None else present.versions)
         digests: dict[str, str] = {}
         for name, number in list((versions | dict(changes)).items()):
             published = None if name in without else self._existing(name, number)
             if published is not None:
+                self.check_signed(published)
                 versions[name], digests[name] = number, published.digest
             elif name in changes:
                 raise RegistryError(f"there is no {name} version {number} to release")

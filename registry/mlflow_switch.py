@@ -147,7 +147,9 @@ def _end_trial(registry: MlflowRegistry, system: str, number: int) -> None:
 
 
 def _check_whole(registry: MlflowRegistry, release: RegistryRelease) -> None:
-    """Raise `RegistryError` unless every version that a release names is there, with the artifact that it names."""
+    """Raise `RegistryError` unless every version that a release names is there, with the artifact that it names, and
+    `SignatureError` for one that no trusted key signed.
+    """
     if not release.versions:
         raise RegistryError(f"{release.name} names no versions that could be served")
     for name, number in release.versions.items():
@@ -162,4 +164,6 @@ def _is_whole(registry: MlflowRegistry, name: str, number: int, digest: str) -> 
         raise
     except RegistryError:
         return False
+    if published is not None:
+        registry.check_signed(published)
     return published is not None and published.digest == digest and registry.intact(published)

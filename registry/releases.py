@@ -27,6 +27,8 @@ MODELS, FORMER = "pliant.models", "pliant.former"
 SINCE, STATE, REASON = "pliant.since", "pliant.state", "pliant.reason"
 NOTES = (SINCE, STATE, REASON)
 """Tags for people: they say since when a release is in its state, which one that is, and why; they name no versions."""
+SIGNED = "pliant.signed"
+"""Tag of a release: when some of its versions were last signed by hand. Services that refused it look at it again."""
 ABOUT = "Releases of {system}: each names the versions that are served together. Its alias champion is what is served."
 
 
@@ -49,6 +51,7 @@ class RegistryRelease:
     state: str = field(default="", compare=False)
     reason: str = field(default="", compare=False)
     about: str = field(default="", compare=False)  # MLflow's description of the version, in Markdown
+    signed: str = field(default="", compare=False)  # when versions of it were signed by hand; empty: never
 
     @property
     def name(self) -> str:
@@ -79,10 +82,9 @@ def from_version(system: str, version: Any) -> RegistryRelease:
     created = getattr(version, "creation_timestamp", None)
     if not notes["since"] and created:  # one of an earlier version of Pliant
         notes["since"] = datetime.fromtimestamp(created / 1000, UTC).isoformat(timespec="seconds")
-    about, source = version.description or "", str(version.source)
-    return RegistryRelease(
-        system, number, earlier, versions, digests, source, version.run_id or None, **notes, about=about
-    )
+    about, source, signed = version.description or "", str(version.source), version.tags.get(SIGNED, "")
+    run = version.run_id or None
+    return RegistryRelease(system, number, earlier, versions, digests, source, run, **notes, about=about, signed=signed)
 
 
 class Source(Protocol):

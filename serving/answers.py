@@ -52,11 +52,12 @@ class Dispatched:
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """What one launch gave one request; `seconds` is the whole launch's time on the device."""
+    """What one launch gave one request, `ended` on the driver's clock; `seconds`: the whole launch's on the device."""
 
     output: Any
     dispatched: Dispatched
     seconds: float
+    ended: float
 
 
 @dataclass(slots=True)

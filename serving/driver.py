@@ -40,6 +40,8 @@ from serving.answers import Completed, Dispatched, LaunchResult, Pending, Reject
 from serving.client import ANYBODY, Client
 from serving.clock import Clock
 from serving.recovery import Recovery
+from serving.tracing.launches import add_launches
+from serving.tracing.traced import current
 from serving.workers.spares import Spares
 from serving.workers.worker import Rebuild, Worker
 from serving.workers.worker_slot import WorkerSlot
@@ -75,7 +77,6 @@ class Driver:
         spares: Sequence[Worker] = (),
     ) -> None:
         """`facts`, if given, are the scheduler's first event, so that the journal holds what the scheduler knows.
-
         `died` is called for each worker that dies while idle; the worker is then restarted.
 
         `read` is called with every pending request after each of its launches. It returns the result for the scheduler,
@@ -83,7 +84,6 @@ class Driver:
 
         `factory` makes a scheduler equal to `scheduler` before its first event, for when that one fails. Without it
         every request gets an error from then on.
-
         `spares` stand by to take the place of a worker that dies or hangs.
         """
         self._scheduler, self._record, self._clock, self._limits = scheduler, record, clock, limits
@@ -197,11 +197,14 @@ class Driver:
         else:
             self._handle(Arrived(request), now)
         try:
-            return judged(await answer, self._clock() - request.deadline)
+            ending = judged(await answer, self._clock() - request.deadline)
         except asyncio.CancelledError:
             if self._pending.pop(request.id, None) is not None and not self._recovery.forget(request.id):
                 self._handle(Cancelled(request.id), self._tick())
             raise
+        if traced := current():
+            add_launches(traced, request, ending, self._clock())
+        return ending
 
     def change(self, facts: Mapping[str, Any]) -> None:
         """Replace what the scheduler knows (profiles, tasks); the journal records it as `Changed`.
@@ -312,11 +315,11 @@ class Driver:
 
     def _take_in(self, event: Finished, dispatched: Dispatched, outputs: Sequence[Any]) -> Finished:
         """Store the outputs, and return the event with the results that `read` gives for them."""
-        results = []
+        results, ended = [], self._clock()
         for result, output in zip(event.results, outputs, strict=True):
             pending = self._pending.get(result.request)
             if pending is not None:
-                pending.launches[dispatched.launch.id] = LaunchResult(output, dispatched, event.seconds)
+                pending.launches[dispatched.launch.id] = LaunchResult(output, dispatched, event.seconds, ended)
                 result = self._read_one(pending, result)
             results.append(result)
         return replace(event, results=tuple(results))
@@ -331,15 +334,18 @@ class Driver:
 
     def _arm(self, event: Event, now: float) -> None:
         """Set the one timer of the scheduler to its next wake-up."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._disarm()
         wake = self._scheduler.wake_at()
         if wake is None:
             return
         if isinstance(event, Woke) and wake <= now:
             raise SchedulerError(f"after Woke at {now} the scheduler asks to be woken at {wake}, which is not later")
         self._timer = asyncio.get_running_loop().call_later(max(0.0, wake - self._clock()), self._wake, wake)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _wake(self, wake: float) -> None:
         self._timer = None
@@ -353,9 +359,7 @@ class Driver:
             return
         reason = f"{type(error).__name__}: {error}"
         logger.error("the scheduler failed over %r; a fresh one goes on", event, exc_info=error)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._disarm()
         self._generation += 1
         self._abandoned = [launch for slot in self._slots for launch in slot.in_flight]
         self._scheduler, now = self._factory(), self._tick()
@@ -382,18 +386,14 @@ class Driver:
             if request in self._pending:
                 self._handle(Arrived(self._pending[request].request), self._tick())
 
-    def _break(self, error: Exception) -> str:
+    def _break(self, error: Exception) -> None:
         logger.error("the scheduler failed; every request gets an error from now on", exc_info=error)
-        self._broken = f"the scheduler failed: {type(error).__name__}: {error}"
-        broken = self._broken
+        broken = self._broken = f"the scheduler failed: {type(error).__name__}: {error}"
         self._end(lambda: SchedulerError(broken))
-        return broken
 
     def _end(self, exception: Callable[[], Exception]) -> None:
         """Fail all pending requests, each with an exception of its own: a shared one would collect all tracebacks."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._disarm()
         for pending in self._pending.values():
             pending.fail(exception())
         self._pending.clear()

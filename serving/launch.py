@@ -34,8 +34,8 @@ LOCAL = {4: "127.0.0.1", 6: "[::1]"}
 PROBE_SECONDS = 1.0  # for one request to /readyz: a service that is starting accepts connections and does not answer
 DRAIN_SECONDS = 120  # that pending requests have to end after SIGTERM
 
-_PATHS = ("journal", "keys_file", "tls_cert", "tls_key")  # settings that name a file, if given
-_QUIET = {
+_PATHS = ("journal", "keys_file", "tls_cert", "tls_key", "trusted_keys")  # settings that name a file, if given
+QUIET = {
     "BENTOML_DO_NOT_TRACK": "True",
     "DO_NOT_TRACK": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -47,6 +47,7 @@ _QUIET = {
     # Without it a service that cannot start is restarted for ever, and /readyz hangs meanwhile.
     "BENTOML_CONTAINERIZED": "true",
 }
+"""Variables of libraries that a service sets where they are not set."""
 
 
 def check(settings: Settings) -> None:
@@ -102,7 +103,7 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None, 
     other's metrics. `service` is the import path ("module:class") of another service than the system's own. Raises
     `PliantError` before anything is started.
     """
-    settings = _absolute(settings)
+    settings = absolute(settings)
     check_access(settings)
     _check_port(settings.host, port)
     settings = dataclasses.replace(settings, device=",".join(devices(settings)))
@@ -179,10 +180,10 @@ def _command(settings: Settings, port: int, service: str = "") -> list[str]:
     options += ["--timeout-graceful-shutdown", str(DRAIN_SECONDS)]
     if settings.tls_cert:
         options += ["--ssl-certfile", str(settings.tls_cert), "--ssl-keyfile", str(settings.tls_key)]
-    return [sys.executable, "-m", "bentoml", "serve", service or _service(settings.system), *options]
+    return [sys.executable, "-m", "bentoml", "serve", service or service_path(settings.system), *options]
 
 
-def _service(system: str) -> str:
+def service_path(system: str) -> str:
     """Return the import path by which BentoML finds the service."""
     return f"serving.{system}.service:{system.capitalize()}Service"
 
@@ -190,10 +191,10 @@ def _service(system: str) -> str:
 def _environment(settings: Settings, home: Path, ours: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment, with its PLIANT_ variables replaced by those of the settings."""
     inherited = {name: value for name, value in ours.items() if not name.startswith(PREFIX)}
-    return {**inherited, **_QUIET, "BENTOML_HOME": str(home), **to_environment(settings)}
+    return {**inherited, **QUIET, "BENTOML_HOME": str(home), **to_environment(settings)}
 
 
-def _absolute(settings: Settings) -> Settings:
+def absolute(settings: Settings) -> Settings:
     """Return the settings with absolute paths: the service has another working folder than this process."""
     uri = settings.registry_uri
     file = uri.removeprefix("sqlite:///")

@@ -27,6 +27,7 @@ OTHERS = (
     "PLIANT_TASK_HOURS",
     "PLIANT_ALARM_MINUTES",
     "PLIANT_ALERT_WEBHOOK",
+    "PLIANT_SIGNING_KEY",
 )
 """Variables that are no field of Settings: the service's system, and what flows read, whose environment may be the same."""
 
@@ -39,7 +40,7 @@ class Settings:
     """
 
     SYSTEM: ClassVar[str]
-    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {}
+    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"log_format": ("text", "json")}
     POSITIVE: ClassVar[tuple[str, ...]] = (
         "max_body_bytes",
         "max_waiting",
@@ -49,10 +50,11 @@ class Settings:
         "watch_burn_in",
     )
 
-    registry_uri: str = "sqlite:///mlruns/mlflow.db"
-    experiment: str = ""  # of MLflow; a subclass sets its own (registry/names.py)
-    artifact_root: str = "mlruns/artifacts"
-    alias: str = "champion"
+    registry_uri: str = "sqlite:///mlruns/mlflow.db"  # http(s)://SERVER, sqlite:///FILE or postgresql://...
+    experiment: str = ""  # of MLflow, that artifacts belong to; each system has its own (registry/names.py)
+    artifact_root: str = "mlruns/artifacts"  # of a registry that is a database; a tracking server knows its own
+    alias: str = "champion"  # in the registry, of the versions that are served
+    trusted_keys: Path | None = None  # public keys, in a file or a folder: what none of them signed is not served
     home: Path = Path(".pliant")  # files that flows and services leave for each other
     refresh_seconds: float = 30.0  # between two polls of the registry; 0: none
     standby_seconds: float = 600.0  # that the former champion's models stay loaded, so that going back takes no time
@@ -69,11 +71,11 @@ class Settings:
     trial_seconds: float = 300.0  # that each step lasts at least
     trial_hours: float = 24.0  # after which one that is undecided is taken back
     device: str = "auto"  # the GPU where there is one, else the CPU; several, by commas, go to the workers in turn
-    threads: int | None = None  # of torch in a device process; None: torch's own choice
+    threads: int | None = None  # of torch in a device process; None: torch's choice (`pliant serve`, bentos: 1)
     any_profile: bool = False  # also serve with a profile of another class of device
-    max_body_bytes: int = 10 * 1024 * 1024
-    max_waiting: int = 2048  # requests
-    max_deadline: float = 60.0  # seconds
+    max_body_bytes: int = 10 * 1024 * 1024  # of one request
+    max_waiting: int = 2048  # requests that wait for a device at a time; more are refused
+    max_deadline: float = 60.0  # the most seconds that a request may give itself
     launch_limit: float = 60.0  # the most seconds of a launch; most count as hung much earlier, by their profile
     spare: int = 0  # device processes that stand by with their models loaded, beside those that serve
     host: str = "127.0.0.1"  # the address that the service listens on
@@ -81,14 +83,18 @@ class Settings:
     keys: str = ""  # the document of a file of keys
     keys_file: Path | None = None  # None: keys.json in `home`, if there is one
     tls_cert: Path | None = None  # in PEM, with the certificates that it depends on
-    tls_key: Path | None = None
+    tls_key: Path | None = None  # private key of the certificate, in PEM
     allowed_hosts: str = ""  # names of the service in Host headers, besides `host`, separated by commas
     trusted_proxies: str = ""  # addresses whose X-Forwarded-For and -Proto count, separated by commas
     cors_origins: str = ""  # websites whose pages may call the service, separated by commas
+    trace_share: float = (
+        0.0  # share of the requests whose traces go to OTEL_EXPORTER_OTLP_ENDPOINT; 0: no tracing at all
+    )
+    log_format: str = "text"  # of the service's log: text, or json for an object a line
     journal: Path | None = None  # file of the scheduler's events and decisions; None: not recorded
 
     def __post_init__(self) -> None:
-        for name, choices in self.CHOICES.items():
+        for name, choices in {**Settings.CHOICES, **self.CHOICES}.items():
             if getattr(self, name) not in choices:
                 raise InputError(_variable(name), repr(getattr(self, name)), f"one of {', '.join(choices)}")
         if not 0 <= self.refresh_seconds < float("inf"):
@@ -101,6 +107,8 @@ class Settings:
             )
         if not 0 <= self.watch_seconds < float("inf"):
             raise InputError(_variable("watch_seconds"), self.watch_seconds, "0 for no watch, or positive and finite")
+        if not 0 <= self.trace_share <= 1:
+            raise InputError(_variable("trace_share"), self.trace_share, "from 0 to 1")
         if not 0 < self.trial_copy_time <= 1:
             raise InputError(_variable("trial_copy_time"), self.trial_copy_time, "above 0 and at most 1")
         if self.spare < 0:

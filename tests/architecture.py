@@ -47,8 +47,16 @@ MEASURING = {
 
 FILES = 25
 """The most files of one folder, without `__init__.py`."""
-MIRRORED = ("tests/fixtures", "tests/golden", "tests/gpu", "tests/attacks", "tests/chaos", "tests/conformance")
-"""Folders of `tests` that mirror none of ours."""
+MIRRORED = (
+    "tests/fixtures",
+    "tests/golden",
+    "tests/gpu",
+    "tests/attacks",
+    "tests/chaos",
+    "tests/conformance",
+    "tests/deploy",
+)
+"""Folders of `tests` that mirror none of ours; tests/deploy mirrors deploy/, which has no Python."""
 
 OFFLINE = ("training/*", "profiling/*")
 

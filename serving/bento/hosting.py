@@ -16,11 +16,19 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import bentoml
 from fastapi import FastAPI
+from opentelemetry.sdk.trace import TracerProvider
 from starlette.middleware.cors import CORSMiddleware
 
 from pliant import redaction
-from serving.bento.bentoml_patches import freeze_gc, patch_timeouts, share_the_interpreter, switch_off_tracing
+from serving.bento.bentoml_patches import (
+    freeze_gc,
+    leave_out_path_metrics,
+    patch_timeouts,
+    share_the_interpreter,
+    switch_off_tracing,
+)
 from serving.bento.reserve import Reserve, reserve, share_one_arena
+from serving.bento.supervisor import listening, prepare
 from serving.http.access.metrics import TenantMetrics
 from serving.http.access.middleware import AccessMiddleware, Gate
 from serving.http.access.settings import access_of, check_access, names
@@ -30,12 +38,15 @@ from serving.http.door.install import install
 from serving.http.request_id import RequestIdMiddleware
 from serving.http.routing import ErrorCounter
 from serving.http.unknown_path import UnknownPathMiddleware
+from serving.monitoring import logs
+from serving.tracing.middleware import TracingMiddleware, wants_traces
 
 OPTIONS: Mapping[str, Any] = {
     "workers": 1,  # the scheduler's state is in one process
     "metrics": {"enabled": True},
     "tracing": {"excluded_urls": ".*"},  # see switch_off_tracing: even an unused span costs time
     "logging": {"access": {"enabled": False}},
+    **listening(os.environ),
 }
 """Options of every BentoML service."""
 CORS: Mapping[str, Any] = {
@@ -70,7 +81,9 @@ def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
     """Patch BentoML, put the door in front of its server, and return the app. Called before the service class is defined."""
     share_one_arena()
     redaction.install()
+    logs.install()
     switch_off_tracing()
+    leave_out_path_metrics()
     patch_timeouts()
     # uvicorn's default trusts every process of this machine.
     os.environ["FORWARDED_ALLOW_IPS"] = os.environ.get("PLIANT_TRUSTED_PROXIES", "")
@@ -87,6 +100,8 @@ def with_access(app: FastAPI) -> Callable[[S], S]:
     """
 
     def decorate(service: Any) -> Any:
+        if wants_traces(os.environ):  # else no request pays for what nobody reads
+            service.add_asgi_middleware(TracingMiddleware, state=app.state)
         service.add_asgi_middleware(RequestIdMiddleware)
         origins = names(os.environ.get("PLIANT_CORS_ORIGINS", ""))
         if origins:
@@ -105,6 +120,13 @@ class HostedService:
     APP: ClassVar[FastAPI]
     _assembly: Assembly
     _reserve: Reserve
+    _traces: TracerProvider | None
+
+    @bentoml.on_deployment  # type: ignore[untyped-decorator]
+    @staticmethod
+    def prepare() -> None:
+        """Prepare the environment of the service process. BentoML calls it in its supervisor, before it starts that."""
+        prepare(os.environ)
 
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     async def start(self) -> None:
@@ -125,6 +147,13 @@ class HostedService:
         judge = access.judge if not settings.cors_origins else lambda _scope: None
         state.door.open(endpoint.metrics.errored, lambda: endpoint.usual_deadline, judge)
         self._reserve = reserve(state.door.connections.most)
+        self._traces = None
+        if settings.trace_share:
+            from serving.tracing.export import provider_of
+
+            self._traces = provider_of(self.SYSTEM, settings.trace_share)
+            state.tracer = self._traces.get_tracer("pliant")
+        logs.install()  # also in the handlers of what was imported meanwhile, such as MLflow's
         share_the_interpreter()
         freeze_gc()
 
@@ -132,6 +161,10 @@ class HostedService:
     async def stop(self) -> None:
         """Stop the service, after all connections are closed."""
         await self._assembly.stop()
+        if self._traces is not None:
+            from serving.tracing.export import close
+
+            await close(self._traces)
 
     def __is_ready__(self) -> bool:
         return self._assembly.endpoint.ready

@@ -11,6 +11,7 @@ from uuid import uuid4
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.arms import set_request_key
+from serving.monitoring.request_context import set_request_id
 
 HEADER = b"x-request-id"
 KEY_HEADER = b"x-pliant-key"
@@ -34,6 +35,7 @@ class RequestIdMiddleware:
             return
         id = request_id(scope["headers"])
         set_request_key(_key(scope["headers"]) or id.decode())
+        set_request_id(id.decode())
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -10,6 +10,7 @@ from registry import mlflow_webhooks
 from registry.mlflow_store import MlflowRegistry
 from registry.package import Published
 from registry.releases import RegistryRelease
+from registry.signing.signatures import signing
 from serving.settings import Settings
 
 
@@ -33,8 +34,12 @@ class Registry(Artifacts, Protocol):
 
 
 def open_registry(settings: Settings) -> Registry:
-    """Return the registry that the settings name."""
-    return MlflowRegistry(settings.registry_uri, settings.experiment, Path(settings.artifact_root))
+    """Return the registry that the settings name, which refuses what no trusted key signed, if there are such keys.
+
+    Raises `InputError` for trusted keys that cannot be read.
+    """
+    known = signing(None, settings.trusted_keys)
+    return MlflowRegistry(settings.registry_uri, settings.experiment, Path(settings.artifact_root), known)
 
 
 def register_webhook(registry: Registry, settings: Settings) -> None:

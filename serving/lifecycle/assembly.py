@@ -28,6 +28,7 @@ from serving.lifecycle.generation import Generation, Generations, Running, numbe
 from serving.lifecycle.poller import RefreshCounter
 from serving.lifecycle.refresh import Extend, Refresher, Source, Tell, extend_never
 from serving.metrics import Metrics
+from serving.monitoring.state_metrics import StateMetrics
 from serving.rollout.config import rollout_config
 from serving.rollout.record import trial_record
 from serving.rollout.trials import TrialParts, Trials
@@ -117,9 +118,12 @@ async def assemble(
     refresher = Refresher(generations, source, builder.start, seconds, metrics, extend, loaded, identity)
     system = system_of(source.prefix) or "service"
     outbox = EventOutbox(settings.home, system, server_of(os.environ))
-    refresher.tell = tell = partial(_tell, outbox, system)
+    state = watched.state if watched is not None else None
+    refresher.tell = tell = partial(_tell, outbox, state, system)
     refresher.trials = make_trials(refresher, source, builder, settings, clock, tell)
     tasks = [refresher.poller.run(), refresher.trials.run(seconds), outbox.run()]
+    if state is not None:
+        tasks.append(state.follow(lambda: generations.present.driver.ready, lambda: outbox.waiting))
     if watched is not None and settings.watch_seconds:
         refresher.watcher = make_watcher(refresher, source, settings, watched, tell)
         tasks.append(refresher.watcher.run(settings.watch_seconds))
@@ -128,10 +132,12 @@ async def assemble(
     return Assembly(endpoint(refresher), refresher, tuple(map(asyncio.create_task, tasks)), close)
 
 
-def _tell(outbox: EventOutbox, system: str, kind: str, figures: Mapping[str, Any]) -> None:
+def _tell(outbox: EventOutbox, state: StateMetrics | None, system: str, kind: str, figures: Mapping[str, Any]) -> None:
     """Send an event of a kind that trials and the watch know of; the states of a trial are for the registry alone."""
     if kind in EVENTS:
         outbox.emit(Event(EVENTS[kind], system, figures))
+        if state is not None:
+            state.emitted(EVENTS[kind])
 
 
 def make_watcher(

@@ -51,13 +51,15 @@ class Marks:
     """What a poll reads first, to see whether anything has changed.
 
     `identity`: of the registry; `release`: the number of the last one, if there is any; `pointers`: the versions to
-    serve; `strays`: models whose own alias names another version than the release does.
+    serve; `strays`: models whose own alias names another version than the release does; `signed`: when versions of the
+    release were last signed by hand.
     """
 
     identity: str
     release: int | None
     pointers: Mapping[str, int]
     strays: tuple[str, ...] = ()
+    signed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ class Source(Generic[C]):
         if release is not None:
             aliases = self.registry.aliases(self.prefix, self.alias)
             strays = [name for name, number in release.versions.items() if aliases.get(name) != number]
-        return Marks(identity, release.number if release else None, self.pointers(running), tuple(strays))
+        number, signed = (release.number, release.signed) if release else (None, "")
+        return Marks(identity, number, self.pointers(running), tuple(strays), signed)
 
     def pointers(self, running: C, registry: Artifacts | None = None) -> Mapping[str, int]:  # noqa: ARG002
         """Return the versions to serve, by registered model, as `registry` shows them. Raises `RegistryError`."""

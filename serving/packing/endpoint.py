@@ -29,6 +29,7 @@ from serving.packing.engine.judge import PackingJudge
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths
 from serving.packing.engine.sequence_limit import SequenceLimit
+from serving.packing.engine.traced import add_generation
 from serving.packing.engine.watched import PackingWatch
 from serving.packing.logprobs import LogprobsWriter
 from serving.packing.openai import unknown_model
@@ -36,6 +37,7 @@ from serving.packing.reading import PromptReader, Tokens
 from serving.packing.reply import Choice, Reply, ReplyInfo
 from serving.packing.request import GenerationRequest, PromptInput
 from serving.packing.settings import PackingSettings
+from serving.tracing.traced import current
 
 AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
 MESSAGE = 64  # characters that rendering a message by the chat template costs at least
@@ -210,11 +212,14 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         submission = Submission(prompt, tokens.ids, _seeded(read.sampling, index))
         writer = handler.reader.writer(tokens.ids, request.stops)
 
-        copy, watched = is_copy(), not goes_to_challenger()
+        copy, watched, traced = is_copy(), not goes_to_challenger(), current()
 
         def on_progress(output: InFlightOutput) -> None:
             if output.finish and not copy:
                 self._on_choice_end(handler, choice, watched)
+                if traced is not None:
+                    operation = "chat" if request.chat else "text_completion"
+                    add_generation(traced, handler.served.packing.name, operation, output, self.now)
             reply.notify(output)
 
         max_open = OPEN_CHARACTERS if request.stream else float("inf")

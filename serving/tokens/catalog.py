@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -92,7 +91,7 @@ class Servable(Protocol):
         """The part of the status that is not about tasks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Catalog:
     """A backbone with its profile and tasks. All tasks are made for this backbone and have the same gammas."""
 
@@ -107,6 +106,11 @@ class Catalog:
     profile_version: int
     profile_digest: str
     tasks: Mapping[str, ServedTask]
+    # Here, as every answer asks for one.
+    origins: Mapping[tuple[str, str], Origin] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "origins", self._origins())
 
     @property
     def folders(self) -> set[Path]:
@@ -130,8 +134,7 @@ class Catalog:
         accuracy = {name: dict(served.task.served_in(precision).accuracy) for name, served in self.tasks.items()}
         return Knowledge(self.profile.latency, accuracy, self.profile.rule)
 
-    @cached_property
-    def origins(self) -> Mapping[tuple[str, str], Origin]:
+    def _origins(self) -> Mapping[tuple[str, str], Origin]:
         return {
             (served.digest, self.backbone_digest): Origin(
                 served.task.classes,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,13 +40,18 @@ class ServedVariant:
     promised: Mapping[str, float] = field(default_factory=dict)  # accuracy, by task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class VariantCatalog:
     """Variants, the cheapest first, measured on one class of device with the same batch sizes."""
 
     PREFIXES: ClassVar[tuple[str, ...]] = (TOKENS_VARIANT,)
 
     variants: tuple[ServedVariant, ...]
+    # Here, as every answer asks for one.
+    origins: Mapping[tuple[str, str], Origin] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "origins", self._origins())
 
     @property
     def image_size(self) -> int:
@@ -92,8 +96,7 @@ class VariantCatalog:
     def _digests(self) -> Mapping[str, tuple[int, str]]:
         return {variant.name: (variant.version, variant.digest) for variant in self.variants}
 
-    @cached_property
-    def origins(self) -> Mapping[tuple[str, str], Origin]:
+    def _origins(self) -> Mapping[tuple[str, str], Origin]:
         return {
             (task, variant.digest): Origin(
                 classes,

@@ -23,6 +23,7 @@ from pliant.errors import InputError
 from pliant.watch.accuracy import AccuracyEstimate, mean_confidence
 from pliant.watch.detector import Alarm
 from pliant.watch.system import ALPHA, StreamFigures, SystemWatch, system_watch_from
+from serving.monitoring.state_metrics import StateMetrics
 from serving.state_file import StateFile
 from serving.watch.load import ALPHA_OF_LOAD, LoadWatch, load_watch_from
 from serving.watch.seen import Seen
@@ -43,7 +44,7 @@ class WatchMetrics:
     """What the watch says to Prometheus."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._registry = registry
+        self._registry, self.state = registry, StateMetrics(registry)
         text = "Evidence that a stream has changed, as a share of what raises an alarm, on a logarithmic scale"
         self._evidence = Gauge(
             "pliant_drift_evidence", text, ("stream",), registry=registry, multiprocess_mode="livemax"

@@ -119,6 +119,8 @@ def main(entry: str, channel_fd: str, *handed_down: str) -> None:
     with channel, channel.makefile("rb") as incoming, suppress(EOFError, BrokenPipeError, ConnectionResetError):
         path, behind = receive(incoming), receive(incoming)
         sys.path[:] = [*(path or sys.path), *behind]
+        if os.environ.get("PLIANT_LOG_FORMAT") == "json" and not behind:  # another interpreter has no JSON lines
+            import_module("serving.monitoring.logs").install()
         module, _, function = entry.partition(":")
         getattr(import_module(module), function)(channel, incoming, *map(int, handed_down))
 

@@ -38,3 +38,13 @@ def test_a_place_where_no_folder_can_be_is_refused(tmp_path):
     project = settings.read({"PLIANT_HOME": str(tmp_path / "file" / "home")})
     with pytest.raises(InputError, match="PLIANT_HOME"):
         settings.prepare(project)
+
+
+def test_keys_of_signatures_are_named_by_variables_and_an_empty_one_is_no_permission(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert (settings.read({}).signing_key, settings.read({}).trusted_keys) == (None, None)
+    project = settings.read({"PLIANT_SIGNING_KEY": "release.pem", "PLIANT_TRUSTED_KEYS": "/srv/keys"})
+    assert (project.signing_key, project.trusted_keys) == (tmp_path / "release.pem", Path("/srv/keys"))
+    for name in ("PLIANT_SIGNING_KEY", "PLIANT_TRUSTED_KEYS"):
+        with pytest.raises(InputError, match=f"{name} is empty, but must be a path"):
+            settings.read({name: ""})

@@ -19,8 +19,8 @@ def pending() -> Pending:
 def test_an_answer_says_how_long_it_waited_ran_and_by_how_much_it_is_late():
     async def run():
         waiting = pending()
-        first = LaunchResult("small", Dispatched(Launch(1, 0, (7, 8, 9), 4), 10.25), 0.5)
-        second = LaunchResult("large", Dispatched(Launch(2, 0, (7,), -5), 11.0), 1.25)
+        first = LaunchResult("small", Dispatched(Launch(1, 0, (7, 8, 9), 4), 10.25), 0.5, 10.75)
+        second = LaunchResult("large", Dispatched(Launch(2, 0, (7,), -5), 11.0), 1.25, 12.25)
         waiting.launches = {1: first, 2: second}
         assert waiting.last is second
         answer = waiting.completed(1, 12.5, "late")

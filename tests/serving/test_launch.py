@@ -122,11 +122,11 @@ def test_the_environment_holds_the_settings_instead_of_this_process_s_own():
 def test_paths_are_absolute_for_a_process_of_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = TokensSettings(registry_uri="sqlite:///m.db", artifact_root="a", home=Path("h"), journal=Path("j"))
-    absolute = launch._absolute(settings)
+    absolute = launch.absolute(settings)
     assert absolute.registry_uri == f"sqlite:///{tmp_path / 'm.db'}"
     assert (absolute.artifact_root, absolute.home) == (str(tmp_path / "a"), tmp_path / "h")
     assert (absolute.journal, absolute.keys_file) == (tmp_path / "j", None)
-    assert launch._absolute(TokensSettings(registry_uri="http://h:1")).registry_uri == "http://h:1"
+    assert launch.absolute(TokensSettings(registry_uri="http://h:1")).registry_uri == "http://h:1"
 
 
 def test_a_port_in_use_is_refused_and_a_free_one_is_not():

@@ -74,6 +74,7 @@ UNCOPIED = "without copies"
 CYCLE: Mapping[str, Any] = {
     "trial_copied": 0.5,
     "trial_copies": 60,
+    "trial_copy_time": 0.2,
     "trial_steps": "0.2,0.5,1",
     "trial_requests": 40,
     "trial_seconds": 3.0,

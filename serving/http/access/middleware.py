@@ -16,6 +16,7 @@ from serving.http.access.limits import TenantLimits
 from serving.http.access.metrics import TenantMetrics
 from serving.http.access.roles import CLIENT, is_open
 from serving.http.api_errors import ApiError, ErrorShape
+from serving.monitoring.request_context import set_request_tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class AccessMiddleware:
         gate: Gate = self._state.gate
         try:
             scope[CLIENT] = client = gate.access.judge(scope)
+            set_request_tenant(client.tenant)
             _enter(gate, client)
         except ApiError as error:
             gate.count(error.code)

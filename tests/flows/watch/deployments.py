@@ -104,13 +104,13 @@ def prefect_of(home: Path, **variables: str) -> Iterator[Server]:
 
 
 @contextmanager
-def worker(pool: str = POOL) -> Iterator[None]:
-    """Run a worker that takes scheduled runs from the pool."""
+def worker(pool: str = POOL) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a worker that takes scheduled runs from the pool, and give its process."""
     command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
     with (settings.read().home / "logs" / f"worker-{pool}.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            yield
+            yield process
         finally:
             servers.stop(process)
 

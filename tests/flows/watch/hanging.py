@@ -1,13 +1,22 @@
-"""A flow whose runs hang in two ways, or end at once. For tests of the time limit."""
+"""A flow whose runs hang in two ways, wait for a file, or end at once. For tests of what ends or holds up a run."""
 
 from __future__ import annotations
 
 import ctypes
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 from flows.tasks import limited_task, system_flow
+
+
+@limited_task("wait")
+def wait(marker: str) -> None:
+    """Write a file `<marker>.begun`, and wait until there is a file `marker`."""
+    Path(f"{marker}.begun").touch()
+    while not Path(marker).exists():
+        time.sleep(0.2)
 
 
 @limited_task("hang")
@@ -24,8 +33,13 @@ def hang(how: str, marker: str) -> None:
 
 @system_flow("hanging", "tokens")
 def hanging(how: str, marker: str, reason: str | None = None) -> dict[str, Any]:
-    """Hang, or not if `how` is empty; the child's number is written into `marker`."""
+    """Hang, wait for the file `marker` (`file`), or end at once if `how` is empty.
+
+    A child's number is written into `marker`.
+    """
     del reason
-    if how:
+    if how == "file":
+        wait(marker)
+    elif how:
         hang(how, marker)
     return {"promoted": False, "reason": "nothing to do", "versions": {}, "new": (), "run": ""}

@@ -40,7 +40,8 @@ def publish_again(registry: MlflowRegistry, folder: Path, name: str) -> int:
 
 
 def settings(folder: Path, **changes):
-    short = {"trial_copied": 1.0, "trial_copies": 6, "trial_steps": "0.5,1", "trial_requests": 6, "trial_seconds": 0.0}
+    copies = {"trial_copied": 1.0, "trial_copies": 6, "trial_copy_time": 1.0}
+    short = {**copies, "trial_steps": "0.5,1", "trial_requests": 6, "trial_seconds": 0.0}
     usual = {"refresh_seconds": 0.2, "watch_seconds": 0.1, "watch_burn_in": 20, "standby_seconds": 60.0}
     return settings_for(folder, **{**usual, **short, **changes})
 

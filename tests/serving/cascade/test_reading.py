@@ -39,7 +39,7 @@ def in_progress(
 def pending(state: TextInProgress, *outputs) -> Pending:
     pending_request = Pending(Request(7, 0.0, 1.0, "colours"), state.payload, None, state)
     for launch, output in enumerate(outputs):
-        pending_request.launches[launch] = LaunchResult(output, Dispatched(Launch(launch, 0, (7,)), 0.0), 0.01)
+        pending_request.launches[launch] = LaunchResult(output, Dispatched(Launch(launch, 0, (7,)), 0.0), 0.01, 0.01)
     return pending_request
 
 

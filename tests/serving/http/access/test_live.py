@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from serving.http.access.key_file import update_keys
-from serving.launch import Service, _absolute, _environment
+from serving.launch import Service, _environment, absolute
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.certificate import make_certificate
 from tests.fixtures.clients import PATIENCE, free_port, wait_for
@@ -74,7 +74,7 @@ def test_keys_over_https_open_a_service_on_all_addresses_until_they_are_revoked(
 @contextmanager
 def started_without_our_command(folder):
     """`bentoml serve` as it listens by default: on all addresses."""
-    settings, port = _absolute(settings_for(folder)), free_port()
+    settings, port = absolute(settings_for(folder)), free_port()
     home = folder / "state" / "plain"
     home.mkdir(parents=True, exist_ok=True)
     command = [".venv/bin/python", "-m", "bentoml", "serve", "serving.bins.service:BinsService"]

@@ -1,0 +1,168 @@
+"""All servers of the stack, started one after the other, and what clients and operators see of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.endpoint import serving
+from benchmarks.stack.certificate import Certificate, certificate
+from benchmarks.stack.postgres import Postgres, postgres
+from benchmarks.watch.changes import Plan
+from benchmarks.watch.night import ENDED, Night, night
+from flows import servers, settings
+from flows.settings import Settings
+from pliant import systems
+from pliant.errors import PliantError
+
+SYSTEMS = ("tokens", "bins")
+"""Of which there is an endpoint; two are enough to show that one proxy and one Prometheus serve several."""
+SOON = 3.0  # seconds until a schedule begins
+HOUR = 3600.0
+LOOPS = {
+    "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",  # 60 by default, until a new schedule has runs
+    "PREFECT_SERVER_SERVICES_SCHEDULER_DEPLOYMENT_BATCH_SIZE": "100",
+}
+
+
+@dataclass(slots=True)
+class Stack:
+    """Servers that run. `services`: system -> address of its endpoint."""
+
+    project: Settings
+    database: Postgres
+    mlflow: str
+    prefect: Night
+    certificate: Certificate
+    keys: Path
+    plans: Mapping[str, Plan]
+    services: dict[str, str] = field(default_factory=dict)
+
+    def schedule(self, system: str) -> float:
+        """Give a system's nightly deployment a schedule that begins soon; return that moment, in seconds since 1970."""
+        identity = self.prefect.call("GET", f"/deployments/name/{system}/nightly")["id"]
+        begin = time.time() + SOON
+        anchor = datetime.fromtimestamp(begin, UTC).isoformat()
+        schedule = {"interval": HOUR, "anchor_date": anchor, "timezone": "UTC"}
+        self.prefect.call("POST", f"/deployments/{identity}/schedules", [{"schedule": schedule, "active": True}])
+        return begin
+
+    def await_scheduled(self, system: str, begin: float, seconds: float) -> None:
+        """Return when the run that the schedule began has ended well. Raises `PliantError`."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            runs = [run for run in self.prefect.runs() if run.flow == system and run.state in ENDED]
+            if runs:
+                if runs[0].state != "COMPLETED":
+                    raise PliantError(f"the run of {system} ended as {runs[0].word}: {runs[0].message}")
+                if runs[0].begun < begin - 1:
+                    raise PliantError(f"a run of {system} began before its schedule")
+                return
+            time.sleep(0.5)
+        raise PliantError(f"no run of {system} came to its end within {seconds:.0f} s of its schedule")
+
+    @contextmanager
+    def endpoint(self, system: str) -> Iterator[str]:
+        """Run a system's endpoint, which serves what the registry says, and asks for keys."""
+        with serving(system, 0, self.project, keys_file=self.keys, trusted_proxies=servers.HOST) as url:
+            self.services[system] = url
+            yield url
+            del self.services[system]
+
+
+@contextmanager
+def stack(home: Path, keys: Path) -> Iterator[Stack]:
+    """Run Postgres, MLflow, Prefect and a worker, with the flows of SYSTEMS deployed in the sizes of planted changes."""
+    with ExitStack() as running:
+        home.mkdir(parents=True, exist_ok=True)
+        database = running.enter_context(postgres(home / "logs"))
+        running.enter_context(
+            variables(
+                {
+                    "PLIANT_HOME": str(home),
+                    "PREFECT_HOME": str(home / "prefect"),
+                    "PREFECT_SERVER_DATABASE_CONNECTION_URL": database.address("prefect", "asyncpg"),
+                    **LOOPS,
+                }
+            )
+        )
+        mlflow = running.enter_context(_mlflow(home, database))
+        running.enter_context(variables({"MLFLOW_TRACKING_URI": mlflow}))
+        project = settings.read()
+        settings.prepare(project)
+        plans = {system: _plan(system, home) for system in SYSTEMS}
+        parameters = {entry: own for plan in plans.values() for entry, own in plan.parameters.items()}
+        prefect = running.enter_context(night(project, parameters))
+        yield Stack(project, database, mlflow, prefect, certificate(home / "tls"), keys, plans)
+
+
+def _plan(system: str, home: Path) -> Plan:
+    """Return what clients of a system send, and the parameters of its flows."""
+    plan: Plan = systems.system(system).part("benchmarks", "watch.changes").plan(home)
+    return plan
+
+
+@contextmanager
+def _mlflow(home: Path, database: Postgres) -> Iterator[str]:
+    """Run MLflow's server as deploy/compose.yaml does: its records in Postgres, and artifacts through it."""
+    port = servers.free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--host", servers.HOST, "--port", str(port), "--workers", "1"]
+    command += ["--serve-artifacts", "--artifacts-destination", str(home / "artifacts")]
+    environment = {
+        "MLFLOW_BACKEND_STORE_URI": database.address("mlflow", "psycopg"),  # not in the list of processes
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+    url = f"http://{servers.HOST}:{port}"
+    with servers.running("MLflow", command, environment, f"{url}/health", settings.read().home):
+        yield url
+
+
+@contextmanager
+def variables(changes: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment while the context lasts."""
+    former = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in former.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    content: Any
+
+
+def ask(url: str, trusted: Certificate, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
+    """Send a request over TLS, and return the answer, whatever its status."""
+    context = ssl.create_default_context(cafile=str(trusted.path))
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json", **(headers or {})})
+    try:
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+            return Answer(answer.status, dict(answer.headers), _content(answer.read()))
+    except urllib.error.HTTPError as error:
+        return Answer(error.code, dict(error.headers), _content(error.read()))
+
+
+def _content(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data.decode(errors="replace")

@@ -1,0 +1,205 @@
+"""Signatures of artifacts: a key's word that an artifact, by its digest, belongs to a registered model. Knows no MLflow.
+
+A signature is of an in-toto statement (version 1) in the encoding of DSSE (version 1), by Ed25519 (RFC 8032):
+
+    subject          the model's name, and the artifact's digest (the sha256 of its digests.json, see registry/codec.py)
+    predicateType    FORMAT, the version of this format
+
+It is a tag of the model's version, `pliant.signature.KEY`, in base64; KEY is the beginning of the sha256 of the public key
+(DER). So a version bears any number of signatures, each is written at once, and none needs the others. A signature names no
+number of a version: a former artifact under a new number is still that artifact, and going back to a former version needs
+no key. It does name the model, so that a signed artifact cannot stand in for another model's.
+
+Whoever reads verifies the files by the digest that was checked here, in the very bytes that it uses (registry/codec.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pliant.errors import InputError, SignatureError
+from registry.names import system_of
+from registry.package import Published
+from registry.signing.key_files import key_id, read_private
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+SIGNATURE = "pliant.signature."
+"""With a key's id: tag of a version, the signature by that key."""
+FORMAT = "urn:pliant:artifact:1"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+
+SIGNING_KEY, TRUSTED_KEYS = "PLIANT_SIGNING_KEY", "PLIANT_TRUSTED_KEYS"
+PUBLIC_FILES = "*.pem"  # of a folder of public keys
+MAX_KEY_BYTES = 100_000  # of a file of keys; one of Ed25519 takes 119
+_BLOCK = re.compile(rb"-----BEGIN ([^-\n]+)-----.*?-----END \1-----", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A private key. `id`: of its public key."""
+
+    id: str
+    private: Ed25519PrivateKey = field(repr=False)
+
+    def tags(self, name: str, digest: str) -> dict[str, str]:
+        """Return the tag with the signature of an artifact of model `name`."""
+        return {SIGNATURE + self.id: base64.b64encode(self.private.sign(statement(name, digest))).decode()}
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedKey:
+    """A public key. `file`: the name of the file that holds it, for people."""
+
+    id: str
+    file: str
+    public: Ed25519PublicKey
+
+    def verifies(self, published: Published) -> bool:
+        """Whether this key signed the artifact, under this model's name."""
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            text = published.tags[SIGNATURE + self.id]
+            signature = base64.b64decode(text, validate=True)
+            self.public.verify(signature, statement(published.name, published.digest))
+        except (KeyError, ValueError, InvalidSignature):
+            return False
+        return base64.b64encode(signature).decode() == text
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The keys in a file or a folder, which are read whenever something is checked: adding one needs no restart."""
+
+    path: Path
+    source: str = TRUSTED_KEYS  # the setting that names the path, for messages
+
+    def read(self) -> dict[str, TrustedKey]:
+        """Return the keys by their ids. Raises `InputError` for what is no public key, and where there is none."""
+        return read_trusted(self.path, self.source)
+
+    def check(self, published: Published) -> None:
+        """Raise `SignatureError` unless one of the keys signed the version, and `InputError` as `read`."""
+        keys = self.read()
+        if not any(key.verifies(published) for key in keys.values()):
+            raise SignatureError(self._refusal(published, keys))
+
+    def _refusal(self, published: Published, keys: Mapping[str, TrustedKey]) -> str:
+        which = f"version {published.version} of {published.name}"
+        signers = signer_ids(published)
+        broken = [key for key in signers if key in keys]
+        known = system_of(published.name) or "SYSTEM"
+        if broken:
+            named = f"{broken[0]} ({keys[broken[0]].file})"
+            return (
+                f"{which} is refused: its signature by key {named} is not of this artifact under this name, so that one of "
+                "them was altered or exchanged; publish it again, or go back to another version"
+            )
+        state = f"is signed by key {', '.join(signers)} alone" if signers else "is not signed"
+        return (
+            f"{which} is refused: it {state}, and the keys in {self.path} ({self.source}) are trusted alone; if it is "
+            f"yours, sign it with `pliant sign {known}`"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Signing:
+    """What a registry does about signatures: `signer` signs what is published, `trust` refuses what it does not trust."""
+
+    signer: Signer | None = None
+    trust: Trust | None = None
+
+
+UNSIGNED = Signing()
+"""Nothing is signed, and nothing is checked."""
+
+
+def signing(signing_key: Path | None, trusted_keys: Path | None) -> Signing:
+    """Return what the two settings say, with the keys read once, so that what is wrong with them is said at the start.
+
+    Raises `InputError` for a key that cannot be used or that others can read, and for a signing key that is not trusted.
+    """
+    signer = None if signing_key is None else load_signer(signing_key)
+    trust = None if trusted_keys is None else Trust(trusted_keys)
+    known = None if trust is None else trust.read()
+    if signer is not None and known is not None and signer.id not in known:
+        limit = f"a key whose public half is in {trusted_keys} ({TRUSTED_KEYS}), or all that it signs would be refused"
+        raise InputError(SIGNING_KEY, signing_key, limit)
+    return Signing(signer, trust)
+
+
+def statement(name: str, digest: str) -> bytes:
+    """Return the bytes that are signed for an artifact of model `name`."""
+    subject = [{"digest": {"sha256": digest}, "name": name}]
+    values = {"_type": "https://in-toto.io/Statement/v1", "predicate": {}, "predicateType": FORMAT, "subject": subject}
+    payload = json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+    return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
+
+
+def signer_ids(published: Published) -> list[str]:
+    """Return the ids of the keys that a version claims to be signed by, sorted; whether it is true is not checked."""
+    return sorted(tag.removeprefix(SIGNATURE) for tag in published.tags if tag.startswith(SIGNATURE))
+
+
+def load_signer(path: Path, source: str = SIGNING_KEY) -> Signer:
+    """Return the private key in a file (PEM, PKCS 8, without a passphrase). `source`: the setting that names the file.
+
+    Raises `InputError` for a file that is no such key, or that others can read.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    private: object = None
+    content = read_private(path, source, MAX_KEY_BYTES)
+    # What has a passphrase, is damaged, or is of a kind that is not known here, is no key for us.
+    with suppress(TypeError, ValueError, UnsupportedAlgorithm):
+        private = load_pem_private_key(content, None)
+    if not isinstance(private, Ed25519PrivateKey):
+        limit = "a private key of Ed25519 in PEM, without a passphrase, such as `pliant sign --new-key FILE` makes"
+        raise InputError(source, path, limit)
+    return Signer(key_id(private.public_key()), private)
+
+
+def read_trusted(path: Path, source: str = TRUSTED_KEYS) -> dict[str, TrustedKey]:
+    """Return the public keys in a file, or in the files *.pem of a folder, by their ids.
+
+    Raises `InputError` for what cannot be read, a block that is no public key of Ed25519, and where there is no key.
+    """
+    try:
+        files = sorted(path.glob(PUBLIC_FILES)) if path.is_dir() else [path]
+        keys = [key for file in files for key in _public_keys(file, source)]
+    except OSError as error:
+        raise InputError(source, path, f"a file of public keys or a folder of them ({error.strerror})") from error
+    if not keys:
+        raise InputError(source, path, f"a file of public keys, or a folder with some in {PUBLIC_FILES}; it has none")
+    return {key.id: key for key in keys}
+
+
+def _public_keys(file: Path, source: str) -> Iterator[TrustedKey]:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    with file.open("rb") as opened:
+        content = opened.read(MAX_KEY_BYTES + 1)
+    if len(content) > MAX_KEY_BYTES:
+        raise InputError(source, file, f"a file of at most {MAX_KEY_BYTES} bytes")
+    for block in _BLOCK.finditer(content):
+        if b"PRIVATE" in block[1]:
+            raise InputError(source, file, "a file of public keys; it holds a private one, which belongs elsewhere")
+        public: object = None
+        with suppress(ValueError, UnsupportedAlgorithm):
+            public = load_pem_public_key(block[0])
+        if not isinstance(public, Ed25519PublicKey):
+            raise InputError(source, file, "a file of public keys of Ed25519 in PEM; it holds something else")
+        yield TrustedKey(key_id(public), file.name, public)

@@ -1,0 +1,62 @@
+"""How BentoML's supervising process starts a service by its settings, where `bentoml serve` is called directly.
+
+`pliant serve` passes BentoML absolute paths, an address and the libraries' variables. A bento is served without it, and its
+service process works in the folder of its code: in there a relative path would be another file, and the service would
+write into the bento.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pliant.errors import InputError
+from serving.launch import QUIET, absolute
+from serving.settings import PREFIX, Settings, fields_from_environment
+
+THREADS = "1"  # as under `pliant serve`: flows measure champions with one thread unless they are given another number
+LOCALHOST = "127.0.0.1"
+PATHS = (
+    "registry_uri",
+    "artifact_root",
+    *(name for name, kind in get_type_hints(Settings).items() if kind in (Path, Path | None)),
+)
+"""Settings that name a file or a folder."""
+
+
+def listening(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options by which BentoML listens as the settings say, unless its own command names something else.
+
+    Raises `InputError` for a relative path of a certificate: BentoML would look for it beside the service's code.
+    """
+    host = environment.get("PLIANT_HOST", LOCALHOST)
+    options: dict[str, Any] = {"http": {"host": LOCALHOST if host == "localhost" else host}}
+    files = {name: environment[name] for name in ("PLIANT_TLS_CERT", "PLIANT_TLS_KEY") if environment.get(name)}
+    for name, file in files.items():
+        if not Path(file).is_absolute():
+            raise InputError(name, repr(file), "an absolute path where `bentoml serve` is called directly")
+    if files:
+        names = {"certfile": files.get("PLIANT_TLS_CERT"), "keyfile": files.get("PLIANT_TLS_KEY")}
+        options["ssl"] = {"enabled": True, **names}
+    return options
+
+
+def prepare(environment: MutableMapping[str, str]) -> None:
+    """Set the variables that the service process inherits, where they are not set. Relative paths count from the present
+    working folder. The registry is that of MLFLOW_TRACKING_URI, as under `pliant serve`, unless PLIANT_REGISTRY_URI is set.
+    """
+    if tracking := environment.get("MLFLOW_TRACKING_URI"):
+        environment.setdefault("PLIANT_REGISTRY_URI", tracking)
+    for name, value in {**QUIET, "PLIANT_THREADS": THREADS}.items():
+        environment.setdefault(name, value)
+    environment.update(absolute_paths(environment))
+
+
+def absolute_paths(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of all settings that name a file, with absolute paths; those without a value are left out."""
+    variables = {PREFIX + name.upper(): name for name in PATHS}
+    given = {variable: environment[variable] for variable in variables if variable in environment}
+    settings = absolute(Settings(**fields_from_environment(given, Settings)))
+    values = {variable: getattr(settings, name) for variable, name in variables.items()}
+    return {variable: str(value) for variable, value in values.items() if value is not None}

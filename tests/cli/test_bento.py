@@ -1,0 +1,83 @@
+"""`pliant bento` prints the tag and the next command, writes what an image is made from, and refuses in one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from cli import bento
+from cli.main import main
+from pliant.errors import PliantError
+from serving.bento.build_config import bentofile
+from tests.fixtures.commands import refused
+
+BUILT = "pliant_tokens:abc"
+
+
+@pytest.fixture
+def builds(here, monkeypatch) -> list[list[str]]:
+    """The commands of BentoML that would be run; each ends well."""
+    commands = []
+
+    def run(command, **_options):
+        if command[0] == "git":
+            return subprocess.CompletedProcess(command, 0, "1234" if "rev-parse" in command else "", "")
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0, f"a line\n__tag__:{BUILT}\n", "")
+
+    monkeypatch.setattr(bento.subprocess, "run", run)
+    return commands
+
+
+def test_it_builds_by_the_file_of_the_system_and_says_what_to_do_next(builds, capsys):
+    assert main(["bento", "tokens"]) == 0
+    output = capsys.readouterr()
+    assert output.out == f"{BUILT}\n"
+    assert f"bentoml serve {BUILT}" in output.err and f"bentoml containerize {BUILT}" in output.err
+    ((*_, option, file, _, _, label, commit),) = builds
+    assert (option, file) == ("--bentofile", str(bentofile("tokens")))
+    assert (label, commit) == ("--label", "commit=1234")
+
+
+def test_changed_files_are_told_from_a_commit_and_no_commit_is_none(monkeypatch, tmp_path):
+    answers = {"rev-parse": (0, "1234\n"), "status": (0, " M a.py\n")}
+
+    def run(command, **_options):
+        return subprocess.CompletedProcess(command, *answers[command[1]], "")
+
+    monkeypatch.setattr(bento.subprocess, "run", run)
+    assert bento.commit_of(tmp_path) == "1234+changed"
+    answers["status"] = (0, "")
+    assert bento.commit_of(tmp_path) == "1234"
+    answers["rev-parse"] = (128, "")
+    assert bento.commit_of(tmp_path) == ""
+
+
+def test_without_git_there_is_no_commit(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert bento.commit_of(tmp_path) == ""
+
+
+def test_what_bentoml_says_last_is_why_it_failed(monkeypatch, tmp_path):
+    def run(command, **_options):
+        return subprocess.CompletedProcess(command, 1, "", "Traceback\nBentoMLException: no such file\n")
+
+    monkeypatch.setattr(bento.subprocess, "run", run)
+    with pytest.raises(PliantError, match="could not build the bento: BentoMLException: no such file"):
+        bento.build(tmp_path, "tokens")
+
+
+def test_the_image_is_made_from_a_folder_with_a_dockerfile(builds, capsys, monkeypatch, tmp_path):
+    contexts = []
+    monkeypatch.setattr(bento, "write_context", lambda tag, folder: contexts.append((tag, folder)))
+    assert main(["bento", "tokens", "--containerfile", str(tmp_path / "image")]) == 0
+    assert contexts == [(BUILT, tmp_path / "image")]
+    assert f"docker build --tag {BUILT} {tmp_path / 'image'}" in capsys.readouterr().err
+
+
+def test_a_folder_with_files_or_an_unknown_system_is_refused_before_anything_is_built(builds, capsys, tmp_path):
+    (tmp_path / "file").touch()
+    assert "a new or an empty folder" in refused(["bento", "tokens", "--containerfile", str(tmp_path)], capsys)
+    assert "one of tokens" in refused(["bento", "tokns"], capsys)
+    assert builds == []

@@ -1,0 +1,119 @@
+"""`pliant sign` in front of a real registry in a file: a key is made, versions are signed, and checked by who trusts it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from cli.main import main
+from flows import settings
+from flows.release import open_registry
+from pliant.errors import SignatureError
+from registry.mlflow_find import DIGEST
+from registry.signing.signatures import SIGNATURE
+from tests.cli.test_releases import BINS, place, published
+from tests.fixtures.commands import refused, shown
+from tests.registry.signing.keys import new_signer
+
+__all__ = ["place", "published"]  # fixtures
+
+
+def ids(text: str) -> list[str]:
+    """Return the versions that the printed lines begin with."""
+    return [line.partition(":")[0].partition(",")[0] for line in text.splitlines() if line.startswith(BINS)]
+
+
+def test_a_key_is_made_what_is_in_use_is_signed_with_it_and_then_all_checks_pass(place, capsys):
+    output = shown(["sign", "--new-key", "release.pem"], capsys)
+    assert output.startswith("Key ") and "release.pem is private, and release.pub.pem is public" in output
+    trusted = ["--trusted", "release.pub.pem"]
+    assert main(["sign", "--check", "bins", *trusted]) == 1
+    text = capsys.readouterr().out
+    assert text.endswith("bins: 0 of 3 versions are signed by a key in release.pub.pem.\n")
+    assert text.count(": not signed") == 3
+    text = shown(["sign", "bins", "--key", "release.pem"], capsys)
+    assert ids(text) == [f"{BINS} version {number}" for number in (2, 3, 4)], (
+        "champion, the one before, and the challenger"
+    )
+    assert "bins: 3 signed with key" in text and "0 were already." in text
+    text = shown(["sign", "--check", "bins", *trusted], capsys)
+    assert text.count("signed by release.pub.pem (key ") == 3
+    assert main(["sign", "--check", "bins", "--all-versions", *trusted]) == 1
+    assert "bins: 3 of 4 versions are signed" in capsys.readouterr().out
+    text = shown(["sign", "bins", "--all-versions", "--key", "release.pem"], capsys)
+    assert ids(text) == [f"{BINS} version 1"] and "1 signed with key" in text and "3 were already." in text
+    shown(["sign", "--check", "bins", "--all-versions", *trusted], capsys)
+    assert open_registry(settings.read(), "bins").release("bins").signed
+
+
+def test_the_settings_of_flows_name_the_keys_as_well(place, capsys):
+    shown(["sign", "--new-key", "release.pem"], capsys)
+    os.environ["PLIANT_TRUSTED_KEYS"] = "release.pub.pem"
+    with pytest.raises(SignatureError, match="is not signed"):
+        open_registry(settings.read(), "bins").fetch(BINS)
+    assert main(["sign", "--check", "bins"]) == 1
+    capsys.readouterr()
+    sentence = refused(["rollback", "bins"], capsys)
+    assert f"version 2 of {BINS} is refused: it is not signed" in sentence and "`pliant sign bins`" in sentence
+    os.environ["PLIANT_SIGNING_KEY"] = "release.pem"
+    shown(["sign", "bins"], capsys)
+    shown(["sign", "--check", "bins"], capsys)
+    shown(["rollback", "bins"], capsys)
+    open_registry(settings.read(), "bins").fetch(BINS)
+
+
+def test_a_version_that_was_altered_after_it_was_signed_is_named_and_not_signed_again_and_the_others_are(place, capsys):
+    shown(["sign", "--new-key", "release.pem"], capsys)
+    registry, (signer, _) = open_registry(settings.read(), "bins"), new_signer(place / "stranger")
+    client = registry.connect()
+    shown(["sign", "bins", "--key", "release.pem"], capsys)
+    client.set_model_version_tag(BINS, "3", DIGEST, "0" * 64)
+    client.set_model_version_tag(BINS, "2", SIGNATURE + signer.id, signer.tags(BINS, "")[SIGNATURE + signer.id])
+    assert main(["sign", "--check", "bins", "--trusted", "release.pub.pem"]) == 1
+    text = capsys.readouterr().out
+    assert f"{BINS} version 3: WRONG signature by key" in text
+    assert f"; signed by key {signer.id}, which is not trusted" in text
+    client.set_model_version_tag(BINS, "4", DIGEST, "1" * 64)
+    assert main(["sign", "bins", "--all-versions", "--key", "release.pem"]) == 2
+    output = capsys.readouterr()
+    assert ids(output.out) == [f"{BINS} version 1"] and "2 could not be." in output.out
+    assert output.err.count("it was altered after this key signed it") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["sign"], "SYSTEM is missing, but must be one of tokens, bins"),
+        (["sign", "bin"], "bin"),
+        (["sign", "bins"], "PLIANT_SIGNING_KEY is not set, but must be the file of a private key, or --key FILE"),
+        (["sign", "--check", "bins"], "PLIANT_TRUSTED_KEYS is not set, but must be the public keys that you trust"),
+        (["sign", "bins", "--key", "none.pem"], "--key is none.pem, but must be a file that can be read (No such file"),
+        (["sign", "--check", "bins", "--trusted", "none"], "--trusted is none, but must be a file of public keys or a"),
+        (["sign", "--new-key", "key.pem", "bins"], "--new-key is given with something else, but must be alone"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_whatever_is_missing_is_said_in_one_sentence(place, capsys, words, sentence):
+    assert sentence in refused(words, capsys)
+
+
+def test_a_system_without_versions_and_a_place_without_registry_are_a_sentence_each(place, capsys, tmp_path):
+    shown(["sign", "--new-key", "release.pem"], capsys)
+    assert "run `pliant train tokens` first" in refused(["sign", "tokens", "--key", "release.pem"], capsys)
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{tmp_path / 'none.db'}"
+    assert "run `pliant train bins` first" in refused(["sign", "bins", "--key", "release.pem"], capsys)
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_key_that_is_there_is_never_replaced(here, capsys):
+    shown(["sign", "--new-key", "release.pem"], capsys)
+    before = (here / "release.pem").read_bytes()
+    assert "a key that is there is never replaced" in refused(["sign", "--new-key", "release.pem"], capsys)
+    assert (here / "release.pem").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["PLIANT_SIGNING_KEY", "PLIANT_TRUSTED_KEYS"])
+def test_an_empty_setting_is_an_error_and_no_permission(place, capsys, name):
+    os.environ[name] = ""
+    assert f"{name} is empty, but must be a path" in refused(["rollback", "bins"], capsys)

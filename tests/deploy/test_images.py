@@ -1,0 +1,129 @@
+"""What deploy/ builds: images with the project's own pins, without root, from files that are there; and its secrets."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+
+import pytest
+
+from serving.settings import PREFIX
+from tests.deploy.stack import DEPLOY, compose, example, known_to_flows, services
+from tests.fixtures.places import ROOT
+
+DOCKERFILES = ("worker", "mlflow", "prefect")
+NEEDED = {"mlflow": ("mlflow", "psycopg"), "prefect": ("prefect", "sqlalchemy", "fastapi", "asyncpg")}
+TAKEN = "flows pliant registry training profiling serving cli prefect.yaml pyproject.toml"
+
+
+def lines(name):
+    """Return the instructions of a Dockerfile, with continued lines put together."""
+    text = (DEPLOY / name / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def built(name):
+    """Return the services whose image this Dockerfile makes."""
+    file = f"deploy/{name}/Dockerfile"
+    return [service for service in services().values() if service.get("build", {}).get("dockerfile") == file]
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_an_image_starts_from_one_version_of_python_and_installs_the_exact_pins(name):
+    first, *rest = lines(name)
+    assert re.fullmatch(r"FROM python:3\.11\.\d+-slim-bookworm", first)
+    installs = [line for line in rest if "pip install" in line]
+    assert installs
+    assert all(re.search(r"--constraint \S*constraints\.txt", line) for line in installs)
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_an_image_runs_as_the_user_that_the_compose_file_names(name):
+    (user,) = [line.split()[1] for line in lines(name) if line.startswith("USER ")]
+    assert {service["user"] for service in built(name)} == {user}
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_an_image_has_the_folders_of_its_volumes_and_owns_them(name):
+    text = " ".join(lines(name))
+    made = set(re.findall(r"(/\S+)", re.search(r"install --directory ([^&\n]*)", text)[1]))
+    for service in built(name):
+        targets = {volume.split(":")[1] for volume in service["volumes"]}
+        assert targets - {"/var/tmp"} <= made  # /var/tmp is everybody's
+
+
+def test_the_images_of_the_stack_have_the_versions_that_are_pinned():
+    pins = dict(line.split(" ;")[0].split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
+    assert {"prefect", "mlflow", "bentoml", "psycopg", "asyncpg", "sqlalchemy", "fastapi"} <= set(pins)
+    for name, packages in NEEDED.items():
+        (install,) = [line for line in lines(name) if "pip install" in line]
+        assert all(re.search(rf"\b{package}\b", install) for package in packages)
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert example()["IMAGE_TAG"] == version[1]
+
+
+def test_the_workers_image_takes_from_the_repository_what_is_there_and_no_more():
+    rules = (DEPLOY / "worker" / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    taken = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    assert rules[1] == "*"
+    assert all((ROOT / name).exists() for name in taken)
+    assert not taken & {"deploy", "tests", "mlruns", ".pliant", ".git", ".venv"}
+    # What flows import, and what pip asks for.
+    assert set(TAKEN.split()) <= taken
+
+
+def test_the_workers_image_sets_only_variables_that_flows_read():
+    ours = set(re.findall(rf"\b({PREFIX}\w+)=", " ".join(lines("worker"))))
+    assert ours and ours <= known_to_flows()
+
+
+def test_prefects_work_pools_are_those_of_the_workers():
+    from flows.watch import automations
+
+    assert services()["worker"]["command"][:5] == ["prefect", "worker", "start", "--pool", automations.POOL]
+    assert services()["notify"]["command"][:5] == ["prefect", "worker", "start", "--pool", automations.NOTIFY_POOL]
+    assert services()["setup"]["command"] == ["python", "-m", automations.__name__, "--deploy"]
+
+
+def make_secrets(folder, *arguments):
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not here")
+    environment = {**os.environ, "SECRETS": str(folder)}
+    command = ["bash", str(DEPLOY / "make_secrets.sh"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_script_makes_every_secret_but_the_key_of_prometheus_and_makes_none_again(tmp_path):
+    folder = tmp_path / "secrets"
+    output = make_secrets(folder, "api.example.org")
+    wanted = {secret["file"].removeprefix("./secrets/") for secret in compose()["secrets"].values()}
+    assert {path.name for path in folder.iterdir()} == wanted - {"monitor_key"}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o644 for path in folder.iterdir())
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert len(set(before.values())) == len(before)
+    assert re.search(r"as operators with [0-9a-f]{24}", output)
+    assert make_secrets(folder) == ""
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_the_certificate_is_for_the_name_and_for_the_operators_pages(tmp_path):
+    make_secrets(tmp_path, "api.example.org")
+    command = ["openssl", "x509", "-in", str(tmp_path / "tls_certificate"), "-noout", "-ext", "subjectAltName"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for name in ("api.example.org", "localhost", "grafana.localhost", "mlflow.localhost", "prefect.localhost"):
+        assert f"DNS:{name}" in text
+
+
+def test_postgres_makes_the_databases_of_mlflow_and_prefect_from_their_secrets():
+    script = (DEPLOY / "postgres" / "databases.sh").read_text(encoding="utf-8")
+    assert os.access(DEPLOY / "postgres" / "databases.sh", os.X_OK)
+    assert "for name in mlflow prefect" in script
+    assert {"mlflow_password", "prefect_password"} <= set(services()["postgres"]["secrets"])
+    url = services()["mlflow"]["environment"]["MLFLOW_BACKEND_STORE_URI"]
+    assert url == "postgresql+psycopg://mlflow@postgres:5432/mlflow"
+    url = services()["prefect-server"]["environment"]["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
+    assert url == "postgresql+asyncpg://prefect@postgres:5432/prefect"

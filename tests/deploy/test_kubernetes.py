@@ -1,0 +1,336 @@
+"""deploy/kubernetes keeps to the published schemas of Kubernetes and KEDA, and its parts know each other."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+from jsonschema import Draft4Validator
+
+from serving.settings import PREFIX
+from tests.deploy.kustomize import documents, merge, render
+from tests.deploy.stack import (
+    DEPLOY,
+    KUBERNETES,
+    OVERLAYS,
+    SYSTEMS,
+    check_settings,
+    container,
+    known_to_flows,
+    manifests,
+    named,
+    of_kind,
+    pod_environment,
+    pods,
+    selected,
+    services,
+    workloads,
+)
+
+ENDPOINTS = [*SYSTEMS, *(f"{system}-further" for system in SYSTEMS)]
+FLOWS = ["worker", "notify", "setup"]
+KUSTOMIZATIONS = sorted(
+    path.parent.relative_to(KUBERNETES).as_posix() for path in KUBERNETES.rglob("kustomization.yaml")
+)
+
+
+def pod_of(name, overlay="base"):
+    (pod,) = [pod for other, _, pod in pods(overlay) if other == name]
+    return pod
+
+
+def kustomize_command(folder):
+    for command in (["kustomize", "build"], ["kubectl", "kustomize"]):
+        if shutil.which(command[0]):
+            return [*command, str(folder)]
+    pytest.skip("neither kustomize nor kubectl is here")
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_manifests_are_those_that_kustomize_renders(overlay):
+    output = subprocess.run(kustomize_command(KUBERNETES / overlay), capture_output=True, text=True, check=True).stdout
+
+    def by_name(documents):
+        return {(each["kind"], each["metadata"]["name"]): each for each in documents}
+
+    assert by_name(manifests(overlay)) == by_name(yaml.safe_load_all(output))
+
+
+def test_a_merge_finds_entries_by_their_key_and_replaces_other_lists():
+    value = {"containers": [{"name": "a", "args": [1], "env": [{"name": "x", "value": "1"}]}], "tolerations": [1]}
+    patch = {"containers": [{"name": "a", "args": [2], "env": [{"name": "y"}]}], "tolerations": [2]}
+    merged = merge(value, patch)
+    assert merged["containers"] == [{"name": "a", "args": [2], "env": [{"name": "y"}, {"name": "x", "value": "1"}]}]
+    assert merged["tolerations"] == [2]
+
+
+def test_a_kustomization_that_the_renderer_does_not_know_is_refused(tmp_path):
+    (tmp_path / "kustomization.yaml").write_text("namePrefix: x-\n")
+    with pytest.raises(ValueError, match="namePrefix"):
+        render(tmp_path)
+
+
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
+def test_a_kustomization_keeps_to_its_published_schema(folder):
+    schema = json.loads((DEPLOY.parent / "tests/deploy/schemas/kustomization.json").read_text(encoding="utf-8"))
+    (document,) = documents(KUBERNETES / folder / "kustomization.yaml")
+    if document["kind"] == "Component":  # the schema knows the other kind alone; their fields are the same
+        document = {**document, "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    errors = [error.message for error in Draft4Validator(schema).iter_errors(document)]
+    # The schema is of 2021, before labels were put on templates: that field is the one that it may miss.
+    assert [error for error in errors if "'includeTemplates' was unexpected" not in error] == []
+
+
+def validate(manifest, version):
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="pip install -e '.[dev]'")
+    kubernetes_validate.validate(manifest, version, strict=True)
+
+
+@pytest.mark.parametrize("version", ["1.33", "1.37"])
+def test_the_manifests_keep_to_the_published_schemas_of_kubernetes(version):
+    for manifest in manifests():
+        validate(manifest, version)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS[1:])
+def test_what_an_overlay_changes_keeps_to_the_published_schemas(overlay):
+    base = list(manifests())
+    for manifest in manifests(overlay):
+        if manifest not in base and manifest["kind"] != "ScaledObject":
+            validate(manifest, "1.37")
+
+
+def test_a_field_that_kubernetes_does_not_have_is_an_error():
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="pip install -e '.[dev]'")
+    service = {**named("Service", "tokens"), "spek": {}}
+    with pytest.raises(kubernetes_validate.ValidationError, match="spek"):
+        kubernetes_validate.validate(service, "1.37", strict=True)
+
+
+def unknown(value, model):
+    """Return the paths of what a model of KEDA's custom resources did not take from a manifest."""
+    kept = model.model_dump(by_alias=True, exclude_unset=True, mode="json")
+
+    def missing(mine, theirs, path):
+        if isinstance(mine, dict):
+            for key, each in mine.items():
+                yield from missing(each, theirs[key], f"{path}.{key}") if key in theirs else (f"{path}.{key}",)
+        elif isinstance(mine, list):
+            for number, (each, other) in enumerate(zip(mine, theirs, strict=True)):
+                yield from missing(each, other, f"{path}[{number}]")
+
+    return list(missing(value, kept, ""))
+
+
+def test_scaled_objects_keep_to_the_custom_resources_of_keda():
+    reason = "pip install -e '.[dev]'"
+    keda = pytest.importorskip("cloudcoil.models.keda.v1alpha1", reason=reason)
+    scaled = of_kind("ScaledObject", "overlays/keda")
+    for manifest in scaled:
+        assert unknown(manifest, keda.ScaledObject.model_validate(manifest)) == []
+    wrong = {**scaled[0], "spec": {**scaled[0]["spec"], "poolingInterval": 1}}
+    assert unknown(wrong, keda.ScaledObject.model_validate(wrong)) == [".spec.poolingInterval"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_pod_has_more_rights_than_it_needs(overlay):
+    for name, _, pod in pods(overlay):
+        assert pod["serviceAccountName"] == "pliant" and pod["automountServiceAccountToken"] is False, name
+        assert pod["securityContext"]["runAsNonRoot"] is True and pod["securityContext"]["runAsUser"] > 0
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container(pod)["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+        assert not any("hostPath" in volume for volume in pod["volumes"])
+    assert named("ServiceAccount", "pliant", overlay)["automountServiceAccountToken"] is False
+    labels = named("Namespace", "pliant", overlay)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_kubernetes_names_no_variables_that_a_service_would_refuse(overlay):
+    for name, _, pod in pods(overlay):
+        assert pod["enableServiceLinks"] is False, name
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_container_has_limits_and_an_image_of_one_version(overlay):
+    for name, _, pod in pods(overlay):
+        only = container(pod)
+        assert {"cpu", "memory", "ephemeral-storage"} <= set(only["resources"]["requests"]), name
+        assert {"cpu", "memory", "ephemeral-storage"} <= set(only["resources"]["limits"]), name
+        assert re.fullmatch(r"pliant-\w+:\d+\.\d+\.\d+", only["image"])
+
+
+@pytest.mark.parametrize("name", ENDPOINTS)
+def test_an_endpoint_is_probed_as_bentoml_has_it(name):
+    only = container(pod_of(name))
+    assert only["startupProbe"]["httpGet"] == only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert only["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
+    assert only["ports"] == [{"name": "http", "containerPort": 3000}]
+
+
+@pytest.mark.parametrize("name", ["worker", "notify"])
+def test_a_worker_is_probed_as_prefect_has_it(name):
+    only = container(pod_of(name))
+    assert "--with-healthcheck" in only["args"]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert only[probe]["httpGet"] == {"path": "/health", "port": "health"}
+
+
+@pytest.mark.parametrize("name", ENDPOINTS)
+def test_a_pod_waits_as_long_as_its_service_answers(name):
+    pod = pod_of(name)
+    args = container(pod)["args"]
+    pause = int(container(pod)["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["terminationGracePeriodSeconds"] > int(args[args.index("--timeout-graceful-shutdown") + 1]) + pause
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("name", ENDPOINTS)
+def test_a_service_accepts_the_variables_that_it_is_given(name, overlay):
+    settings = check_settings(name.removesuffix("-further"), pod_environment(pod_of(name, overlay), overlay))
+    assert settings.try_challengers == (not name.endswith("-further"))
+    assert settings.device == ("cuda" if "gpu" in overlay else "cpu")
+    assert settings.allowed_hosts.split(",")[0] == name.removesuffix("-further")
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_flows_are_given_only_variables_that_they_read(name):
+    environment = pod_environment(pod_of(name))
+    ours = {variable for variable in environment if variable.startswith(PREFIX)}
+    assert ours - {"PLIANT_REGISTRY_URI"} <= known_to_flows()
+    assert environment["MLFLOW_TRACKING_URI"] == environment["PLIANT_REGISTRY_URI"]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_an_endpoint_is_set_up_as_in_the_compose_file(system):
+    addresses = {
+        "MLFLOW_TRACKING_URI",
+        "PLIANT_REGISTRY_URI",
+        "PREFECT_API_URL",
+        "PLIANT_ALLOWED_HOSTS",
+        "PLIANT_DEVICE",
+    }
+    here, there = pod_environment(pod_of(system)), services()[system]["environment"]
+    assert set(here) == set(there)
+    assert {name: here[name] for name in set(here) - addresses} == {
+        name: there[name] for name in set(there) - addresses
+    }
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_mounted_volume_and_every_named_claim_and_map_is_there(overlay):
+    claims = {each["metadata"]["name"] for each in of_kind("PersistentVolumeClaim", overlay)}
+    for name, _, pod in pods(overlay):
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        assert {mount["name"] for mount in container(pod)["volumeMounts"]} == set(volumes), name
+        sources = [volume["persistentVolumeClaim"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
+        assert {source["claimName"] for source in sources} <= claims
+
+
+@pytest.mark.parametrize("name", ENDPOINTS)
+def test_only_the_first_replica_keeps_its_state(name):
+    (state,) = [volume for volume in pod_of(name)["volumes"] if volume["name"] == "state"]
+    assert ("persistentVolumeClaim" in state) == (not name.endswith("-further"))
+    workload = named("Deployment", name)
+    if not name.endswith("-further"):
+        assert workload["spec"]["replicas"] == 1
+        assert workload["spec"]["strategy"] == {"type": "Recreate"}  # two at once would share files
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_deployment_selects_its_own_pods_alone(overlay):
+    for workload in of_kind("Deployment", overlay):
+        taken = [name for name, labels, _ in pods(overlay) if selected(workload["spec"]["selector"], labels)]
+        assert taken == [workload["metadata"]["name"]]
+
+
+def test_a_service_selects_all_replicas_of_its_system():
+    for system in SYSTEMS:
+        selector = {"matchLabels": named("Service", system)["spec"]["selector"]}
+        assert sorted(name for name, labels, _ in pods() if selected(selector, labels)) == [system, f"{system}-further"]
+
+
+def test_a_disruption_budget_is_of_all_replicas_of_its_system():
+    budgets = of_kind("PodDisruptionBudget")
+    assert {budget["metadata"]["name"] for budget in budgets} == set(SYSTEMS)
+    for budget in budgets:
+        system = budget["metadata"]["name"]
+        taken = [name for name, labels, _ in pods() if selected(budget["spec"]["selector"], labels)]
+        assert sorted(taken) == [system, f"{system}-further"]
+
+
+def test_every_network_policy_is_about_some_pod_and_ports_that_are_there():
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind("NetworkPolicy")}
+    assert policies["deny-all"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    for name, policy in policies.items():
+        taken = [pod for _, labels, pod in pods() if selected(policy["podSelector"], labels)]
+        assert taken, name
+        for rule in policy.get("ingress", ()):
+            for port in rule["ports"]:
+                for pod in taken:
+                    assert port["port"] in [each["name"] for each in container(pod)["ports"]]
+
+
+def test_servers_elsewhere_are_reached_at_the_ports_that_the_policy_opens():
+    (rule,) = named("NetworkPolicy", "platform")["spec"]["egress"]
+    addresses = named("ConfigMap", "pliant-addresses")["data"].values()
+    assert {int(re.findall(r":(\d+)", address)[0]) for address in addresses} == {port["port"] for port in rule["ports"]}
+
+
+def test_the_ingress_leads_to_services_by_names_that_they_know():
+    (ingress,) = of_kind("Ingress")
+    assert ingress["spec"]["tls"][0]["hosts"] == [rule["host"] for rule in ingress["spec"]["rules"]]
+    for rule in ingress["spec"]["rules"]:
+        (path,) = rule["http"]["paths"]
+        service = named("Service", path["backend"]["service"]["name"])
+        assert path["backend"]["service"]["port"]["name"] == service["spec"]["ports"][0]["name"]
+        hosts = pod_environment(pod_of(service["metadata"]["name"]))["PLIANT_ALLOWED_HOSTS"].split(",")
+        assert rule["host"] in hosts
+
+
+def test_keda_scales_the_further_replicas_by_what_waits():
+    scaled = of_kind("ScaledObject", "overlays/keda")
+    assert {each["metadata"]["name"] for each in scaled} == set(SYSTEMS)
+    for each in scaled:
+        system, spec = each["metadata"]["name"], each["spec"]
+        workload = named("Deployment", spec["scaleTargetRef"]["name"], "overlays/keda")
+        assert workload["metadata"]["name"] == f"{system}-further"
+        assert "replicas" not in workload["spec"]  # or each `kubectl apply` would undo what KEDA decided
+        (trigger,) = spec["triggers"]
+        assert trigger["metadata"]["query"] == f'sum(pliant_waiting{{system="{system}"}})'
+        assert float(trigger["metadata"]["threshold"]) > 0
+        assert spec["minReplicaCount"] <= spec["fallback"]["replicas"] <= spec["maxReplicaCount"]
+
+
+@pytest.mark.parametrize("overlay", ["overlays/gpu", "overlays/gpu-keda"])
+def test_on_gpus_the_endpoints_and_the_worker_that_measures_for_them_have_one(overlay):
+    having = {name for name, _, pod in pods(overlay) if "nvidia.com/gpu" in container(pod)["resources"]["limits"]}
+    assert having == {*ENDPOINTS, "worker"}
+    for name in having:
+        pod = pod_of(name, overlay)
+        resources = container(pod)["resources"]
+        assert resources["limits"]["nvidia.com/gpu"] == resources["requests"]["nvidia.com/gpu"] == "1"
+        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_everything_is_in_the_namespace_and_no_name_is_there_twice(overlay):
+    names = [(each["kind"], each["metadata"]["name"]) for each in manifests(overlay)]
+    assert len(names) == len(set(names))
+    for each in manifests(overlay):
+        assert each["kind"] == "Namespace" or each["metadata"]["namespace"] == "pliant"
+    assert {each["kind"] for each in workloads(overlay)} == {"Deployment", "Job"}
+
+
+def test_no_secret_is_kept_in_the_repository():
+    for overlay in OVERLAYS:
+        assert of_kind("Secret", overlay) == []

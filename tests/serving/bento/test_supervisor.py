@@ -1,0 +1,76 @@
+"""Where `bentoml serve` is called directly, paths count from its folder, and it listens as the settings say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pliant.errors import InputError
+from serving.bento import hosting
+from serving.bento.supervisor import absolute_paths, listening, prepare
+from serving.launch import QUIET
+from serving.settings import from_environment
+from serving.tokens.settings import TokensSettings
+
+
+def test_relative_paths_and_defaults_are_made_absolute_in_the_folder_of_the_call(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    environment = {"PLIANT_REGISTRY_URI": "sqlite:///m.db", "PLIANT_KEYS_FILE": "keys.json", "PLIANT_MARGIN": "0.2"}
+    prepare(environment)
+    settings = from_environment(environment, TokensSettings)
+    assert settings.registry_uri == f"sqlite:///{tmp_path / 'm.db'}"
+    assert (settings.home, settings.keys_file) == (tmp_path / ".pliant", tmp_path / "keys.json")
+    assert settings.artifact_root == str(tmp_path / "mlruns" / "artifacts")
+    assert (settings.margin, settings.tls_cert, settings.journal) == (0.2, None, None)
+
+
+def test_addresses_and_absolute_paths_stay_as_they_are():
+    given = {"PLIANT_REGISTRY_URI": "http://mlflow:5000", "PLIANT_HOME": "/state", "PLIANT_ARTIFACT_ROOT": "/artifacts"}
+    assert absolute_paths(given) == given
+
+
+def test_what_is_set_stays_and_the_rest_is_as_under_pliant_serve():
+    environment = {"HF_HUB_OFFLINE": "0", "PLIANT_THREADS": "3"}
+    prepare(environment)
+    assert (environment["HF_HUB_OFFLINE"], environment["PLIANT_THREADS"]) == ("0", "3")
+    assert environment["BENTOML_CONTAINERIZED"] == QUIET["BENTOML_CONTAINERIZED"]
+    environment = {}
+    prepare(environment)
+    assert from_environment(environment, TokensSettings).threads == 1
+
+
+def test_the_registry_is_mlflow_s_unless_the_setting_names_another():
+    prepare(environment := {"MLFLOW_TRACKING_URI": "http://mlflow:5000"})
+    assert environment["PLIANT_REGISTRY_URI"] == "http://mlflow:5000"
+    prepare(environment := {"MLFLOW_TRACKING_URI": "http://mlflow:5000", "PLIANT_REGISTRY_URI": "http://other"})
+    assert environment["PLIANT_REGISTRY_URI"] == "http://other"
+
+
+@pytest.mark.parametrize(
+    ("host", "address"), [(None, "127.0.0.1"), ("localhost", "127.0.0.1"), ("0.0.0.0", "0.0.0.0"), ("::1", "::1")]
+)
+def test_bentoml_listens_where_the_settings_say(host, address):
+    assert listening({"PLIANT_HOST": host} if host else {}) == {"http": {"host": address}}
+
+
+def test_with_a_certificate_it_speaks_https():
+    given = {"PLIANT_TLS_CERT": "/tls/cert.pem", "PLIANT_TLS_KEY": "/tls/key.pem"}
+    assert listening(given)["ssl"] == {"enabled": True, "certfile": "/tls/cert.pem", "keyfile": "/tls/key.pem"}
+
+
+@pytest.mark.parametrize("name", ["PLIANT_TLS_CERT", "PLIANT_TLS_KEY"])
+def test_a_certificate_at_a_relative_path_is_refused(name):
+    with pytest.raises(InputError, match="an absolute path"):
+        listening({name: "cert.pem"})
+
+
+def test_bentoml_calls_the_hook_before_it_starts_the_service(monkeypatch, tmp_path):
+    """As `server_on_deployment` of BentoML does: on the class, without an instance."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(hosting.os, "environ", environment := {})
+    hooks = [getattr(hosting.HostedService, name) for name in dir(hosting.HostedService)]
+    for hook in hooks:
+        if callable(hook) and getattr(hook, "__bentoml_deployment_hook__", False):
+            hook()
+    assert environment["PLIANT_HOME"] == str(Path(tmp_path) / ".pliant")
