@@ -1,4 +1,4 @@
-"""nginx.conf, run by a real nginx before a service that says what reached it. PLIANT_NGINX names an nginx not on PATH."""
+"""nginx.conf, run by a real nginx before a service that says what reached it. NGINX names an nginx not on PATH."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ class Proxy:
 
 
 def nginx():
-    path = os.environ.get("PLIANT_NGINX") or shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    path = os.environ.get("NGINX") or shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
     if not path:
-        pytest.skip("nginx is not here: install it, or name it in PLIANT_NGINX")
+        pytest.skip("nginx is not here: install it, or name it in NGINX")
     return path
 
 
