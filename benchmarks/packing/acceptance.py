@@ -3,6 +3,10 @@
 The model is a Llama with random weights, wide enough that the likeliest token stands clear of the next; the requests have
 forced lengths of output with forecasts that err. All engines run at once, in turns of an iteration, each on a clock of its
 own (benchmarks/packing/turns.py). Ours and transformers' own continuous batching are both behind `Engine`.
+
+On a GPU speeds are measured in bfloat16, in which one call attends for all sequences of an iteration; in float32 attention
+goes sequence by sequence. Whether texts are those of plain `generate` is asked in float32, where the order of sums turns no
+token.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import torch
 from benchmarks.packing.turns import Clock, Deliver, Make, TurnOutcome, in_turns
 from benchmarks.results import Add, Target
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.model import load_generator, weights
+from pliant.packing.engine.model import in_precision, load_generator, weights
 from pliant.packing.engine.runtime import Engine
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
@@ -31,6 +35,9 @@ OURS, THEIRS = "default", "transformers"
 OVERLOAD = 1.6  # arrivals over what transformers' scheduler serves at its best
 ENDS = (2,)
 ERROR = 0.4  # standard deviation of the log of a forecast's error
+
+SERVED = {"cuda": "bfloat16", "cpu": "float32"}
+"""Device -> precision in which speeds are measured."""
 
 MEMORY = Memory(pages=768, page_tokens=16, host_pages=1024, step_tokens=1024, sequences=128)
 STEPS = StepsConfig(sequences=(1, 16, 64, 128), fills=(0.1, 0.4), prompts=(0.0, 0.25))
@@ -91,12 +98,14 @@ def measure(device: str, tiny: bool, add: Add) -> None:
     config = TINY if tiny else FULL
     generator = random_generator(config)
     batch = submissions(config, 0.0)
+    add("texts", *_texts(config, generator, batch[: config.plain], device))
+    generator = in_precision(generator, SERVED[device])
     add("sequences", *_by_sequences(config, generator, batch, device))
     steps = profile(generator, replace(config.memory, pages=8 * config.memory.pages), config.steps, device)
     cost = fit(steps.points, steps.swap)
     contenders = [_ours(config, cost, batch), *_theirs(config)]
     offline = _served(contenders, generator, batch, device)
-    texts = _differing(offline, _generated(generator, batch[: config.plain], device))
+    texts = Target("all at once: greedy texts that differ from each other", _count(offline, offline), "<=", 0)
     add("all at once", [_speed(offline, "all at once", 1.5), texts], _details(contenders, offline))
     rate = OVERLOAD * len(batch) / min(outcome.seconds for outcome in offline[1:])
     online = _served(contenders, generator, submissions(config, rate), device)
@@ -211,11 +220,18 @@ def _count(outcomes: Sequence[TurnOutcome], others: Sequence[TurnOutcome]) -> in
     return sum(len(set(answers)) > 1 for answers in zip(*texts, strict=True))
 
 
-def _differing(outcomes: Sequence[TurnOutcome], generated: Sequence[tuple[int, ...]]) -> Target:
-    """Count the texts that are not everybody's, and those that are not plain `generate`'s."""
+def _texts(
+    config: Config, generator: Generator, requests: Sequence[Submission], device: str
+) -> tuple[list[Target], dict[str, Any]]:
+    """Serve a few requests at once in float32, and count the texts that are not everybody's and plain `generate`'s."""
+    contenders = [Contender(OURS, config.memory, Rules(OURS, config.context)), _theirs(config)[0]]
+    outcomes = _served(contenders, generator, requests, device)
     differing = _count(outcomes, outcomes)
-    differing += sum(own != plain for own, plain in zip(outcomes[0].texts, generated, strict=False))
-    return Target("all at once: greedy texts that differ from each other or from generate", differing, "<=", 0)
+    differing += sum(
+        own != plain for own, plain in zip(outcomes[0].texts, _generated(generator, requests, device), strict=True)
+    )
+    name = "float32: greedy texts that differ from each other or from generate"
+    return [Target(name, differing, "<=", 0)], _details(contenders, outcomes)
 
 
 def _generated(generator: Generator, requests: Sequence[Submission], device: str) -> list[tuple[int, ...]]:

@@ -70,7 +70,7 @@ def test_every_part_is_measured_and_says_what_it_leaves_out(kit):
     assert parts == {
         "right": {"runs", "processes", "forced"},
         "tokens": {"speed", "table", "bfloat16"},
-        "packing": {"sequences", "all at once", "Poisson"},
+        "packing": {"texts", "sequences", "all at once", "Poisson"},
         "bins": {"onnx", "eager", "aot"},
         "cascade": {"small", "large"},
     }

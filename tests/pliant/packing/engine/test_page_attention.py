@@ -12,12 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from pliant.errors import InputError
 from pliant.fallbacks import Collector
 from pliant.packing.engine import page_attention
 from pliant.packing.engine.page_attention import (
     CompiledPageCache,
+    GatheredPageCache,
     PageBatch,
     PageCache,
     VariedLengthPageCache,
@@ -179,16 +181,20 @@ def test_a_way_that_does_not_run_here_leaves_plain_torch_and_is_reported(monkeyp
     assert fallback.kind == "attention" and "CompiledPageCache failed: not here" in fallback.reason
 
 
-def test_a_gpu_gets_its_tables_once_an_iteration_and_no_mask(monkeypatch) -> None:
+@pytest.mark.parametrize("version", ["2.14", "2.11"])
+def test_a_gpu_gets_its_tables_once_an_iteration_and_no_mask(monkeypatch, version) -> None:
     calls: list[Any] = []
 
-    def varied(
+    def older(
         query: Tensor, key: Tensor, value: Tensor, starts: Tensor, keys: None, *most: int, **options: Any
     ) -> Tensor:
         calls.append((starts, keys, most, options, key.shape))
         return query + 1
 
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varied)
+    def newer(*tensors: Any, enable_gqa: bool, **options: Any) -> Tensor:
+        return older(*tensors, enable_gqa=enable_gqa, **options)
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", newer if version == "2.14" else older)
     case = Case(VariedLengthPageCache, [(5, 2), (0, 3)], 6, 2, 7)
     out = case.attend()
     torch.testing.assert_close(out, torch.cat(case.queries) + 1)
@@ -196,10 +202,38 @@ def test_a_gpu_gets_its_tables_once_an_iteration_and_no_mask(monkeypatch) -> Non
     (starts, keys, most, options, shape), again = calls
     assert starts.tolist() == [0, 2, 5] and starts.dtype == torch.int32 and keys is None and most == (3, 7)
     assert shape == (case.cache.pages + 1, PAGE, 2, WIDTH)
-    assert options["window_size"] == (-1, 0) and options["enable_gqa"] is True and options["scale"] == 0.3
+    assert options["window_size"] == (-1, 0) and options["scale"] == 0.3
+    assert options.get("enable_gqa") is (True if version == "2.14" else None)
     assert options["seqused_k"].tolist() == [7, 3] and options["block_table"].tolist() == case.batch.table_SM.tolist()
     assert again[0] is starts and again[3]["block_table"] is options["block_table"]
     assert case.cache.pairs == 2 * 6 * case.pairs()
+
+
+def test_gathered_keys_are_those_of_the_sequences_in_order_and_attention_is_the_references(monkeypatch) -> None:
+    """The stand-in for the kernel attends in plain torch, by the same arguments."""
+
+    def varied(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        starts: Tensor,
+        ends: Tensor,
+        *most: int,
+        scale: float,
+        window_size: Any,
+    ) -> Tensor:
+        assert window_size == (-1, 0) and most == (3, 7)
+        outs = []
+        for first, last, low, high in zip(starts[:-1], starts[1:], ends[:-1], ends[1:], strict=True):
+            q_HTD, k_GND, v_GND = (part.transpose(0, 1) for part in (query[first:last], key[low:high], value[low:high]))
+            seen = torch.ones(q_HTD.shape[1], k_GND.shape[1], dtype=torch.bool).tril(k_GND.shape[1] - q_HTD.shape[1])
+            out = scaled_dot_product_attention(q_HTD, k_GND, v_GND, seen, scale=scale, enable_gqa=True)
+            outs.append(out.transpose(0, 1))
+        return torch.cat(outs)
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varied)
+    case, plain = (Case(kind, [(5, 2), (0, 3)], 6, 2, 7) for kind in (GatheredPageCache, PageCache))
+    torch.testing.assert_close(case.attend(), plain.attend())
 
 
 @pytest.mark.parametrize("option", ["sliding_window", "softcap", "s_aux", "position_bias"])
