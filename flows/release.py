@@ -15,6 +15,7 @@ from typing import Any
 
 from flows import settings
 from flows.settings import Settings
+from pliant.errors import RefusedError, UnreachableError
 from registry.descriptions import of_release
 from registry.mlflow_run import Run
 from registry.mlflow_store import CHALLENGER, CHAMPION, MlflowRegistry
@@ -151,6 +152,22 @@ def open_registry(project: Settings, system: str) -> MlflowRegistry:
     return MlflowRegistry(project.tracking_uri, experiment(system), project.artifact_root, known)
 
 
+def check_registry(project: Settings, system: str, patient: bool) -> None:
+    """Raise `RegistryError` where the registry does not let this user in: before anything is trained, and not after it.
+
+    `patient`: one that does not answer is no error yet, since it may be back by the time that something is published.
+    """
+    registry = open_registry(project, system)
+    try:
+        if registry.exists():
+            registry.identity()
+    except RefusedError:
+        raise
+    except UnreachableError:
+        if not patient:
+            raise
+
+
 def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, object]:
     """Return nested settings as one level of dotted names, tables in lists by their numbers: a run's parameters."""
     flat: dict[str, object] = {}
@@ -170,6 +187,9 @@ def metric(name: str) -> str:
 
 
 def commit() -> str:
-    """Return the code's git commit, for tags."""
-    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    """Return the code's git commit, for tags: "unknown" without a checkout, or without git, as in the worker's image."""
+    try:
+        git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unknown"
     return git.stdout.strip() or "unknown"

@@ -18,11 +18,13 @@ from flows.release import Release
 from flows.watch import limits
 from flows.watch.events import emit_champion
 from flows.watch.triggered import triggered
-from pliant.errors import RegistryError
+from pliant.errors import RefusedError, RegistryError
 from registry.store import FolderStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+PUBLISH_WAITS = (3, 15, 60)  # seconds before a release is tried once more: a database that is restarted is back by then
 
 
 def system_flow(name: str, system: str) -> Callable[[Callable[P, dict[str, Any]]], Flow[P, dict[str, Any]]]:
@@ -56,8 +58,11 @@ def gate_task() -> Callable[[Callable[P, R]], Task[P, R]]:
 
 
 def publish_task(name: str = "publish") -> Callable[[Callable[P, R]], Task[P, R]]:
-    """A task that writes to the registry, and is tried again where that is busy."""
-    return limited_task(name, cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=is_transient)
+    """A task that writes to the registry, and is tried again where that is busy, or away for less than a minute or so."""
+    waits = list(PUBLISH_WAITS)
+    return limited_task(
+        name, cache_policy=NO_CACHE, retries=len(waits), retry_delay_seconds=waits, retry_condition_fn=is_transient
+    )
 
 
 def _by_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
@@ -69,7 +74,8 @@ def _by_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
 def is_transient(task: Any, run: Any, state: Any) -> bool:
     """Whether a failure may pass by itself, such as a busy registry; not bad input. The hub's client retries by itself."""
     del task, run
-    return isinstance(state.result(raise_on_failure=False), RegistryError | OSError)
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, RegistryError | OSError) and not isinstance(error, RefusedError)
 
 
 def refresh_if_missing(stage_task: Any, store: FolderStore, key: str) -> Any:

@@ -10,6 +10,7 @@
     |   `-- DeviceError    profiled on another class of device
     |-- RegistryError      the registry is missing, out of reach, or lacks what is needed
     |   `-- UnreachableError   it does not answer, so that nothing can be said of what it holds
+    |       `-- RefusedError   it does not let this user in
     |-- OfflineError       a download failed; says what works without a network
     |-- WorkerError        a device worker died or could not be started
     `-- SchedulerError     a scheduler broke the contract of protocol.py (our own fault)
@@ -74,6 +75,10 @@ class RegistryError(PliantError):
 
 class UnreachableError(RegistryError):
     """The registry does not answer, so that nothing can be said of what it holds. It may answer later."""
+
+
+class RefusedError(UnreachableError):
+    """The registry does not let this user in, or not do what was wanted."""
 
 
 class OfflineError(PliantError):

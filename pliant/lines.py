@@ -64,12 +64,15 @@ def append_whole(path: Path, content: bytes) -> int:
 def open_log(path: Path) -> BinaryIO:
     """Open a log to append to. One that has grown beyond its size limit is kept as `<name>.1`, in place of the former.
 
-    Makes its folder if it is missing. Raises `OSError`.
+    Makes its folder if it is missing. Raises `InputError` where it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_file() and path.stat().st_size > LOG_BYTES:
-        path.replace(path.with_name(f"{path.name}.1"))
-    return path.open("ab")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file() and path.stat().st_size > LOG_BYTES:
+            path.replace(path.with_name(f"{path.name}.1"))
+        return path.open("ab")
+    except OSError as error:
+        raise InputError("log", path, f"a file that this user can write ({error.strerror})") from None
 
 
 class Torn:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 import warnings
 from collections.abc import Mapping
 from http.client import HTTPException
@@ -23,6 +24,16 @@ SET = "set MLFLOW_TRACKING_URI to the registry in use"
 ADVICE = f"run `pliant train` to make one, or {SET}"
 
 PROBE_SECONDS = 3.0
+TRUSTED, UNCHECKED = "MLFLOW_TRACKING_SERVER_CERT_PATH", "MLFLOW_TRACKING_INSECURE_TLS"
+CLIENT = "MLFLOW_TRACKING_CLIENT_CERT_PATH"
+"""MLflow's variables for TLS, which the probe follows as its client does."""
+UNTRUSTED: Mapping[int, str] = {
+    9: "compare the clocks of both machines",
+    10: "renew it there",
+    62: "call the server by a name that is in it",
+    64: "call the server by an address that is in it",
+}
+"""What to do about a certificate, by OpenSSL's X509_V_ERR_ number: not yet valid, expired, of another host or address."""
 
 DEFAULTS: Mapping[str, str] = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -118,12 +129,44 @@ def _check_server(uri: str) -> None:
     try:
         address = _split(uri)
         host = address.netloc.rpartition("@")[2]
-        urlopen(f"{address.scheme}://{host}{address.path.rstrip('/')}/health", timeout=PROBE_SECONDS).close()
+        context = _trust() if address.scheme == "https" else None
+        health = f"{address.scheme}://{host}{address.path.rstrip('/')}/health"
+        urlopen(health, timeout=PROBE_SECONDS, context=context).close()
     except HTTPError:
         return  # it answers, whether or not it knows this path
     except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            advice = UNTRUSTED.get(reason.verify_code, f"{TRUSTED} names the file of those to trust")
+            why = (
+                f"the certificate of the MLflow server at {shown(uri)} is not valid ({reason.verify_message}): {advice}"
+            )
+            raise UnreachableError(why) from None
         raise UnreachableError(f"no MLflow server answers at {shown(uri)} ({reason}): start it, or {SET}") from None
+
+
+def _trust() -> ssl.SSLContext:
+    """Return which certificates are trusted: those that MLflow's client trusts. Raises `RegistryError`."""
+    import certifi
+
+    if os.environ.get(UNCHECKED, "").lower() in ("true", "1"):
+        return ssl._create_unverified_context()  # as the user says
+    named = next((name for name in (TRUSTED, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE") if os.environ.get(name)), None)
+    path = Path(os.environ[named] if named else certifi.where())
+    file, folder = (None, path) if path.is_dir() else (path, None)
+    try:
+        context = ssl.create_default_context(cafile=file, capath=folder)
+    except OSError as error:
+        what = named or "the list of certificates"
+        raise RegistryError(f"{what} is {path}, but must be a file of certificates in PEM ({error.strerror})") from None
+    if own := os.environ.get(CLIENT):
+        try:
+            context.load_cert_chain(own)
+        except OSError as error:
+            raise RegistryError(
+                f"{CLIENT} is {own}, but must be a certificate with its key ({error.strerror})"
+            ) from None
+    return context
 
 
 def shown(uri: str) -> str:

@@ -91,7 +91,8 @@ def decode(cls: type[T], files: Mapping[str, Content], folder: Path) -> T:
     document = _header(files, folder)
     if (document["kind"], document["schema"]) != (cls.KIND, cls.SCHEMA):
         actual = f"{document['kind']} of schema {document['schema']}"
-        raise SchemaError(f"{folder} holds {actual}, but {cls.KIND} of schema {cls.SCHEMA} is needed")
+        needed = f"{cls.KIND} of schema {cls.SCHEMA} is needed{_advice(cls, document)}"
+        raise SchemaError(f"{folder} holds {actual}, but {needed}")
     try:
         arrays = tensors.parse(files[TENSORS])
     except ValueError as error:
@@ -102,6 +103,15 @@ def decode(cls: type[T], files: Mapping[str, Content], folder: Path) -> T:
     except KeyError as error:
         raise ArtifactError(f"{where} names {error}, which neither it nor {TENSORS} holds") from error
     return structure(cls, values, where)
+
+
+def _advice(cls: type[Artifact], document: Mapping[str, Any]) -> str:
+    """Return what to do about an artifact of another schema, as the end of a sentence."""
+    if document["kind"] != cls.KIND:
+        return ""
+    if document["schema"] > cls.SCHEMA:
+        return ": a newer version of Pliant wrote it; update this one, or release again with a version as old as this"
+    return ": an older version of Pliant wrote it; run its flow again with this version, or serve it with that one"
 
 
 def _flatten(artifact: Artifact) -> tuple[Any, dict[str, Array]]:

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pliant.errors import RegistryError, UnreachableError
+from pliant.errors import RefusedError, RegistryError, UnreachableError
 from registry.address import shown
+from registry.mlflow_reasons import is_missing, is_refused, reason
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,8 +76,9 @@ def measured(values: Mapping[str, float], step: int, model: str | None = None) -
 def registry_errors(uri: str, failed: str) -> Iterator[None]:
     """Raise whatever MLflow, its database or the network raise as a `RegistryError` that begins with `failed`.
 
-    It is an `UnreachableError` unless the registry answered that something is not there. What caused it is not chained:
-    its message may hold the address with its password, and a traceback would show it.
+    It is an `UnreachableError` unless the registry answered that something is not there, and a `RefusedError` where it does
+    not let this user in. What caused it is not chained: its message may hold the address with its password, and a
+    traceback would show it.
     """
     from alembic.util import CommandError
     from mlflow.exceptions import MlflowException
@@ -85,14 +87,5 @@ def registry_errors(uri: str, failed: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, CommandError, OSError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        kind = RegistryError if is_missing(error) else UnreachableError
-        raise kind(f"{failed} at {shown(uri)}: {first}") from None
-
-
-def is_missing(error: Exception) -> bool:
-    """Whether the registry answered that something is not there."""
-    answered = getattr(getattr(error, "response", None), "status_code", None) == 404
-    code = getattr(error, "error_code", "")
-    gone = isinstance(error, FileNotFoundError) or "No such file or directory" in str(error)
-    return answered or gone or code in ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
+        kind = RegistryError if is_missing(error) else RefusedError if is_refused(error) else UnreachableError
+        raise kind(f"{failed} at {shown(uri)}: {reason(error, uri)}") from None

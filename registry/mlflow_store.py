@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from registry import codec, releases
 from registry.address import ADVICE, check_reachable, current_address, database, is_local, set_defaults, shown
 from registry.descriptions import of_version
 from registry.downloads import Downloads
+from registry.mlflow_client import client_of
 from registry.mlflow_find import DIGEST, KIND, ensure_model, find_model, find_version, published_of
 from registry.mlflow_lock import Check, file_lock, last_release, lease
 from registry.mlflow_package import log_model
@@ -66,7 +67,8 @@ class MlflowRegistry:
         try:
             yield run
         except BaseException:
-            run.end("FAILED")
+            with suppress(RegistryError):  # why the block failed says more
+                run.end("FAILED")
             raise
         run.end("FINISHED")
 
@@ -360,9 +362,7 @@ class MlflowRegistry:
         check_reachable(self.tracking_uri, create)
         address = current_address(self.tracking_uri)
         with registry_errors(self.tracking_uri, "the registry could not be opened"):
-            from mlflow import MlflowClient
-
-            return MlflowClient(address, address)
+            return client_of(address)
 
     def _experiment(self, client: Any) -> str:
         experiment = client.get_experiment_by_name(self.experiment)

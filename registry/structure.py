@@ -11,7 +11,13 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 from cattrs import Converter
-from cattrs.errors import AttributeValidationNote, BaseValidationError, ClassValidationError, IterableValidationError
+from cattrs.errors import (
+    AttributeValidationNote,
+    BaseValidationError,
+    ClassValidationError,
+    ForbiddenExtraKeysError,
+    IterableValidationError,
+)
 
 from pliant.errors import ArtifactError
 
@@ -48,6 +54,9 @@ def _first(error: BaseException, path: str) -> str:
 
 
 def _sentence(error: BaseException) -> str:
+    if isinstance(error, ForbiddenExtraKeysError):
+        fields = ", ".join(sorted(error.extra_fields))
+        return f"this version of Pliant does not know its {fields}: a newer one wrote it; update this one"
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 

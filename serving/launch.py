@@ -106,10 +106,14 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None, 
     settings = absolute(settings)
     check_access(settings)
     _check_port(settings.host, port)
+    _check_journal(settings.journal)
     settings = dataclasses.replace(settings, device=",".join(devices(settings)))
     check(settings)
     home = (state / f"bentoml-{port}").absolute()
-    home.mkdir(parents=True, exist_ok=True)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("BentoML's folder", home, f"one that this user can make ({error.strerror})") from None
     environment = _environment(settings, home, os.environ)
     with _output(log) as output:
         # A session of its own: Ctrl-C in a terminal reaches this process alone, which passes it on once.
@@ -155,12 +159,11 @@ def _url(settings: Settings, port: int) -> str:
 
 
 def _tls(certificate: Path | None) -> ssl.SSLContext | None:
-    """Return how to probe a service with this certificate: it is trusted as it is, whatever name it is for."""
+    """Return how to probe a service of this machine with a certificate: whatever it is, also one that has expired."""
     if certificate is None:
         return None
-    context = ssl.create_default_context(cafile=certificate)
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
@@ -172,6 +175,19 @@ def _check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except (OSError, OverflowError) as error:
             raise InputError("port", port, f"free on {host} ({error})") from None
+
+
+def _check_journal(path: Path | None) -> None:
+    """Raise `InputError` for a journal that this user cannot write: the service would end as it starts."""
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(path if path.exists() else path.parent, os.W_OK) else "Permission denied"
+    except OSError as error:
+        reason = str(error.strerror)
+    if reason:
+        raise InputError("journal", path, f"a file that this user can write ({reason})")
 
 
 def _command(settings: Settings, port: int, service: str = "") -> list[str]:

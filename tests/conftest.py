@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config, items):
     if hasattr(config, "workerinput"):  # one of several processes: the longest files first, so that all end together
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
-    for marker in ("attack", "chaos"):
+    for marker in ("attack", "chaos", "stack"):
         if marker not in config.getoption("markexpr"):
             lengthy = [item for item in items if item.get_closest_marker(marker)]
             config.hook.pytest_deselected(items=lengthy)

@@ -13,7 +13,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0 all well, 1 a target is missed or something failed, 3 nothing was measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stack", description=__doc__)
     parser.add_argument("--test", action="store_true", help="test the stack, print the targets, and end")
-    parser.add_argument("parts", nargs="*", metavar="PART", help="of the test: whole, rules, tracing (default: all)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="of the test, such as whole (default: all)")
     options = parser.parse_args(arguments)
     if options.parts and not options.test:
         parser.error("parts are those of --test")

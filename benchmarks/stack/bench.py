@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks import harness
 from benchmarks.harness import Context, Measured, Part
+from benchmarks.places import ROOT
 from benchmarks.results import Target
+from benchmarks.stack.backup import backup
+from benchmarks.stack.commands import follow
+from benchmarks.stack.dashboards import dashboards
 from benchmarks.stack.monitoring import check_rules
+from benchmarks.stack.programs import program
 from benchmarks.stack.whole import whole
 from pliant import systems
 
@@ -22,13 +29,31 @@ def _rules(_context: Context) -> Measured:
     return [target], {"said": said}
 
 
+def _faults(_context: Context) -> Measured:
+    """Run the tests that take Postgres away while flows run and services serve."""
+    for name in ("initdb", "postgres"):
+        program(name)  # or the tests would be skipped
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-m", "stack", "tests/benchmarks/stack"], check=False, cwd=ROOT
+    )
+    return [Target("tests of faults that fail", int(done.returncode != 0), "<=", 0)], {}
+
+
 def _tracing(context: Context) -> Measured:
     """Measure at tokens, whose requests are the lightest."""
     measured: Measured = systems.system("tokens").part("benchmarks", "watch.tracing").tracing(context)
     return measured
 
 
-PARTS: Mapping[str, Part] = {"whole": Part(whole, 300.0), "rules": Part(_rules, 5.0), "tracing": Part(_tracing, 300.0)}
+PARTS: Mapping[str, Part] = {
+    "whole": Part(whole, 300.0),
+    "dashboards": Part(dashboards, 600.0),
+    "backup": Part(backup, 400.0),
+    "rules": Part(_rules, 5.0),
+    "faults": Part(_faults, 500.0),
+    "commands": Part(follow, 900.0),
+    "tracing": Part(_tracing, 300.0),
+}
 
 
 def bench(names: Sequence[str]) -> int:

@@ -51,8 +51,11 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(project: Settings, folder: Path, targets: Mapping[str, str], key: str = "") -> Iterator[Prometheus]:
-    """Run Prometheus. `targets`: system -> host:port of its service; `key` opens /metrics. Raises `Skipped`."""
+def prometheus(
+    project: Settings, folder: Path, targets: Mapping[str, str], key: str = "", authority: Path | None = None
+) -> Iterator[Prometheus]:
+    """Run Prometheus. `targets`: system -> host:port of its service; `key` opens /metrics; `authority`: file of the
+    certificate that services are trusted by, where they speak TLS. Raises `Skipped`."""
     command, port = [program("prometheus")], servers.free_port()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -60,7 +63,10 @@ def prometheus(project: Settings, folder: Path, targets: Mapping[str, str], key:
         shutil.copy(FOLDER / name, folder / name)
     path = folder / "prometheus.yaml"
     text = re.sub(r"(scrape_interval|evaluation_interval): \w+", rf"\1: {SCRAPE}", path.read_text())
-    path.write_text(text.replace("#key ", "") if key else text)
+    text = text.replace("#key ", "") if key else text
+    path.write_text(text.replace("#tls ", "") if authority else text)
+    if authority is not None:
+        shutil.copy(authority, folder / "ca.pem")
     if key:
         secret = folder / "monitor.key"
         secret.touch(mode=0o600)

@@ -9,9 +9,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,10 @@ from pliant import systems
 from pliant.errors import PliantError
 
 SYSTEMS = ("tokens", "bins")
-"""Of which there is an endpoint; two are enough to show that one proxy and one Prometheus serve several."""
+"""Of which there is an endpoint by default; two are enough to show that one proxy and one Prometheus serve several."""
+Sizes = Mapping[str, Mapping[str, Any]]
+"""System -> what is laid over the parameters of its flows, table by table."""
+AS_PLANNED: Sizes = {}
 SOON = 3.0  # seconds until a schedule begins
 HOUR = 3600.0
 LOOPS = {
@@ -49,10 +52,11 @@ class Stack:
     plans: Mapping[str, Plan]
     services: dict[str, str] = field(default_factory=dict)
 
-    def schedule(self, system: str) -> float:
-        """Give a system's nightly deployment a schedule that begins soon; return that moment, in seconds since 1970."""
+    def schedule(self, system: str, wait: float = SOON) -> float:
+        """Give a system's nightly deployment a schedule that begins after so many seconds; return that moment, in seconds
+        since 1970."""
         identity = self.prefect.call("GET", f"/deployments/name/{system}/nightly")["id"]
-        begin = time.time() + SOON
+        begin = time.time() + wait
         anchor = datetime.fromtimestamp(begin, UTC).isoformat()
         schedule = {"interval": HOUR, "anchor_date": anchor, "timezone": "UTC"}
         self.prefect.call("POST", f"/deployments/{identity}/schedules", [{"schedule": schedule, "active": True}])
@@ -73,17 +77,35 @@ class Stack:
         raise PliantError(f"no run of {system} came to its end within {seconds:.0f} s of its schedule")
 
     @contextmanager
-    def endpoint(self, system: str) -> Iterator[str]:
-        """Run a system's endpoint, which serves what the registry says, and asks for keys."""
-        with serving(system, 0, self.project, keys_file=self.keys, trusted_proxies=servers.HOST) as url:
+    def endpoint(self, system: str, **options: object) -> Iterator[str]:
+        """Run a system's endpoint, which serves what the registry says, and asks for keys. `options`: of its settings."""
+        with serving(system, 0, self.project, keys_file=self.keys, trusted_proxies=servers.HOST, **options) as url:
             self.services[system] = url
             yield url
             del self.services[system]
 
 
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """What is called while a stack starts: `databases` when Postgres alone is up, `runs` when all is but the worker."""
+
+    databases: Callable[[Postgres], object]
+    runs: Callable[[], object]
+
+
 @contextmanager
-def stack(home: Path, keys: Path) -> Iterator[Stack]:
-    """Run Postgres, MLflow, Prefect and a worker, with the flows of SYSTEMS deployed in the sizes of planted changes."""
+def stack(
+    home: Path,
+    keys: Path,
+    names: Sequence[str] = SYSTEMS,
+    restoration: Restoration | None = None,
+    sizes: Sizes = AS_PLANNED,
+) -> Iterator[Stack]:
+    """Run Postgres, MLflow, Prefect and a worker, with the flows of systems deployed in the sizes of planted changes.
+
+    With a `restoration` nothing is deployed but what it brings back. `sizes`: of flows, where they are others than those of
+    planted changes.
+    """
     with ExitStack() as running:
         home.mkdir(parents=True, exist_ok=True)
         database = running.enter_context(postgres(home / "logs"))
@@ -97,24 +119,38 @@ def stack(home: Path, keys: Path) -> Iterator[Stack]:
                 }
             )
         )
-        mlflow = running.enter_context(_mlflow(home, database))
+        if restoration is not None:
+            restoration.databases(database)
+        mlflow = running.enter_context(mlflow_server(home, database))
         running.enter_context(variables({"MLFLOW_TRACKING_URI": mlflow}))
         project = settings.read()
         settings.prepare(project)
-        plans = {system: _plan(system, home) for system in SYSTEMS}
+        plans = {system: _plan(system, home, sizes.get(system, {})) for system in names}
         parameters = {entry: own for plan in plans.values() for entry, own in plan.parameters.items()}
-        prefect = running.enter_context(night(project, parameters))
+        prefect = running.enter_context(night(project, parameters, restoration.runs if restoration else None))
         yield Stack(project, database, mlflow, prefect, certificate(home / "tls"), keys, plans)
 
 
-def _plan(system: str, home: Path) -> Plan:
+def _plan(system: str, home: Path, sizes: Mapping[str, Any]) -> Plan:
     """Return what clients of a system send, and the parameters of its flows."""
     plan: Plan = systems.system(system).part("benchmarks", "watch.changes").plan(home)
-    return plan
+    parameters = {entry: {"overrides": _laid_over(own["overrides"], sizes)} for entry, own in plan.parameters.items()}
+    return replace(plan, parameters=parameters)
+
+
+def _laid_over(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with others laid over them, tables within tables."""
+    merged = dict(values)
+    for name, value in over.items():
+        former = merged.get(name)
+        if isinstance(former, Mapping) and isinstance(value, Mapping):
+            value = _laid_over(former, value)
+        merged[name] = value
+    return merged
 
 
 @contextmanager
-def _mlflow(home: Path, database: Postgres) -> Iterator[str]:
+def mlflow_server(home: Path, database: Postgres) -> Iterator[str]:
     """Run MLflow's server as deploy/compose.yaml does: its records in Postgres, and artifacts through it."""
     port = servers.free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--host", servers.HOST, "--port", str(port), "--workers", "1"]

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -63,19 +64,20 @@ def whole(context: Context) -> Measured:
 
 def make_keys(path: Path) -> tuple[str, str]:
     """Make a key for a client and one for Prometheus, and return both."""
+    return new_key(path, "use"), new_key(path, "monitor")
+
+
+def new_key(path: Path, role: str, tenant: str = "stack", rate: float | None = None) -> str:
+    """Add a key to the file, and return it. `rate`: requests a second that its tenant may send; None: no limit."""
+    from serving.http.access import keys
     from serving.http.access.key_file import update_keys
-    from serving.http.access.keys import Keys, new_key
+
+    def add(known: keys.Keys) -> tuple[keys.Keys, str]:
+        secret, key = keys.new_key(tenant, (role,), datetime.now(UTC).isoformat(), known)
+        return known.with_key(key, replace(known.tenant(tenant), rate=rate)), secret
 
     path.parent.mkdir(parents=True, exist_ok=True)
-
-    def new(role: str) -> str:
-        def add(keys: Keys) -> tuple[Keys, str]:
-            secret, key = new_key("stack", (role,), datetime.now(UTC).isoformat(), keys)
-            return keys.with_key(key, keys.tenant("stack")), secret
-
-        return update_keys(path, add)
-
-    return new("use"), new("monitor")
+    return update_keys(path, add)
 
 
 def _door(running: ExitStack, given: Stack, folder: Path) -> Proxy | None:

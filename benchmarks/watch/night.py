@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -106,9 +106,10 @@ class Night:
 
 
 @contextmanager
-def night(project: Settings, parameters: Parameters) -> Iterator[Night]:
+def night(project: Settings, parameters: Parameters, instead: Callable[[], object] | None = None) -> Iterator[Night]:
     """Give a server with the deployments that `parameters` names, and a worker that takes their runs.
 
+    With `instead` nothing is deployed: it is called before the worker starts, and the deployments are those of the database.
     Whatever is started in this context finds the server. Raises `PliantError`.
     """
     with servers.prefect_server(project, servers.free_port()) as url:
@@ -122,8 +123,11 @@ def night(project: Settings, parameters: Parameters) -> Iterator[Night]:
         os.environ.update(own)
         try:
             given = Night(url)
-            _make_pool(given)
-            _deploy(project, parameters)
+            if instead is None:
+                _make_pool(given)
+                _deploy(project, parameters)
+            else:
+                instead()
             with _worker(project):
                 yield given
         finally:

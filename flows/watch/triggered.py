@@ -1,7 +1,8 @@
 """What every flow of a system does around its work: it is guarded against hanging, and answers the alarm that started it.
 
-A run of a deployment ends with its process once its time is over (`guard`). One with a `reason` is debounced (`debounce`),
-has the drift report on its page (`report`), and its reason as a tag on the MLflow runs of what it published.
+A run of a deployment ends with its process once its time is over (`guard`), and a registry that lets nobody in ends any run
+before its work. One with a `reason` is debounced (`debounce`), has the drift report on its page (`report`), and its reason
+as a tag on the MLflow runs of what it published.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import wraps
 from typing import Any, ParamSpec, cast
 
 from flows import settings
-from flows.release import Release, open_registry
+from flows.release import Release, check_registry, open_registry
 from flows.watch import debounce, limits, report
 from flows.watch.guard import PrefectRun, guarded
 from pliant.errors import RegistryError
@@ -42,6 +43,7 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
                 decision = debounce.check(run, limits.read().alarm)
                 if decision.sentence:
                     return cast(dict[str, Any], _skipped(decision.sentence))
+            check_registry(settings.read(), system, patient=run.deployment_id is not None)
             if reason:
                 report.show(system, reason, settings.read().home)
             released = function(*args, **kwargs)

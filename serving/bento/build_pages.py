@@ -51,7 +51,8 @@ differ from it).
 read-only it needs volumes for `PLIANT_HOME` (`{STATE}`), `BENTOML_HOME` and `/tmp`. The image sets
 {variables}.
 Each is a build argument, too: `UV_TORCH_BACKEND=cpu` installs torch without CUDA, another of uv's names, such as `cu130`,
-with it. The Dockerfile's text is tested; no image has been built.
+with it. The Dockerfile's text is tested, and images of tokens and bins were built and served once, with
+torch of PyPI ([how](deploy.md#what-was-tried-and-what-not)).
 
 ## Variables that are no settings
 

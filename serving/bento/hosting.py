@@ -6,6 +6,7 @@ runs in the service process only.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -29,7 +30,8 @@ from serving.bento.bentoml_patches import (
 )
 from serving.bento.reserve import Reserve, reserve, share_one_arena
 from serving.bento.supervisor import listening, prepare
-from serving.http.access.metrics import TenantMetrics
+from serving.http.access.certificate import CertificateFollower, remembered_contexts
+from serving.http.access.metrics import CertificateMetrics, TenantMetrics
 from serving.http.access.middleware import AccessMiddleware, Gate
 from serving.http.access.settings import access_of, check_access, names
 from serving.http.app import asks_for_prediction
@@ -88,6 +90,7 @@ def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
     # uvicorn's default trusts every process of this machine.
     os.environ["FORWARDED_ALLOW_IPS"] = os.environ.get("PLIANT_TRUSTED_PROXIES", "")
     app = create_app(Path(str(files("bentoml"))) / "_internal" / "server" / "static_content")
+    app.state.tls = remembered_contexts()
     app.state.door = Door(app.state.shape_of, asks_for_prediction)
     install(app.state.door)
     return app
@@ -121,6 +124,7 @@ class HostedService:
     _assembly: Assembly
     _reserve: Reserve
     _traces: TracerProvider | None
+    _following: asyncio.Task[None] | None
 
     @bentoml.on_deployment  # type: ignore[untyped-decorator]
     @staticmethod
@@ -146,6 +150,7 @@ class HostedService:
         # A page of another website can read an answer only if it has passed CORSMiddleware.
         judge = access.judge if not settings.cors_origins else lambda _scope: None
         state.door.open(endpoint.metrics.errored, lambda: endpoint.usual_deadline, judge)
+        self._following = self._follow_certificate(settings.tls_cert, settings.tls_key)
         self._reserve = reserve(state.door.connections.most)
         self._traces = None
         if settings.trace_share:
@@ -157,9 +162,18 @@ class HostedService:
         share_the_interpreter()
         freeze_gc()
 
+    def _follow_certificate(self, certificate: Path | None, key: Path | None) -> asyncio.Task[None] | None:
+        """Take new certificates from their files from now on; None where the service has none of its own."""
+        if certificate is None or key is None:
+            return None
+        follower = CertificateFollower(certificate, key, CertificateMetrics(), self.APP.state.tls)
+        return asyncio.create_task(follower.follow())
+
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(self) -> None:
         """Stop the service, after all connections are closed."""
+        if self._following is not None:
+            self._following.cancel()
         await self._assembly.stop()
         if self._traces is not None:
             from serving.tracing.export import close

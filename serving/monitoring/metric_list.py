@@ -42,6 +42,7 @@ class Metric:
 
 RATIO, SWITCH = "ratio", "0 or 1"
 REQUESTS, DEVICES, REGISTRY = "Requests", "Devices", "Registry"
+DOOR = "Encryption"
 TENANTS, CHANGE, LABELS = "Tenants", "Changes in traffic", "Labels and promises"
 
 COMMON = (
@@ -65,6 +66,16 @@ COMMON = (
         "of the registry, by outcome: `unchanged`, `changed`, `held` (what was published cannot be served), `failed`",
         ("outcome",),
         after="a poll",
+    ),
+    Metric(
+        "pliant_tls_certificate_expiry_timestamp_seconds",
+        "gauge",
+        "seconds",
+        DOOR,
+        "since 1970 at which the service's own certificate expires; `source` is always `service`",
+        ("source",),
+        across="max",
+        after="a start with a certificate",
     ),
     Metric(
         "pliant_tenant_arrivals_total",

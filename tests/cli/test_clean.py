@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 
 import pytest
@@ -17,6 +18,8 @@ from tests.fixtures.tokens.samples import tiny_task
 def old(tmp_path, monkeypatch):
     """A result of a stage that was last used a hundred days ago."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))  # the machine's may hold what killed services left
     for name in ("PLIANT_HOME", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
     store = FolderStore(tmp_path / ".pliant" / "store")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -148,7 +150,7 @@ def test_no_secret_stands_in_the_file(name):
 
 def test_every_variable_of_the_file_is_explained_and_every_explained_one_is_used():
     used = {match[1] for match in VARIABLE.finditer(compose_text())}
-    assert used == set(example()) - {"COMPOSE_PROFILES"}
+    assert used == set(example())
 
 
 def test_the_profiles_of_the_example_are_the_endpoints():
@@ -219,6 +221,26 @@ def test_prometheus_reads_metrics_with_a_key():
     assert "file_sd_configs: [{files: [targets.yaml]}]" in text
     command = services()["prometheus"]["command"][0]
     assert "sed 's/#key //'" in command and "ln -sf /run/secrets/monitor_key monitor.key" in command
+
+
+@pytest.mark.parametrize(
+    ("profiles", "read"),
+    [("tokens,bins", ["tokens", "bins"]), (",".join(SYSTEMS), list(SYSTEMS)), ("other", list(SYSTEMS))],
+)
+def test_prometheus_reads_the_endpoints_that_run_and_all_where_it_knows_none_of_them(tmp_path, profiles, read):
+    command = services()["prometheus"]["command"][0].replace("$$", "$").replace("/etc/monitoring", str(DEPLOY))
+    filtering = command[command.index("{ grep") : command.index(" && ln -sf")]
+    environment = {**os.environ, "ENDPOINTS": profiles}
+    subprocess.run(["sh", "-ec", filtering], cwd=tmp_path, env=environment, check=True)
+    written = (tmp_path / "targets.yaml").read_text(encoding="utf-8")
+    assert re.findall(r"system: (\w+)", written) == read
+
+
+def test_what_may_take_most_cpus_can_be_bounded_on_a_small_machine():
+    # Docker refuses to start what may take more than there are.
+    for name, service in services().items():
+        cpus = float(service["deploy"]["resources"]["limits"]["cpus"])
+        assert cpus <= 2 or cpus == float(example()["CPUS"]), name
 
 
 def test_grafana_is_given_what_its_provisioning_asks_for():

@@ -32,9 +32,18 @@ def test_the_page_says_of_every_volume_whether_it_is_backed_up(volume):
     assert f"`{volume}`" in table or (volume.startswith("scratch") and "`scratch*`" in table)
 
 
-def test_archives_are_made_of_the_folders_that_volumes_are_mounted_on():
-    for name, folder in re.findall(r"(mlflow|worker|keys) (?:tar )?-C (\S+)", BLOCKS[-1]):
+def test_archives_are_made_of_the_folders_that_volumes_are_mounted_on_and_unpacked_into_them():
+    text = PAGE.partition("## Back-up")[2]
+    archives = {mode: set(re.findall(rf"(mlflow|worker|keys) (?:tar )?-C (\S+) -{mode}f", text)) for mode in "cx"}
+    assert len(archives["c"]) == 3 and archives["c"] == archives["x"]
+    for name, folder in archives["c"]:
         assert any(volume.split(":")[1] == folder for volume in services()[name]["volumes"]), name
+
+
+def test_nothing_that_makes_tables_runs_before_the_database_is_restored():
+    commands = BLOCKS[-1].splitlines()
+    (restore,) = [number for number, command in enumerate(commands) if " psql " in command]
+    assert commands[:restore] == ["docker compose up --detach --wait postgres"]
 
 
 @pytest.mark.parametrize("name", services())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.release import CHALLENGER, flatten, publication, publish_champion
+from flows.release import CHALLENGER, commit, flatten, publication, publish_champion
 from pliant.errors import InputError
 from registry.mlflow_store import CHAMPION
 from tests.fixtures.remembering import Package, Registry
@@ -97,3 +97,11 @@ def test_a_profile_measured_here_is_the_champion_at_once(registry):
 def test_settings_become_dotted_names():
     values = {"a": {"b": 1}, "list": (1, 2), "tables": [{"x": 1}, {"x": 2}]}
     assert flatten(values) == {"a.b": 1, "list": (1, 2), "tables.0.x": 1, "tables.1.x": 2}
+
+
+def test_a_machine_without_git_publishes_all_the_same_and_one_with_it_names_the_commit(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit() == "unknown"
+    (tmp_path / "git").write_text("#!/bin/sh\necho abc1234\n")
+    (tmp_path / "git").chmod(0o755)
+    assert commit() == "abc1234"

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import logging
+import ssl
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import BadStatusLine
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 
 import pytest
 
+from benchmarks.stack.certificate import certificate
 from pliant.errors import RegistryError, UnreachableError
 from registry import address
-from registry.address import check_reachable, current_address, database, driver_address, is_local, local_folder, shown
+from registry.address import (
+    CLIENT,
+    TRUSTED,
+    UNCHECKED,
+    check_reachable,
+    current_address,
+    database,
+    driver_address,
+    is_local,
+    local_folder,
+    shown,
+)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +159,8 @@ class Probe:
     def __init__(self, error: Exception | None = None) -> None:
         self.asked, self.closed, self._error = [], 0, error
 
-    def __call__(self, url, timeout):
+    def __call__(self, url, timeout, context=None):
+        assert (context is not None) == url.startswith("https")
         self.asked.append((url, timeout))
         if self._error is not None:
             raise self._error
@@ -208,3 +226,84 @@ def test_a_database_of_another_driver_is_left_to_mlflow_and_a_missing_one_says_w
 def test_only_the_servers_part_of_an_address_loses_its_name_and_password():
     assert shown("http://a@host/a/b") == "http://host/a/b"
     assert shown("relative/m.db") == "relative/m.db"
+
+
+class Health(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format, *arguments) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def server(folder: Path, days: float = 1.0) -> Iterator[tuple[str, Path]]:
+    """A server with a certificate for 127.0.0.1 that is valid for so many days: its port, and the certificate."""
+    own = certificate(folder, days)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own.path, own.key)
+    listening = HTTPServer(("127.0.0.1", 0), Health)
+    listening.socket = context.wrap_socket(listening.socket, server_side=True)
+    thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield str(listening.server_port), own.path
+    finally:
+        listening.shutdown()
+        listening.server_close()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def own_variables(monkeypatch):
+    for name in (TRUSTED, UNCHECKED, CLIENT, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def unreachable(address: str) -> str:
+    with pytest.raises(UnreachableError) as raised:
+        check_reachable(address, create=False)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("name", [TRUSTED, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_a_certificate_is_trusted_if_mlflows_client_trusts_it(tmp_path, monkeypatch, name):
+    with server(tmp_path) as (port, path):
+        address = f"https://me:hidden@127.0.0.1:{port}"
+        refused = unreachable(address)
+        monkeypatch.setenv(name, str(path))
+        check_reachable(address, create=False)
+    assert refused == (
+        f"the certificate of the MLflow server at https://127.0.0.1:{port} is not valid (self-signed certificate): "
+        f"{TRUSTED} names the file of those to trust"
+    )
+
+
+def test_whoever_checks_no_certificate_is_not_held_up_by_one(tmp_path, monkeypatch):
+    monkeypatch.setenv(UNCHECKED, "true")
+    with server(tmp_path, -1.0) as (port, _):
+        check_reachable(f"https://127.0.0.1:{port}", create=False)
+
+
+def test_a_certificate_that_has_expired_is_to_be_renewed_there(tmp_path, monkeypatch):
+    with server(tmp_path, -1.0) as (port, path):
+        monkeypatch.setenv(TRUSTED, str(path))
+        said = unreachable(f"https://127.0.0.1:{port}")
+    assert said.endswith("is not valid (certificate has expired): renew it there")
+
+
+def test_a_certificate_of_another_host_is_a_matter_of_the_address(tmp_path, monkeypatch):
+    with server(tmp_path) as (port, path):
+        monkeypatch.setenv(TRUSTED, str(path))
+        said = unreachable(f"https://localhost:{port}")
+    assert "is not valid (Hostname mismatch" in said and said.endswith("call the server by a name that is in it")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [(TRUSTED, "file of certificates in PEM"), (CLIENT, "certificate with its key")]
+)
+def test_a_variable_that_names_no_certificate_is_named(tmp_path, monkeypatch, name, what):
+    monkeypatch.setenv(name, str(tmp_path / "missing.pem"))
+    with pytest.raises(RegistryError, match=f"^{name} is .*missing.pem, but must be a {what} .No such file"):
+        check_reachable("https://127.0.0.1:9", create=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from mlflow.exceptions import MlflowException
 
-from pliant.errors import UnreachableError
+from pliant.errors import RegistryError, UnreachableError
 from registry import codec, mlflow_store
 from registry.mlflow_run import Run
 from registry.mlflow_store import MlflowRegistry
@@ -218,3 +220,22 @@ def test_a_client_is_made_for_the_address_alone_once_it_was_checked(monkeypatch,
     made = registry.connect(create=True) if create else registry.connect()
     assert checked == ["defaults", ("http://127.0.0.1:9", create)]
     assert made.tracking_uri == made._registry_uri == "http://127.0.0.1:9"
+
+
+def test_a_database_that_nobody_listens_for_is_named_at_once_without_its_password():
+    pytest.importorskip("psycopg")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        uri = f"postgresql://ann:secret@127.0.0.1:{taken.getsockname()[1]}/registry"
+        begun = time.monotonic()
+        with pytest.raises(UnreachableError) as raised:
+            MlflowRegistry(uri, "pliant-bins", Path("x")).identity()
+    assert "the registry could not be opened at postgresql://127.0.0.1:" in str(raised.value)
+    assert "secret" not in str(raised.value) and "\n" not in str(raised.value)
+    assert time.monotonic() - begun < 60, "MLflow itself goes on for 102 s"
+
+
+def test_a_file_that_is_no_database_is_one_sentence(tmp_path):
+    (tmp_path / "mlflow.db").write_bytes(b"no database, but long enough to be looked at " * 30)
+    with pytest.raises(RegistryError, match=r"could not be .* at sqlite:.*mlflow.db: .*file is not a database"):
+        MlflowRegistry(f"sqlite:///{tmp_path}/mlflow.db", "pliant-bins", Path("x")).identity()

@@ -8,8 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 from mlflow.exceptions import MlflowException, RestException
+from mlflow.utils.rest_utils import verify_rest_response
+from requests import Response
+from requests.exceptions import HTTPError
+from sqlalchemy.exc import OperationalError
 
-from pliant.errors import RegistryError, UnreachableError
+from pliant.errors import RefusedError, RegistryError, UnreachableError
+from registry import mlflow_reasons
+from registry.mlflow_reasons import PASSWORD, TOKEN, USER
 from registry.mlflow_run import Run, measured, registry_errors
 
 URI = "postgresql://ann:geheim@db/registry"
@@ -143,3 +149,96 @@ def test_our_own_faults_stay_what_they_are():
 def test_whatever_cannot_be_logged_is_named(act, sentence):
     with pytest.raises(UnreachableError, match=f"^{sentence} at "):
         act(run(ConnectionError("refused"))[0])
+
+
+PAGE = "<html>\r\n<head><title>No</title></head></html>"
+BEHIND = "what is behind it, such as its database, may be gone"
+ASKS = f"it asks for a name and a password: set {USER} and {PASSWORD} (401)"
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_known(monkeypatch, tmp_path):
+    for name in (USER, PASSWORD, TOKEN):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("mlflow.utils.credentials._get_credentials_path", lambda: str(tmp_path / "credentials"))
+
+
+def answered_with(status: int, body: str = PAGE) -> Exception:
+    """What MLflow's client raises after such an answer."""
+    response = Response()
+    response.status_code, response._content = status, body.encode()
+    with pytest.raises(MlflowException) as raised:
+        verify_rest_response(response, "/api/2.0/mlflow/runs/get")
+    return raised.value
+
+
+def said(error: Exception, uri: str = "http://host") -> UnreachableError:
+    with pytest.raises(UnreachableError) as raised, registry_errors(uri, "it failed"):
+        raise error
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("uri", "variables", "why"),
+    [
+        ("http://host", {}, ASKS),
+        ("http://host", {USER: "anna"}, ASKS),
+        (
+            "http://host",
+            {USER: "anna", PASSWORD: "secret"},
+            f"it does not accept the name and the password of {USER} and {PASSWORD} (401)",
+        ),
+        ("http://host", {TOKEN: "secret"}, f"it does not accept {TOKEN} (401)"),
+        ("http://anna:secret@host", {}, "it does not accept the name and the password in its address (401)"),
+        (
+            "http://anna:secret@host",
+            {USER: "a", PASSWORD: "b"},
+            "it does not accept the name and the password in its address (401)",
+        ),
+    ],
+)
+def test_who_is_not_let_in_hears_by_which_name_and_what_to_set(monkeypatch, uri, variables, why):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for body in (PAGE, "You are not authenticated.", '{"error_code": "UNAUTHENTICATED", "message": "no"}'):
+        error = said(answered_with(401, body), uri)
+        assert type(error) is RefusedError
+        assert str(error) == f"it failed at http://host: {why}"
+
+
+def test_what_a_user_may_not_do_and_files_that_are_not_given_out_are_refusals_too():
+    assert str(said(answered_with(403, "Permission denied"))).endswith(": it lets this user in, but not do that (403)")
+    download = HTTPError(
+        "401 Client Error: Unauthorized for url: http://host/file", response=SimpleNamespace(status_code=401)
+    )
+    assert type(said(download)) is RefusedError and str(said(download)).endswith(ASKS)
+
+
+def test_a_database_that_does_not_take_a_password_is_a_refusal_without_the_password():
+    text = 'connection to server at "db" failed: FATAL:  password authentication failed for user "ann"'
+    error = said(OperationalError("SELECT 1", {}, Exception(text)), "postgresql://ann:secret@db/registry")
+    assert type(error) is RefusedError
+    assert str(error).endswith(": its database does not accept the name and the password")
+
+
+@pytest.mark.parametrize("status", [502, 504])
+def test_pages_of_proxies_are_left_out(status):
+    error = said(answered_with(status))
+    assert type(error) is UnreachableError
+    assert (
+        str(error)
+        == f"it failed at http://host: it answers with {status}: what is behind it, such as its database, may be gone"
+    )
+
+
+def test_a_server_without_its_database_is_said_to_have_lost_what_is_behind_it():
+    caused = "(Caused by ResponseError('too many 503 error responses'))"
+    error = MlflowException(f"API request to http://host/api failed: Max retries exceeded with url: /api?x=y {caused}")
+    assert mlflow_reasons.reason(error, "http://host") == f"it answers with 503: {BEHIND}"
+
+
+@pytest.mark.parametrize("body", ["short", ""])
+def test_what_is_no_page_is_said(body):
+    text = mlflow_reasons.reason(answered_with(500, body), "http://host")
+    assert text.startswith("API request to endpoint /api/2.0/mlflow/runs/get failed with error code 500")
+    assert text.endswith("'short'") == (body == "short")

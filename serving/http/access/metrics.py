@@ -1,4 +1,4 @@
-"""Prometheus metrics by tenant, the same for all systems. The tenant is empty where there are no keys."""
+"""Prometheus metrics of who may call a service, the same for all systems. The tenant is empty where there are no keys."""
 
 from __future__ import annotations
 
@@ -32,3 +32,15 @@ class TenantMetrics:
 
     def waiting(self, tenant: str, count: int) -> None:
         self._waiting(tenant).set(count)
+
+
+class CertificateMetrics:
+    """Shows when the certificate of a service of its own expires. Without one there is no sample."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        name, text = "pliant_tls_certificate_expiry_timestamp_seconds", "When the service's certificate expires"
+        self._end = Gauge(name, text, ("source",), registry=registry, multiprocess_mode="livemin")
+
+    def expires(self, end: float) -> None:
+        """Show an end, in seconds since 1970."""
+        self._end.labels("service").set(end)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Protocol
 
 from pliant.errors import InputError
 from serving.http.access.access import Access
+from serving.http.access.certificate import check_certificate
 from serving.http.access.hosts import KnownHosts, check_address, is_loopback
 from serving.http.access.key_source import KeySettings, key_source
 
@@ -33,7 +33,7 @@ def check_access(settings: AccessSettings) -> None:
     check_address(settings.host)
     for proxy in names(settings.trusted_proxies):
         _check_proxy(proxy)
-    _check_certificate(settings.tls_cert, settings.tls_key)
+    check_certificate(settings.tls_cert, settings.tls_key)
     if key_source(settings) is None and not settings.open and not is_loopback(settings.host):
         limit = "an address of this machine alone, such as 127.0.0.1, as the service has no keys: make some with "
         raise InputError("host", settings.host, f"{limit}`pliant keys add --tenant NAME`, or say --open")
@@ -56,17 +56,3 @@ def _check_proxy(proxy: str) -> None:
     except ValueError:
         limit = "an address or a network, such as 10.0.0.7 or 10.0.0.0/24"
         raise InputError("trusted proxy", repr(proxy), limit) from None
-
-
-def _check_certificate(certificate: Path | None, key: Path | None) -> None:
-    if certificate is None and key is None:
-        return
-    if certificate is None or key is None:
-        raise InputError("tls_cert", certificate or "missing", "given together with tls_key")
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: "")
-    except (OSError, ssl.SSLError) as error:
-        reason = (
-            error.strerror if not isinstance(error, ssl.SSLError) and error.strerror else "they do not fit together"
-        )
-        raise InputError("tls_cert", certificate, f"a certificate in PEM, and {key} its key ({reason})") from None

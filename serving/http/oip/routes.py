@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 from fastapi import FastAPI
@@ -14,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
+from pliant.version import VERSION
 from serving.http.api_errors import ApiError, json_response
 from serving.http.app import Handler, endpoint_of
 from serving.http.json_body import as_object, shorten
@@ -106,7 +106,7 @@ async def _ready(_served: Served[E], _request: Request, endpoint: E) -> Response
 
 
 async def _server(served: Served[E], _request: Request, _endpoint: E) -> Response:
-    return json_response({"name": served.server, "version": version("pliant"), "extensions": list(EXTENSIONS)})
+    return json_response({"name": served.server, "version": VERSION, "extensions": list(EXTENSIONS)})
 
 
 async def _model(served: Served[E], request: Request, endpoint: E) -> Response:

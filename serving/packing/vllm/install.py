@@ -13,12 +13,12 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import pliant
 from pliant.errors import InputError, PliantError
+from pliant.version import VERSION
 from serving.packing.vllm import engine, index, process, trial
 from serving.packing.vllm.engine import Engine
 from serving.packing.vllm.packages import DOWNLOADED, INSTALLED, Say, Stage, install_packages
@@ -166,7 +166,7 @@ def _make(places: Places, device: str, base: Path, release: str, stage: Stage, s
     _link(places.new)
     with stage("generating a text"):
         seconds, report = _try(places, device)
-    result = Engine(device, engine.digest(device), release, _version(), report["versions"], round(seconds, 1))
+    result = Engine(device, engine.digest(device), release, VERSION, report["versions"], round(seconds, 1))
     engine.write(places.new, result)
     return result
 
@@ -238,10 +238,3 @@ def _replace(places: Places, place: Path) -> None:
     shutil.rmtree(places.old, ignore_errors=True)
     shutil.rmtree(places.downloads, ignore_errors=True)
     places.log.unlink(missing_ok=True)
-
-
-def _version() -> str:
-    try:
-        return version("pliant")
-    except PackageNotFoundError:
-        return "unknown"

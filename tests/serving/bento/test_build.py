@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from pliant import systems
 from pliant.errors import InputError
+from pliant.version import VERSION
 from serving.bento import build, build_pages
 from serving.bento.build_config import IMAGE, PACKAGES, PAGE, REQUIREMENTS, SETUP, bentofile, readme
 from serving.launch import service_path
@@ -180,3 +181,7 @@ def _file_of(module: str) -> str:
             if (ROOT / file).is_file():
                 return file
     return ""
+
+
+def test_the_version_that_the_code_says_in_a_bento_is_the_projects():
+    assert build.project_version(ROOT) == VERSION

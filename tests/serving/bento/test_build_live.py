@@ -33,17 +33,25 @@ pytestmark = pytest.mark.slow
 ALONE = """
 import sys
 from importlib.machinery import PathFinder
+from importlib.metadata import DistributionFinder
 
 class Pinned(PathFinder):
     @classmethod
     def find_spec(cls, name, path=None, target=None):
         return None if name in {missing!r} else PathFinder.find_spec(name, path, target)
 
+    @classmethod
+    def find_distributions(cls, context=DistributionFinder.Context()):
+        return [] if context.name == "pliant" else PathFinder.find_distributions(context)
+
 others = [finder for finder in sys.meta_path if finder is not PathFinder]
 sys.meta_path[:] = [finder for finder in others if "__editable__" not in getattr(finder, "__module__", "")] + [Pinned]
 sys.path[:] = [path for path in sys.path if path != {checkout!r}]
 """
-"""Python's `sitecustomize`: neither the checkout that is installed here nor anything that is not pinned can be imported."""
+"""Python's `sitecustomize`: neither the checkout that is installed here nor anything that is not pinned can be imported.
+
+Nor is there a distribution of Pliant whose version could be asked for.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +140,7 @@ def test_a_bento_of_bins_serves_the_champion_from_an_empty_folder_by_its_own_cod
     }
     with serving(tag, folder, {**environment, **variables}) as service:
         connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=PATIENCE)
-        for path in ("/readyz", "/livez", "/healthz"):
+        for path in ("/readyz", "/livez", "/healthz", "/v2"):
             assert ask(connection, path)[0] == 200
         status, answer = ask(connection, "/predict", b'{"inputs": "a dog"}')
         assert status == 200 and b'"red"' in answer

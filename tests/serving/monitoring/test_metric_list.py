@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from pliant import systems
 from pliant.errors import InputError
-from serving.http.access.metrics import TenantMetrics
+from serving.http.access.metrics import CertificateMetrics, TenantMetrics
 from serving.monitoring.metric_list import all_metrics, metrics_of, samples_of
 from serving.tokens import assembly as tokens
 from tests.fixtures.bins import in_process as bins
@@ -77,7 +77,7 @@ def registered(system, registry, folder) -> CollectorRegistry:
             counted = asyncio.run(of_cascade(folder))
         case "packing":
             counted = of_packing(folder)
-    TenantMetrics(counted)
+    TenantMetrics(counted), CertificateMetrics(counted)
     return counted
 
 

@@ -1,0 +1,43 @@
+"""MLflow's client of a registry, once its database has answered: MLflow itself tries one that does not for minutes."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pliant.errors import RegistryError
+from registry.address import database
+
+CONNECT_SECONDS = 5
+
+
+def client_of(address: str) -> Any:
+    """Return MLflow's client. Raises `RegistryError` for a file that cannot be used, and what SQLAlchemy raises."""
+    if not address.startswith("http"):
+        path = database(address)
+        if path is not None:
+            _check_access(path)
+        if path is None or path.is_file():  # or a file would be made
+            _connect(address)
+    from mlflow import MlflowClient
+
+    return MlflowClient(address, address)
+
+
+def _check_access(path: Path) -> None:
+    if path.exists() and not os.access(path, os.R_OK):
+        raise RegistryError(f"the registry's database {path} cannot be read by this user: Permission denied")
+    if not path.exists() and not os.access(path.parent, os.W_OK):
+        raise RegistryError(f"the registry's folder {path.parent} cannot be written by this user: Permission denied")
+
+
+@lru_cache(maxsize=8)
+def _connect(address: str) -> None:
+    """Connect to a database, and close the connection. Only what succeeded is remembered: MLflow keeps connections then."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import NullPool
+
+    limit = {"connect_timeout": CONNECT_SECONDS} if address.startswith("postgres") else {}
+    create_engine(address, poolclass=NullPool, connect_args=limit).connect().close()
