@@ -28,7 +28,9 @@ def test_a_good_one_is_copied_then_takes_a_share_and_is_promoted_and_every_reque
         service = Service(tmp_path, good)
         await asyncio.sleep(6)
         assert service.trials.to_dict()["stage"] == "shadow" and service.generations.challenger is not None
-        answers = await service.load(60)  # of which half are copied by chance; 50 copies, which end shadow, are 5 deviations off
+        answers = await service.load(
+            60
+        )  # half are copied, by chance: 50 copies, which end shadow, are 5 deviations off
         assert {answer.number for answer in answers} == {1}, "in shadow only the champion answers clients"
         copies = [entry for entry in service.answered if entry[2]]
         assert 10 < len(copies) < 50 and {number for _, number, _ in copies} == {2}
