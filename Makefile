@@ -70,7 +70,7 @@ mutants: check ## plant COUNT=100 random faults and count those that the fast te
 stack: tools ## run the stack of real servers on this machine, to look at (Debian's postgresql, nginx-light, prometheus)
 	$(BIN)/python -m benchmarks.stack
 
-stack-test: tools ## test the stack and print the targets, in an hour (ONLY="whole rules" for some)
+stack-test: tools ## test the stack and print the targets (ONLY="whole rules" for some)
 	$(BIN)/python -m benchmarks.stack --test $(ONLY)
 
 # OF names the Python of the environment, which is asked for its paths; what is read is the metadata of the packages there.

@@ -141,11 +141,12 @@ class CertificateFollower:
             check_certificate(self._certificate, self._key)
             for context in self._contexts:
                 _load(context, self._certificate, self._key)
+            end = self._show().end  # also in here: files may go at any moment, and the next look must come
         except (InputError, OSError) as error:
             logger.error("the former certificate stays in force: %s", error)
             return
         # A warning, since a service's log has no lines below that: whoever replaced the files looks for this one.
-        logger.warning("the certificate of %s is in force, until %s", self._certificate, _day(self._show().end))
+        logger.warning("the certificate of %s is in force, until %s", self._certificate, _day(end))
 
     def _show(self) -> Validity:
         self._validity = validity(self._certificate)
