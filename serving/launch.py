@@ -184,6 +184,9 @@ def _check_journal(path: Path | None) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(path if path.exists() else path.parent, os.W_OK) else "Permission denied"
+        reason = "Is a directory" if path.is_dir() else reason
+    except FileExistsError:
+        reason = "its folder is a file"
     except OSError as error:
         reason = str(error.strerror)
     if reason:

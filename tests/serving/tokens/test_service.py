@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import signal
@@ -15,7 +16,7 @@ from pliant.protocol import Changed, replay
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
 from registry.names import TOKENS_BACKBONE
-from serving.journal import read
+from serving.journal import FileRecorder, read
 from serving.launch import launch
 from serving.lifecycle.artifacts import open_registry
 from tests.fixtures.clients import PATIENCE, ask, call, free_port, wait_for
@@ -142,12 +143,14 @@ def test_sigterm_with_pending_requests_answers_them_all_and_exits_with_status_0(
 
 
 def test_a_service_that_cannot_start_ends_and_says_where_to_look(folder):
-    (folder / "file").write_text("")
-    settings = settings_for(folder, journal=folder / "file" / "journal.jsonl")
-    failing = launch(settings, folder / "failing", free_port(), folder / "failing.log")
-    with pytest.raises(WorkerError, match=r"the service ended with status .* before it was ready; see .*failing.log"):
-        failing.wait_until_ready(PATIENCE)
-    assert "journal is" in (folder / "failing.log").read_text()
+    journal = folder / "of-another.jsonl"
+    settings = settings_for(folder, journal=journal)
+    ended = r"the service ended with status .* before it was ready; see .*failing.log"
+    with contextlib.closing(FileRecorder(journal)):  # only the service itself sees that another one writes it
+        failing = launch(settings, folder / "failing", free_port(), folder / "failing.log")
+        with pytest.raises(WorkerError, match=ended):
+            failing.wait_until_ready(PATIENCE)
+    assert "but must be a file that no other service writes" in (folder / "failing.log").read_text()
 
 
 def test_what_can_be_known_before_serving_is_refused_before_serving(folder, tmp_path):
@@ -158,6 +161,10 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(folder, tmp_
     refused(RegistryError, "no version under the alias nightly", alias="nightly")
     refused(InputError, "PLIANT_GAMMA is 3, but must be one of the profiled", policy="vpt", gamma=3)
     refused(RegistryError, "run `pliant train tokens --variants` first", policy="infaas")
+    (tmp_path / "file").write_text("")
+    unwritable = "journal is .*, but must be a file that this user can write"
+    refused(InputError, rf"{unwritable} \(its folder is a file\)", journal=tmp_path / "file" / "journal.jsonl")
+    refused(InputError, rf"{unwritable} \(Is a directory\)", journal=tmp_path)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
