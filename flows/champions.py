@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from flows import config
+from flows.patience import patiently
 from pliant.errors import InputError, RegistryError
 from registry import codec
 from registry.codec import Artifact
@@ -28,7 +29,7 @@ def fetch(
 
     It must have `digest` if one is given. Raises `RegistryError`, `ArtifactError`.
     """
-    folder, published = registry.fetch(name, which)
+    folder, published = patiently(lambda: registry.fetch(name, which))
     return codec.load(kind, folder, digest or published.digest), published
 
 
@@ -39,7 +40,7 @@ def fetch_champions(
 
     Yields nothing before the first release.
     """
-    for name, version in (registry.versions(prefix) if registry.exists() else {}).items():
+    for name, version in patiently(lambda: registry.versions(prefix) if registry.exists() else {}).items():
         if not name.startswith(excluded):
             yield fetch(registry, kind, name, version)
 

@@ -14,6 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.context import TaskRunContext
 
 from flows import retention, settings
+from flows.patience import OUTAGE_WAITS
 from flows.release import Release
 from flows.watch import limits
 from flows.watch.events import emit_champion
@@ -23,8 +24,6 @@ from registry.store import FolderStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-PUBLISH_WAITS = (3, 15, 60)  # seconds before a release is tried once more: a database that is restarted is back by then
 
 
 def system_flow(name: str, system: str) -> Callable[[Callable[P, dict[str, Any]]], Flow[P, dict[str, Any]]]:
@@ -59,7 +58,7 @@ def gate_task() -> Callable[[Callable[P, R]], Task[P, R]]:
 
 def publish_task(name: str = "publish") -> Callable[[Callable[P, R]], Task[P, R]]:
     """A task that writes to the registry, and is tried again where that is busy, or away for less than a minute or so."""
-    waits = list(PUBLISH_WAITS)
+    waits = list(OUTAGE_WAITS)
     return limited_task(
         name, cache_policy=NO_CACHE, retries=len(waits), retry_delay_seconds=waits, retry_condition_fn=is_transient
     )

@@ -108,7 +108,8 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None, 
     _check_port(settings.host, port)
     _check_journal(settings.journal)
     settings = dataclasses.replace(settings, device=",".join(devices(settings)))
-    check(settings)
+    if not settings.wait_for_release:  # else there may be nothing to check yet
+        check(settings)
     home = (state / f"bentoml-{port}").absolute()
     try:
         home.mkdir(parents=True, exist_ok=True)

@@ -36,11 +36,18 @@ OTHERS = (
 class Settings:
     """The settings of a service. Each field can be set by the variable PLIANT_ plus its name in capitals.
 
-    `CHOICES`: field -> its known values. `POSITIVE`: fields that must be above 0 and finite.
+    `CHOICES`: field -> its known values. `NONE_AT_0`: field -> what there is none of at 0; it must be finite. `POSITIVE`:
+    fields that must be above 0 and finite.
     """
 
     SYSTEM: ClassVar[str]
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"log_format": ("text", "json")}
+    NONE_AT_0: ClassVar[Mapping[str, str]] = {
+        "refresh_seconds": "polls",
+        "standby_seconds": "standby",
+        "wait_for_release": "wait",
+        "watch_seconds": "watch",
+    }
     POSITIVE: ClassVar[tuple[str, ...]] = (
         "max_body_bytes",
         "max_waiting",
@@ -57,6 +64,7 @@ class Settings:
     trusted_keys: Path | None = None  # public keys, in a file or a folder: what none of them signed is not served
     home: Path = Path(".pliant")  # files that flows and services leave for each other
     refresh_seconds: float = 30.0  # between two polls of the registry; 0: none
+    wait_for_release: float = 0.0  # seconds that a start waits for something under the alias; 0: it ends with an error
     standby_seconds: float = 600.0  # that the former champion's models stay loaded, so that going back takes no time
     webhook_url: str = ""  # by which a tracking server reaches POST /registry-events of this service; empty: it polls
     webhook_secret: str = ""  # that the tracking server signs its messages with
@@ -97,16 +105,9 @@ class Settings:
         for name, choices in {**Settings.CHOICES, **self.CHOICES}.items():
             if getattr(self, name) not in choices:
                 raise InputError(_variable(name), repr(getattr(self, name)), f"one of {', '.join(choices)}")
-        if not 0 <= self.refresh_seconds < float("inf"):
-            raise InputError(
-                _variable("refresh_seconds"), self.refresh_seconds, "0 for no polls, or positive and finite"
-            )
-        if not 0 <= self.standby_seconds < float("inf"):
-            raise InputError(
-                _variable("standby_seconds"), self.standby_seconds, "0 for no standby, or positive and finite"
-            )
-        if not 0 <= self.watch_seconds < float("inf"):
-            raise InputError(_variable("watch_seconds"), self.watch_seconds, "0 for no watch, or positive and finite")
+        for name, what in self.NONE_AT_0.items():
+            if not 0 <= (value := getattr(self, name)) < float("inf"):
+                raise InputError(_variable(name), value, f"0 for no {what}, or positive and finite")
         if not 0 <= self.trace_share <= 1:
             raise InputError(_variable("trace_share"), self.trace_share, "from 0 to 1")
         if not 0 < self.trial_copy_time <= 1:

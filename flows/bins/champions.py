@@ -81,6 +81,6 @@ def fetch_score(registry: MlflowRegistry, champion: Champion) -> Score | None:
 def fetch_float32_score(registry: MlflowRegistry, champion: Champion) -> Score | None:
     """Return the test score of the champion's encoder in float32; None where it was not tested."""
     version = int(champion.published.tags.get(VERSION, 0))
-    encoder = registry.fetch(BINS_ENCODER + champion.bins.name, version)[1] if version else None
+    encoder = fetch(registry, Encoder, BINS_ENCODER + champion.bins.name, version)[1] if version else None
     notes = json.loads(encoder.tags.get(TRAINING, "{}")) if encoder else {}
     return Score(**notes["score"]) if "score" in notes else None

@@ -47,6 +47,7 @@ from flows.champions import fetch
 from flows.config import check_distinct
 from flows.device import configured_class
 from flows.keys import StageResult, contents, stage_key
+from flows.patience import patiently
 from flows.release import open_registry
 from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder, verify
@@ -163,7 +164,7 @@ def _score(
 def _of_cascade(address: str) -> tuple[Classifier, str]:
     """Return the largest model of the cascade's champion of a task, and its digest. Raises `RegistryError`."""
     registry, task = open_registry(settings.read(), "cascade"), address.removeprefix(CASCADE)
-    champion = registry.version(CASCADE_TASK + task) if registry.exists() else None
+    champion = patiently(lambda: registry.version(CASCADE_TASK + task)) if registry.exists() else None
     if champion is None:
         raise RegistryError(f"the registry holds no champion of the cascade {task!r}: run `pliant train cascade` first")
     levels = {tag.removeprefix(LEVEL_TAG): int(n) for tag, n in champion.tags.items() if tag.startswith(LEVEL_TAG)}

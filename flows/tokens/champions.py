@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flows.champions import fetch, fetch_champions
+from flows.patience import patiently
 from flows.release import open_registry
 from flows.settings import Settings
 from flows.tokens.stages import Bundle
@@ -15,7 +16,7 @@ from registry.names import TOKENS_BACKBONE, TOKENS_PROFILE, TOKENS_TASK
 def load_champion(settings: Settings) -> Bundle | None:
     """Return what is served now; None before the first release."""
     registry = open_registry(settings, "tokens")
-    if not registry.exists() or registry.version(TOKENS_BACKBONE) is None:
+    if not registry.exists() or patiently(lambda: registry.version(TOKENS_BACKBONE)) is None:
         return None
     backbone, _, tasks = champion_models(registry)
     profile = fetch(registry, Profile, TOKENS_PROFILE)[0]
@@ -24,7 +25,8 @@ def load_champion(settings: Settings) -> Bundle | None:
 
 def task_digest(settings: Settings, name: str) -> str:
     """Return the digest of the champion task of this name. Raises `RegistryError` where there is none."""
-    published = open_registry(settings, "tokens").version(TOKENS_TASK + name)
+    registry = open_registry(settings, "tokens")
+    published = patiently(lambda: registry.version(TOKENS_TASK + name))
     if published is None:
         raise RegistryError(f"the registry holds no champion of {TOKENS_TASK}{name}")
     return published.digest

@@ -15,6 +15,7 @@ from functools import wraps
 from typing import Any, ParamSpec, cast
 
 from flows import settings
+from flows.patience import current_run
 from flows.release import Release, check_registry, open_registry
 from flows.watch import debounce, limits, report
 from flows.watch.guard import PrefectRun, guarded
@@ -34,7 +35,7 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
 
     @wraps(function)
     def surrounded(*args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
-        run = _current_run()
+        run = current_run()
         reason = signature.bind(*args, **kwargs).arguments.get("reason")
         if run is None:
             return function(*args, **kwargs)
@@ -77,14 +78,6 @@ def follow_up(deployment: str, reason: str) -> None:
         run_deployment(deployment, parameters={"reason": reason}, timeout=0, as_subflow=False)
     except ObjectNotFound:
         logger.warning("nothing follows %r: there is no deployment %s", reason, deployment)
-
-
-def _current_run() -> Any:
-    """Return the flow run of Prefect that this code is in; None outside of one."""
-    from prefect.context import FlowRunContext
-
-    context = FlowRunContext.get()
-    return context.flow_run if context is not None else None
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from starlette.middleware.cors import CORSMiddleware
 
 from pliant import redaction
+from pliant.errors import PliantError
 from serving.bento.bentoml_patches import (
     freeze_gc,
     leave_out_path_metrics,
@@ -29,7 +30,7 @@ from serving.bento.bentoml_patches import (
     switch_off_tracing,
 )
 from serving.bento.reserve import Reserve, reserve, share_one_arena
-from serving.bento.supervisor import listening, prepare
+from serving.bento.supervisor import listening, prepare, report_end_shortly
 from serving.http.access.certificate import CertificateFollower, remembered_contexts
 from serving.http.access.metrics import CertificateMetrics, TenantMetrics
 from serving.http.access.middleware import AccessMiddleware, Gate
@@ -41,6 +42,7 @@ from serving.http.request_id import RequestIdMiddleware
 from serving.http.routing import ErrorCounter
 from serving.http.unknown_path import UnknownPathMiddleware
 from serving.monitoring import logs
+from serving.settings import Settings
 from serving.tracing.middleware import TracingMiddleware, wants_traces
 
 OPTIONS: Mapping[str, Any] = {
@@ -58,6 +60,8 @@ CORS: Mapping[str, Any] = {
 }
 """What pages of other websites may send, where there are any that may."""
 
+FAILED = 2
+"""Exit status of a service process that cannot start: settings, registry or artifacts do not let it."""
 S = TypeVar("S")
 logger = logging.getLogger("pliant.serving")
 
@@ -116,6 +120,12 @@ def with_access(app: FastAPI) -> Callable[[S], S]:
     return decorate
 
 
+def end_process(status: int) -> None:
+    """End this process at once, with all that it has logged."""
+    logging.shutdown()
+    os._exit(status)
+
+
 class HostedService:
     """What BentoML calls in the service process of any system."""
 
@@ -131,10 +141,18 @@ class HostedService:
     def prepare() -> None:
         """Prepare the environment of the service process. BentoML calls it in its supervisor, before it starts that."""
         prepare(os.environ)
+        report_end_shortly()
 
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     async def start(self) -> None:
         """Start by the environment's settings; return when every model has run. BentoML accepts connections only then."""
+        try:
+            await self._start()
+        except PliantError as error:  # nothing was started; BentoML would print two tracebacks
+            logger.error("%s", error)
+            end_process(FAILED)
+
+    async def _start(self) -> None:
         from pliant.systems import system
         from serving.settings import from_environment
         from serving.workers.devices import devices
@@ -144,6 +162,8 @@ class HostedService:
         check_access(settings)
         logger.warning("the service runs on %s", ", ".join(devices(settings)))
         access, state = access_of(settings), self.APP.state
+        if settings.wait_for_release:
+            await self._wait_for_release(settings)
         self._assembly = await stage("assembly").assemble(settings)
         endpoint = state.endpoint = self._assembly.endpoint
         state.gate = Gate(access, TenantMetrics(), state.shape_of, endpoint.metrics.errored)
@@ -161,6 +181,19 @@ class HostedService:
         logs.install()  # also in the handlers of what was imported meanwhile, such as MLflow's
         share_the_interpreter()
         freeze_gc()
+
+    async def _wait_for_release(self, settings: Settings) -> None:
+        """Return as soon as there is something to serve, or after the seconds that the settings say."""
+        from registry.names import prefix
+        from serving.lifecycle.artifacts import open_registry
+        from serving.lifecycle.first_release import wait_for_release
+
+        def end() -> None:
+            logger.warning("the service ends before there was anything to serve")
+            end_process(0)
+
+        registry = open_registry(settings)
+        await wait_for_release(registry, settings.alias, prefix(self.SYSTEM), settings.wait_for_release, end)
 
     def _follow_certificate(self, certificate: Path | None, key: Path | None) -> asyncio.Task[None] | None:
         """Take new certificates from their files from now on; None where the service has none of its own."""

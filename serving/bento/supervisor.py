@@ -7,8 +7,11 @@ write into the bento.
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any, get_type_hints
 
 from pliant.errors import InputError
@@ -23,6 +26,10 @@ PATHS = (
     *(name for name, kind in get_type_hints(Settings).items() if kind in (Path, Path | None)),
 )
 """Settings that name a file or a folder."""
+NONE_LEFT = "No active process found for watcher."
+"""What BentoML's supervising process ends with where the service process has ended."""
+
+logger = logging.getLogger("pliant.serving")
 
 
 def listening(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -51,6 +58,19 @@ def prepare(environment: MutableMapping[str, str]) -> None:
     for name, value in {**QUIET, "PLIANT_THREADS": THREADS}.items():
         environment.setdefault(name, value)
     environment.update(absolute_paths(environment))
+
+
+def report_end_shortly() -> None:
+    """Have this process say in a sentence, not by a traceback, that its service process has ended; that one said why."""
+    former = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if isinstance(error, RuntimeError) and str(error) == NONE_LEFT:
+            logger.error("the service process has ended; its last lines say why")
+        else:
+            former(kind, error, traceback)
+
+    sys.excepthook = hook
 
 
 def absolute_paths(environment: Mapping[str, str]) -> dict[str, str]:

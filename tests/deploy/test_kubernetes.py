@@ -212,18 +212,27 @@ def test_flows_are_given_only_variables_that_they_read(name):
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_an_endpoint_is_set_up_as_in_the_compose_file(system):
-    addresses = {
+    different = {
         "MLFLOW_TRACKING_URI",
         "PLIANT_REGISTRY_URI",
         "PREFECT_API_URL",
         "PLIANT_ALLOWED_HOSTS",
         "PLIANT_DEVICE",
+        "PLIANT_WAIT_FOR_RELEASE",
     }
     here, there = pod_environment(pod_of(system)), services()[system]["environment"]
     assert set(here) == set(there)
-    assert {name: here[name] for name in set(here) - addresses} == {
-        name: there[name] for name in set(there) - addresses
+    assert {name: here[name] for name in set(here) - different} == {
+        name: there[name] for name in set(there) - different
     }
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_an_endpoint_ends_its_wait_for_a_first_release_before_it_is_ended(system):
+    pod = pod_of(system)
+    probe = container(pod)["startupProbe"]
+    wait = float(pod_environment(pod)["PLIANT_WAIT_FOR_RELEASE"])
+    assert 0 < wait < probe["periodSeconds"] * probe["failureThreshold"] - 30
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -154,9 +154,19 @@ def test_launching_checks_before_it_starts_and_keeps_the_output(tmp_path, monkey
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    started = launch.launch(TokensSettings(), tmp_path / "state", port, tmp_path / "log")
+    started = launch.launch(TokensSettings(device="cpu"), tmp_path / "state", port, tmp_path / "log")
     assert steps == ["check", "start"] and started.url == f"http://127.0.0.1:{port}"
     assert started.log == tmp_path / "log" and (tmp_path / "state" / f"bentoml-{port}").is_dir()
+
+
+def test_what_waits_for_its_first_release_is_not_checked_before(tmp_path, monkeypatch):
+    checks = []
+    commands = started(monkeypatch)
+    monkeypatch.setattr(launch, "check", checks.append)
+    monkeypatch.setattr(launch, "_check_port", lambda host, port: None)
+    settings = TokensSettings(home=tmp_path, device="cpu", wait_for_release=60.0)
+    launch.launch(settings, tmp_path / "state", 3000)
+    assert len(commands) == 1 and checks == []
 
 
 def test_without_a_log_the_output_is_that_of_this_process(tmp_path, monkeypatch):
@@ -164,7 +174,7 @@ def test_without_a_log_the_output_is_that_of_this_process(tmp_path, monkeypatch)
     monkeypatch.setattr(launch, "check", lambda settings: None)
     monkeypatch.setattr(launch.subprocess, "Popen", lambda _command, stdout, **_: outputs.append(stdout) or Process())
     monkeypatch.setattr(launch, "_check_port", lambda host, port: None)
-    started = launch.launch(TokensSettings(), tmp_path / "state", 3000)
+    started = launch.launch(TokensSettings(device="cpu"), tmp_path / "state", 3000)
     assert outputs == [None] and started.log is None
 
 
@@ -271,7 +281,7 @@ def test_a_service_may_be_started_again_in_its_folder(tmp_path, monkeypatch):
     commands = started(monkeypatch)
     monkeypatch.setattr(launch, "_check_port", lambda host, port: None)
     for _ in range(2):
-        launch.launch(TokensSettings(home=tmp_path), tmp_path / "some" / "state", 3000)
+        launch.launch(TokensSettings(home=tmp_path, device="cpu"), tmp_path / "some" / "state", 3000)
     assert len(commands) == 2
 
 

@@ -124,6 +124,9 @@ def test_an_option_of_another_system_is_refused_with_that_system_and_a_misspelt_
     ("name", "taken", "refused"),
     [
         ("PLIANT_REFRESH_SECONDS", ("0", "0.5", "1e9"), ("-0.5", "inf", "nan")),
+        ("PLIANT_STANDBY_SECONDS", ("0", "0.5"), ("-0.5", "inf", "nan")),
+        ("PLIANT_WAIT_FOR_RELEASE", ("0", "0.5"), ("-0.5", "inf", "nan")),
+        ("PLIANT_WATCH_SECONDS", ("0", "0.5"), ("-0.5", "inf", "nan")),
         ("PLIANT_SPARE", ("0", "1"), ("-1",)),
         ("PLIANT_MAX_DEADLINE", ("0.5", "1e9"), ("0", "-0.5", "inf")),
         ("PLIANT_MARGIN", ("0", "0.99"), ("-0.01", "1", "1.5")),

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from flows import settings
+from flows.champions import fetch_champions
 from flows.release import open_registry, publication
 from flows.tasks import limited_task, publish_task, show_release, system_flow
+from pliant.bins.artifact import Bins
 from registry import codec
 from registry.names import BINS_ENCODER, BINS_PREFIX
 from registry.package import Package
@@ -57,5 +59,7 @@ def _register(published: Any, folder: Path, name: str, artifact: Any) -> str:
 def publishing(folder: str, seed: int, reason: str | None = None) -> dict[str, Any]:
     del reason
     work(Path(folder))
+    champions = fetch_champions(open_registry(settings.read(), "bins"), Bins, BINS_PREFIX, BINS_ENCODER)
+    assert {bins.name for bins, _ in champions} <= {NAME}
     released: dict[str, Any] = publish(Path(folder), seed)
     return released

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from pathlib import Path
 
+import circus.arbiter
 import pytest
 
 from pliant.errors import InputError
-from serving.bento import hosting
+from serving.bento import hosting, supervisor
 from serving.bento.supervisor import absolute_paths, listening, prepare
 from serving.launch import QUIET
 from serving.settings import from_environment
@@ -74,3 +77,20 @@ def test_bentoml_calls_the_hook_before_it_starts_the_service(monkeypatch, tmp_pa
         if callable(hook) and getattr(hook, "__bentoml_deployment_hook__", False):
             hook()
     assert environment["PLIANT_HOME"] == str(Path(tmp_path) / ".pliant")
+
+
+def test_a_service_that_ended_is_reported_by_a_sentence_and_anything_else_by_its_traceback(monkeypatch, caplog):
+    others = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, traceback: others.append(error))
+    supervisor.report_end_shortly()
+    for error in (
+        ended := RuntimeError(supervisor.NONE_LEFT),
+        RuntimeError("another"),
+        ValueError(supervisor.NONE_LEFT),
+    ):
+        sys.excepthook(type(error), error, None)
+    assert "the service process has ended" in caplog.text and ended not in others and len(others) == 2
+
+
+def test_bentoml_still_says_it_in_these_words():
+    assert supervisor.NONE_LEFT in inspect.getsource(circus.arbiter)

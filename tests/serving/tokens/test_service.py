@@ -153,6 +153,27 @@ def test_a_service_that_cannot_start_ends_and_says_where_to_look(folder):
     assert "but must be a file that no other service writes" in (folder / "failing.log").read_text()
 
 
+def test_a_service_may_be_started_before_its_registry_and_serves_the_first_release(tmp_path):
+    settings, log = settings_for(tmp_path, wait_for_release=PATIENCE), tmp_path / "waiting.log"
+    waiting = launch(settings, tmp_path / "waiting", free_port(), log)
+    try:
+        wait_for(lambda: "nothing to serve yet (there is no registry" in log.read_text())
+        assert not waiting._is_ready()
+        publish_all(tmp_path, DEVICE)
+        waiting.wait_until_ready(PATIENCE)
+        assert ask(waiting)[0] == 200
+    finally:
+        assert waiting.stop() == 0
+
+
+def test_a_service_that_waits_ends_at_once_by_sigterm(tmp_path):
+    settings, log = settings_for(tmp_path, wait_for_release=PATIENCE), tmp_path / "waiting.log"
+    waiting = launch(settings, tmp_path / "waiting", free_port(), log)
+    wait_for(lambda: "nothing to serve yet" in log.read_text())
+    assert waiting.stop(PATIENCE / 2) == 0
+    assert "ends before there was anything to serve" in log.read_text()
+
+
 def test_what_can_be_known_before_serving_is_refused_before_serving(folder, tmp_path):
     def refused(error, sentence, port=0, **changes):
         with pytest.raises(error, match=sentence):

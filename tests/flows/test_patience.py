@@ -1,0 +1,79 @@
+"""A scheduled run outlasts a registry that is away for a moment; whoever typed a command is answered at once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from flows import patience
+from flows.champions import fetch_champions
+from flows.patience import OUTAGE_WAITS, patiently
+from pliant.errors import RefusedError, RegistryError, UnreachableError
+from pliant.tokens.artifact import Task
+
+AWAY = UnreachableError("no MLflow server answers")
+
+
+class Answers:
+    """Gives one answer at each call; an error is raised."""
+
+    def __init__(self, *answers) -> None:
+        self.answers, self.calls = list(answers), 0
+
+    def __call__(self):
+        self.calls += 1
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    waits = []
+    monkeypatch.setattr(patience.time, "sleep", waits.append)
+    return waits
+
+
+@pytest.fixture
+def scheduled(monkeypatch):
+    monkeypatch.setattr(patience, "current_run", lambda: SimpleNamespace(deployment_id="a deployment"))
+
+
+def test_a_scheduled_run_tries_again_until_the_registry_answers(waits, scheduled, caplog):
+    assert patiently(Answers(AWAY, AWAY, "an answer")) == "an answer"
+    assert waits == [3, 15]
+    assert caplog.messages == [f"no MLflow server answers; tried again in {seconds} s" for seconds in (3, 15)]
+
+
+def test_it_gives_up_after_as_long_as_a_release_does(waits, scheduled):
+    read = Answers(*[AWAY] * 4, "too late")
+    with pytest.raises(UnreachableError):
+        patiently(read)
+    assert waits == list(OUTAGE_WAITS) and read.calls == 4
+
+
+@pytest.mark.parametrize("error", [RefusedError("a wrong password"), RegistryError("there is none")])
+def test_what_another_try_does_not_mend_is_not_tried_again(waits, scheduled, error):
+    with pytest.raises(type(error)):
+        patiently(Answers(error, "an answer"))
+    assert waits == []
+
+
+@pytest.mark.parametrize("run", [None, SimpleNamespace(deployment_id=None)])
+def test_a_command_says_it_at_once(waits, monkeypatch, run):
+    monkeypatch.setattr(patience, "current_run", lambda: run)
+    with pytest.raises(UnreachableError):
+        patiently(Answers(AWAY, "an answer"))
+    assert waits == []
+
+
+def test_champions_are_read_patiently(waits, scheduled):
+    registry = SimpleNamespace(exists=lambda: True, versions=lambda prefix: answers(), fetch=None)
+    answers = Answers(AWAY, {"pliant-tokens-task-a": 1})
+    fetches = Answers(AWAY, RegistryError("fetched"))
+    registry.fetch = lambda name, which: fetches()
+    with pytest.raises(RegistryError, match="fetched"):
+        list(fetch_champions(registry, Task, "pliant-tokens-task-"))
+    assert waits == [3, 3]
