@@ -177,15 +177,21 @@ def _serve(args: Namespace) -> int:
     kind = settings_of(args.system)
     chosen = fields_from_environment(os.environ, kind) | options.given(args, [field.name for field in fields(kind)])
     service = service_settings(project, kind, **chosen)
-    return serve(service, project.home, port, partial(_show_start, ", ".join(devices(service))))
+    return serve(
+        service, project.home, port, partial(_show_start, ", ".join(devices(service)), service.wait_for_release)
+    )
 
 
-def _show_start(devices: str, service: Service) -> None:
-    """Show how long the service has been starting, and where it is, and on which devices, when it is ready."""
+def _show_start(devices: str, seconds: float, service: Service) -> None:
+    """Show how long the service has been starting, and where it is, and on which devices, when it is ready.
+
+    `seconds`: that it may wait for something to serve, before it starts.
+    """
     from flows.progress import stage
+    from serving.launch import READY_SECONDS
 
     with stage("endpoint"):
-        service.wait_until_ready()
+        service.wait_until_ready(seconds + READY_SECONDS)
     print(f"Serving on {service.url} with the device {devices} until Ctrl-C.", file=sys.stderr, flush=True)
 
 

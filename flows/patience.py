@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -22,9 +23,8 @@ logger = logging.getLogger("pliant.flows")
 
 def current_run() -> Any:
     """Return the flow run of Prefect that this code is in; None outside of one."""
-    from prefect.context import FlowRunContext
-
-    context = FlowRunContext.get()
+    prefect = sys.modules.get("prefect.context")  # imported by whatever runs a flow; commands without one are spared it
+    context = prefect.FlowRunContext.get() if prefect is not None else None
     return context.flow_run if context is not None else None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import RegistryError
-from registry.address import database
+from registry.address import check_reachable, current_address, database
 
 CONNECT_SECONDS = 5
 
@@ -33,11 +33,32 @@ def _check_access(path: Path) -> None:
         raise RegistryError(f"the registry's folder {path.parent} cannot be written by this user: Permission denied")
 
 
+def has_all_tables(uri: str) -> bool:
+    """Whether a registry's database has all of MLflow's tables, in MLflow's present form; a server sees to its own.
+
+    Opening one that has not makes them, also beside another process that is making them, and then fails. Raises
+    `RegistryError` where nothing answers or may be read, and what SQLAlchemy raises.
+    """
+    check_reachable(uri, create=False)
+    if uri.startswith("http"):
+        return True
+    if (path := database(uri)) is not None:
+        _check_access(path)
+    from mlflow.store.db.utils import _get_latest_schema_revision, _get_schema_version
+
+    return bool(_get_schema_version(_engine(current_address(uri))) == _get_latest_schema_revision())
+
+
 @lru_cache(maxsize=8)
 def _connect(address: str) -> None:
     """Connect to a database, and close the connection. Only what succeeded is remembered: MLflow keeps connections then."""
+    _engine(address).connect().close()
+
+
+def _engine(address: str) -> Any:
+    """Return SQLAlchemy's engine of a database, which keeps no connection."""
     from sqlalchemy import create_engine
     from sqlalchemy.pool import NullPool
 
     limit = {"connect_timeout": CONNECT_SECONDS} if address.startswith("postgres") else {}
-    create_engine(address, poolclass=NullPool, connect_args=limit).connect().close()
+    return create_engine(address, poolclass=NullPool, connect_args=limit)

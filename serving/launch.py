@@ -32,6 +32,7 @@ from serving.workers.devices import devices
 LOCAL = {4: "127.0.0.1", 6: "[::1]"}
 """How a process of this machine reaches a service that listens on all addresses, by the version of IP."""
 PROBE_SECONDS = 1.0  # for one request to /readyz: a service that is starting accepts connections and does not answer
+READY_SECONDS = 300.0  # that a service has to start
 DRAIN_SECONDS = 120  # that pending requests have to end after SIGTERM
 
 _PATHS = ("journal", "keys_file", "tls_cert", "tls_key", "trusted_keys")  # settings that name a file, if given
@@ -64,7 +65,7 @@ class Service:
     log: Path | None
     tls_cert: Path | None = field(default=None, kw_only=True)
 
-    def wait_until_ready(self, seconds: float = 300.0) -> None:
+    def wait_until_ready(self, seconds: float = READY_SECONDS) -> None:
         """Return when the model has run. Raises `WorkerError` if the service ends before, or takes longer than `seconds`."""
         until = time.monotonic() + seconds
         while not self._is_ready():
@@ -108,7 +109,7 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None, 
     _check_port(settings.host, port)
     _check_journal(settings.journal)
     settings = dataclasses.replace(settings, device=",".join(devices(settings)))
-    if not settings.wait_for_release:  # else there may be nothing to check yet
+    if not (settings.wait_for_release and _lacking(settings)):
         check(settings)
     home = (state / f"bentoml-{port}").absolute()
     try:
@@ -187,11 +188,18 @@ def _check_journal(path: Path | None) -> None:
         reason = "" if os.access(path if path.exists() else path.parent, os.W_OK) else "Permission denied"
         reason = "Is a directory" if path.is_dir() else reason
     except FileExistsError:
-        reason = "its folder is a file"
+        reason = f"{path.parent} is no folder"
     except OSError as error:
         reason = str(error.strerror)
     if reason:
         raise InputError("journal", path, f"a file that this user can write ({reason})")
+
+
+def _lacking(settings: Settings) -> str:
+    """Return why there is nothing to serve yet; empty if there is something."""
+    from serving.lifecycle.first_release import lacking
+
+    return lacking(settings)
 
 
 def _command(settings: Settings, port: int, service: str = "") -> list[str]:

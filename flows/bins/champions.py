@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flows.bins.config import EdgesConfig, EngineConfig
 from flows.champions import fetch, fetch_champions, read_record, tagged_version
+from flows.patience import patiently
 from flows.release import TRAINING, open_registry
 from flows.settings import Settings
 from pliant.bins.artifact import Bins, Encoder
@@ -81,6 +82,7 @@ def fetch_score(registry: MlflowRegistry, champion: Champion) -> Score | None:
 def fetch_float32_score(registry: MlflowRegistry, champion: Champion) -> Score | None:
     """Return the test score of the champion's encoder in float32; None where it was not tested."""
     version = int(champion.published.tags.get(VERSION, 0))
-    encoder = fetch(registry, Encoder, BINS_ENCODER + champion.bins.name, version)[1] if version else None
+    name = BINS_ENCODER + champion.bins.name
+    encoder = patiently(lambda: registry.fetch(name, version))[1] if version else None
     notes = json.loads(encoder.tags.get(TRAINING, "{}")) if encoder else {}
     return Score(**notes["score"]) if "score" in notes else None

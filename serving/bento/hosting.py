@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from starlette.middleware.cors import CORSMiddleware
 
 from pliant import redaction
-from pliant.errors import PliantError
+from pliant.errors import PliantError, SchedulerError
 from serving.bento.bentoml_patches import (
     freeze_gc,
     leave_out_path_metrics,
@@ -30,7 +30,7 @@ from serving.bento.bentoml_patches import (
     switch_off_tracing,
 )
 from serving.bento.reserve import Reserve, reserve, share_one_arena
-from serving.bento.supervisor import listening, prepare, report_end_shortly
+from serving.bento.supervisor import listening, prepare, report_end_shortly, wait_for_release
 from serving.http.access.certificate import CertificateFollower, remembered_contexts
 from serving.http.access.metrics import CertificateMetrics, TenantMetrics
 from serving.http.access.middleware import AccessMiddleware, Gate
@@ -42,7 +42,6 @@ from serving.http.request_id import RequestIdMiddleware
 from serving.http.routing import ErrorCounter
 from serving.http.unknown_path import UnknownPathMiddleware
 from serving.monitoring import logs
-from serving.settings import Settings
 from serving.tracing.middleware import TracingMiddleware, wants_traces
 
 OPTIONS: Mapping[str, Any] = {
@@ -63,6 +62,7 @@ CORS: Mapping[str, Any] = {
 FAILED = 2
 """Exit status of a service process that cannot start: settings, registry or artifacts do not let it."""
 S = TypeVar("S")
+H = TypeVar("H", bound=Callable[..., None])
 logger = logging.getLogger("pliant.serving")
 
 
@@ -126,6 +126,12 @@ def end_process(status: int) -> None:
     os._exit(status)
 
 
+def on_deployment(hook: H) -> H:
+    """Mark a hook for BentoML, whose own decorator makes it static: then it would not know its system."""
+    bentoml.on_deployment(hook)
+    return hook
+
+
 class HostedService:
     """What BentoML calls in the service process of any system."""
 
@@ -136,19 +142,25 @@ class HostedService:
     _traces: TracerProvider | None
     _following: asyncio.Task[None] | None
 
-    @bentoml.on_deployment  # type: ignore[untyped-decorator]
-    @staticmethod
-    def prepare() -> None:
-        """Prepare the environment of the service process. BentoML calls it in its supervisor, before it starts that."""
+    @classmethod
+    @on_deployment
+    def prepare(cls) -> None:
+        """Prepare the environment of the service process, and wait for what it serves, if the settings say so.
+
+        BentoML calls it in its supervisor, before it listens and starts that process.
+        """
         prepare(os.environ)
         report_end_shortly()
+        wait_for_release(cls.SYSTEM, os.environ)
 
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     async def start(self) -> None:
         """Start by the environment's settings; return when every model has run. BentoML accepts connections only then."""
         try:
             await self._start()
-        except PliantError as error:  # nothing was started; BentoML would print two tracebacks
+        except SchedulerError:  # a fault of our own
+            raise
+        except PliantError as error:  # BentoML would print two tracebacks
             logger.error("%s", error)
             end_process(FAILED)
 
@@ -162,8 +174,6 @@ class HostedService:
         check_access(settings)
         logger.warning("the service runs on %s", ", ".join(devices(settings)))
         access, state = access_of(settings), self.APP.state
-        if settings.wait_for_release:
-            await self._wait_for_release(settings)
         self._assembly = await stage("assembly").assemble(settings)
         endpoint = state.endpoint = self._assembly.endpoint
         state.gate = Gate(access, TenantMetrics(), state.shape_of, endpoint.metrics.errored)
@@ -181,19 +191,6 @@ class HostedService:
         logs.install()  # also in the handlers of what was imported meanwhile, such as MLflow's
         share_the_interpreter()
         freeze_gc()
-
-    async def _wait_for_release(self, settings: Settings) -> None:
-        """Return as soon as there is something to serve, or after the seconds that the settings say."""
-        from registry.names import prefix
-        from serving.lifecycle.artifacts import open_registry
-        from serving.lifecycle.first_release import wait_for_release
-
-        def end() -> None:
-            logger.warning("the service ends before there was anything to serve")
-            end_process(0)
-
-        registry = open_registry(settings)
-        await wait_for_release(registry, settings.alias, prefix(self.SYSTEM), settings.wait_for_release, end)
 
     def _follow_certificate(self, certificate: Path | None, key: Path | None) -> asyncio.Task[None] | None:
         """Take new certificates from their files from now on; None where the service has none of its own."""

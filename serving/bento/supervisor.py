@@ -8,10 +8,13 @@ write into the bento.
 from __future__ import annotations
 
 import logging
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, get_type_hints
 
 from pliant.errors import InputError
@@ -26,6 +29,9 @@ PATHS = (
     *(name for name, kind in get_type_hints(Settings).items() if kind in (Path, Path | None)),
 )
 """Settings that name a file or a folder."""
+WAIT = (
+    "import sys; sys.path[:] = {path!r}; from serving.lifecycle.first_release import main; sys.exit(main({system!r}))"
+)
 NONE_LEFT = "No active process found for watcher."
 """What BentoML's supervising process ends with where the service process has ended."""
 
@@ -60,13 +66,61 @@ def prepare(environment: MutableMapping[str, str]) -> None:
     environment.update(absolute_paths(environment))
 
 
+def wait_for_release(system: str, environment: Mapping[str, str]) -> None:
+    """Wait for something to serve as the settings say, without listening; a signal then ends this process.
+
+    Another process looks into the registry, by libraries whose memory this one would keep. Raises `SystemExit` where there
+    is nothing to wait for.
+    """
+    if not _waits(environment):
+        return
+    wait = [sys.executable, "-c", WAIT.format(path=sys.path, system=system)]
+    with (
+        _ended_by_signals(),
+        subprocess.Popen(wait, stdout=subprocess.PIPE, text=True, env=dict(environment)) as waiting,
+    ):
+        try:
+            for line in waiting.stdout or ():
+                logger.warning("%s", line.rstrip())
+            status = waiting.wait()
+        except BaseException:
+            waiting.kill()
+            raise
+    if status:
+        raise SystemExit(status)
+
+
+def _waits(environment: Mapping[str, str]) -> bool:
+    """Whether a service waits for its first release. What is no number the settings refuse later."""
+    try:
+        return float(environment.get("PLIANT_WAIT_FOR_RELEASE", "0")) > 0
+    except ValueError:
+        return False
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let signals end this process by `SystemExit`, for as long as the context lasts."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        logger.warning("the service ends before there was anything to serve")
+        raise SystemExit(0)
+
+    previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def report_end_shortly() -> None:
     """Have this process say in a sentence, not by a traceback, that its service process has ended; that one said why."""
     former = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         if isinstance(error, RuntimeError) and str(error) == NONE_LEFT:
-            logger.error("the service process has ended; its last lines say why")
+            logger.error("the service process has ended; its last lines say why, unless it was killed")
         else:
             former(kind, error, traceback)
 

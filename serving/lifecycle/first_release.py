@@ -1,64 +1,77 @@
-"""Waits for a system's first release, so that a service may be started before there is anything to serve."""
+"""Waits for a system's first release, so that a service may be started before there is anything to serve.
+
+It runs in a process of its own (`wait_for_release` of serving/bento/supervisor.py), which ends, with the memory that MLflow
+takes, before the service listens.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import math
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+import os
+import sys
+import time
 
-from pliant.errors import RefusedError, RegistryError
-from serving.lifecycle.artifacts import Registry
+from pliant.errors import PliantError, RefusedError, UnreachableError
+from registry.mlflow_client import has_all_tables
+from registry.mlflow_run import registry_errors
+from registry.names import prefix
+from serving.lifecycle.artifacts import open_registry
 from serving.lifecycle.releases import released
+from serving.settings import Settings, from_environment, settings_of
 
 POLL_SECONDS = 5.0
-
-logger = logging.getLogger("pliant.serving")
-
-
-async def wait_for_release(
-    registry: Registry, alias: str, prefix: str, seconds: float, end: Callable[[], None]
-) -> None:
-    """Return as soon as the alias names something, or after `seconds`: loading then says what is missing.
-
-    A registry that is not there yet, or does not answer, is waited for, too. `end` is called by a signal that would end
-    the process: uvicorn heeds none before a service has started. Raises `RefusedError` where the registry lets nobody in.
-    """
-    clock = asyncio.get_running_loop()
-    until, logged = clock.time() + seconds, ""
-    with _ended_by_signals(end):
-        while reason := await asyncio.to_thread(_lacking, registry, alias, prefix):
-            if (left := until - clock.time()) <= 0:
-                return
-            if reason != logged:
-                logger.warning("nothing to serve yet (%s): the service waits, at most %d s", reason, math.ceil(left))
-                logged = reason
-            await asyncio.sleep(min(POLL_SECONDS, left))
+FAILED = 2  # exit status
 
 
-def _lacking(registry: Registry, alias: str, prefix: str) -> str:
-    """Return why there is nothing to serve yet; empty if there is something. Raises `RefusedError`."""
+def main(system: str) -> int:
+    """Wait as the environment's settings say, and return the exit status. Sentences go to standard output."""
+    parent = os.getppid()
     try:
-        if released(registry, alias, prefix) is not None or registry.aliases(prefix, alias):
+        settings = from_environment(os.environ, settings_of(system))
+        wait(settings, parent)
+    except PliantError as error:
+        _say(str(error))
+        return FAILED
+    except KeyboardInterrupt:  # of a terminal, which the parent process heeds
+        pass
+    return 0
+
+
+def wait(settings: Settings, parent: int) -> None:
+    """Return as soon as there is something to serve, after the seconds of the settings, or once `parent` has ended.
+
+    Raises `PliantError` for what another look does not mend.
+    """
+    until, former = time.monotonic() + settings.wait_for_release, ""
+    while (reason := lacking(settings)) and (left := until - time.monotonic()) > 0 and os.getppid() == parent:
+        if reason != former:
+            _say(f"nothing to serve yet ({reason}): the service waits, at most {math.ceil(left)} s")
+            former = reason
+        time.sleep(min(POLL_SECONDS, left))
+
+
+def lacking(settings: Settings) -> str:
+    """Return why there is nothing to serve yet; empty if there is something.
+
+    A registry that is not there, is being made, or does not answer, is one without a release so far. Nothing is made here.
+    Raises `PliantError` for a registry or settings of which no release can be had: `RefusedError` where it lets nobody in.
+    """
+    registry, models = open_registry(settings), prefix(settings.system)
+    try:
+        with registry_errors(settings.registry_uri, "the registry could not be looked at"):
+            complete = has_all_tables(settings.registry_uri)
+        if not complete:
+            return "the registry's tables are not all made, or by another version of MLflow"
+        if released(registry, settings.alias, models) is not None or registry.aliases(models, settings.alias):
             return ""
     except RefusedError:
         raise
-    except RegistryError as error:
+    except UnreachableError as error:
         return str(error)
-    return f"no model {prefix}* has a version under the alias {alias}"
+    return f"no model {models}* has a version under the alias {settings.alias}"
 
 
-@contextmanager
-def _ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
-    def ended(_number: int, _frame: FrameType | None) -> None:
-        end()
-
-    previous = {number: signal.signal(number, ended) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+def _say(sentence: str) -> None:
+    """Write a sentence for the log of the process that started this one."""
+    sys.stdout.write(sentence + "\n")
+    sys.stdout.flush()

@@ -159,14 +159,16 @@ def test_launching_checks_before_it_starts_and_keeps_the_output(tmp_path, monkey
     assert started.log == tmp_path / "log" and (tmp_path / "state" / f"bentoml-{port}").is_dir()
 
 
-def test_what_waits_for_its_first_release_is_not_checked_before(tmp_path, monkeypatch):
+@pytest.mark.parametrize("lacking", ["there is no registry", ""])
+def test_what_waits_for_its_first_release_is_checked_once_there_is_one(lacking, tmp_path, monkeypatch):
     checks = []
     commands = started(monkeypatch)
     monkeypatch.setattr(launch, "check", checks.append)
+    monkeypatch.setattr(launch, "_lacking", lambda settings: lacking)
     monkeypatch.setattr(launch, "_check_port", lambda host, port: None)
     settings = TokensSettings(home=tmp_path, device="cpu", wait_for_release=60.0)
     launch.launch(settings, tmp_path / "state", 3000)
-    assert len(commands) == 1 and checks == []
+    assert len(commands) == 1 and len(checks) == (0 if lacking else 1)
 
 
 def test_without_a_log_the_output_is_that_of_this_process(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from starlette.middleware.cors import CORSMiddleware
 
 from pliant import systems
-from pliant.errors import InputError
+from pliant.errors import InputError, SchedulerError
 from serving.bento import hosting
 from serving.bento.hosting import HostedService, with_access
 from serving.bins.settings import BinsSettings
@@ -19,7 +19,6 @@ from serving.http.access.middleware import AccessMiddleware
 from serving.http.door.door import Door
 from serving.http.request_id import RequestIdMiddleware
 from serving.http.unknown_path import UnknownPathMiddleware
-from serving.lifecycle import artifacts, first_release
 
 
 class Service:
@@ -113,30 +112,15 @@ def test_settings_that_are_refused_start_nothing_and_end_the_process_with_a_sent
     assert [record.getMessage() for record in caplog.records] == ["host is 127.0.0.1, but must be one with keys"]
 
 
-def test_a_fault_of_our_own_keeps_its_traceback(monkeypatch):
+@pytest.mark.parametrize("fault", [SchedulerError("a broken contract"), ZeroDivisionError()])
+def test_a_fault_of_our_own_keeps_its_traceback(fault, monkeypatch):
+    def fails(settings):
+        raise fault
+
     service = Service(monkeypatch)
-    monkeypatch.setattr(hosting, "access_of", lambda settings: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    monkeypatch.setattr(hosting, "access_of", fails)
+    with pytest.raises(type(fault)):
         service.start()
-
-
-def test_it_waits_for_something_to_serve_only_where_the_settings_say_so(monkeypatch):
-    waits = []
-
-    async def wait(registry, alias, prefix, seconds, end):
-        waits.append((registry, alias, prefix, seconds))
-        service.calls.append("wait")
-
-    monkeypatch.setattr(artifacts, "open_registry", lambda settings: "the registry")
-    monkeypatch.setattr(first_release, "wait_for_release", wait)
-    service = Service(monkeypatch)
-    service.start()
-    assert waits == []
-    monkeypatch.setenv("PLIANT_WAIT_FOR_RELEASE", "60")
-    service = Service(monkeypatch)
-    service.start()
-    assert waits == [("the registry", "champion", "pliant-bins-", 60.0)]
-    assert service.calls[:3] == ["check", "wait", "assemble"]
 
 
 @pytest.mark.parametrize(("origins", "answer"), [("", "judged a scope"), ("https://example.org", None)])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import os
+import signal
 import sys
 from pathlib import Path
+from subprocess import Popen
 
 import circus.arbiter
+import psutil
 import pytest
 
 from pliant.errors import InputError
@@ -71,12 +75,47 @@ def test_a_certificate_at_a_relative_path_is_refused(name):
 def test_bentoml_calls_the_hook_before_it_starts_the_service(monkeypatch, tmp_path):
     """As `server_on_deployment` of BentoML does: on the class, without an instance."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(hosting.os, "environ", environment := {})
-    hooks = [getattr(hosting.HostedService, name) for name in dir(hosting.HostedService)]
-    for hook in hooks:
+    waits = []
+    monkeypatch.setattr(hosting, "wait_for_release", lambda *given: waits.append(given))
+    kind = type("Hosted", (hosting.HostedService,), {"SYSTEM": "bins"})
+    for hook in [getattr(kind, name) for name in dir(kind)]:
         if callable(hook) and getattr(hook, "__bentoml_deployment_hook__", False):
             hook()
     assert environment["PLIANT_HOME"] == str(Path(tmp_path) / ".pliant")
+    assert waits == [("bins", environment)]
+
+
+@pytest.mark.parametrize("seconds", [None, "0", "soon"])
+def test_nothing_is_waited_for_unless_the_settings_say_so(seconds, monkeypatch):
+    monkeypatch.setattr(supervisor.subprocess, "Popen", None)
+    supervisor.wait_for_release("bins", {} if seconds is None else {"PLIANT_WAIT_FOR_RELEASE": seconds})
+
+
+def waiting_for(code: str, monkeypatch) -> None:
+    """Wait for a process that runs this code in the place of its own."""
+    monkeypatch.setattr(supervisor.subprocess, "Popen", lambda command, **more: Popen([*command[:2], code], **more))
+    supervisor.wait_for_release("bins", {**os.environ, "PLIANT_WAIT_FOR_RELEASE": "60"})
+
+
+def test_what_the_waiting_process_says_is_logged_and_its_failure_ends_this_one(monkeypatch, caplog):
+    waiting_for("print('nothing yet')", monkeypatch)
+    assert caplog.messages == ["nothing yet"]
+    with pytest.raises(SystemExit) as ended:
+        waiting_for("print('a wrong password'); raise SystemExit(2)", monkeypatch)
+    assert ended.value.code == 2 and caplog.messages[1:] == ["a wrong password"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_wait_and_its_process_and_handlers_are_given_back(number, monkeypatch, caplog):
+    before = signal.getsignal(number)
+    code = f"import os, time; os.kill(os.getppid(), {int(number)}); print(os.getpid(), flush=True); time.sleep(600)"
+    with pytest.raises(SystemExit) as ended:
+        waiting_for(code, monkeypatch)
+    assert not ended.value.code and signal.getsignal(number) is before
+    assert caplog.messages[-1] == "the service ends before there was anything to serve"
+    assert not psutil.Process().children()
 
 
 def test_a_service_that_ended_is_reported_by_a_sentence_and_anything_else_by_its_traceback(monkeypatch, caplog):

@@ -2,86 +2,148 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
+import shutil
+import sqlite3
 
 import pytest
+from mlflow import MlflowClient
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
+from serving.bins.settings import BinsSettings
 from serving.lifecycle import first_release
-from serving.lifecycle.first_release import wait_for_release
+from serving.lifecycle.first_release import lacking, main, wait
+
+NONE = "no model pliant-bins-* has a version under the alias champion"
+UNMADE = "the registry's tables are not all made, or by another version of MLflow"
+PARENT = os.getppid()
 
 
 class Registry:
-    """Answers each question with the next of its answers: an error, or the models' aliases; a release if it is one."""
+    """Of one state: an error, a release (a word), or the models' aliases."""
 
-    def __init__(self, *answers) -> None:
-        self.answers, self.asked = list(answers), []
+    def __init__(self, state) -> None:
+        self.state = state
 
     def release(self, system, which):
-        self.asked.append((system, which))
-        answer = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        self.now = answer
-        return answer if isinstance(answer, str) else None
+        assert (system, which) == ("bins", "champion")
+        if isinstance(self.state, Exception):
+            raise self.state
+        return self.state if isinstance(self.state, str) else None
 
     def aliases(self, prefix, alias):
         assert (prefix, alias) == ("pliant-bins-", "champion")
+        return self.state
+
+
+class Time:
+    """Takes the place of the module `time`: only sleeping takes any."""
+
+    def __init__(self) -> None:
+        self.now, self.sleeps = 50.0, []
+
+    def monotonic(self) -> float:
         return self.now
 
+    def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.now += seconds
 
-def wait(registry, seconds=60.0, end=lambda: None):
-    asyncio.run(wait_for_release(registry, "champion", "pliant-bins-", seconds, end))
+
+def settings(uri="http://127.0.0.1:9", seconds=60.0):
+    return BinsSettings(registry_uri=uri, wait_for_release=seconds)
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(first_release, "POLL_SECONDS", 0.001)
+@pytest.fixture
+def registry(monkeypatch):
+    """What is found in a registry whose tables are all made."""
+    registry = Registry({})
+    monkeypatch.setattr(first_release, "has_all_tables", lambda uri: True)
+    monkeypatch.setattr(first_release, "open_registry", lambda settings: registry)
+    return registry
+
+
+@pytest.fixture
+def time(monkeypatch):
+    time = Time()
+    monkeypatch.setattr(first_release, "time", time)
+    return time
+
+
+def look(monkeypatch, *reasons):
+    """Let looks give these reasons, one after the other, and the last one for ever."""
+    left = list(reasons)
+    monkeypatch.setattr(first_release, "lacking", lambda settings: left.pop(0) if len(left) > 1 else left[0])
 
 
 @pytest.mark.parametrize("something", ["a release", {"pliant-bins-a": 1}])
-def test_it_returns_as_soon_as_there_is_a_release_or_a_model_under_the_alias(something, caplog):
-    registry = Registry({}, {}, UnreachableError("nobody answers"), RegistryError("nothing there"), something)
-    wait(registry)
-    assert registry.asked == [("bins", "champion")] * 5
-    assert [record.getMessage() for record in caplog.records] == [
-        "nothing to serve yet (no model pliant-bins-* has a version under the alias champion): "
-        "the service waits, at most 60 s",
+def test_a_release_or_a_model_under_the_alias_is_something_to_serve(something, registry):
+    registry.state = something
+    assert lacking(settings()) == ""
+
+
+def test_an_empty_registry_and_one_that_does_not_answer_are_waited_for(registry):
+    assert lacking(settings()) == NONE
+    registry.state = UnreachableError("nobody answers")
+    assert lacking(settings()) == "nobody answers"
+
+
+@pytest.mark.parametrize("error", [RefusedError("a wrong password"), RegistryError("no driver")])
+def test_what_another_look_does_not_mend_is_an_error(error, registry):
+    registry.state = error
+    with pytest.raises(type(error), match=str(error)):
+        lacking(settings())
+
+
+def test_a_database_is_looked_at_without_making_anything_in_it(tmp_path):
+    """MLflow makes the tables that it misses, also beside another process that does, and one of them fails then."""
+    file, whole = tmp_path / "m.db", tmp_path / "whole.db"
+    uri = f"sqlite:///{file}"
+    assert lacking(settings(uri)).startswith(f"there is no registry database at {file}") and not file.exists()
+    file.touch()
+    assert lacking(settings(uri)) == UNMADE and file.stat().st_size == 0
+    MlflowClient(f"sqlite:///{whole}", f"sqlite:///{whole}").search_experiments()
+    shutil.copy(whole, file)
+    assert lacking(settings(uri)) == NONE
+    with sqlite3.connect(file) as database:
+        database.execute("update alembic_version set version_num = 'an older one'")
+    assert lacking(settings(uri)) == UNMADE
+
+
+def test_it_looks_every_five_seconds_and_says_each_new_reason_once(time, monkeypatch, capsys):
+    look(monkeypatch, "nobody answers", "nobody answers", NONE, "")
+    wait(settings(), PARENT)
+    assert time.sleeps == [5.0] * 3
+    assert capsys.readouterr().out.splitlines() == [
         "nothing to serve yet (nobody answers): the service waits, at most 60 s",
-        "nothing to serve yet (nothing there): the service waits, at most 60 s",
+        f"nothing to serve yet ({NONE}): the service waits, at most 50 s",
     ]
 
 
-def test_it_says_nothing_where_there_is_something_already(caplog):
-    wait(Registry("a release"))
-    assert not caplog.records
+def test_after_its_time_it_leaves_it_to_the_service_to_say_what_is_missing(time, monkeypatch):
+    look(monkeypatch, NONE)
+    wait(settings(seconds=12.0), PARENT)
+    assert time.sleeps == [5.0, 5.0, 2.0]
 
 
-def test_after_its_time_it_leaves_it_to_loading_to_say_what_is_missing():
-    registry = Registry({})
-    wait(registry, 0.02)
-    assert len(registry.asked) > 1
+def test_it_says_and_does_nothing_where_there_is_something_already(time, monkeypatch, capsys):
+    look(monkeypatch, "")
+    wait(settings(), PARENT)
+    assert not time.sleeps and not capsys.readouterr().out
 
 
-def test_a_registry_that_lets_nobody_in_is_not_waited_for():
-    with pytest.raises(RefusedError, match="a wrong password"):
-        wait(Registry(RefusedError("a wrong password")))
+def test_it_ends_with_the_process_that_started_it(time, monkeypatch):
+    look(monkeypatch, NONE)
+    parents = [PARENT, PARENT, 1]
+    monkeypatch.setattr(first_release.os, "getppid", lambda: parents.pop(0))
+    wait(settings(), PARENT)
+    assert time.sleeps == [5.0, 5.0]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_and_handlers_are_given_back(number):
-    class EndedError(Exception):
-        pass
-
-    def end():
-        raise EndedError
-
-    registry = Registry({})
-    registry.release = lambda system, which: os.kill(os.getpid(), number)
-    registry.now = {}
-    before = signal.getsignal(number)
-    with pytest.raises(EndedError):
-        wait(registry, end=end)
-    assert signal.getsignal(number) is before
+def test_its_status_is_2_with_a_sentence_for_settings_and_registries_of_which_nothing_can_be_had(monkeypatch, capsys):
+    monkeypatch.setattr(first_release.os, "environ", environment := {"PLIANT_MARGIN": "2"})
+    assert main("bins") == 2
+    assert capsys.readouterr().out.startswith("PLIANT_MARGIN is 2")
+    del environment["PLIANT_MARGIN"]
+    look(monkeypatch, "")
+    assert main("bins") == 0
