@@ -66,7 +66,8 @@ def test_a_triggered_run_has_its_report_and_another_one_soon_after_is_put_off_bu
     waited = datetime.fromisoformat(later["expected_start_time"]) - datetime.fromisoformat(runs[first]["start_time"])
     assert abs(waited - timedelta(hours=1)) < timedelta(seconds=1)
     wanted = {"artifacts": {"key": {"any_": ["tokens-drift"]}}}
-    (report,) = server.call("POST", "/artifacts/filter", wanted)
+    # The worker may have begun the run of the test before, too, if starting took long.
+    (report,) = [each for each in server.call("POST", "/artifacts/filter", wanted) if each["flow_run_id"] in runs]
     assert REASON in report["data"]
     assert report["flow_run_id"] == first
 
