@@ -12,11 +12,8 @@ from pliant.errors import RefusedError, UnreachableError
 
 T = TypeVar("T")
 
-OUTAGE_WAITS = (
-    3,
-    15,
-    60,
-)  # seconds before the registry is tried once more: a database that is restarted is back by then
+OUTAGE_WAITS = (3, 15, 60)
+"""Seconds before the registry is tried once more: a database that is restarted is back by then."""
 
 logger = logging.getLogger("pliant.flows")
 
@@ -31,7 +28,7 @@ def current_run() -> Any:
 def patiently(read: Callable[[], T]) -> T:
     """Return what `read` gives. In a deployment's run it is tried again where the registry does not answer.
 
-    Whoever typed a command is told at once. Raises what `read` raises: a `RefusedError`, and whatever else is not
+    A command that a person typed fails at once. Raises what `read` raises: a `RefusedError`, and whatever else is not
     `UnreachableError`, without a second try; the latter after all `OUTAGE_WAITS`.
     """
     run = current_run()

@@ -21,8 +21,10 @@ from pliant.errors import PliantError
 DEADLINE = 30.0  # seconds of a request, so that none is refused because the machine is slow
 TIMEOUT = 60.0
 PAUSE = 0.05  # seconds between two requests of a client
-LULL, EVERY = 2.0, 10.0
-"""Seconds in which nobody sends anything, at the beginning of each so many: some things are done in idle moments alone."""
+PERIOD = 10.0  # seconds
+SILENCE = (
+    2.0  # seconds at the beginning of each period in which no client sends: some things happen in idle moments alone
+)
 OK, MANY = 200, 429
 BURST = 5  # requests at once of a tenant that may send one a second
 
@@ -96,7 +98,7 @@ class Clients:
     def _send_all(self, first: int) -> None:
         number = first
         while not self._ended.wait(PAUSE):
-            if time.monotonic() % EVERY < LULL:
+            if time.monotonic() % PERIOD < SILENCE:
                 continue
             examples = self.examples
             self._send(examples[number * 7 % len(examples)], examples[(number * 7 + 1) % len(examples)])

@@ -8,6 +8,7 @@ write into the bento.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -29,9 +30,10 @@ PATHS = (
     *(name for name, kind in get_type_hints(Settings).items() if kind in (Path, Path | None)),
 )
 """Settings that name a file or a folder."""
-WAIT = (
-    "import sys; sys.path[:] = {path!r}; from serving.lifecycle.first_release import main; sys.exit(main({system!r}))"
-)
+WAIT = """import sys
+sys.path[:] = {path!r}
+from serving.lifecycle.first_release import main
+sys.exit(main({system!r}, {parent}))"""
 NONE_LEFT = "No active process found for watcher."
 """What BentoML's supervising process ends with where the service process has ended."""
 
@@ -74,18 +76,22 @@ def wait_for_release(system: str, environment: Mapping[str, str]) -> None:
     """
     if not _waits(environment):
         return
-    wait = [sys.executable, "-c", WAIT.format(path=sys.path, system=system)]
-    with (
-        _ended_by_signals(),
-        subprocess.Popen(wait, stdout=subprocess.PIPE, text=True, env=dict(environment)) as waiting,
-    ):
+    code = WAIT.format(path=sys.path, system=system, parent=os.getpid())
+    with _ended_by_signals():
+        waiting = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=dict(environment),
+            start_new_session=True,  # Ctrl-C in a terminal reaches this process alone
+        )
         try:
             for line in waiting.stdout or ():
                 logger.warning("%s", line.rstrip())
             status = waiting.wait()
-        except BaseException:
-            waiting.kill()
-            raise
+        finally:
+            waiting.kill()  # without effect on one that has ended
+            waiting.communicate()
     if status:
         raise SystemExit(status)
 

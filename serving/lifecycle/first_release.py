@@ -23,17 +23,14 @@ POLL_SECONDS = 5.0
 FAILED = 2  # exit status
 
 
-def main(system: str) -> int:
+def main(system: str, parent: int) -> int:
     """Wait as the environment's settings say, and return the exit status. Sentences go to standard output."""
-    parent = os.getppid()
     try:
         settings = from_environment(os.environ, settings_of(system))
         wait(settings, parent)
     except PliantError as error:
         _say(str(error))
         return FAILED
-    except KeyboardInterrupt:  # of a terminal, which the parent process heeds
-        pass
     return 0
 
 
@@ -61,7 +58,7 @@ def lacking(settings: Settings) -> str:
         with registry_errors(settings.registry_uri, "the registry could not be looked at"):
             complete = has_all_tables(settings.registry_uri)
         if not complete:
-            return "the registry's tables are not all made, or by another version of MLflow"
+            return "the registry's tables are incomplete, or of another version of MLflow"
         if released(registry, settings.alias, models) is not None or registry.aliases(models, settings.alias):
             return ""
     except RefusedError:

@@ -1,4 +1,4 @@
-"""A scheduled run outlasts a registry that is away for a moment; whoever typed a command is answered at once."""
+"""A scheduled run outlasts a registry that is away for a moment; a command that a person typed fails at once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_another_try_does_not_mend_is_not_tried_again(waits, scheduled, err
 
 
 @pytest.mark.parametrize("run", [None, SimpleNamespace(deployment_id=None)])
-def test_a_command_says_it_at_once(waits, monkeypatch, run):
+def test_a_command_fails_at_once(waits, monkeypatch, run):
     monkeypatch.setattr(patience, "current_run", lambda: run)
     with pytest.raises(UnreachableError):
         patiently(Answers(AWAY, "an answer"))

@@ -15,7 +15,7 @@ from serving.lifecycle import first_release
 from serving.lifecycle.first_release import lacking, main, wait
 
 NONE = "no model pliant-bins-* has a version under the alias champion"
-UNMADE = "the registry's tables are not all made, or by another version of MLflow"
+UNMADE = "the registry's tables are incomplete, or of another version of MLflow"
 PARENT = os.getppid()
 
 
@@ -56,7 +56,7 @@ def settings(uri="http://127.0.0.1:9", seconds=60.0):
 
 @pytest.fixture
 def registry(monkeypatch):
-    """What is found in a registry whose tables are all made."""
+    """What a look sees in a registry whose tables are complete."""
     registry = Registry({})
     monkeypatch.setattr(first_release, "has_all_tables", lambda uri: True)
     monkeypatch.setattr(first_release, "open_registry", lambda settings: registry)
@@ -142,8 +142,8 @@ def test_it_ends_with_the_process_that_started_it(time, monkeypatch):
 
 def test_its_status_is_2_with_a_sentence_for_settings_and_registries_of_which_nothing_can_be_had(monkeypatch, capsys):
     monkeypatch.setattr(first_release.os, "environ", environment := {"PLIANT_MARGIN": "2"})
-    assert main("bins") == 2
+    assert main("bins", PARENT) == 2
     assert capsys.readouterr().out.startswith("PLIANT_MARGIN is 2")
     del environment["PLIANT_MARGIN"]
     look(monkeypatch, "")
-    assert main("bins") == 0
+    assert main("bins", PARENT) == 0
