@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from graphlib import CycleError, TopologicalSorter
@@ -45,8 +44,6 @@ MEASURING = {
 }
 """What the product imports of `benchmarks`, by full names: for commands that run them, and for the loads' old words."""
 
-FILES = 25
-"""The most files of one folder, without `__init__.py`."""
 MIRRORED = (
     "tests/fixtures",
     "tests/golden",
@@ -136,7 +133,6 @@ BARE_MACHINE = {
 PURE_FILES = ("scheduler.py", "plan.py", "batching.py", "simulator.py", "protocol.py")
 IMPURE_MODULES = ("time", "random", "asyncio", "logging", "datetime", "os", "secrets", "uuid", "threading", "socket")
 RANDOM_VALUES = ("Generator",)  # of numpy.random: a type, draws nothing by itself
-LINES = 400
 STATES = ("Batch", "Choice", "InFlightOutput", "Lease", "Pending", "TextInProgress", "WorkerSlot")
 """Dataclasses that change while several modules use them. Any other that is not a module's own is frozen."""
 READ_ONLY = ("Mapping", "Sequence", "Set", "frozenset", "tuple", "Final", "ClassVar", "TypeAlias")
@@ -145,7 +141,7 @@ READ_ONLY = ("Mapping", "Sequence", "Set", "frozenset", "tuple", "Final", "Class
 def violations(path: str, source: str) -> list[str]:
     """Return a sentence for each rule that the file breaks. `path`: relative to the repository, with forward slashes."""
     tree = ast.parse(source)
-    sentences = [f"has {count} lines"] if (count := len(source.splitlines())) >= LINES else []
+    sentences: list[str] = []
     if _folder(path) != "tests":
         sentences += [sentence for module in imports(tree) for sentence in _judge_import(path, module)]
         sentences += [f"keeps mutable state in the module: {name}" for name in _mutable_globals(tree)]
@@ -160,8 +156,7 @@ def violations(path: str, source: str) -> list[str]:
 def tree_violations(sources: Mapping[str, str]) -> list[str]:
     """Return a sentence for each rule that the files together break. `sources`: of all files, by path."""
     folders = {path.rsplit("/", 1)[0] for path in sources}
-    sizes = Counter(path.rsplit("/", 1)[0] for path in sources if not path.endswith("__init__.py"))
-    sentences = [f"{folder} has {count} files" for folder, count in sizes.items() if count > FILES]
+    sentences = []
     for folder in sorted(folders):
         if (
             folder.startswith("tests/")
