@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from serving.launch import Service
 
 WATCH_PARTS = "rollout, quiet, alarms, rollback, requests, shadow or cost"
+ROBUST_PARTS = " or ".join(", ".join(systems.names()).rsplit(", ", 1))
 
 Run = Callable[[Namespace], int | None]
 
@@ -89,6 +90,13 @@ def _command(
         parser = parsers.add_parser("watch", help="alarms, trials of challengers and rollbacks", description=text)
         _parts(parser, WATCH_PARTS)
         parser.set_defaults(run=_bench_watch, command=name)
+        summary = "decisions in worlds that differ from the profile, against doing nothing clever"
+        parser = parsers.add_parser("robust", help=summary, description=text)
+        _parts(parser, ROBUST_PARTS)
+        parser.add_argument(
+            "--seeds", type=int, metavar="N", help="runs a place of the map (default: 3, with --full 9)"
+        )
+        parser.set_defaults(run=_bench_robust, command=name)
 
 
 def _refuse(args: Namespace, option: str) -> None:
@@ -212,6 +220,14 @@ def _bench_watch(args: Namespace) -> int:
     from benchmarks.watch.bench import bench
 
     return bench(args.full, args.part)
+
+
+def _bench_robust(args: Namespace) -> int:
+    from benchmarks.robust.bench import bench
+
+    if args.seeds is not None and args.seeds < 1:
+        raise InputError("--seeds", args.seeds, "at least 1")
+    return bench(args.full, args.part, args.seeds)
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[ArgumentParser, systems.System], None], Run]] = {

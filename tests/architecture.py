@@ -38,6 +38,7 @@ MEASURING = {
         "benchmarks.demo.story.story",
         "benchmarks.SYSTEM.bench",
         "benchmarks.watch.bench.bench",
+        "benchmarks.robust.bench.bench",
     ),
     "cli/bins/old_loads.py": ("benchmarks.bins.traces.bursty", "benchmarks.bins.traces.stable"),
     "cli/packing/old_loads.py": ("benchmarks.packing.traces", "benchmarks.packing.forecasts.by_prompt"),

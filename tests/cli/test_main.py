@@ -43,6 +43,7 @@ OPTIONS = {
     ("bench", "tokens"): ["--full", "--part"],
     ("bench", "cascade"): ["--full", "--part"],
     ("bench", "watch"): ["--full", "--part"],
+    ("bench", "robust"): ["--full", "--part", "--seeds"],
     ("watch",): ["--json", "--every"],
     ("forget",): ["--id", "--all"],
     ("status",): ["--json"],

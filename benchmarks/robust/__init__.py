@@ -1,0 +1,1 @@
+"""Decisions in worlds that differ from the profile, against doing nothing clever: `pliant bench robust`."""

@@ -1,0 +1,117 @@
+"""What is offered in a world: how much its true device can do, when requests come, and what their clients do.
+
+Knows no system. A system says what its true device does in the world of its profile; the rest follows from the world.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+
+import numpy as np
+
+from pliant.protocol import Request
+from pliant.simulator import Retry
+from pliant.workload import Segment
+from pliant.worlds import FrontDoor, World
+
+CLIENTS = ("patient", "retry", "door", "burst")
+"""Patient ones; ones that send again; ones behind a front door that is busy; and a burst of ten times the capacity."""
+
+ATTEMPTS = 4  # of a request whose client sends again: 3 times more
+BUSY = 0.6  # share of the front door's time that requests at the capacity take
+BURST, BURST_SECONDS, BURST_DEADLINES = 10.0, 3.0, 3.0  # times the capacity; at least so long, in seconds, in deadlines
+WINDOW, BACK = 5.0, 0.95  # deadlines over which what is earned is looked at; share of what was earned before
+POINTS = 100  # of time at which a world that changes is looked at
+LONGEST, SHORTEST = (
+    4.0,
+    0.25,
+)  # the load of a device that is slow lasts longer, that of a fast one less long, by at most this
+
+
+def capacity(world: World, seconds: float, launch: float) -> float:
+    """Return what the true device does in this world over what the profile says, on average over `seconds`.
+
+    `launch`: seconds of a launch by the profile at the capacity; pauses take from it what a launch has of them.
+    """
+    at = (np.arange(POINTS) + 0.5) * seconds / POINTS
+    factor = world.factor * np.exp(world.drift * np.minimum(at, world.drifting) + world.noise**2 / 2)
+    for since, step in world.steps:  # each replaces the one before
+        following = min((other for other, _ in world.steps if other > since), default=math.inf)
+        factor = np.where((at >= since) & (at < following), factor * step, factor)
+    begin, end = world.pausing
+    paused = np.where((at >= begin) & (at < end), world.pause * world.pause_seconds, 0.0)
+    return float((1 / (factor + paused / launch)).mean())
+
+
+def lasting(world: World, seconds: float, capacity: float) -> float:
+    """Return the seconds of the load: about as many requests in every world, and `seconds` in one that changes."""
+    changes = world.steps or world.drift or world.pausing != World("").pausing
+    return seconds if changes else seconds * min(max(1 / capacity, SHORTEST), LONGEST)
+
+
+def segments(rate: float, seconds: float, clients: str, capacity: float, deadline: float) -> list[Segment]:
+    """Return the rates of a load that lasts `seconds`: uneven around `rate`, or with a burst after a quarter of it.
+
+    `capacity`: requests a second of the true device; `deadline`: the typical seconds from arrival to deadline.
+    """
+    if clients == "burst":
+        burst = Segment(BURST * capacity, max(BURST_SECONDS, BURST_DEADLINES * deadline))
+        return [Segment(rate, seconds / 4), burst, Segment(rate, seconds * 3 / 4)]
+    return [Segment(rate * share, seconds / 4) for share in (0.5, 1.6, 0.7, 1.2)]
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The clients of one run: what they pass, what they send again, and which requests are one question."""
+
+    door: FrontDoor
+    retry: Retry | None
+    asked: Mapping[int, Request]  # every request that was sent, by its id
+    first: Mapping[int, int]  # id -> id of the request that was sent first
+
+    def answered(self, answers: Iterable[int]) -> set[int]:
+        """Return the ids, among those of the answered requests, whose clients had them in time: one a question."""
+        in_time = (id for id in answers if self.door.delivered[id] <= self.asked[id].deadline)
+        return set({self.first[id]: id for id in in_time}.values())
+
+
+def crowd(load: Iterable[Request], clients: str, capacity: float) -> Clients:
+    """Return the clients of a load. `capacity`: requests a second of the true device."""
+    asked = {request.id: request for request in load}
+    first = {id: id for id in asked}
+    door = FrontDoor(BUSY / (2 * capacity) if clients == "door" else 0.0)
+    return Clients(door, _again(asked, first) if clients == "retry" else None, asked, first)
+
+
+def _again(asked: dict[int, Request], first: dict[int, int]) -> Retry:
+    numbers, attempts = count(max(asked, default=-1) + 1), dict.fromkeys(asked, 1)
+
+    def retry(request: Request, now: float) -> Request | None:
+        origin = first[request.id]
+        if attempts[origin] == ATTEMPTS:
+            return None
+        attempts[origin] += 1
+        within = request.deadline - request.arrival
+        again = replace(request, id=next(numbers), arrival=now, deadline=now + within)
+        asked[again.id], first[again.id] = again, origin
+        return again
+
+    return retry
+
+
+def back(earned: Iterable[tuple[float, float, float]], since: float, end: float, deadline: float) -> float:
+    """Return the deadlines from the end of a disturbance until as much as before it is earned, infinite for never.
+
+    `earned`: when each request came, what it earned and what it could have. The requests that came in a window of
+    `WINDOW` deadlines must earn `BACK` of the share that those before `since` did.
+    """
+    at_N, got_N, offered_N = np.array(sorted(earned)).T
+    usual = got_N[at_N < since].sum() / offered_N[at_N < since].sum()
+    for begin in at_N[at_N >= end]:
+        window_N = (at_N >= begin) & (at_N < begin + WINDOW * deadline)
+        if got_N[window_N].sum() >= BACK * usual * offered_N[window_N].sum():
+            return float(begin - end) / deadline
+    return math.inf

@@ -1,0 +1,151 @@
+"""A system's decisions against doing nothing clever, on the same arrivals, in every world: a map and its targets.
+
+Knows no system. What a system offers is in its module `benchmarks/SYSTEM/robust.py` (`Contestant`), and every value is in
+virtual time. A cell of the map compares ours with each rival seed by seed; the rival that does best there counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from benchmarks.jobs import run_all
+from benchmarks.results import Target
+from benchmarks.robust.clients import CLIENTS
+from pliant import systems
+from pliant.progress import Progress, silent
+from pliant.worlds import World, worlds
+
+MEDIAN, WORST = 0.97, 0.9  # of the best rival's value: the median over seeds, the worst seed
+RECOVERED = 10.0  # typical deadlines after a disturbance until the goodput is back
+EVERYTHING = "everything at once"
+"""The world in which, beside the true one, clients are not only patient."""
+
+
+class Contestant(Protocol):
+    """What a system's module offers. Times are seconds of virtual time."""
+
+    OURS: str
+    RIVALS: tuple[str, ...]
+    """The policies that do nothing clever."""
+    DEADLINE: float
+    """Typical, from arrival to deadline."""
+    SECONDS: float
+    """Of a load, as `worlds` wants them."""
+    LOADS: tuple[float, ...]
+    """Times the capacity of the true device: one that is 8 times slower is offered an eighth."""
+
+    def value(self, policy: str, world: World, load: float, seed: int, clients: str = "patient") -> float:
+        """Return the utility, or the answers in time, that a policy gives on these arrivals in this world."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A place of the map."""
+
+    system: str
+    world: str
+    load: float
+    clients: str = "patient"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Ours over the rival that did best in a cell: the median over seeds, and the worst seed against any rival."""
+
+    cell: Cell
+    rival: str
+    median: float
+    worst: float
+    ours: float  # the median value
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    cell: Cell
+    policy: str
+    seed: int
+
+
+def contestant(system: str) -> Contestant:
+    """Return what a system offers. Raises `InputError` for an unknown one."""
+    return cast(Contestant, systems.system(system).part("benchmarks", "robust"))
+
+
+def cells(system: str) -> Iterator[Cell]:
+    """Yield the places of a system's map: every world and load, and other clients in two of the worlds."""
+    offered = contestant(system)
+    every = worlds(offered.DEADLINE, offered.SECONDS)
+    for world in every:
+        for load in offered.LOADS:
+            yield Cell(system, world.name, load)
+    for name in (every[0].name, EVERYTHING):
+        for clients in CLIENTS[1:]:
+            yield Cell(system, name, 1.0, clients)
+
+
+def measure(
+    system: str, seeds: int, progress: Progress = silent, processes: int = 1, places: Sequence[Cell] | None = None
+) -> list[Compared]:
+    """Run every policy in every place (default: all of the map) with so many seeds."""
+    places = list(cells(system)) if places is None else list(places)
+    policies = (contestant(system).OURS, *contestant(system).RIVALS)
+    jobs = [_Job(place, policy, seed) for place in places for policy in policies for seed in range(seeds)]
+    values = np.reshape(run_all(_value, jobs, processes, progress), (len(places), len(policies), seeds))
+    return [_compared(place, policies[1:], of) for place, of in zip(places, values, strict=True)]
+
+
+def _value(job: _Job) -> float:
+    offered, cell = contestant(job.cell.system), job.cell
+    world = next(each for each in worlds(offered.DEADLINE, offered.SECONDS) if each.name == cell.world)
+    return offered.value(job.policy, world, cell.load, job.seed, cell.clients)
+
+
+def _compared(cell: Cell, rivals: Sequence[str], value_PS: Any) -> Compared:
+    """Return the comparison of values [policies, seeds], ours first."""
+    ours_S, rival_RS = value_PS[0], value_PS[1:]
+    ratio_RS = np.where(rival_RS > 0, ours_S / np.where(rival_RS > 0, rival_RS, 1.0), 1.0)
+    median_R = np.median(ratio_RS, axis=1)
+    best = int(median_R.argmin())
+    return Compared(cell, rivals[best], float(median_R[best]), float(ratio_RS.min()), float(np.median(ours_S)))
+
+
+def targets(compared: Sequence[Compared], recoveries: Sequence[float]) -> list[Target]:
+    """Return the targets of one system's map. `recoveries`: deadlines until it was back, a seed each; may be empty."""
+    system = compared[0].cell.system
+    least = Target(
+        f"{system}: over doing nothing clever, least median", min(c.median for c in compared), ">=", MEDIAN, "x"
+    )
+    worst = Target(f"{system}: the same, worst seed", min(c.worst for c in compared), ">=", WORST, "x")
+    if not recoveries:
+        return [least, worst]
+    back = Target(f"{system}: deadlines after a burst until it is back, most", max(recoveries), "<=", RECOVERED)
+    return [least, worst, back]
+
+
+def table(compared: Sequence[Compared]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return headings and rows of the map: a row a world, a column a load or kind of clients: median, worst seed."""
+    columns = list(dict.fromkeys((c.cell.load, c.cell.clients) for c in compared))
+    places = {(c.cell.world, c.cell.load, c.cell.clients): c for c in compared}
+    headings = [f"{load:g}x" + ("" if clients == "patient" else f", {clients}") for load, clients in columns]
+    rows = [
+        (world, *(_text(places.get((world, *column))) for column in columns))
+        for world in dict.fromkeys(c.cell.world for c in compared)
+    ]
+    return ["world", *headings], rows
+
+
+def _text(compared: Compared | None) -> str:
+    if compared is None:
+        return ""
+    missed = compared.median < MEDIAN or compared.worst < WORST
+    text = f"{compared.median:.2f} ({compared.worst:.2f})"
+    return f"[red]{text} {compared.rival}[/]" if missed else text
+
+
+def plain(compared: Sequence[Compared]) -> list[dict[str, Any]]:
+    """Return the map for the results' file."""
+    return [asdict(c.cell) | {k: v for k, v in asdict(c).items() if k != "cell"} for c in compared]

@@ -1,0 +1,46 @@
+"""The map of worlds: which cells it has, which rival counts in one, and what its targets are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.robust import contest
+from benchmarks.robust.contest import Cell, contestant
+from pliant import systems
+from pliant.worlds import worlds
+
+OFFERING = [system for system in systems.names() if systems.system(system).has("benchmarks", "robust")]
+
+
+@pytest.mark.parametrize("system", OFFERING)
+def test_a_map_has_every_world_at_every_load_and_other_clients_in_two_worlds(system: str) -> None:
+    places, offered = list(contest.cells(system)), contestant(system)
+    every = worlds(offered.DEADLINE, offered.SECONDS)
+    assert {(p.world, p.load) for p in places} >= {(world.name, load) for world in every for load in offered.LOADS}
+    others = [place for place in places if place.clients != "patient"]
+    assert len(others) == 6
+    assert len(set(places)) == len(places)
+
+
+def test_the_rival_that_does_best_counts_and_the_worst_seed_of_all_is_beside_it() -> None:
+    values = np.array([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0], [2.0, 2.0, 2.0], [0.0, 0.0, 0.0]])
+    compared = contest._compared(Cell("tokens", "a world", 1.0), ("weak", "strong", "nothing"), values)
+    assert (compared.rival, compared.median, compared.worst, compared.ours) == ("strong", 1.0, 0.5, 2.0)
+    median, worst = contest.targets([compared], [])
+    assert median.met
+    assert not worst.met
+    assert [target.met for target in contest.targets([compared], [3.0, 11.0])] == [True, False, False]
+
+
+def test_what_is_measured_is_a_comparison_on_the_same_arrivals_and_comes_out_the_same_again() -> None:
+    place = Cell("tokens", "as the profile says", 2.0)
+    once, again = (contest.measure("tokens", 2, places=[place]) for _ in range(2))
+    assert once == again
+    assert once[0].median > 1.0
+    headings, rows = contest.table(once)
+    assert headings == ["world", "2x"]
+    assert rows[0][0] == place.world
+    (plain,) = contest.plain(once)
+    assert plain["world"] == place.world
+    assert plain["rival"] == once[0].rival
