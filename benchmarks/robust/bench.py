@@ -11,8 +11,10 @@ from typing import Any
 
 from benchmarks import console, harness
 from benchmarks.harness import Context, Measured, Part, need
+from benchmarks.results import Target
 from benchmarks.robust import contest
 from pliant import systems
+from pliant.progress import Progress
 
 SEEDS, QUICK_SEEDS = 9, 3
 SECONDS = 100.0  # of a system's quick setting, on one core of the slow setting
@@ -29,8 +31,11 @@ def _measure(system: str, seeds: int | None, context: Context) -> Measured:
     recovery: Callable[[str, int], float] | None = getattr(contest.contestant(system), "recovery", None)
     ours = contest.contestant(system).OURS
     recoveries = [recovery(ours, seed) for seed in range(count)] if recovery else []
+    own: Callable[[int, Progress], list[Target]] | None = getattr(contest.contestant(system), "own_targets", None)
+    with context.stage(f"{system}: targets of its own") as progress:
+        further = own(count, progress) if own else []
     details: dict[str, Any] = {"seeds": count, "map": contest.plain(compared), "recoveries": recoveries}
-    return contest.targets(compared, recoveries), details
+    return [*contest.targets(compared, recoveries), *further], details
 
 
 def parts(seeds: int | None = None) -> Mapping[str, Part]:

@@ -1,5 +1,8 @@
 """Refuses at once the requests whose targets cannot be kept, by a forecast from those that wait and run.
 
+Targets are seconds to the first token, and a token: who names one gets a promise, or is told at once. Who names a deadline
+alone is never refused by a forecast: the scheduler starts whom it can still serve in time (in_time.py).
+
 The forecast is a fluid one. As many texts run together as memory, places and their paces allow; each runs for as many
 iterations as its forecast output has tokens; prompts are read in the order in which first tokens are due. A request is
 accepted if its own first token and those of all that are due later come in time, less a margin that adapts to what was
@@ -21,7 +24,8 @@ from pliant.packing.scheduling.request import FOREVER, Memory, Prompt
 from pliant.packing.scheduling.targets import SHARE, Clock, Margin, due
 
 FULL = 0.95  # share of the memory that sequences fill
-PROBE_SECONDS = 5.0  # after which what was measured is old
+PROBES = 5.0  # usual seconds until a target, after which what was measured is old
+PROBE_SECONDS = 1.0  # of these, at most
 GROWN = 0.75  # share of its output that a text holds on average, while it and others grow
 SELDOM = 2.33  # standard deviations: one in a hundred is beyond
 LONG = QUANTILES.index(0.95)  # quantile of the length by which a deadline must be kept
@@ -45,6 +49,7 @@ class Admission:
         self._waiting: dict[int, _Accepted] = {}  # without a first token yet
         self._running: dict[int, _Accepted] = {}
         self._learned_at = -FOREVER
+        self._within = PROBE_SECONDS  # usual seconds until a target
         self._prompt = self._output = 0.0  # mean tokens of recent requests
 
     def offer(self, prompt: Prompt, now: float) -> float | None:
@@ -68,7 +73,11 @@ class Admission:
 
     def _refusal(self, accepted: _Accepted, now: float) -> float | None:
         prompt = accepted.prompt
-        if min(prompt.ttft, prompt.tpot, prompt.deadline) == FOREVER or self._probes(now):
+        if min(prompt.ttft, prompt.tpot) == FOREVER:
+            return None
+        within = min(prompt.ttft, prompt.deadline - prompt.arrival, PROBE_SECONDS)
+        self._within += SHARE * (within - self._within)
+        if self._probes(now):
             return None
         late = self._lateness(accepted, now)
         return late if late > 0 else None
@@ -100,7 +109,7 @@ class Admission:
 
     def _probes(self, now: float) -> bool:
         """Whether a request is accepted to find out how fast the engine is: it is idle, and was not measured recently."""
-        return not self._waiting and not self._running and now - self._learned_at > PROBE_SECONDS
+        return not self._waiting and not self._running and now - self._learned_at > PROBES * self._within
 
     def _lateness(self, accepted: _Accepted, now: float) -> float:
         """Return by how many seconds the worst target would be missed if the request was accepted; 0 or less: by none."""
@@ -114,7 +123,8 @@ class Admission:
         left_W = (np.array([each.prompt.arrival + each.prompt.ttft for each in ahead]) - now) * (1 - self.margin.value)
         late = float((first_W - left_W)[place:].max())
         if prompt.deadline < FOREVER:
-            end = float(first_W[place]) + iteration * min(prompt.forecast[LONG], prompt.limit)
+            beside = self._iteration(min(sequences, len(self._running) + len(ahead)))
+            end = float(first_W[place]) + beside * min(prompt.forecast[LONG], prompt.limit)
             late = max(late, end - (prompt.deadline - now))
         return late
 

@@ -217,6 +217,8 @@ class Predicted(Policy):
             peak = float((mean_T + view.safety * np.sqrt(variance_T)).max())
             if (peak > pages_for_all or not _keeps_pace(view, taken, waiting)) and (view.running.count or taken):
                 break
+            if view.chances is not None and not view.chances.gain(taken, waiting):
+                break
             taken.append(waiting)
             free, queries = free - pages, queries - tokens
             sharing = sharing or shared > 0

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pliant.errors import InputError
 from pliant.packing.scheduling.common_pages import CommonPages, missing
 from pliant.packing.scheduling.forecast import Grid
+from pliant.packing.scheduling.in_time import Chances
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.past import Past
 from pliant.packing.scheduling.request import Memory, Prompt
@@ -84,6 +85,7 @@ class View:
     at_once: bool = False  # whether those that are admitted share pages in the next iteration, since they read in it
     past: Past | None = None  # lengths of the latest outputs; None: none are known
     pace: Pace | None = None  # of the running sequences; None: nobody has one to keep
+    chances: Chances | None = None  # to be in time; None: nobody has a deadline
 
     def new_pages(self, waiting: Waiting, coming: Collection[int] = ()) -> int:
         """Return the pages that a waiting sequence needs for all that is unread, besides those that others use.

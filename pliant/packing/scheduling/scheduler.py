@@ -16,8 +16,9 @@ import numpy as np
 
 from pliant.fairness import Fairness
 from pliant.packing.scheduling.common_pages import CommonPages
-from pliant.packing.scheduling.deadlines import Deadlines, nearly_done
+from pliant.packing.scheduling.deadlines import Deadlines
 from pliant.packing.scheduling.forecast import Grid, mean
+from pliant.packing.scheduling.in_time import Chances, InTime
 from pliant.packing.scheduling.past import Past
 from pliant.packing.scheduling.policies import make, size
 from pliant.packing.scheduling.policy import Recent, Rules, View
@@ -66,6 +67,7 @@ class PackingScheduler:
         self._fairness = Fairness(SHARING)
         self._deadlines = Deadlines()
         self._pace = Pace(rules.cost if self._policy.targets else None)
+        self._in_time = InTime(self._pace.clock, self._grid) if self._pace.clock is not None else None
         self._reading = Reading(memory, self._running, self._common, self._shares)
         self._pages = 0
         self._turn = 0
@@ -251,6 +253,8 @@ class PackingScheduler:
         for id in step_input.finished:
             values, waiting = self._leave(id), self._prompts.pop(id)
             self._pace.leave(id, values["generated"], now)
+            if self._in_time is not None:
+                self._in_time.leave(id, now)
             self._past.add(values["generated"])
             if self.rules.recalibrate:
                 # Judged by the shifts of now: a forecast from before a long wait would go on moving them.
@@ -265,6 +269,8 @@ class PackingScheduler:
 
     def _forget(self, id: int) -> None:
         self._pace.leave(id)
+        if self._in_time is not None:
+            self._in_time.leave(id)
         if id in self._queue:
             self.host_used -= self.memory.need(self._queue.remove(id).cached)
             self._fairness.leave(id)
@@ -296,6 +302,8 @@ class PackingScheduler:
         self._wait(Waiting(prompt, priority, row, reserved, unread=prompt.tokens))
         self._pace.arrive(prompt, mean(forecast))
         self._deadlines.add(prompt)
+        if self._in_time is not None:
+            self._in_time.arrive(prompt)
 
     def _waits_online(self, owner: str) -> bool:
         """Return whether a request of this tenant waits, and one of anybody's that is not of an offline batch."""
@@ -308,15 +316,11 @@ class PackingScheduler:
         self._fairness.join(prompt.id, self._owner(prompt), prompt.weight)
 
     def _late(self, now: float) -> tuple[tuple[int, str], ...]:
-        """Drop the requests whose deadline has passed, and return them with the reason.
-
-        By the cost of iterations, one that runs is finished all the same where that takes less than would be wasted.
-        """
-        running = self._running if self.rules.cost is not None and self._policy.targets else Running()
-        late = self._deadlines.passed(
-            now, self._known, lambda id: id in running and nearly_done(running, self._grid, id)
-        )
+        """Drop the requests whose deadline has passed, and return them with the reason: nobody waits for them any more."""
+        late = self._deadlines.passed(now, self._known)
         for id in late:
+            if self._in_time is not None:
+                self._in_time.leave(id, now)
             self._forget(id)
         return tuple([(id, "late") for id in late])
 
@@ -357,6 +361,9 @@ class PackingScheduler:
         queries += max(running.count - self._places, 0)  # as many pause
         free = self.memory.pages - self._total(1)
         queue, room = self._queue, self._places - running.count
+        chances = self._chances(now)
+        if chances is not None:
+            queue = InOrder(chances.best_first(queue))
         if self._fairness.several:
             owners = Counter(self._owner(waiting.prompt) for waiting in self._prompts.values())
             queue = InOrder(with_places(queue, self._fairness, self.memory, owners, self._places))
@@ -364,8 +371,10 @@ class PackingScheduler:
         # Nobody pauses, and all read in the order in which they were admitted.
         at_once = self._shares and running.count + room <= self._places and not self._pace.binds
         state = (self.memory, free, self._reserved(), queries, room, self.safety, running, self._grid, self._common)
-        view = View(*state, at_once, self._past, self._pace if self._pace.binds else None)
+        view = View(*state, at_once, self._past, self._pace if self._pace.binds else None, chances)
         taken = self._policy.admit(queue, view)
+        if chances is not None and self._in_time is not None:
+            self._in_time.start(taken, chances.of_started(taken))
         for waiting in taken:
             if not waiting.turn and not waiting.prompt.offline:
                 self._delays.note(self._owner(waiting.prompt), now - waiting.prompt.arrival)
@@ -373,6 +382,12 @@ class PackingScheduler:
         if view.all_to_read(taken) >= queries:
             self._since = ADMIT_EVERY  # more might have fitted: the iteration was full, not the cache
         return [waiting.prompt.id for waiting in taken]
+
+    def _chances(self, now: float) -> Chances | None:
+        """Return the chances of running and waiting texts to be in time, where any has a deadline."""
+        if self._in_time is None or not self._in_time.binds:
+            return None
+        return Chances(self._in_time, self._running, now, self._pace.prompt_share)
 
     def _owner(self, prompt: Prompt) -> str:
         """Return the tenant that a prompt counts for; all are the same to a policy that knows no tenants."""

@@ -7,6 +7,7 @@ one by one, as a plain reference with the same results.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,10 +17,13 @@ from pliant.errors import InputError
 from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.request import Memory, Prompt, StepInput, StepPlan
+from pliant.packing.scheduling.request import FOREVER, Memory, Prompt, StepInput, StepPlan
 from pliant.packing.scheduling.scheduler import PackingScheduler
+from pliant.worlds import Course, FrontDoor
 
 Observer = Callable[[float, StepInput, StepPlan, PackingScheduler], None]
+Retry = Callable[[Prompt, float], tuple[Prompt, int] | None]
+"""Returns the prompt that a client sends in place of one that was dropped at this time, and its output's tokens."""
 LONGEST = 4096  # iterations in one leap
 
 
@@ -36,6 +40,7 @@ class Fate:
     generated: int
     preemptions: int = 0
     dropped: str = ""
+    deadline: float = FOREVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +67,22 @@ def simulate(
     observe: Observer | None = None,
     admission: Admission | None = None,
     give_up: bool = False,
+    course: Course | None = None,
+    door: FrontDoor | None = None,
+    retry: Retry | None = None,
 ) -> Run:
     """Generate `lengths[id]` tokens (at most the prompt's limit) for every prompt, until all are done.
 
     `observe` is called with every decision and the scheduler after it. `admission` refuses prompts when they arrive, as a
     service does; without it all are accepted. `give_up`: clients cancel what has not been admitted when its first token is
-    due. Raises `InputError` for a prompt that can never
+    due. `course`: the world in which iterations take their seconds; without it they take what `cost` says. `door`: what
+    prompts and last tokens have to pass. `retry`: the prompt, with an id of its own, that a client sends in place of one
+    that was refused or dropped at this time. Raises `InputError` for a prompt that can never
     run, a prompt without a length, and an id that occurs twice.
     """
     simulation = _Simulation(prompts, lengths, PackingScheduler(rules, memory), cost, observe, admission)
-    simulation.give_up = give_up
-    simulation.run(leaps)
+    simulation.give_up, simulation.course, simulation.door, simulation.retry = give_up, course, door, retry
+    simulation.run(leaps and course is None and door is None and retry is None)
     return simulation.result()
 
 
@@ -102,6 +112,7 @@ class _Life:
             self.generated,
             self.preemptions,
             self.dropped,
+            prompt.deadline,
         )
 
 
@@ -123,23 +134,27 @@ class _Simulation:
         admission: Admission | None,
     ) -> None:
         self.scheduler, self.cost, self.observe, self.admission = scheduler, cost, observe, admission
-        self.coming = sorted(prompts, key=lambda prompt: (prompt.arrival, prompt.id))
+        self.coming = [(prompt.arrival, prompt.id) for prompt in prompts]
+        heapq.heapify(self.coming)
+        self.passed: deque[tuple[float, int]] = deque()  # through the front door: when, and which
         for prompt in prompts:
             scheduler.validate(prompt)
         self.lives = {p.id: _Life(p, min(_length(p, lengths), p.limit)) for p in prompts}
         if len(self.lives) < len(prompts):
             raise InputError("ids", f"{len(self.lives)} for {len(prompts)} prompts", "all different")
         self.give_up = False
+        self.course: Course | None = None
+        self.door: FrontDoor | None = None
+        self.retry: Retry | None = None
         self.first_due: list[tuple[float, int]] = []  # of those that were accepted
-        self.next = 0
-        self.now = self.coming[0].arrival if prompts else 0.0
+        self.began = self.now = min((prompt.arrival for prompt in prompts), default=0.0)
         self.finished: tuple[int, ...] = ()
         self.iterations = self.sequences = self.moved = 0
 
     def run(self, leaps: bool) -> None:
-        while self.next < len(self.coming) or self.scheduler.waiting or self.scheduler.running:
+        while self.coming or self.passed or self.scheduler.waiting or self.scheduler.running:
             if not self.scheduler.waiting and not self.scheduler.running:
-                self.now = max(self.now, self.coming[self.next].arrival)
+                self.now = max(self.now, self._next_arrival())
             step_input = StepInput(self._arrived(), self.finished, self._given_up())
             plan = self.scheduler.handle(step_input, self.now)
             if self.observe is not None:
@@ -154,7 +169,7 @@ class _Simulation:
         fates = tuple(life.fate() for _, life in sorted(self.lives.items()))
         return Run(
             fates,
-            seconds=self.now - self.coming[0].arrival if self.coming else 0.0,
+            seconds=self.now - self.began,
             iterations=self.iterations,
             batch=self.sequences / self.iterations if self.iterations else float("nan"),
             generated=sum(fate.generated for fate in fates),
@@ -164,14 +179,26 @@ class _Simulation:
         )
 
     def _due(self, now: float) -> bool:
-        arrived = self.next < len(self.coming) and self.coming[self.next].arrival <= now
-        return arrived or self.scheduler.next_deadline < now
+        return self._next_arrival() <= now or self.scheduler.next_deadline < now
+
+    def _next_arrival(self) -> float:
+        """Return when the next prompt comes or has passed the front door; for ever without one."""
+        coming = self.coming[0][0] if self.coming else np.inf
+        return min(coming, self.passed[0][0]) if self.passed else coming
+
+    def _pass(self, now: float) -> None:
+        """Have what has come by now pass the front door."""
+        while self.coming and self.coming[0][0] <= now:
+            arrival, id = heapq.heappop(self.coming)
+            self.passed.append((self.door.passes(arrival) if self.door is not None else arrival, id))
 
     def _arrived(self) -> tuple[Prompt, ...]:
-        begin = self.next
-        while self.next < len(self.coming) and self.coming[self.next].arrival <= self.now:
-            self.next += 1
-        return tuple([prompt for prompt in self.coming[begin : self.next] if self._accepts(prompt)])
+        self._pass(self.now)
+        arrived = []
+        while self.passed and self.passed[0][0] <= self.now:
+            at, id = self.passed.popleft()
+            arrived.append((at, self.lives[id].prompt))
+        return tuple([prompt for at, prompt in arrived if self._accepts(prompt, at)])
 
     def _given_up(self) -> tuple[int, ...]:
         """Return the prompts that clients cancel, since they wait and the time of their first token has passed."""
@@ -183,21 +210,30 @@ class _Simulation:
                 gone.append(life.prompt.id)
         return tuple(gone)
 
-    def _accepts(self, prompt: Prompt) -> bool:
-        """Offer a prompt at the time of its arrival: nothing has begun or ended since the last iteration."""
-        if self.admission is None or self.admission.offer(prompt, prompt.arrival) is None:
+    def _accepts(self, prompt: Prompt, at: float) -> bool:
+        """Offer a prompt when it has come: nothing has begun or ended since the last iteration."""
+        if self.admission is None or self.admission.offer(prompt, at) is None:
             heapq.heappush(self.first_due, (prompt.arrival + prompt.ttft, prompt.id))
             return True
-        life = self.lives[prompt.id]
-        life.dropped, life.ended = "refused", prompt.arrival
+        self._drop(prompt.id, "refused", at)
         return False
+
+    def _drop(self, id: int, reason: str, at: float) -> None:
+        """Give a prompt no more; its client may send another one."""
+        life = self.lives[id]
+        life.dropped, life.ended = reason, at
+        again = self.retry(life.prompt, at) if self.retry is not None else None
+        if again is not None:
+            prompt, length = again
+            self.lives[prompt.id] = _Life(prompt, min(length, prompt.limit))
+            heapq.heappush(self.coming, (prompt.arrival, prompt.id))
 
     def _iterate(self, plan: StepPlan) -> None:
         """Carry out a plan: swapping and reading take their time, then every generating sequence has a token."""
         for id, reason in plan.dropped:
             if self.admission is not None:
                 self.admission.ended(id)
-            self.lives[id].dropped, self.lives[id].ended = reason, self.now
+            self._drop(id, reason, self.now)
         for id in (*plan.offloaded, *plan.discarded):
             self.lives[id].preemptions += 1
         for id in plan.admitted:
@@ -206,7 +242,10 @@ class _Simulation:
         queries = len(generating) + sum(chunk.tokens - (chunk.id in generating) for chunk in plan.prefill_chunks)
         if queries:
             self.now += self.cost.swap_seconds(scheduler.swapped + scheduler.restored - self.moved)
-            self.now += float(self.cost.seconds(queries, len(generating), scheduler.cached_tokens()))
+            seconds = float(self.cost.seconds(queries, len(generating), scheduler.cached_tokens()))
+            if self.course is not None:
+                seconds = self.course.seconds(seconds, self.now, size=queries, length=scheduler.cached_tokens())
+            self.now += seconds
             self.moved = scheduler.swapped + scheduler.restored
             self.iterations += 1
             self.sequences += scheduler.running - len(plan.stalled)
@@ -222,7 +261,7 @@ class _Simulation:
             if self.admission is not None and begins:
                 self.admission.began(id, self.now)
             if life.generated == life.length:
-                life.ended = self.now
+                life.ended = self.door.passes(self.now) if self.door is not None else self.now
                 finished.append(id)
                 if self.admission is not None:
                     self.admission.ended(id)
@@ -239,8 +278,7 @@ class _Simulation:
         )
         cached = self.scheduler.cached_tokens() + len(generating) * np.arange(1, limit + 1)
         ends = self.now + np.cumsum(self.cost.seconds(len(generating), len(generating), cached))
-        arrival = self.coming[self.next].arrival if self.next < len(self.coming) else np.inf
-        until_arrival = 1 + int(np.searchsorted(ends, arrival))
+        until_arrival = 1 + int(np.searchsorted(ends, self._next_arrival()))
         until_deadline = 1 + int(np.searchsorted(ends, self.scheduler.next_deadline, side="right"))
         count = min(limit, until_arrival, until_deadline)
         self.scheduler.skip_steps(count)

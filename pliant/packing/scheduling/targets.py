@@ -21,7 +21,7 @@ from pliant.packing.scheduling.running import Running
 
 LAX = 30.0  # seconds after its arrival that a request without a target counts as due
 RECENT = 0.05  # weight of the latest iteration in the ratio of measured to predicted seconds
-RATIOS = (0.1, 10.0)  # between which one iteration's ratio counts: what it exceeds was a pause
+AT_ONCE = 4.0  # times the ratio so far that one iteration counts, and over it at least: what it exceeds was a pause
 KEPT = 0.995  # share of the targets that are to be kept
 STEP = 0.02  # by which a margin grows for each target that is missed
 MARGINS = (0.1, 0.8)  # share of a target that is kept free, at least and at most
@@ -64,7 +64,8 @@ class Clock:
     def end(self, now: float) -> None:
         """Learn from the iteration that began last, if there was one."""
         if self._predicted > 0:
-            ratio = min(max((now - self._began) / self._predicted, RATIOS[0]), RATIOS[1])
+            measured = (now - self._began) / self._predicted
+            ratio = min(max(measured, self.ratio / AT_ONCE), self.ratio * AT_ONCE)
             self.ratio += RECENT * (ratio - self.ratio)
         self._predicted = 0.0
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.packing.scheduling.admission import PROBE_SECONDS, Admission, _Accepted
+from pliant.packing.scheduling.admission import PROBE_SECONDS, PROBES, Admission, _Accepted
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import FOREVER, Memory
@@ -47,8 +47,19 @@ def test_an_idle_engine_accepts_what_it_can_keep_and_refuses_what_it_cannot_even
     assert admission().offer(text(0, ttft=0.001), 0.0) > 0
     assert admission().offer(text(0, tpot=0.02), 0.0) is None
     assert admission().offer(text(0, tpot=0.005), 0.0) >= 1.0
-    assert admission().offer(text(0, deadline=60.0), 0.0) is None
-    assert admission().offer(text(0, deadline=0.2), 0.0) > 0
+    assert admission().offer(text(0, ttft=0.1, deadline=60.0), 0.0) is None
+    assert admission().offer(text(0, ttft=0.1, deadline=0.2), 0.0) > 0
+
+
+def test_who_has_a_deadline_alone_is_never_refused_by_a_forecast():
+    assert filled(500, began=False).offer(text(0, deadline=0.001), 0.0) is None
+    assert filled(500, began=False).hopeless(text(0, deadline=0.001), 0.0) is None
+
+
+def test_a_deadline_on_an_idle_device_is_judged_by_what_a_text_takes_alone():
+    """Beside thirty texts an iteration takes twice as long: in a full batch fifty tokens would take 0.85 s."""
+    assert admission().offer(text(0, ttft=0.5, deadline=0.65), 0.0) is None
+    assert filled(30).offer(text(0, ttft=0.5, deadline=0.65), 0.0) > 0
 
 
 def test_an_idle_engine_that_was_not_measured_recently_accepts_anything_to_be_measured():
@@ -57,8 +68,17 @@ def test_an_idle_engine_that_was_not_measured_recently_accepts_anything_to_be_me
     assert made.offer(text(1, ttft=0.001), 0.0) is not None, "it is not idle any more"
     made.ended(0)
     made.learn(1.0, 1.0)
-    assert made.offer(text(2, ttft=0.001), 1.0 + PROBE_SECONDS) is not None
-    assert made.offer(text(2, ttft=0.001), 1.1 + PROBE_SECONDS) is None
+    assert made.offer(text(2, ttft=0.001), 1.0 + 0.9 * PROBES * PROBE_SECONDS) is not None
+    assert made.offer(text(2, ttft=0.001), 1.0 + 1.1 * PROBES * PROBE_SECONDS) is None
+
+
+def test_the_shorter_the_targets_the_sooner_it_is_measured_again():
+    made = admission()
+    for id in range(400):
+        made.offer(text(id, ttft=0.02), 0.0)
+        made.ended(id)
+    assert made.offer(text(900, ttft=0.001), 0.01) is not None
+    assert made.offer(text(900, ttft=0.001), 0.2) is None, "ten targets later"
 
 
 def test_who_has_no_targets_is_always_accepted():
@@ -168,8 +188,8 @@ def test_without_admission_everybody_is_served(policy):
 
 
 def test_a_forecast_beyond_the_limit_counts_up_to_it():
-    assert admission().offer(text(0, forecast=5000.0, limit=20, deadline=3.0), 0.0) is None
-    assert admission().offer(text(0, forecast=5000.0, limit=400, deadline=3.0), 0.0) > 0
+    assert admission().offer(text(0, forecast=5000.0, limit=20, ttft=9.0, deadline=3.0), 0.0) is None
+    assert admission().offer(text(0, forecast=5000.0, limit=400, ttft=9.0, deadline=3.0), 0.0) > 0
 
 
 def test_a_target_beyond_what_counts_as_due_is_kept_as_it_is():
