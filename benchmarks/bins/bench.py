@@ -71,8 +71,9 @@ def _fidelity(context: Context) -> Measured:
 def _nodes(context: Context) -> Measured:
     need(nodes.missing())
     with context.stage("a node lost under load") as progress:
-        result = nodes.measure(progress)
+        result = nodes.measure(progress, nodes.FULL if context.full else nodes.Load())
     console.table("node loss", nodes.HEADINGS, result.table())
+    console.table("head loss", nodes.HEAD_HEADINGS, [result.head.row()])
     return result.targets(), result.plain()
 
 
@@ -89,7 +90,7 @@ PARTS: Mapping[str, Part] = {
     "contest": Part(_contest, 320.0),
     "live": Part(_live, 150.0, _preparation),
     "fidelity": Part(_fidelity, 90.0, _preparation),
-    "nodes": Part(_nodes, 120.0),
+    "nodes": Part(_nodes, 205.0),
     "gpu": Part(_gpu, 1.0),
 }
 
