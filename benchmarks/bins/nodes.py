@@ -77,7 +77,7 @@ class Multiplier:
 
     def run(self, setting: int, payloads: Sequence[int]) -> tuple[Sequence[tuple[int, float]], float]:
         if self._held not in (None, setting):
-            raise WorkerError(f"runtime {setting} was asked for, but {self._held} is loaded")
+            raise WorkerError(f"runtime {setting} was session for, but {self._held} is loaded")
         started = time.perf_counter()
         outputs = [(payload, self._product(PRODUCTS[setting])) for payload in payloads]
         return outputs, time.perf_counter() - started
@@ -103,7 +103,7 @@ class NodeLosses:
     head: HeadLoss
 
     def targets(self) -> list[Target]:
-        return [target for loss in (*self.losses, self.head) for target in loss.targets()]
+        return [target for loss in self.losses for target in loss.targets()] + self.head.targets()
 
     def table(self) -> list[tuple[str, ...]]:
         """Return the cells under HEADINGS."""
@@ -167,24 +167,24 @@ async def lose_a_node(
     nodes: Nodes, pool: RayPool, bins: Bins, placement: str, load: Load, progress: Progress = silent
 ) -> Story:
     """Run the experiment on a cluster that has room for `WORKERS` devices, each on another node."""
-    async with _asking(pool, bins, placement, load) as asked:
-        moments = await _events(nodes, asked.workers, asked.driver, load, progress)
-        while back_in_use(asked.journal, moments) == NEVER and asked.driver.now < moments.ended + load.patience:
+    async with _asking(pool, bins, placement, load) as session:
+        moments = await _events(nodes, session.workers, session.driver, load, progress)
+        while back_in_use(session.journal, moments) == NEVER and session.driver.now < moments.ended + load.patience:
             await asyncio.sleep(0.1)
-    return Story(asked.journal, asked.replies, moments)
+    return Story(session.journal, session.replies, moments)
 
 
 async def lose_the_head(nodes: Nodes, pool: RayPool, bins: Bins, load: Load) -> HeadLoss:
     """Kill the head's control process under load, for good, and go on asking for `load.away` seconds."""
-    async with _asking(pool, bins, PLACEMENTS[0], load) as asked:
+    async with _asking(pool, bins, PLACEMENTS[0], load) as session:
         await asyncio.sleep(load.whole)
         await asyncio.to_thread(nodes.kill_head)
         await asyncio.sleep(load.away)
-    return head_loss(asked.journal, asked.replies, load.away)
+    return head_loss(session.journal, session.replies, load.away)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Session:
     """A service that clients ask, and what they got so far."""
 
     driver: Driver
@@ -194,20 +194,20 @@ class _Asked:
 
 
 @asynccontextmanager
-async def _asking(pool: RayPool, bins: Bins, placement: str, load: Load) -> AsyncIterator[_Asked]:
+async def _asking(pool: RayPool, bins: Bins, placement: str, load: Load) -> AsyncIterator[_Session]:
     """Let clients ask until the end, each again as soon as it has its answer; then wait for the last answers."""
     journal: Journal = []
     held = DEPLOYED if placement == "single" else (None,) * WORKERS
     workers = [pool.make_worker(partial(Multiplier, runtime)) for runtime in held]
     driver = Driver(scheduler(bins, placement, load.period), workers, journal.append, loop_clock(), Limits(launch=20.0))
-    asked = _Asked(driver, workers, journal, [])
+    session = _Session(driver, workers, journal, [])
     await driver.start()
     try:
         enough, payloads = asyncio.Event(), count()
         deadlines = [load.deadlines[number % len(load.deadlines)] for number in range(load.clients)]
-        asks = [_ask(driver, deadline, enough, payloads, asked.replies) for deadline in deadlines]
+        asks = [_ask(driver, deadline, enough, payloads, session.replies) for deadline in deadlines]
         clients = [asyncio.create_task(ask) for ask in asks]
-        yield asked
+        yield session
         enough.set()
         await asyncio.gather(*clients)
     finally:

@@ -66,7 +66,9 @@ def refused(command: str, option: str, choice: str) -> str | None:
                     assert not BY_NAME[choice].needs_exact, "no service knows the lengths of its outputs"
             case "simulate", "tokens", "policy":
                 known = knowledge(tiny_profile("", "cpu", (-15, -4, 0, 4, 8)), [])
-                if choice not in CHOICES or not CHOICES[choice].variants:  # which are other models than those of a profile
+                if (
+                    choice not in CHOICES or not CHOICES[choice].variants
+                ):  # which are other models than those of a profile
                     make(choice, known)
             case "simulate", "bins", "dispatch":  # said to be for devices that each hold a single runtime
                 bins_simulation.compared([bins()], "poisson:20:0.2", choice, "single", 1, 0)
