@@ -77,7 +77,7 @@ class Multiplier:
 
     def run(self, setting: int, payloads: Sequence[int]) -> tuple[Sequence[tuple[int, float]], float]:
         if self._held not in (None, setting):
-            raise WorkerError(f"runtime {setting} was session for, but {self._held} is loaded")
+            raise WorkerError(f"runtime {setting} was asked for, but {self._held} is loaded")
         started = time.perf_counter()
         outputs = [(payload, self._product(PRODUCTS[setting])) for payload in payloads]
         return outputs, time.perf_counter() - started
