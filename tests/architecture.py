@@ -68,6 +68,7 @@ _ENGINE = tuple(
         "swap_space",
         "paged_engine",
         "page_attention",
+        "attention_choice",
         "predictor",
         "logits",
         "grammar",

@@ -41,7 +41,7 @@ class Config:
     rounds: int = 30
 
 
-ENGINES: Mapping[str, tuple[str, ...]] = {"cuda": ("graphs", "eager", "aot"), "cpu": ("onnx", "eager", "aot")}
+ENGINES: Mapping[str, tuple[str, ...]] = {"cuda": ("graphs", "eager"), "cpu": ("onnx", "eager", "aot")}
 """By type of device, in this order: first the one that is served there, whose figure is a target; what compiles, last."""
 FULL = Config(SIZES["bert-base"])
 TINY = Config(

@@ -7,7 +7,6 @@ head has no room for devices: the service's own machine is not what is lost.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +36,10 @@ class Nodes:
     def kill(self, node: str) -> None:
         """Kill the node's processes, without a warning."""
         self.order("kill", node)
+
+    def kill_head(self) -> None:
+        """Kill the head's control process (GCS), without a warning. The nodes and their devices stay."""
+        self.order("kill head")
 
     def order(self, *words: str) -> Any:
         self._pipe.send(words)
@@ -74,7 +77,7 @@ def cluster(silence: float = SILENCE) -> Iterator[Nodes]:
 def _keep(pipe: Connection, silence: float) -> None:
     """Run a cluster until the other end is closed, or its process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import_ray()
     from ray.cluster_utils import Cluster
 
     hosts = (f"127.0.0.{number}" for number in range(2, 255))  # Ray takes 127.0.0.1 for "whatever others call me"
@@ -93,6 +96,9 @@ def _keep(pipe: Connection, silence: float) -> None:
                 case ("kill", name):
                     running.remove_node(nodes.pop(name), allow_graceful=False)
                     pipe.send(name)
+                case ("kill head",):
+                    running.head_node.kill_gcs_server()
+                    pipe.send("")
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     finally:

@@ -4,13 +4,16 @@ Three nodes of a real Ray cluster (cluster.py), a device each, under the bins sc
 them busy, each asking again as soon as it has its answer. One node's processes are killed, and later a node is added. Once
 with every runtime on every device, once with one runtime a device, where the lost one is the only one for long texts. The
 device multiplies matrices, so that time is really taken; its profile is measured first.
+
+At last the control process of the cluster's head is killed, and stays away: who is answered then?
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -20,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.bins.cluster import Nodes, cluster
-from benchmarks.bins.node_loss import NEVER, Loss, Moments, Reply, Story, back_in_use, loss
+from benchmarks.bins.node_loss import NEVER, HeadLoss, Loss, Moments, Reply, Story, back_in_use, head_loss, loss
 from benchmarks.results import Target
 from pliant.bins.artifact import PLACEMENTS, Bins, Shape
 from pliant.bins.knowledge import Config, knowledge_of
@@ -56,6 +59,10 @@ class Load:
     again: float = 6.0  # with a node in its place
     period: float = 4.0  # between two plans
     patience: float = 60.0  # at most so much longer, unmeasured, until the new node is used
+    away: float = 75.0  # without the head: longer than Ray lets a process wait for it by default
+
+
+FULL = Load(away=300.0)
 
 
 class Multiplier:
@@ -90,12 +97,13 @@ class Multiplier:
 
 @dataclass(frozen=True, slots=True)
 class NodeLosses:
-    """A loss for each placement."""
+    """A loss for each placement, and the loss of the head."""
 
     losses: tuple[Loss, ...]
+    head: HeadLoss
 
     def targets(self) -> list[Target]:
-        return [target for loss in self.losses for target in loss.targets()]
+        return [target for loss in self.losses for target in loss.targets()] + self.head.targets()
 
     def table(self) -> list[tuple[str, ...]]:
         """Return the cells under HEADINGS."""
@@ -107,6 +115,7 @@ class NodeLosses:
 
 COUNTS = ("accepted", "answered", "late", "refused")
 SECONDS = ("noticed s", "planned anew s", "silence s", "back in use s")
+HEAD_HEADINGS = ("head away s", "accepted", "answered", "refused", "unanswered", "failed launches")
 HEADINGS = ("placement", *COUNTS, *SECONDS, "answers/s before, without, after")
 
 
@@ -116,7 +125,10 @@ def missing() -> str:
 
 
 def measure(progress: Progress = silent, load: Load = Load()) -> NodeLosses:
-    """Lose a node under each placement: twice `load` and half a minute. Raises `WorkerError` where Ray is missing."""
+    """Lose a node under each placement, then the head: twice `load`, its `away`, and half a minute.
+
+    Raises `WorkerError` where Ray is missing.
+    """
     measured, losses = profile(), []
     with cluster() as nodes:
         for _ in range(WORKERS):
@@ -124,12 +136,13 @@ def measure(progress: Progress = silent, load: Load = Load()) -> NodeLosses:
         pool = RayPool(nodes.address, place_limit=5.0)
         try:
             for number, placement in enumerate(PLACEMENTS):
-                part = share(progress, 50 * number, 50 + 50 * number)
+                part = share(progress, 40 * number, 40 + 40 * number)
                 story = asyncio.run(lose_a_node(nodes, pool, measured, placement, load, part))
                 losses.append(loss(story, placement, load.period))
+            head = asyncio.run(lose_the_head(nodes, pool, measured, load))
         finally:
             pool.close()
-    return NodeLosses(tuple(losses))
+    return NodeLosses(tuple(losses), head)
 
 
 def profile(rounds: int = 30) -> Bins:
@@ -154,24 +167,51 @@ async def lose_a_node(
     nodes: Nodes, pool: RayPool, bins: Bins, placement: str, load: Load, progress: Progress = silent
 ) -> Story:
     """Run the experiment on a cluster that has room for `WORKERS` devices, each on another node."""
+    async with _asking(pool, bins, placement, load) as session:
+        moments = await _events(nodes, session.workers, session.driver, load, progress)
+        while back_in_use(session.journal, moments) == NEVER and session.driver.now < moments.ended + load.patience:
+            await asyncio.sleep(0.1)
+    return Story(session.journal, session.replies, moments)
+
+
+async def lose_the_head(nodes: Nodes, pool: RayPool, bins: Bins, load: Load) -> HeadLoss:
+    """Kill the head's control process under load, for good, and go on asking for `load.away` seconds."""
+    async with _asking(pool, bins, PLACEMENTS[0], load) as session:
+        await asyncio.sleep(load.whole)
+        await asyncio.to_thread(nodes.kill_head)
+        await asyncio.sleep(load.away)
+    return head_loss(session.journal, session.replies, load.away)
+
+
+@dataclass(frozen=True)
+class _Session:
+    """A service that clients ask, and what they got so far."""
+
+    driver: Driver
+    workers: Sequence[RayWorker]
+    journal: Journal
+    replies: list[Reply]
+
+
+@asynccontextmanager
+async def _asking(pool: RayPool, bins: Bins, placement: str, load: Load) -> AsyncIterator[_Session]:
+    """Let clients ask until the end, each again as soon as it has its answer; then wait for the last answers."""
     journal: Journal = []
     held = DEPLOYED if placement == "single" else (None,) * WORKERS
     workers = [pool.make_worker(partial(Multiplier, runtime)) for runtime in held]
     driver = Driver(scheduler(bins, placement, load.period), workers, journal.append, loop_clock(), Limits(launch=20.0))
-    replies: list[Reply] = []
+    session = _Session(driver, workers, journal, [])
     await driver.start()
     try:
         enough, payloads = asyncio.Event(), count()
         deadlines = [load.deadlines[number % len(load.deadlines)] for number in range(load.clients)]
-        clients = [asyncio.create_task(_ask(driver, deadline, enough, payloads, replies)) for deadline in deadlines]
-        moments = await _events(nodes, workers, driver, load, progress)
-        while back_in_use(journal, moments) == NEVER and driver.now < moments.ended + load.patience:
-            await asyncio.sleep(0.1)
+        asks = [_ask(driver, deadline, enough, payloads, session.replies) for deadline in deadlines]
+        clients = [asyncio.create_task(ask) for ask in asks]
+        yield session
         enough.set()
         await asyncio.gather(*clients)
     finally:
         await driver.stop()
-    return Story(journal, replies, moments)
 
 
 async def _events(

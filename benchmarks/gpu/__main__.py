@@ -23,7 +23,8 @@ Where a machine is lent for calls of ten minutes, four calls measure everything:
   python -m benchmarks.gpu packing --out OUT.json
   python -m benchmarks.gpu bins --out OUT.json
   python -m benchmarks.gpu cascade --out OUT.json
-Each adds its stages to the file, if that is of the same commit, device and setting; else it begins the file anew.
+Each adds its stages to the file. What other commits, devices and settings measured, and a stage that runs again, stay in
+it under "earlier".
 
 It needs torch, timm, transformers, scipy, pytest, hypothesis and cattrs (with attrs). What a machine without a package
 index lacks of these can be carried as wheels: install them into a folder and name it in PYTHONPATH.
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stage in [stage for stage in LIMITS if not options.stages or stage in options.stages]:
         print(f"--- {stage} ---", flush=True)
         outcomes.append(run_stage(stage, options.device, options.tiny, LIMITS[stage]))
-        save(options.out, outcomes, options.device, options.tiny, options.commit)
+        save(options.out, outcomes[-1], options.device, options.tiny, options.commit)
     print(table(outcomes))
     print(f"Written to {options.out}")
     return status(outcomes)

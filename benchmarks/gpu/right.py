@@ -39,9 +39,7 @@ class Case:
 
 
 def measure(device: str, tiny: bool, add: Add) -> None:
-    """Run the tests of this device, those that compile for a GPU last. Tiny: of device processes those of tokens alone,
-    and nothing is compiled.
-    """
+    """Run the tests of this device. Tiny: of device processes those of tokens alone."""
     if lacking := [name for name in NEEDED if find_spec(name) is None]:
         raise PliantError(f"the tests need {', '.join(lacking)}: carry the wheels (see --help)")
     here = "gpu" if device == "cuda" else "not gpu"
@@ -51,9 +49,6 @@ def measure(device: str, tiny: bool, add: Add) -> None:
     add("processes", verdicts("tests of device processes", processes), summary(processes))
     cases += processes
     add("forced", [_forced(what, word, cases) for what, word in FORCED.items()], {})
-    if device == "cuda" and not tiny:
-        compiled = pytest([TESTS, "-m", f"{here} and slow", f"--ignore={PROCESSES}"])
-        add("compiled", verdicts("tests that compile", compiled), summary(compiled))
 
 
 def pytest(arguments: Sequence[str]) -> list[Case]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -100,23 +101,37 @@ def _target(row: Mapping[str, Any]) -> Target:
     return Target(row["name"], measured, row["sense"], row["limit"], row["unit"])
 
 
-def save(path: Path, outcomes: Sequence[Outcome], device: str, tiny: bool, revision: str = "") -> None:
-    """Write one JSON file. Stages of the same commit, device and setting that it has of an earlier call stay in it.
+def save(path: Path, outcome: Outcome, device: str, tiny: bool, revision: str = "") -> None:
+    """Add what a stage measured to a JSON file, from which nothing is ever removed.
+
+    Stages of the same commit, device and setting stand in it beside each other. What was measured in others, and a stage
+    that has run again, go under "earlier", with their dates. A file that cannot be read is set aside.
 
     `revision`: the commit, where this folder is no checkout of git.
     """
     setting = {"commit": revision or commit(), "device": device_name(device), "setting": "tiny" if tiny else "full"}
     former = _content(path)
-    rows, stages = [], {}
-    if all(former.get(key) == value for key, value in setting.items()):
-        fresh = {outcome.stage for outcome in outcomes}
-        stages = {stage: row for stage, row in former["stages"].items() if stage not in fresh}
-        rows = [_target(row) for row in former["targets"] if row["name"].split(":")[0] in stages]
-    for outcome in outcomes:
-        seconds = outcome.seconds
-        stages[outcome.stage] = {"outcome": outcome.outcome, "seconds": seconds, "parts": outcome.parts}
-        rows += named(outcome)
-    write(path.parent, path.stem, rows, {**setting, "software": software(), "stages": stages})
+    if path.exists() and not former:
+        path.replace(path.with_suffix(".unreadable"))
+    stages, earlier = dict(former.get("stages", {})), list(former.get("earlier", ()))
+    same = all(former.get(key) == value for key, value in setting.items())
+    for stage in [stage for stage in stages if not same or stage == outcome.stage]:
+        known = {key: former.get(key) for key in (*setting, "software")}
+        targets = [row for row in former["targets"] if _stage(row) == stage]
+        earlier.append({**known, "stage": stage, **stages.pop(stage), "targets": targets})
+    rows = [_target(row) for row in former.get("targets", ()) if _stage(row) in stages] + named(outcome)
+    stages[outcome.stage] = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "outcome": outcome.outcome,
+        "seconds": outcome.seconds,
+        "parts": outcome.parts,
+    }
+    write(path.parent, path.stem, rows, {**setting, "software": software(), "stages": stages, "earlier": earlier})
+
+
+def _stage(row: Mapping[str, Any]) -> str:
+    """Return the stage that a target is of."""
+    return str(row["name"]).split(":")[0]
 
 
 def named(outcome: Outcome) -> list[Target]:

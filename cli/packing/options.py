@@ -38,8 +38,10 @@ def run_flow(args: Namespace) -> dict[str, Any]:
 
 
 def serve(parser: ArgumentParser) -> None:
+    from pliant.packing.scheduling.policy import SERVED
+
     options.serving(parser)
-    _policy(parser)
+    options.policy(parser, SERVED)
     from serving.packing.settings import ENGINES
 
     text = "what runs the model: pliant (default), or vllm, once `pliant engine install vllm` has installed it"
@@ -52,11 +54,7 @@ def serve(parser: ArgumentParser) -> None:
 
 
 def simulate(parser: ArgumentParser) -> None:
-    options.load(parser, "seconds, prompt_tokens, output_tokens")
-    _policy(parser)
-
-
-def _policy(parser: ArgumentParser) -> None:
     from pliant.packing.scheduling.policy import POLICIES
 
+    options.load(parser, "seconds, prompt_tokens, output_tokens")
     options.policy(parser, POLICIES)

@@ -10,7 +10,7 @@ from typing import Any
 
 from flows import config
 from flows.arithmetic import ArithmeticConfig
-from pliant.bins.artifact import ENGINES, PLACEMENTS
+from pliant.bins.artifact import ENGINES, PLACEMENTS, check_device
 from pliant.bins.reference import ReferenceConfig
 from pliant.errors import InputError
 from profiling.bins.latency import LatencyConfig
@@ -114,7 +114,7 @@ class EngineConfig:
     """`engine` auto: each of `tried` is compiled and measured alone at a few lengths, and the fastest is taken."""
 
     engine: str = AUTO
-    tried: tuple[str, ...] = ()  # default: onnx and eager on a CPU, graphs on a GPU; aot needs a compiler
+    tried: tuple[str, ...] = ()  # default: onnx and eager on a CPU, graphs on a GPU; aot needs a compiler, and a CPU
     lengths: tuple[int, ...] = (32, 128, 384)
 
     def __post_init__(self) -> None:
@@ -159,6 +159,8 @@ class BinsFlowConfig:
 
     def __post_init__(self) -> None:
         config.resolve(self)
+        if self.engine.engine != AUTO:
+            check_device(self.engine.engine, self.device)
         config.check_minimum("threads", self.threads, 1)
         config.check_minimum("seed", self.seed, 0)
         if not self.streams:

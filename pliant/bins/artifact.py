@@ -17,7 +17,16 @@ from pliant.latency import LatencyTable
 
 HEADS = ("classification", "embedding")
 ENGINES = ("onnx", "aot", "graphs", "eager")
+ENGINES_ON = {"cpu": ("onnx", "aot", "eager"), "cuda": ("graphs", "eager")}
+"""By type of device. AOTInductor's packages ended the process that opened them on an H100 (torch 2.11)."""
 PLACEMENTS = ("shared", "single")
+
+
+def check_device(engine: str, device: str) -> None:
+    """Raise `InputError` for an engine that does not run on this device, such as "cuda:0"."""
+    possible = ENGINES_ON.get(device.partition(":")[0], ("eager",))
+    if engine not in possible:
+        raise InputError("engine", engine, f"{' or '.join(', '.join(possible).rsplit(', ', 1))} on {device}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 The texts are split in two. On the first part everything is fitted and chosen (temperatures, gains, weights, pruning,
 path). On the second part the thresholds are tested from the safest on, until the promise no longer holds
-(pliant/cascade/certify.py). If nothing passes, the large model serves alone. The published search and the baselines are
-in tabi.py.
+(pliant/cascade/certify.py). If nothing passes, the large model serves alone. That is the last level, whatever the tuning
+texts say of it: which of several is the most accurate there is partly luck, and a standard chosen by it would be another
+one than the user named. The published search and the baselines are in tabi.py.
 
 Shape suffixes: R texts.
 """
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from pliant.cascade.artifact import Candidate, Cascade, LevelProfile, Outputs
 from pliant.cascade.calibrate import calibration_error, error_of, fit_spread, softmax, temperature
 from pliant.cascade.certify import wilson
-from pliant.cascade.evaluate import EvaluationData, evaluate, level_step, shuffled, subset, with_figures
+from pliant.cascade.evaluate import EvaluationData, evaluate, shuffled, subset, with_figures
 from pliant.cascade.route import answers, confidence
 from pliant.cascade.search import Promise, SearchConfig, plan_candidate, propose
 from pliant.cascade.tabi import TabiConfig, single, single_levels, tabi, voting
@@ -81,7 +82,7 @@ def make(
     levels = calibrated(tuning, proving, tolerance, latency, importance)
     halves = EvaluationData(tuning, levels, tolerance), EvaluationData(proving, levels, tolerance)
     whole = EvaluationData(outputs, levels, tolerance)
-    large = large_of(halves[0])
+    large = len(levels) - 1
     target = config.target or levels[large].accuracy - config.drop
     proposed = [*_ours(halves, large, config), *_others(whole, target, config)]
     candidates = tuple(_proven(candidate, halves[1], config) for candidate in proposed)
@@ -116,12 +117,6 @@ def tolerance_of(outputs: Outputs) -> float:
         return 0.0
     errors = (level.logits[:, 0] - outputs.labels for level in outputs.levels)
     return min(float(np.sqrt(np.mean(error_R**2))) for error_R in errors)
-
-
-def large_of(tuning: EvaluationData) -> int:
-    """Return the most accurate level on the tuning texts, of equal ones the largest. Promises are relative to it."""
-    accuracy = [float(level_step(tuning, level).correct_R.mean()) for level in range(len(tuning.levels))]
-    return max(range(len(accuracy)), key=lambda level: (accuracy[level], level))
 
 
 def calibrated(

@@ -10,6 +10,7 @@ from typing import cast
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from pliant.bins.artifact import check_device
 from pliant.bins.knowledge import Config, Scaling, knowledge_of
 from pliant.bins.planning.plan import start_plan
 from pliant.bins.policies import make
@@ -48,6 +49,7 @@ def check(settings: BinsSettings) -> None:
         return
     check_devices(settings, catalog)
     for served in catalog.streams.values():
+        check_device(served.bins.engine, process_device(settings, 0))
         verify(compiled(settings, served), served.bins.files)
 
 

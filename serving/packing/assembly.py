@@ -16,7 +16,6 @@ from itertools import count
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from pliant.errors import InputError
 from pliant.packing.engine.budget import check_fits
 from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.plan import rules_of
@@ -217,9 +216,5 @@ def interpreter_of(settings: PackingSettings) -> Interpreter:
 
 
 def rules(settings: PackingSettings, served: ServedModel) -> Rules:
-    """Return the rules of the model's scheduler. Raises `InputError` for a policy that only simulations allow."""
-    if BY_NAME[settings.policy].needs_exact:
-        raise InputError(
-            "policy", settings.policy, "another one: only simulations know the exact lengths that it needs"
-        )
+    """Return the rules of the model's scheduler."""
     return rules_of(served.packing, served.generator.context, settings.policy, settings.engine)

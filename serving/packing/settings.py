@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.policy import POLICIES
+from pliant.packing.scheduling.policy import SERVED
 from registry import names
 from serving.settings import Settings
 
@@ -20,7 +20,7 @@ class PackingSettings(Settings):
     """The settings of the packing service. An engine that is silent for `launch_limit` seconds counts as hung."""
 
     SYSTEM: ClassVar[str] = "packing"
-    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": POLICIES, "engine": ENGINES}
+    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": SERVED, "engine": ENGINES}
     POSITIVE: ClassVar[tuple[str, ...]] = (
         *Settings.POSITIVE,
         "max_texts",

@@ -35,8 +35,11 @@ ENVIRONMENT = {
     # Milliseconds that a call waits, after the connection broke, to learn why its actor died. The call is lost in any
     # case (max_task_retries=0), so waiting only keeps its requests from another worker.
     "RAY_timeout_ms_task_wait_for_death_info": "0",
+    # Seconds that a process does without the control process of the cluster's head, after which Ray ends it. Devices work
+    # without the head, so that Ray's own 60 s would end a service that answers.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
 }
-"""Defaults of variables that Ray reads when it is imported."""
+"""Defaults of variables that Ray reads when it is imported. Nodes need the last one, too, when they are started."""
 
 
 class RayPool:

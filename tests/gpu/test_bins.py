@@ -5,14 +5,11 @@ Graphs are a GPU's; on a CPU plain torch runs the same shapes, padded as they ar
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
 
 from pliant.bins.artifact import Shape
-from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.graphs import GraphsEngine
 from pliant.bins.runtimes.model import load_model
 from pliant.bins.runtimes.padding import padded
@@ -95,17 +92,3 @@ def test_a_capture_that_failed_spoils_no_other_shape(device):
         np.testing.assert_allclose(
             call(padded(shape, texts, model.pad, model.typed)), expected(encoder, texts), atol=1e-3
         )
-
-
-@pytest.mark.gpu
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler beside the GPU")
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_compiled_package_answers_as_the_plain_model_on_the_cpu(tmp_path, family):
-    """On a CPU it takes minutes; tests/pliant/bins/runtimes/test_compile.py has fewer shapes there."""
-    encoder = tiny_encoder(family, "embedding")
-    files = compile_shapes(encoder, SHAPES, "aot", tmp_path, "cuda")
-    compiled = BinsRuntime(encoder, SHAPES, "aot", tmp_path, files, device="cuda")
-    for setting, shape in enumerate(SHAPES):
-        texts = payloads(shape.batch, shape.length)
-        np.testing.assert_allclose(compiled.run(setting, texts).outputs, expected(encoder, texts), atol=1e-3)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pliant import fallbacks
-from pliant.bins.artifact import ENGINES, Encoder, Shape
+from pliant.bins.artifact import ENGINES, Encoder, Shape, check_device
 from pliant.bins.runtimes.cache import store
 from pliant.bins.runtimes.graphs import EagerEngine
 from pliant.bins.runtimes.model import HeadedEncoder, WithTokens, load_model
@@ -56,10 +56,9 @@ def compile_shapes(
     """
     if engine not in ENGINES:
         raise InputError("engine", engine, f"one of {ENGINES}")
+    check_device(engine, device)
     if engine in ("eager", "graphs"):
         return {}
-    if engine == "onnx" and torch.device(device).type != "cpu":
-        raise InputError("engine", "onnx", f"graphs, aot or eager on {device}")
     check_engine(engine, precision)
     model = convert(load_model(encoder), dtype_of(precision, device)).to(device)
     if engine == "onnx":

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from pliant import fallbacks
-from pliant.bins.artifact import ENGINES, PLACEMENTS, Encoder, Shape
+from pliant.bins.artifact import ENGINES, PLACEMENTS, Encoder, Shape, check_device
 from pliant.bins.runtimes.cache import check_versions, verify
 from pliant.bins.runtimes.compile import check_engine, package
 from pliant.bins.runtimes.graphs import Call, EagerEngine, GraphsEngine, Note, to_host
@@ -260,10 +260,9 @@ def _engine(
     dtype: torch.dtype,
     note: Note,
 ) -> Engine:
+    check_device(name, str(device))
     if name == "onnx":
         return _onnx(_verified(name, folder, files), threads)
-    if name == "graphs" and device.type != "cuda":
-        raise InputError("engine", name, f"onnx, aot or eager on {device}")
     model = convert(load_model(encoder), dtype).to(device)
     if name == "graphs":
         return GraphsEngine(model, model.inputs, device, CudaCapture(device), note)

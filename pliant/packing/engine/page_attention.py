@@ -4,7 +4,7 @@ Transformers' modules call `attend` through their interface for attention, once 
 values in their pages and computes the attention by one of three classes, which agree up to rounding: compiled loops on a
 CPU in float32 (page_attention_kernel.py), torch's attention for sequences of various lengths on a GPU, and plain torch,
 sequence by sequence, which is the reference. Keys that several heads share are never repeated, and no mask over all
-pairs is ever made.
+pairs is ever made. Which class is used is decided in attention_choice.py.
 
 Shape suffixes: T queries of an iteration, H heads, G heads with keys of their own, D width of a head, S sequences,
 C pages of the cache, P tokens of a page, M pages of the longest sequence, I pieces of work, L layers.
@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from pliant import fallbacks
 from pliant.errors import InputError
 
 NAME = "pliant_pages"  # of this attention in transformers' registry
@@ -182,8 +181,11 @@ class VariedLengthPageCache(PageCache):
         from torch.nn.attention.varlen import varlen_attn
 
         self._attention: Any = varlen_attn
-        # Torch 2.11 has no such argument: its kernel takes keys that several heads share as they come.
-        self._asks = {"enable_gqa"} & signature(varlen_attn).parameters.keys()
+        # Torch 2.11 has no enable_gqa: its kernel takes keys that several heads share as they come. Where the kernel may
+        # split a sequence's keys it leaves rows unwritten if these lie in pages (pytorch#194167, open in 2.14).
+        known = signature(varlen_attn).parameters
+        self._shares = "enable_gqa" in known
+        self._whole = {"num_splits": 1} if "num_splits" in known else {}
         self._batch: PageBatch | None = None
         self._tensors: dict[str, Tensor] = {}
         self._most = 0, 0
@@ -199,9 +201,11 @@ class VariedLengthPageCache(PageCache):
         out_THD = torch.zeros_like(q_THD)
         used = int(batch.starts_S1[-1])
         keys, ends, options = self._keys(layer)
-        shared = dict.fromkeys(self._asks, q_THD.shape[1] != self.tensor_L2CPGD.shape[4])
+        shared = {"enable_gqa": q_THD.shape[1] != self.tensor_L2CPGD.shape[4]} if self._shares else {}
         arguments = q_THD[:used], *keys, self._tensors["starts"], ends, *self._most
-        out_THD[:used] = self._attention(*arguments, scale=scale, window_size=(-1, 0), **shared, **options)
+        out_THD[:used] = self._attention(
+            *arguments, scale=scale, window_size=(-1, 0), **shared, **self._whole, **options
+        )
         return out_THD
 
     def _keys(self, layer: int) -> tuple[Sequence[Tensor], Tensor | None, Mapping[str, Tensor]]:
@@ -245,47 +249,6 @@ class GatheredPageCache(VariedLengthPageCache):
         places_SMP = batch.table_SM[:, :, None].astype(np.int64) * self.page_tokens + np.arange(self.page_tokens)
         places_SN = places_SMP.reshape(len(batch.lengths_S), -1)
         return {"seen": places_SN[np.arange(places_SN.shape[1]) < batch.lengths_S[:, None]]}
-
-
-def page_cache(
-    layers: int, pages: int, page_tokens: int, heads: int, width: int, dtype: torch.dtype, device: torch.device
-) -> PageCache:
-    """Return the cache with the fastest attention that runs for these heads, this precision and this device."""
-    arguments = layers, pages, page_tokens, heads, width, dtype, device
-    compiled: Sequence[type[PageCache]] = ()
-    failed: list[str] = []
-    if device.type == "cpu" and dtype == torch.float32 and width % 4 == 0:
-        compiled = (CompiledPageCache,)
-    elif device.type == "cuda" and dtype in (torch.bfloat16, torch.float16):
-        compiled = (VariedLengthPageCache, GatheredPageCache)
-    for kind in compiled:
-        try:
-            cache = kind(*arguments)
-            _try(cache, dtype, device)
-        except (
-            ImportError,
-            TypeError,
-            RuntimeError,
-            ValueError,
-        ) as error:  # not in this version, or not on this device
-            failed.append(f"{kind.__name__} failed: {error}")
-            continue
-        return cache
-    if failed:
-        reason = f"attention over pages runs in plain torch, sequence by sequence, since {'; '.join(failed)}"
-        fallbacks.note("attention", reason)
-    return PageCache(*arguments)
-
-
-def _try(cache: PageCache, dtype: torch.dtype, device: torch.device) -> None:
-    """Run a sequence of one token in the page for padding. Raises what the kernel raises."""
-    page, heads = cache.pages, cache.tensor_L2CPGD.shape[4]
-    batch = PageBatch(
-        np.array([0, 1]), np.array([1]), np.array([[page]], np.int32), np.array([page * cache.page_tokens]), cache
-    )
-    token_1G1D = torch.zeros(1, heads, 1, cache.width, dtype=dtype, device=device)
-    batch.attend(0, token_1G1D, token_1G1D, token_1G1D, None)
-    cache.pairs = 0
 
 
 def attention_of_transformers(

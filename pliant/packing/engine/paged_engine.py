@@ -22,10 +22,11 @@ from transformers import AttentionInterface
 
 from pliant.errors import InputError, SchedulerError
 from pliant.models.packed import PackedLinear, can_pack
+from pliant.packing.engine.attention_choice import page_cache
 from pliant.packing.engine.grammar import Grammars, Matcher
 from pliant.packing.engine.logits import change_logits, logprobs_of
 from pliant.packing.engine.logprobs import TokenLogprobs
-from pliant.packing.engine.page_attention import NAME, PageBatch, attention_of_transformers, page_cache
+from pliant.packing.engine.page_attention import NAME, PageBatch, attention_of_transformers
 from pliant.packing.engine.sampling import draw
 from pliant.packing.engine.step import StepResult
 from pliant.packing.engine.swap_space import SwapSpace
@@ -84,9 +85,9 @@ class PagedEngine:
         if self._packed:
             pack(model)
         model.set_attn_implementation(NAME)
-        self._cache = page_cache(
-            _layers(model), memory.pages, memory.page_tokens, *_heads(model), model.dtype, self.device
-        )
+        heads, width, sharing = _heads(model)
+        sizes = _layers(model), memory.pages, memory.page_tokens, heads, width
+        self._cache = page_cache(*sizes, model.dtype, self.device, sharing)
         self.swap_space = SwapSpace(self._cache.views(), memory.host_pages, torch.inference_mode)
         self._free = list(range(memory.pages - 1, -1, -1))
         self._known: dict[int, int] = {}  # by the number of what it holds: a page that several sequences may use
@@ -382,10 +383,11 @@ def _layers(model: Any) -> int:
     return int(model.config.get_text_config().num_hidden_layers)
 
 
-def _heads(model: Any) -> tuple[int, int]:
-    """Return the heads with keys of their own in this process, and the width of a head."""
+def _heads(model: Any) -> tuple[int, int, int]:
+    """Return the heads with keys of their own in this process, the width of a head, and how many heads share its keys."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     mesh = getattr(model, "_device_mesh", None)
-    return int(heads) // (mesh.size() if mesh is not None else 1), int(width)
+    own = int(heads) // (mesh.size() if mesh is not None else 1)
+    return own, int(width), int(config.num_attention_heads) // int(heads)

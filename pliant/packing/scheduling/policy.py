@@ -35,6 +35,9 @@ POLICIES = {
     "oracle": "exact lengths reserved, decreasing first fit; only where they are known",
 }
 
+SERVED = {name: summary for name, summary in POLICIES.items() if name != "oracle"}
+"""The policies that a service can follow: it knows no output's length before it has ended."""
+
 TURNOVER = 2.0
 """`Rules.turnover_preemptions` on vLLM, where preempted sequences read their tokens again: of 1 to 4 the best in simulations
 with measured steps, in memories of 7 to 60 sequences. The best number for each finished one fell there from 0.5 to 0.05."""

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 import torch
@@ -126,26 +127,41 @@ def test_the_table_has_a_line_for_each_target_and_each_stage_that_broke_off():
     assert lines[3:] == ["tokens: not measured to its end: crashed: SIGSEGV"]
 
 
-def test_a_later_call_adds_its_stages_and_another_commit_or_setting_begins_anew(tmp_path):
+def test_a_later_call_adds_its_stages_and_nothing_is_ever_lost(tmp_path):
     path = tmp_path / "results" / "gpu.json"
-    save(path, [outcome("right", MET)], "cpu", True, "abc")
-    save(path, [outcome("bins", MISSED)], "cpu", True, "abc")
-    save(path, [outcome("bins", replace(MISSED, measured=float("nan")))], "cpu", True, "abc")
+    save(path, outcome("right", MET), "cpu", True, "abc")
+    save(path, outcome("bins", MET), "cpu", True, "abc")
+    save(path, outcome("bins", replace(MISSED, measured=float("nan"))), "cpu", True, "abc")
     content = read(path)
     assert [(row["name"], row["verdict"]) for row in content["targets"]] == [
         ("right: speed", "met"),
         ("bins: error", "missed"),
     ]
     assert set(content["stages"]) == {"right", "bins"} and content["commit"] == "abc"
-    assert content["stages"]["bins"] == {"outcome": MEASURED, "seconds": 2.0, "parts": {"part": {"figure": 1}}}
+    stage = content["stages"]["bins"]
+    assert datetime.fromisoformat(stage.pop("date")) and stage == {
+        "outcome": MEASURED,
+        "seconds": 2.0,
+        "parts": {"part": {"figure": 1}},
+    }
     assert content["device"].startswith("cpu-") and "torch" in content["software"]
-    other = tmp_path / "other.json"
-    other.write_text("no JSON")
-    save(other, [outcome("bins", MET)], "cpu", True, "abc")
-    assert set(read(other)["stages"]) == {"bins"}
+    assert [(row["stage"], row["targets"][0]["name"]) for row in content["earlier"]] == [("bins", "bins: speed")]
     for commit, tiny in (("abc", False), ("def", False)):
-        save(path, [outcome("cascade", MET)], "cpu", tiny, commit)
+        save(path, outcome("cascade", MET), "cpu", tiny, commit)
         assert set(read(path)["stages"]) == {"cascade"}
+    kept = [(row["commit"], row["setting"], row["stage"]) for row in read(path)["earlier"]]
+    assert kept == [
+        ("abc", "tiny", "bins"), ("abc", "tiny", "right"), ("abc", "tiny", "bins"), ("abc", "full", "cascade")
+    ]  # fmt: skip
+    assert [row["targets"][0]["measured"] for row in read(path)["earlier"]] == [2.0, 2.0, None, 2.0]
+
+
+def test_a_file_that_is_no_json_is_set_aside(tmp_path):
+    path = tmp_path / "other.json"
+    path.write_text("no JSON")
+    save(path, outcome("bins", MET), "cpu", True, "abc")
+    assert set(read(path)["stages"]) == {"bins"}
+    assert path.with_suffix(".unreadable").read_text() == "no JSON"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without a GPU")

@@ -59,6 +59,15 @@ def test_a_mistake_is_told_in_a_sentence(values, sentence):
     assert sentence in str(error.value)
 
 
+def test_an_engine_that_does_not_run_on_the_device_is_refused_before_anything_is_trained(monkeypatch):
+    with pytest.raises(InputError, match="engine is graphs, but must be onnx, aot or eager on cpu"):
+        read(overrides={"device": "cpu", "engine": {"engine": "graphs"}})
+    monkeypatch.setattr("flows.config.resolve_device", lambda name: name)  # as where there is a GPU
+    with pytest.raises(InputError, match="engine is aot, but must be graphs or eager on cuda:0"):
+        read(overrides={"device": "cuda:0", "engine": {"engine": "aot"}})
+    assert read(overrides={"device": "cuda:0", "engine": {"engine": "graphs"}}).engine.engine == "graphs"
+
+
 def test_short_forms_stand_for_every_stream():
     config = read(overrides={"data": ["docstrings:kind", "mine=json:a.jsonl"], "limit": 50, "slo": 0.4})
     assert [(s.data, s.name, s.limit, s.slo) for s in config.streams] == [

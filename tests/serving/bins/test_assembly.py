@@ -13,7 +13,7 @@ from pliant.bins.artifact import Shape
 from pliant.bins.knowledge import knowledge_of
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.bins.simulated import SimulatedBins
-from pliant.errors import ArtifactError, DeviceError, DigestError, RegistryError, WorkerError
+from pliant.errors import ArtifactError, DeviceError, DigestError, InputError, RegistryError, WorkerError
 from pliant.protocol import Request
 from pliant.simulator import simulate
 from registry.names import BINS_ENCODER, BINS_PREFIX
@@ -298,6 +298,10 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(registry, tm
     with pytest.raises(ArtifactError, match=r"is missing in .* `pliant profile bins`"):
         check(told)
     file.write_bytes(content)
+    registry.publish(BINS_PREFIX + "meanings", replace(served.bins, engine="graphs"))
+    with pytest.raises(InputError, match="engine is graphs, but must be onnx, aot or eager on cpu"):
+        check(told)
+    registry.publish(BINS_PREFIX + "meanings", served.bins)
     monkeypatch.setattr(bins_assembly, "find_spec", lambda name: None)
     with pytest.raises(WorkerError, match=r"Ray is missing here: pip install -e '\.\[ray\]'"):
         check(replace(told, pool="ray"))

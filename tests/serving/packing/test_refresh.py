@@ -109,8 +109,8 @@ def test_another_class_of_device_is_an_error_unless_any_profile_is_allowed(regis
 def test_a_policy_that_needs_exact_lengths_is_not_served_with(registry):
     (served,) = load_catalog(registry, "champion").models.values()
     assert rules(replace(QUIET, policy="s3"), served).policy == "s3"
-    with pytest.raises(InputError, match="exact lengths"):
-        rules(replace(QUIET, policy="oracle"), served)
+    with pytest.raises(InputError, match="PLIANT_POLICY is 'oracle', but must be one of default, paged, s3"):
+        replace(QUIET, policy="oracle")
 
 
 def test_an_engine_that_does_not_start_is_no_service(registry):

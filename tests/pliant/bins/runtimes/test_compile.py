@@ -54,7 +54,12 @@ def test_a_static_session_takes_its_shape_alone_and_progress_ends_at_all(tmp_pat
 
 @pytest.mark.parametrize(
     ("engine", "device", "message"),
-    [("magic", "cpu", "engine is magic"), ("onnx", "cuda", "engine is onnx, but must be graphs, aot or eager on cuda")],
+    [
+        ("magic", "cpu", "engine is magic"),
+        ("onnx", "cuda", "engine is onnx, but must be graphs or eager on cuda"),
+        ("aot", "cuda:0", "engine is aot, but must be graphs or eager on cuda:0"),
+        ("graphs", "cpu", "engine is graphs, but must be onnx, aot or eager on cpu"),
+    ],
 )
 def test_an_engine_that_cannot_compile_for_the_device_is_refused(tmp_path, engine, device, message):
     with pytest.raises(InputError, match=message):

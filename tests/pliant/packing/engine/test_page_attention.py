@@ -12,11 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from pliant.errors import InputError
-from pliant.fallbacks import Collector
-from pliant.packing.engine import page_attention
 from pliant.packing.engine.page_attention import (
     CompiledPageCache,
     GatheredPageCache,
@@ -24,8 +21,8 @@ from pliant.packing.engine.page_attention import (
     PageCache,
     VariedLengthPageCache,
     attention_of_transformers,
-    page_cache,
 )
+from tests.fixtures.packing import varlen
 
 CPU = torch.device("cpu")
 WIDTH, PAGE = 8, 4
@@ -155,32 +152,6 @@ def test_rows_that_pad_a_batch_go_to_the_page_behind_all_others() -> None:
     assert case.cache.tensor_L2CPGD[0, :, -1, 0].any()
 
 
-@pytest.mark.parametrize(
-    ("device", "dtype", "width", "kind"),
-    [
-        ("cpu", torch.float32, 8, CompiledPageCache),
-        ("cpu", torch.float32, 6, PageCache),
-        ("cpu", torch.bfloat16, 8, PageCache),
-        ("cpu", torch.float16, 8, PageCache),
-    ],
-)
-def test_the_fastest_way_that_runs_is_taken(device, dtype, width, kind) -> None:
-    assert type(page_cache(2, 3, PAGE, 2, width, dtype, torch.device(device))) is kind
-
-
-@pytest.mark.parametrize("error", [ImportError, TypeError, RuntimeError, ValueError])
-def test_a_way_that_does_not_run_here_leaves_plain_torch_and_is_reported(monkeypatch, error) -> None:
-    collector = Collector()
-
-    def fails(*given: Any) -> None:
-        raise error("not here")
-
-    monkeypatch.setattr(page_attention, "_try", fails)
-    assert type(page_cache(2, 3, PAGE, 2, 8, torch.float32, CPU)) is PageCache
-    (fallback,) = collector.take()
-    assert fallback.kind == "attention" and "CompiledPageCache failed: not here" in fallback.reason
-
-
 @pytest.mark.parametrize("version", ["2.14", "2.11"])
 def test_a_gpu_gets_its_tables_once_an_iteration_and_no_mask(monkeypatch, version) -> None:
     calls: list[Any] = []
@@ -191,8 +162,8 @@ def test_a_gpu_gets_its_tables_once_an_iteration_and_no_mask(monkeypatch, versio
         calls.append((starts, keys, most, options, key.shape))
         return query + 1
 
-    def newer(*tensors: Any, enable_gqa: bool, **options: Any) -> Tensor:
-        return older(*tensors, enable_gqa=enable_gqa, **options)
+    def newer(*tensors: Any, enable_gqa: bool, num_splits: int, **options: Any) -> Tensor:
+        return older(*tensors, enable_gqa=enable_gqa, num_splits=num_splits, **options)
 
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", newer if version == "2.14" else older)
     case = Case(VariedLengthPageCache, [(5, 2), (0, 3)], 6, 2, 7)
@@ -204,34 +175,14 @@ def test_a_gpu_gets_its_tables_once_an_iteration_and_no_mask(monkeypatch, versio
     assert shape == (case.cache.pages + 1, PAGE, 2, WIDTH)
     assert options["window_size"] == (-1, 0) and options["scale"] == 0.3
     assert options.get("enable_gqa") is (True if version == "2.14" else None)
+    assert options.get("num_splits") == (1 if version == "2.14" else None), "with more, rows stay unwritten"
     assert options["seqused_k"].tolist() == [7, 3] and options["block_table"].tolist() == case.batch.table_SM.tolist()
     assert again[0] is starts and again[3]["block_table"] is options["block_table"]
     assert case.cache.pairs == 2 * 6 * case.pairs()
 
 
 def test_gathered_keys_are_those_of_the_sequences_in_order_and_attention_is_the_references(monkeypatch) -> None:
-    """The stand-in for the kernel attends in plain torch, by the same arguments."""
-
-    def varied(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        starts: Tensor,
-        ends: Tensor,
-        *most: int,
-        scale: float,
-        window_size: Any,
-    ) -> Tensor:
-        assert window_size == (-1, 0) and most == (3, 7)
-        outs = []
-        for first, last, low, high in zip(starts[:-1], starts[1:], ends[:-1], ends[1:], strict=True):
-            q_HTD, k_GND, v_GND = (part.transpose(0, 1) for part in (query[first:last], key[low:high], value[low:high]))
-            seen = torch.ones(q_HTD.shape[1], k_GND.shape[1], dtype=torch.bool).tril(k_GND.shape[1] - q_HTD.shape[1])
-            out = scaled_dot_product_attention(q_HTD, k_GND, v_GND, seen, scale=scale, enable_gqa=True)
-            outs.append(out.transpose(0, 1))
-        return torch.cat(outs)
-
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varied)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen.varlen_attn)
     case, plain = (Case(kind, [(5, 2), (0, 3)], 6, 2, 7) for kind in (GatheredPageCache, PageCache))
     torch.testing.assert_close(case.attend(), plain.attend())
 

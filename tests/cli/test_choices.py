@@ -1,0 +1,115 @@
+"""Every value that a help text offers is taken by what the command hands it to."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, _SubParsersAction
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib import import_module
+
+import pytest
+
+from cli.bins import simulate as bins_simulation
+from cli.main import WATCH_PARTS, _parser
+from cli.packing import simulate as packing_simulation
+from cli.packing.engines import ENGINES
+from cli.service import service_settings
+from flows import settings
+from pliant import systems
+from pliant.errors import InputError
+from pliant.packing.scheduling.policies import BY_NAME
+from pliant.packing.scheduling.policy import POLICIES, SERVED
+from pliant.tokens.knowledge import knowledge
+from pliant.tokens.policies import CHOICES, make
+from serving.http.access.keys import Keys, new_key
+from serving.packing.vllm import engine as vllm_engine
+from serving.settings import settings_of
+from tests.fixtures.bins.scenarios import bins
+from tests.fixtures.packing.scenarios import CONTEXT, packing
+from tests.fixtures.tokens.samples import tiny_profile
+
+Choice = tuple[str, str, str]
+"""A command, its option, and one of the option's values."""
+
+
+def parsers(parser: ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ArgumentParser]]:
+    """Yield every command that has no commands of its own."""
+    inner = [action for action in parser._actions if isinstance(action, _SubParsersAction)]
+    if not inner:
+        yield " ".join(words), parser
+    for action in inner:
+        for name, each in action.choices.items():
+            yield from parsers(each, (*words, name))
+
+
+def choices() -> list[Choice]:
+    return [
+        (command, (action.option_strings or [action.dest])[0], str(choice))
+        for command, parser in parsers(_parser())
+        for action in parser._actions
+        for choice in action.choices or ()
+    ]
+
+
+def refused(command: str, option: str, choice: str) -> str | None:
+    """Return what the command says against this value; None if it takes it. Fails for an option that nobody checks here."""
+    verb, _, system = command.partition(" ")
+    name = option.lstrip("-").replace("-", "_")
+    try:
+        match verb, system, name:
+            case "serve", _, _:
+                kind = settings_of(system)
+                assert name in {field.name for field in fields(kind)}
+                service_settings(settings.read({}), kind, **{name: choice})
+                if (system, name) == ("packing", "policy"):
+                    assert not BY_NAME[choice].needs_exact, "no service knows the lengths of its outputs"
+            case "simulate", "tokens", "policy":
+                known = knowledge(tiny_profile("", "cpu", (-15, -4, 0, 4, 8)), [])
+                if (
+                    choice not in CHOICES or not CHOICES[choice].variants
+                ):  # which are other models than those of a profile
+                    make(choice, known)
+            case "simulate", "bins", "dispatch":  # said to be for devices that each hold a single runtime
+                bins_simulation.compared([bins()], "poisson:20:0.2", choice, "single", 1, 0)
+            case "simulate", "bins", "placement":
+                bins_simulation.compared([bins()], "poisson:20:0.2", bins_simulation.DEFAULT, choice, 1, 0)
+            case "simulate", "packing", "policy":
+                packing_simulation.compared(packing(), CONTEXT, "poisson:20:0.2", choice, 0)
+            case "profile", "packing", "engine":
+                service_settings(settings.read({}), settings_of("packing"), engine=choice)
+            case "engine", _, "engine":
+                assert choice in ENGINES
+            case "engine", "install", "device":
+                assert choice in ("auto", *vllm_engine.DEVICES)
+            case "keys", "add", "role":
+                new_key("somebody", (choice,), "", Keys())
+            case _:
+                pytest.fail(f"nothing here says whether `pliant {command}` takes {option} {choice}")
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def test_a_command_takes_every_value_that_its_help_offers():
+    offered = choices()
+    assert ("serve packing", "--policy", "s3") in offered and ("simulate packing", "--policy", "oracle") in offered
+    against = {choice: said for choice in offered if (said := refused(*choice))}
+    assert against == {}
+
+
+def test_what_is_no_choice_is_refused_so_that_the_test_above_can_fail():
+    for command in ("serve packing", "serve tokens", "simulate tokens", "simulate packing"):
+        assert refused(command, "--policy", "clairvoyant")
+    assert "one of default, paged" in str(refused("serve packing", "--policy", "oracle"))
+    assert refused("simulate bins", "--placement", "own") and refused("keys add", "--role", "king")
+
+
+def test_a_service_offers_all_policies_but_those_that_need_what_only_a_simulation_knows():
+    assert set(POLICIES) - set(SERVED) == {name for name in POLICIES if BY_NAME[name].needs_exact}
+
+
+@pytest.mark.parametrize("system", [*systems.names(), "watch"])
+def test_the_parts_of_a_bench_that_its_help_lists_are_there(system):
+    listed = WATCH_PARTS if system == "watch" else systems.system(system).part("cli", "options").PARTS
+    assert set(re.split(r", | or ", listed)) <= import_module(f"benchmarks.{system}.bench").PARTS.keys()
