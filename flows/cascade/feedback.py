@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import pliant.cascade.evaluate
-import pliant.cascade.pool
 from flows.cascade.config import CascadeFlowConfig, LearnConfig
 from flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of_input, tenants
 from flows.keys import StageResult, stage_key
@@ -68,7 +66,7 @@ def training_data(data: TextData, lessons: TextData | None) -> TextData:
 
 def pool_key(config: CascadeFlowConfig, task: str, split: str, old: StageResult, new: StageResult) -> str:
     depends = {"old": old["digest"], "new": new["digest"], "rows": config.learn.rows, "seed": config.seed}
-    return stage_key(f"cascade/pooled-{task}-{split}", depends, pliant.cascade.pool, pliant.cascade.evaluate)
+    return stage_key(f"cascade/pooled-{task}-{split}", depends, make_pool)
 
 
 def make_pool(

@@ -12,26 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import ClassVar
 
-import pliant.cascade.attention
-import pliant.cascade.calibrate
-import pliant.cascade.certify
 import pliant.cascade.evaluate
-import pliant.cascade.packed
 import pliant.cascade.plan
-import pliant.cascade.prune
-import pliant.cascade.route
-import pliant.cascade.runtime
-import pliant.cascade.search
-import pliant.cascade.tabi
-import pliant.latency
-import pliant.models.classifier
-import pliant.models.text
 import profiling.cascade.latency
 import profiling.cascade.outputs
-import profiling.timer
 import training.classifier
-import training.precision
-import training.rows
 import training.starts
 import training.texts
 from flows.cascade.config import CascadeFlowConfig, LevelConfig
@@ -47,13 +32,6 @@ from pliant.progress import Progress, share
 from registry.store import FolderStore
 from training.starts import Start
 from training.text_data import TextData
-
-_MODEL = (pliant.models.classifier, pliant.cascade.runtime, pliant.cascade.attention, pliant.cascade.packed)
-_READING = (pliant.models.text, pliant.cascade.prune)
-_PLAN = (
-    *(pliant.cascade.plan, pliant.cascade.search, pliant.cascade.certify, pliant.cascade.tabi),
-    *(pliant.cascade.evaluate, pliant.cascade.route, pliant.cascade.calibrate),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +94,7 @@ def train_key(level: LevelConfig, data: TextData) -> str:
         "name": data.name,
         "transformers": version("transformers"),
     }
-    code = (training.classifier, training.rows, training.starts, training.precision)
-    return stage_key(f"cascade/model-{data.name}-{level.name}", depends, *code, pliant.models.classifier)
+    return stage_key(f"cascade/model-{data.name}-{level.name}", depends, make_level)
 
 
 def make_level(
@@ -148,9 +125,8 @@ def outputs_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, 
         "data": data.fingerprint,
         "split": split,
         "device": config.device,
-        "torch": version("torch"),
     }
-    return stage_key(f"cascade/outputs-{data.name}-{split}", depends, profiling.cascade.outputs, *_READING, *_MODEL)
+    return stage_key(f"cascade/outputs-{data.name}-{split}", depends, make_outputs, TextData, measured=True)
 
 
 def make_outputs(
@@ -178,11 +154,9 @@ def latencies_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str
         "config": asdict(config.latency),
         "levels": [level["digest"] for level in levels.values()],
         "device": configured_class(config),
-        "torch": version("torch"),
         "cores": os.cpu_count(),
     }
-    code = (profiling.cascade.latency, profiling.timer, pliant.latency, *_MODEL)
-    return stage_key(f"cascade/latencies-{data.name}", depends, *code)
+    return stage_key(f"cascade/latencies-{data.name}", depends, make_latencies, measured=True)
 
 
 def make_latencies(
@@ -221,7 +195,7 @@ def plan_key(
         "latencies": latencies["digest"],
         "pair": data.second is not None,
     }
-    return stage_key(f"cascade/plan-{data.name}", depends, *_PLAN, pliant.latency)
+    return stage_key(f"cascade/plan-{data.name}", depends, make_plan)
 
 
 def make_plan(

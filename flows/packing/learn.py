@@ -12,9 +12,6 @@ from hashlib import sha256
 
 import numpy as np
 
-import flows.packing.observed
-import flows.packing.plan
-import training.packing.lengths
 import training.packing.predictor
 from flows.keys import StageResult, stage_key
 from flows.packing.champions import Champion
@@ -85,7 +82,8 @@ def too_little(observed: Observed, loaded: LoadedChampion, least: int) -> str:
 
 
 def save_observed(observed: Observed, store: FolderStore) -> StageResult:
-    key = stage_key(f"packing/observed-{observed.name}", {"data": observed.data}, flows.packing.observed)
+    depends = {"data": observed.data, "fit": observed.fit}
+    key = stage_key(f"packing/observed-{observed.name}", depends, observed_of)
     return {"key": key, "digest": store.save(key, observed), "notes": {"limited": observed.limited}}
 
 
@@ -95,8 +93,7 @@ def predictor_key(config: PackingFlowConfig, loaded: LoadedChampion, lengths: St
         "lengths": lengths["digest"],
         "predictor": loaded.champion.packing.predictor,
     }
-    code = (training.packing.predictor, training.packing.lengths)
-    return stage_key(f"packing/retrained-{loaded.champion.packing.name}", depends, *code)
+    return stage_key(f"packing/retrained-{loaded.champion.packing.name}", depends, make_predictor)
 
 
 def make_predictor(
@@ -128,7 +125,7 @@ def plan_key(config: PackingFlowConfig, loaded: LoadedChampion, lengths: StageRe
         "lengths": lengths["digest"],
         "predictor": predictor["digest"],
     }
-    return stage_key(f"packing/replanned-{loaded.champion.packing.name}", depends, flows.packing.plan)
+    return stage_key(f"packing/replanned-{loaded.champion.packing.name}", depends, make_plan)
 
 
 def make_plan(

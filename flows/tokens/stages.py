@@ -16,24 +16,10 @@ from typing import Any
 
 import numpy as np
 
-import pliant.latency
-import pliant.models.graphs
-import pliant.models.image
-import pliant.models.packed
-import pliant.tokens.merge
-import pliant.tokens.model
-import pliant.tokens.packed
-import pliant.tokens.plan
-import pliant.tokens.resident
-import pliant.tokens.runtime
-import pliant.tokens.staging
-import profiling.timer
 import profiling.tokens.accuracy
 import profiling.tokens.latency
 import profiling.tokens.precision
-import training.augment
 import training.data
-import training.precision
 import training.tokens.foundation
 import training.tokens.sweep
 import training.tokens.task
@@ -52,15 +38,6 @@ from pliant.tokens.plan import rate_rule
 from pliant.tokens.runtime import Execution, TokensRuntime
 from registry.store import FolderStore
 from training.data import ImageData
-
-MODEL = (
-    pliant.tokens.model,
-    pliant.tokens.merge,
-    pliant.tokens.packed,
-    pliant.models.image,
-    pliant.models.packed,
-)
-_RUNTIME = (pliant.tokens.runtime, pliant.models.graphs, pliant.tokens.resident, pliant.tokens.staging)
 
 
 def load_data(config: TokensFlowConfig) -> list[ImageData]:
@@ -86,9 +63,10 @@ def load_upstream(config: TokensFlowConfig, loaded: Sequence[ImageData]) -> Imag
 def foundation_key(config: TokensFlowConfig, data: ImageData) -> str:
     if config.backbone != "embedded":
         depends = {"backbone": config.backbone, "timm": version("timm"), "file": _content(config.backbone)}
-        return stage_key("tokens/backbone", depends, training.tokens.foundation)
-    code = (training.tokens.foundation, training.augment, training.precision, *MODEL)
-    return stage_key("tokens/backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, *code)
+        return stage_key("tokens/backbone", depends, make_foundation)
+    return stage_key(
+        "tokens/backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, make_foundation
+    )
 
 
 def _content(backbone: str) -> str | None:
@@ -130,9 +108,7 @@ def task_key(config: TokensFlowConfig, data: ImageData, backbone: StageResult) -
         "measured": config.measured,
         "half": half_of(config.arithmetic, config.device),
     }
-    code = (training.tokens.task, training.tokens.sweep, training.augment, training.precision)
-    measuring = (profiling.tokens.accuracy, profiling.tokens.precision)
-    return stage_key(f"tokens/task-{data.name}", depends, *code, *measuring, *MODEL)
+    return stage_key(f"tokens/task-{data.name}", depends, make_task)
 
 
 def make_task(
@@ -177,11 +153,9 @@ def profile_key(config: TokensFlowConfig, backbone: StageResult, tasks: Sequence
         "backbone": backbone["digest"],
         "tasks": sorted(task["digest"] for task in tasks),
         "device": configured_class(config),
-        "torch": version("torch"),
         "cores": os.cpu_count(),
     }
-    code = (profiling.timer, profiling.tokens.latency, pliant.tokens.plan, pliant.latency)
-    return stage_key("tokens/profile", depends, *code, *_RUNTIME, *MODEL)
+    return stage_key("tokens/profile", depends, make_profile, measured=True)
 
 
 def make_profile(
