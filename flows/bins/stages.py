@@ -31,7 +31,7 @@ from flows.bins.measure import Half, Latencies, finish, measure
 from flows.champions import fetch
 from flows.config import check_distinct
 from flows.device import configured_class
-from flows.keys import StageResult, contents, stage_key
+from flows.keys import StageResult, contents, keep, stage_key
 from flows.patience import patiently
 from flows.release import open_registry
 from pliant.bins.artifact import Bins, Encoder
@@ -114,7 +114,7 @@ def make_encoder(
     notes |= {"seconds": time.monotonic() - began, "parameters": sum(array.size for array in encoder.weights.values())}
     notes |= _score(config, stream.data, encoder, share(progress, 90, 100))
     progress(100, 100)
-    return {"key": key, "digest": store.save(key, encoder), "notes": notes}
+    return keep(store, key, encoder, notes)
 
 
 def _embedded(config: BinsFlowConfig, stream: Stream, progress: Progress) -> tuple[Encoder, dict[str, Any]]:
@@ -186,7 +186,7 @@ def make_lengths(
     loaded = load_encoder(store, encoder)
     lengths = flows.bins.lengths.observe(stream.config, stream.name, loaded, stream.data, config.edges, progress)
     progress(1, 1)
-    return {"key": key, "digest": store.save(key, lengths), "notes": {"source": lengths.source}}
+    return keep(store, key, lengths, {"source": lengths.source})
 
 
 def latencies_key(config: BinsFlowConfig, stream: Stream, encoder: StageResult) -> str:
@@ -221,7 +221,7 @@ def make_latencies(
     if measured.precision != FLOAT32:
         notes |= _score(config, stream.data, loaded, share(progress, 90, 100), measured.precision)
     progress(100, 100)
-    return {"key": key, "digest": store.save(key, measured), "notes": notes}
+    return keep(store, key, measured, notes)
 
 
 def half_to_try(config: BinsFlowConfig, data: TextData | None, encoder: Encoder) -> Half | None:
@@ -264,7 +264,7 @@ def make_bins(
     bins, notes = finish(
         config, encoder, results["encoder"]["digest"], stream.config.slo, observed.requests, measured, folder, progress
     )
-    return {"key": key, "digest": store.save(key, bins), "notes": notes}
+    return keep(store, key, bins, notes)
 
 
 def compiled(store: FolderStore, cache: Path, result: StageResult) -> bool:

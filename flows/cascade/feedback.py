@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flows.cascade.config import CascadeFlowConfig, LearnConfig
 from flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of_input, tenants
-from flows.keys import StageResult, stage_key
+from flows.keys import StageResult, keep, stage_key
 from pliant.cascade.artifact import Outputs
 from pliant.cascade.pool import mark, pooled
 from pliant.outcomes.files import read_labels
@@ -76,7 +76,7 @@ def make_pool(
     before, after = (store.load(Outputs, result["key"], result["digest"]) for result in (old, new))
     data = mark(before.data, after.data, config.learn.rows, config.seed)
     joined = pooled(before, after, rows_for(config, split), config.seed, data)
-    return {"key": key, "digest": store.save(key, joined)}
+    return keep(store, key, joined)
 
 
 def rows_for(config: CascadeFlowConfig, split: str) -> int:

@@ -22,7 +22,7 @@ import training.texts
 from flows.cascade.config import CascadeFlowConfig, LevelConfig
 from flows.config import check_distinct, check_name
 from flows.device import configured_class
-from flows.keys import StageResult, contents, stage_key
+from flows.keys import StageResult, contents, keep, stage_key
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.device import device_class, threads
 from pliant.errors import ArtifactError, InputError
@@ -107,7 +107,7 @@ def make_level(
     )
     parameters = sum(array.size for array in classifier.weights.values())
     notes = {"seconds": time.monotonic() - began, "parameters": parameters, "curves": asdict(curves)}
-    return {"key": key, "digest": store.save(key, classifier), "notes": notes}
+    return keep(store, key, classifier, notes)
 
 
 def _start(level: LevelConfig, data: TextData) -> Start:
@@ -146,7 +146,7 @@ def make_outputs(
         outputs = profiling.cascade.outputs.run_all(
             classifiers, data, index, config.outputs, config.device, progress, digests
         )
-    return {"key": key, "digest": store.save(key, outputs)}
+    return keep(store, key, outputs)
 
 
 def latencies_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, StageResult]) -> str:
@@ -163,7 +163,7 @@ def make_latencies(
     config: CascadeFlowConfig, levels: Mapping[str, StageResult], key: str, store: FolderStore, progress: Progress
 ) -> StageResult:
     measured = measure(config, load_levels(store, levels), progress)
-    return {"key": key, "digest": store.save(key, measured)}
+    return keep(store, key, measured)
 
 
 def measure(config: CascadeFlowConfig, classifiers: Sequence[Classifier], progress: Progress) -> Latencies:
@@ -217,7 +217,7 @@ def make_plan(
     tested = store.load(Outputs, test["key"], test["digest"])
     cascade = replace(planned(config, held, tested, measured, data.second is not None), data=data.fingerprint)
     progress(1, 1)
-    return {"key": key, "digest": store.save(key, cascade)}
+    return keep(store, key, cascade)
 
 
 def planned(config: CascadeFlowConfig, held: Outputs, tested: Outputs, measured: Latencies, pair: bool) -> Cascade:

@@ -13,7 +13,7 @@ from hashlib import sha256
 import numpy as np
 
 import training.packing.predictor
-from flows.keys import StageResult, stage_key
+from flows.keys import StageResult, keep, stage_key
 from flows.packing.champions import Champion
 from flows.packing.config import LengthsConfig, PackingFlowConfig
 from flows.packing.lengths import LEAST, Observed
@@ -84,7 +84,7 @@ def too_little(observed: Observed, loaded: LoadedChampion, least: int) -> str:
 def save_observed(observed: Observed, store: FolderStore) -> StageResult:
     depends = {"data": observed.data, "fit": observed.fit}
     key = stage_key(f"packing/observed-{observed.name}", depends, observed_of)
-    return {"key": key, "digest": store.save(key, observed), "notes": {"limited": observed.limited}}
+    return keep(store, key, observed, {"limited": observed.limited})
 
 
 def predictor_key(config: PackingFlowConfig, loaded: LoadedChampion, lengths: StageResult) -> str:
@@ -114,7 +114,7 @@ def make_predictor(
     )
     before = training.packing.predictor.judge(loaded.predictor, held_out)
     notes = {"judged": dict(predictor.metrics), "before": before, "wrong": float((weight_R != 1.0).mean())}
-    return {"key": key, "digest": store.save(key, predictor), "notes": notes}
+    return keep(store, key, predictor, notes)
 
 
 def plan_key(config: PackingFlowConfig, loaded: LoadedChampion, lengths: StageResult, predictor: StageResult) -> str:
@@ -148,4 +148,4 @@ def make_plan(
         buckets=requests.buckets,
     )
     planned, choice = finish(draft, loaded.generator.context, config, progress)
-    return {"key": key, "digest": store.save(key, planned), "notes": {"choice": asdict(choice)}}
+    return keep(store, key, planned, {"choice": asdict(choice)})

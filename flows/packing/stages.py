@@ -21,7 +21,7 @@ import training.packing.corpus
 import training.packing.generator
 import training.packing.predictor
 from flows.device import configured_class
-from flows.keys import StageResult, contents, stage_key
+from flows.keys import StageResult, contents, keep, stage_key
 from flows.packing.config import CORPUS, EMBEDDED, MemoryConfig, PackingFlowConfig
 from flows.packing.lengths import Observed, PromptSet
 from flows.packing.measure import Measured, measure, token_bytes
@@ -94,7 +94,7 @@ def make_generator(
         "precision": generator.precision,
         "forward_seconds": seconds,
     }
-    return {"key": key, "digest": store.save(key, replace(generator, name=config.name)), "notes": notes}
+    return keep(store, key, replace(generator, name=config.name), notes)
 
 
 def new_generator(config: PackingFlowConfig, corpus: Corpus | None, progress: Progress) -> Generator:
@@ -135,7 +135,7 @@ def make_lengths(
         "tokens": int(observed.output_tokens.sum()),
         "limited": observed.limited,
     }
-    return {"key": key, "digest": store.save(key, observed), "notes": notes}
+    return keep(store, key, observed, notes)
 
 
 def predictor_key(config: PackingFlowConfig, lengths: StageResult) -> str:
@@ -168,7 +168,7 @@ def make_predictor(
         device=config.device,
     )
     notes = {"seconds": time.monotonic() - began, "judged": dict(predictor.metrics)}
-    return {"key": key, "digest": store.save(key, predictor), "notes": notes}
+    return keep(store, key, predictor, notes)
 
 
 def steps_key(config: PackingFlowConfig, generator: StageResult) -> str:
@@ -192,7 +192,7 @@ def make_steps(
     began = time.monotonic()
     measured = measure(config, load_generator(store, generator), progress)
     notes = {"seconds": time.monotonic() - began, "points": len(measured.points), "error": measured.steps.error}
-    return {"key": key, "digest": store.save(key, measured), "notes": notes}
+    return keep(store, key, measured, notes)
 
 
 def plan_key(config: PackingFlowConfig, results: Mapping[str, StageResult]) -> str:
@@ -233,7 +233,7 @@ def make_plan(
     )
     planned, choice = finish(draft, generator.context, config, progress)
     pace = flows.packing.pace.measure(predictor, observed.part(held_out=True).prompts, planned, config.device)
-    return {"key": key, "digest": store.save(key, planned), "notes": {"choice": asdict(choice), "pace": asdict(pace)}}
+    return keep(store, key, planned, {"choice": asdict(choice), "pace": asdict(pace)})
 
 
 def finish(draft: Packing, context: int, config: PackingFlowConfig, progress: Progress) -> tuple[Packing, Choice]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 import profiling.tokens.accuracy
-from flows.keys import StageResult, stage_key
+from flows.keys import StageResult, keep, stage_key
 from flows.tokens.config import TokensFlowConfig
 from flows.tokens.stages import Bundle
 from pliant.device import threads
@@ -79,7 +79,7 @@ def measure(
             config.measured,
             half,
         )
-    return {"key": key, "digest": store.save(key, measured)}
+    return keep(store, key, measured)
 
 
 def with_accuracies(champion: Bundle, measured: Mapping[str, StageResult], store: FolderStore) -> Bundle:

@@ -26,7 +26,7 @@ import training.tokens.task
 from flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
 from flows.config import check_distinct, check_name
 from flows.device import configured_class
-from flows.keys import StageResult, stage_key
+from flows.keys import StageResult, keep, stage_key
 from flows.tokens.config import TokensFlowConfig
 from pliant.device import device_class, threads
 from pliant.errors import InputError
@@ -95,7 +95,7 @@ def make_foundation(
             backbone = training.tokens.foundation.from_file(architecture, path)
         case _:
             raise InputError("backbone", config.backbone, "embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
-    return {"key": key, "digest": store.save(key, backbone), "notes": {"seconds": time.monotonic() - began}}
+    return keep(store, key, backbone, {"seconds": time.monotonic() - began})
 
 
 def task_key(config: TokensFlowConfig, data: ImageData, backbone: StageResult) -> str:
@@ -142,7 +142,7 @@ def make_task(
     task = profiling.tokens.accuracy.profile(
         foundation, task, data, config.device, gammas, progress[1], config.measured, half
     )
-    return {"key": key, "digest": store.save(key, task), "notes": notes}
+    return keep(store, key, task, notes)
 
 
 def profile_key(config: TokensFlowConfig, backbone: StageResult, tasks: Sequence[StageResult]) -> str:
@@ -184,7 +184,7 @@ def make_profile(
         device = device_class(config.device)
     rule = derive_rule(measured.latency, loaded, config.reference.urgent[0])
     profile = Profile(backbone["digest"], device, measured.latency, measured.spread, measured.memory, rule, precision)
-    return {"key": key, "digest": store.save(key, profile), "notes": {"arithmetic": reason}}
+    return keep(store, key, profile, {"arithmetic": reason})
 
 
 def served_precision(

@@ -15,10 +15,10 @@ from typing import Any
 import profiling.tokens.loading
 from flows import settings
 from flows.config import check_distinct
-from flows.keys import StageResult, stage_key
+from flows.keys import StageResult, keep, stage_key
 from flows.progress import stage
 from flows.release import Release, open_registry
-from flows.tasks import cached_stage, publish_task, refresh_if_missing, system_flow
+from flows.tasks import cached_stage, publish_task, system_flow
 from flows.tokens import config as tokens_config
 from flows.tokens import stages
 from flows.tokens.config import TokensFlowConfig, VariantConfig
@@ -46,7 +46,7 @@ def assemble(
     with stage(f"variant {name}") as progress:
         variant = _make_variant(name, config, backbone, tasks, profiled, store)
         progress(1, 1)
-    return {"key": key, "digest": store.save(key, variant)}
+    return keep(store, key, variant)
 
 
 @publish_task("publish variants")
@@ -108,9 +108,7 @@ def _make(
 ) -> StageResult:
     backbone, tasks, profiled = trained(config, loaded, upstream, store)
     key = _variant_key(name, profiled)
-    assembled = refresh_if_missing(assemble, store, key)
-    result: StageResult = assembled(key, name, config, backbone, tasks, profiled, store)
-    return result
+    return assemble(key, name, config, backbone, tasks, profiled, store)
 
 
 def _variant_key(name: str, profiled: StageResult) -> str:

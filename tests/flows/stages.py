@@ -15,7 +15,7 @@ from flows.bins import stages as bins_stages
 from flows.cascade import config as cascade_config
 from flows.cascade import feedback
 from flows.cascade import stages as cascade_stages
-from flows.keys import StageResult
+from flows.keys import StageResult, keep
 from flows.packing import config as packing_config
 from flows.packing import learn, observed
 from flows.packing import stages as packing_stages
@@ -174,7 +174,7 @@ def packing(folder: Path, store: FolderStore, run: Run) -> None:
 
 
 def saved(key: str, artifact, store: FolderStore) -> StageResult:
-    return {"key": key, "digest": store.save(key, artifact)}
+    return keep(store, key, artifact)
 
 
 SYSTEMS: Mapping[str, Callable[[Path, FolderStore, Run], None]] = {

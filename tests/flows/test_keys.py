@@ -12,7 +12,11 @@ import pytest
 from flows import closure, keys
 from flows.closure import ROOT, is_apart, libraries
 from flows.keys import StageResult
+from flows.packing.config import read
+from flows.packing.precision import known_precision
+from flows.packing.stages import generator_key
 from registry.store import FolderStore
+from tests.fixtures.packing.tiny import setting, write_generator
 from tests.flows.stages import SYSTEMS
 
 
@@ -76,6 +80,16 @@ def test_a_measurement_by_another_version_of_a_library_is_another_one(stages, mo
         other = {stage.name for stage in stages if stage.key() != before[stage.name]}
         using = {stage.name for stage in stages if library in libraries(stage.names)}
         assert other == using & MEASURED, library
+
+
+def test_a_generator_whose_precision_is_named_is_not_made_again_for_a_change_of_the_engine(tmp_path, changed):
+    write_generator(tmp_path)
+    named, timed = (read(overrides=setting(tmp_path, precision=word)) for word in ("float32", "auto"))
+    engine, trainer = {"pliant.packing.engine.paged_engine"}, {"training.packing.generator"}
+    assert changed(lambda: generator_key(named, None), engine) == generator_key(named, None)
+    assert changed(lambda: generator_key(named, None), trainer) != generator_key(named, None)
+    if not known_precision(timed):
+        assert changed(lambda: generator_key(timed, None), engine) != generator_key(timed, None)
 
 
 MEASURED = {
