@@ -107,7 +107,7 @@ def test_a_task_without_a_sweep_notes_the_rate_that_was_set(swept):
 def test_a_sweep_is_noted_and_its_best_rate_is_what_the_task_is_trained_with(swept):
     noted, _ = swept
     rates, accuracy = noted["sweep"]["rates"], noted["sweep"]["accuracy"]
-    assert rates == (0.01, 0.1)
+    assert rates == [0.01, 0.1]
     assert noted["prompt_rate"] == rates[accuracy.index(max(accuracy))]
 
 
