@@ -1,77 +1,67 @@
 """Names a stage's result by a key of all that it depends on. Knows no system, no Prefect and no MLflow.
 
-That is config, data, and the code that does the work: its syntax tree without comments, docstrings and the names of local
-variables, which change nothing of the result. The key names the result in the store, so a stage whose key is there already
-need not run.
+That is config, data, and the code that makes the result: the function that does it and whatever it reaches, without
+comments, docstrings and the names of local variables, which change nothing of the result. The key names the result in the
+store, so a stage whose key is there already need not run.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import inspect
 import json
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NotRequired, TypedDict
+
+from flows.closure import Entry, closure, libraries
+from pliant.errors import RegistryError
+from registry.codec import Artifact
+from registry.store import FolderStore
 
 
 class StageResult(TypedDict):
-    """A stage's result, small enough to be cached as JSON: where the artifact lies and what it is."""
+    """A stage's result: where the artifact lies, what it is, and what was noted on the way, as plain JSON."""
 
     key: str
     digest: str
-    notes: NotRequired[dict[str, Any]]  # seconds, and what was tried on the way
+    notes: NotRequired[dict[str, Any]]  # such as seconds, and what was tried
 
 
-def stage_key(stage: str, depends: dict[str, Any], *code: ModuleType) -> str:
-    """Return the key of a stage's result; `stage` is a folder of the store, such as "tokens/profile"."""
-    mark = hashlib.sha256(json.dumps(depends, sort_keys=True, default=str).encode())
-    for module in code:
-        mark.update(code_of(inspect.getsource(module)).encode())
+def stage_key(stage: str, depends: dict[str, Any], *made_by: Entry, measured: bool = False) -> str:
+    """Return the key of a stage's result; `stage` is a folder of the store, such as "tokens/profile".
+
+    `made_by`: the functions that make the result, and classes whose methods they call without naming them; all that these
+    reach counts (flows/closure.py). `measured`: whether the versions of libraries that compute count as well.
+    """
+    code = closure(*made_by)
+    versions = {name: _version(name) for name in libraries(code)} if measured else {}
+    mark = hashlib.sha256(json.dumps([depends, versions], sort_keys=True, default=str).encode())
+    for name in sorted(code):
+        mark.update(f"\0{name}\0{code[name]}".encode())
     return f"{stage}/{mark.hexdigest()[:24]}"
 
 
-@cache
-def code_of(source: str) -> str:
-    """Return what `source` does, as text: equal for sources that differ in comments, layout, docstrings or local names."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [statement for statement in node.body if not _is_text(statement)]
-    for function in _outermost_functions(tree):
-        _number_locals(function)
-    return ast.unparse(tree)
+def keep(store: FolderStore, key: str, artifact: Artifact, notes: Mapping[str, Any] | None = None) -> StageResult:
+    """Keep what a stage has made under its key and return it; where another run was faster, what that one has kept."""
+    store.keep(key, artifact, notes or {})
+    result = kept(store, key)
+    if result is None:
+        raise RegistryError(f"{store.path(key)} holds something that no stage has kept: remove that folder")
+    return result
 
 
-def _is_text(statement: ast.stmt) -> bool:
-    """Whether a statement is a docstring, or the text behind an attribute."""
-    match statement:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return True
-    return False
+def kept(store: FolderStore, key: str) -> StageResult | None:
+    """Return the result that the store keeps under a stage's key; None where the stage has to run."""
+    found = store.kept(key)
+    return None if found is None else {"key": key, "digest": found[0], "notes": found[1]}
 
 
-def _outermost_functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield child
-        else:
-            yield from _outermost_functions(child)
-
-
-def _number_locals(function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-    """Replace the variables that `function` assigns by numbers, in the order in which they come. Parameters stay."""
-    nodes = list(ast.walk(function))
-    kept = {node.arg for node in nodes if isinstance(node, ast.arg)}
-    kept |= {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    names = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    numbers = {name: f"_{number}" for number, name in enumerate(dict.fromkeys(names)) if name not in kept}
-    for node in nodes:
-        if isinstance(node, ast.Name):
-            node.id = numbers.get(node.id, node.id)
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "missing"
 
 
 def contents(address: str) -> Iterator[str]:

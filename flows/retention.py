@@ -83,8 +83,7 @@ def survey(settings: Settings, keep: Limits, names: Iterable[str]) -> list[Item]
     for name in names:
         items += _registered(settings, name, keep)
     items += _stored(settings.store, keep)
-    items += [_folder(path, "its process was killed") for path in temporary.abandoned()]
-    return items + [_folder(path, "a file of Prefect, not used for long") for path in _old_results(settings, keep)]
+    return items + [_folder(path, "its process was killed") for path in temporary.abandoned()]
 
 
 def remove(items: Iterable[Item], progress: Progress) -> int:
@@ -145,14 +144,6 @@ def _entries(root: Path) -> Iterator[Path]:
 
 def _last_used(folder: Path) -> float:
     return (folder / DIGESTS).stat().st_mtime
-
-
-def _old_results(settings: Settings, keep: Limits) -> Iterator[Path]:
-    """Yield the results that Prefect has cached and not written for long; it takes a missing one for not cached."""
-    folder = settings.home / "prefect" / "storage"
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.is_file() and time.time() - path.stat().st_mtime > keep.days * DAY:
-            yield path
 
 
 def _folder(path: Path, reason: str) -> Item:

@@ -6,21 +6,23 @@ Every flow and every task has a time limit (flows/watch/limits.py).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
+from inspect import signature
 from typing import Any, ParamSpec, TypeVar
 
-from prefect import Flow, Task, flow, task
+from prefect import Flow, State, Task, flow, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.context import TaskRunContext
+from prefect.states import Completed
 
 from flows import retention, settings
+from flows.keys import StageResult, kept
 from flows.patience import OUTAGE_WAITS
 from flows.release import Release
 from flows.watch import limits
 from flows.watch.events import emit_champion
 from flows.watch.triggered import triggered
 from pliant.errors import RefusedError, RegistryError
-from registry.store import FolderStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,37 +39,50 @@ def system_flow(name: str, system: str) -> Callable[[Callable[P, dict[str, Any]]
 
 
 def limited_task(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """A task with a time limit."""
-    return task(name=name, timeout_seconds=limits.read().task, **more)
+    """A task with a time limit. Prefect keeps no result of it: what a stage makes is in the store."""
+    return task(name=name, timeout_seconds=limits.read().task, cache_policy=NO_CACHE, persist_result=False, **more)
 
 
-def cached_stage(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """A task whose result is cached, under its parameter `key`."""
-    return limited_task(name, cache_key_fn=_by_key, persist_result=True, result_serializer="json", **more)
+def cached_stage(name: str, **more: Any) -> Callable[[Callable[P, StageResult]], Callable[P, StageResult]]:
+    """A task that makes a stage's result, of whose parameters `key` names it in the store, the parameter `store`.
+
+    Where the store keeps that key already nothing is done, and Prefect shows the task as `Cached`.
+    """
+
+    def decorate(function: Callable[P, StageResult]) -> Callable[P, StageResult]:
+        @wraps(function)
+        def unless_kept(*args: P.args, **kwargs: P.kwargs) -> Any:
+            given = signature(function).bind(*args, **kwargs).arguments
+            found = kept(given["store"], given["key"])
+            return function(*args, **kwargs) if found is None else Completed(name="Cached", data=found)
+
+        as_task: Task[P, Any] = limited_task(name, **more)(unless_kept)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> StageResult:
+            returned: Any = as_task(*args, **kwargs)
+            result: StageResult = returned.result() if isinstance(returned, State) else returned
+            return result
+
+        return call
+
+    return decorate
 
 
-def download_stage(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """A cached task that may have to download a model, and is tried again where that fails."""
+def download_stage(name: str, **more: Any) -> Callable[[Callable[P, StageResult]], Callable[P, StageResult]]:
+    """A cached stage that may have to download a model, and is tried again where that fails."""
     return cached_stage(name, retries=2, retry_delay_seconds=5, retry_condition_fn=is_transient, **more)
 
 
 def gate_task() -> Callable[[Callable[P, R]], Task[P, R]]:
-    """A task that judges: never cached, as the champion may have changed."""
-    return limited_task("gate", cache_policy=NO_CACHE)
+    """A task that judges: whenever the flow runs, as the champion may have changed."""
+    return limited_task("gate")
 
 
 def publish_task(name: str = "publish") -> Callable[[Callable[P, R]], Task[P, R]]:
     """A task that writes to the registry, and is tried again where that is busy, or away for less than a minute or so."""
     waits = list(OUTAGE_WAITS)
-    return limited_task(
-        name, cache_policy=NO_CACHE, retries=len(waits), retry_delay_seconds=waits, retry_condition_fn=is_transient
-    )
-
-
-def _by_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
-    del context
-    key: str = parameters["key"]
-    return key
+    return limited_task(name, retries=len(waits), retry_delay_seconds=waits, retry_condition_fn=is_transient)
 
 
 def is_transient(task: Any, run: Any, state: Any) -> bool:
@@ -75,12 +90,6 @@ def is_transient(task: Any, run: Any, state: Any) -> bool:
     del task, run
     error = state.result(raise_on_failure=False)
     return isinstance(error, RegistryError | OSError) and not isinstance(error, RefusedError)
-
-
-def refresh_if_missing(stage_task: Any, store: FolderStore, key: str) -> Any:
-    """Return the task, told to ignore a cached result whose artifact is no longer in the store."""
-    store.touch(key)
-    return stage_task.with_options(refresh_cache=not store.has(key))
 
 
 def show_release(system: str, summary: str, released: Release) -> None:
@@ -92,7 +101,7 @@ def show_release(system: str, summary: str, released: Release) -> None:
     emit_champion(system, released)
 
 
-@limited_task("clean", cache_policy=NO_CACHE)
+@limited_task("clean")
 def clean(system: str) -> None:
     """Remove what is no longer needed; the last stage of every flow."""
     retention.after_flow(settings.read(), system)

@@ -1,7 +1,8 @@
-"""Replaces a folder of files in one step: complete or not at all. Knows nothing of what the files hold."""
+"""Replaces or adds a folder of files in one step: complete or not at all. Knows nothing of what the files hold."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,25 @@ def replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         with _beside(folder) as draft, _beside(folder) as former:
             _write(draft, files)
             _swap(draft, folder, former)
+            _sync(folder.parent)
+    except OSError as error:
+        raise RegistryError(f"{folder} cannot be written: {error.strerror or error}") from error
+
+
+def add_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Make `folder` hold `files`, unless there is one that holds anything, which stays as it is.
+
+    Of several processes that do it at once one is the first. Raises `RegistryError` if the disk refuses.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _beside(folder) as draft:
+            _write(draft, files)
+            try:
+                draft.rename(folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
             _sync(folder.parent)
     except OSError as error:
         raise RegistryError(f"{folder} cannot be written: {error.strerror or error}") from error

@@ -17,6 +17,7 @@ from registry.address import is_local, local_folder
 from registry.folder import sync_tree
 from registry.mlflow_run import Run, measured
 from registry.package import BUNDLE, Example, Package, frame, needed, pyfunc_file
+from registry.store import NOTES
 
 
 def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
@@ -29,7 +30,7 @@ def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "model")
         # MLflow keeps a folder's own name, and follows no link.
-        bundle = shutil.copytree(package.folder, Path(temporary, BUNDLE))
+        bundle = shutil.copytree(package.folder, Path(temporary, BUNDLE), ignore=shutil.ignore_patterns(NOTES))
         _save_model(folder, bundle, package, Model(logged.artifact_location, run.id, model_id=logged.model_id))
         run.client.log_model_artifacts(logged.model_id, str(folder))
     if is_local(logged.artifact_location):  # elsewhere the store's answer says that it has the files

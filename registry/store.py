@@ -1,17 +1,28 @@
-"""A plain folder of artifacts, in which a key names a subfolder. It needs no MLflow and has no versions or aliases."""
+"""A plain folder of artifacts, in which a key names a subfolder. It needs no MLflow and has no versions or aliases.
+
+What is saved under a name replaces what was there. What is kept under a key of all that it was made from is never replaced:
+equal keys stand for equal results, and others may have been made of what is there.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pliant.errors import InputError
+from pliant.errors import InputError, RegistryError
 from registry import codec
 from registry.codec import Artifact, T
+from registry.folder import add_folder
 
+NOTES = "notes.json"
+"""Beside an artifact that is kept: what whoever made it noted. No part of the artifact, and published with none."""
 _STEP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -39,6 +50,26 @@ class FolderStore:
     def save(self, key: str, artifact: Artifact) -> str:
         """Write the artifact, replacing a former one, and return its digest."""
         return codec.save(artifact, self.path(key))
+
+    def keep(self, key: str, artifact: Artifact, notes: Mapping[str, Any]) -> None:
+        """Write the artifact and its notes, plain values, in one step; nothing where `key` is kept already."""
+        files = codec.encode(artifact) | {NOTES: json.dumps(notes).encode()}
+        add_folder(self.path(key), files)
+
+    def kept(self, key: str) -> tuple[str, dict[str, Any]] | None:
+        """Return digest and notes of what is kept under `key`, which is in use then; None where nothing is."""
+        try:
+            notes = json.loads((self.path(key) / NOTES).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise RegistryError(f"{self.path(key) / NOTES} cannot be read: {error}; remove its folder") from error
+        self.touch(key)
+        return codec.digest(self.path(key)), notes
+
+    def remove(self, key: str) -> None:
+        """Remove what is under `key`, if anything is."""
+        shutil.rmtree(self.path(key), ignore_errors=True)
 
     def load(self, cls: type[T], key: str, digest: str | None = None) -> T:
         """Return the artifact at `key`, which must have `digest` if one is given."""

@@ -1,7 +1,7 @@
 """The bins flow: encoder -> lengths -> latencies -> bins -> gate -> publish, per stream. Prefect's part only.
 
-The work is in stages.py. Stages are cached under keys of what they depend on, so a second run with nothing changed
-trains and measures nothing. A cached result whose artifact or whose compiled files have gone is computed again.
+The work is in stages.py. Results are kept under keys of what they depend on, so a second run with nothing changed
+trains and measures nothing. What has gone from the store, or whose compiled files have, is made again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from flows.tasks import (
     download_stage,
     gate_task,
     publish_task,
-    refresh_if_missing,
     show_release,
     system_flow,
 )
@@ -117,18 +116,20 @@ def bins(
 def run_stream(config: BinsFlowConfig, stream: Stream, store: FolderStore, home: Path) -> StreamResults:
     """Run every stage of one stream, each from the cache where what it depends on has not changed."""
     key = stages.encoder_key(config, stream)
-    encoder: StageResult = refresh_if_missing(get_encoder, store, key)(key, config, stream, store)
+    encoder = get_encoder(key, config, stream, store)
     key = stages.lengths_key(config, stream, encoder)
-    lengths: StageResult = refresh_if_missing(observe, store, key)(key, config, stream, encoder, store)
+    lengths = observe(key, config, stream, encoder, store)
     key = stages.latencies_key(config, stream, encoder)
-    latencies: StageResult = refresh_if_missing(profile, store, key)(key, config, stream, encoder, store, home)
+    latencies = profile(key, config, stream, encoder, store, home)
     key = stages.bins_key(config, stream, lengths, latencies)
     named = {"encoder": encoder, "lengths": lengths, "latencies": latencies}
-    planned: StageResult = refresh_if_missing(plan, store, key)(key, config, stream, named, store, home)
+    planned = plan(key, config, stream, named, store, home)
     if not stages.compiled(store, home, planned):  # the cache was emptied: compile, measure and choose again
-        latencies = profile.with_options(refresh_cache=True)(latencies["key"], config, stream, encoder, store, home)
+        for gone in (latencies, planned):
+            store.remove(gone["key"])
+        latencies = profile(latencies["key"], config, stream, encoder, store, home)
         key, named = stages.bins_key(config, stream, lengths, latencies), named | {"latencies": latencies}
-        planned = plan.with_options(refresh_cache=True)(key, config, stream, named, store, home)
+        planned = plan(key, config, stream, named, store, home)
     return StreamResults(stream.name, encoder, lengths, latencies, planned)
 
 

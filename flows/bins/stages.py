@@ -16,26 +16,11 @@ from typing import Any
 
 import numpy as np
 
-import flows.arithmetic
 import flows.bins.lengths
-import flows.bins.measure
-import flows.bins.plan
-import pliant.bins.planning.edges
 import pliant.bins.runtimes.cache
-import pliant.bins.runtimes.compile
-import pliant.bins.runtimes.model
-import pliant.bins.runtimes.runtime
-import pliant.latency
-import pliant.models.classifier
-import pliant.models.text
 import profiling.bins.accuracy
-import profiling.bins.latency
-import profiling.timer
 import training.bins.encoder
-import training.bins.lengths
 import training.classifier
-import training.precision
-import training.rows
 import training.starts
 import training.texts
 from flows import settings
@@ -46,7 +31,7 @@ from flows.bins.measure import Half, Latencies, finish, measure
 from flows.champions import fetch
 from flows.config import check_distinct
 from flows.device import configured_class
-from flows.keys import StageResult, contents, stage_key
+from flows.keys import StageResult, contents, keep, stage_key
 from flows.patience import patiently
 from flows.release import open_registry
 from pliant.bins.artifact import Bins, Encoder
@@ -62,7 +47,6 @@ from training.text_data import TextData
 CASCADE = "cascade:"
 TESTED = 1000
 """Texts, at most, on which half precision is held against float32."""
-_RUNTIME = (pliant.bins.runtimes.compile, pliant.bins.runtimes.model, pliant.bins.runtimes.runtime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +95,7 @@ def encoder_key(config: BinsFlowConfig, stream: Stream) -> str:
         "max_length": stream.config.max_length,
         "transformers": version("transformers"),
     }
-    code = (training.classifier, training.rows, training.starts, training.precision)
-    own = (training.bins.encoder, profiling.bins.accuracy, pliant.models.classifier, pliant.models.text)
-    return stage_key(f"bins/encoder-{stream.name}", depends, *code, *own)
+    return stage_key(f"bins/encoder-{stream.name}", depends, make_encoder)
 
 
 def make_encoder(
@@ -132,7 +114,7 @@ def make_encoder(
     notes |= {"seconds": time.monotonic() - began, "parameters": sum(array.size for array in encoder.weights.values())}
     notes |= _score(config, stream.data, encoder, share(progress, 90, 100))
     progress(100, 100)
-    return {"key": key, "digest": store.save(key, encoder), "notes": notes}
+    return keep(store, key, encoder, notes)
 
 
 def _embedded(config: BinsFlowConfig, stream: Stream, progress: Progress) -> tuple[Encoder, dict[str, Any]]:
@@ -195,7 +177,7 @@ def lengths_key(config: BinsFlowConfig, stream: Stream, encoder: StageResult) ->
         "data": stream.data.fingerprint if stream.data else None,
         "least": config.edges.least,
     }
-    return stage_key(f"bins/lengths-{stream.name}", depends, training.bins.lengths, flows.bins.lengths)
+    return stage_key(f"bins/lengths-{stream.name}", depends, make_lengths, TextData)
 
 
 def make_lengths(
@@ -204,7 +186,7 @@ def make_lengths(
     loaded = load_encoder(store, encoder)
     lengths = flows.bins.lengths.observe(stream.config, stream.name, loaded, stream.data, config.edges, progress)
     progress(1, 1)
-    return {"key": key, "digest": store.save(key, lengths), "notes": {"source": lengths.source}}
+    return keep(store, key, lengths, {"source": lengths.source})
 
 
 def latencies_key(config: BinsFlowConfig, stream: Stream, encoder: StageResult) -> str:
@@ -219,8 +201,7 @@ def latencies_key(config: BinsFlowConfig, stream: Stream, encoder: StageResult) 
         "versions": {engine: pliant.bins.runtimes.cache.versions(engine) for engine in ("onnx", "aot")},
         "cores": os.cpu_count(),
     }
-    code = (profiling.bins.latency, profiling.bins.accuracy, profiling.timer, pliant.latency, flows.bins.measure)
-    return stage_key(f"bins/latencies-{stream.name}", depends, *code, flows.arithmetic, *_RUNTIME)
+    return stage_key(f"bins/latencies-{stream.name}", depends, make_latencies, TextData, measured=True)
 
 
 def make_latencies(
@@ -240,7 +221,7 @@ def make_latencies(
     if measured.precision != FLOAT32:
         notes |= _score(config, stream.data, loaded, share(progress, 90, 100), measured.precision)
     progress(100, 100)
-    return {"key": key, "digest": store.save(key, measured), "notes": notes}
+    return keep(store, key, measured, notes)
 
 
 def half_to_try(config: BinsFlowConfig, data: TextData | None, encoder: Encoder) -> Half | None:
@@ -263,9 +244,7 @@ def bins_key(config: BinsFlowConfig, stream: Stream, lengths: StageResult, laten
         "lengths": lengths["digest"],
         "latencies": latencies["digest"],
     }
-    return stage_key(
-        f"bins/plan-{stream.name}", depends, flows.bins.plan, flows.bins.measure, pliant.bins.planning.edges, *_RUNTIME
-    )
+    return stage_key(f"bins/plan-{stream.name}", depends, make_bins, measured=True)
 
 
 def make_bins(
@@ -285,7 +264,7 @@ def make_bins(
     bins, notes = finish(
         config, encoder, results["encoder"]["digest"], stream.config.slo, observed.requests, measured, folder, progress
     )
-    return {"key": key, "digest": store.save(key, bins), "notes": notes}
+    return keep(store, key, bins, notes)
 
 
 def compiled(store: FolderStore, cache: Path, result: StageResult) -> bool:

@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import pliant.cascade.evaluate
-import pliant.cascade.pool
 from flows.cascade.config import CascadeFlowConfig, LearnConfig
 from flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of_input, tenants
-from flows.keys import StageResult, stage_key
+from flows.keys import StageResult, keep, stage_key
 from pliant.cascade.artifact import Outputs
 from pliant.cascade.pool import mark, pooled
 from pliant.outcomes.files import read_labels
@@ -68,7 +66,7 @@ def training_data(data: TextData, lessons: TextData | None) -> TextData:
 
 def pool_key(config: CascadeFlowConfig, task: str, split: str, old: StageResult, new: StageResult) -> str:
     depends = {"old": old["digest"], "new": new["digest"], "rows": config.learn.rows, "seed": config.seed}
-    return stage_key(f"cascade/pooled-{task}-{split}", depends, pliant.cascade.pool, pliant.cascade.evaluate)
+    return stage_key(f"cascade/pooled-{task}-{split}", depends, make_pool)
 
 
 def make_pool(
@@ -78,7 +76,7 @@ def make_pool(
     before, after = (store.load(Outputs, result["key"], result["digest"]) for result in (old, new))
     data = mark(before.data, after.data, config.learn.rows, config.seed)
     joined = pooled(before, after, rows_for(config, split), config.seed, data)
-    return {"key": key, "digest": store.save(key, joined)}
+    return keep(store, key, joined)
 
 
 def rows_for(config: CascadeFlowConfig, split: str) -> int:

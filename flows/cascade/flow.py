@@ -2,8 +2,8 @@
 
 Labelled answers of a service, where the settings name them, take the place of old texts (flows/cascade/feedback.py).
 
-The work is in stages.py. Stages are cached under keys of what they depend on, so a second run with nothing changed
-trains and measures nothing. A cached result whose artifact has gone from the store is computed again.
+The work is in stages.py. Results are kept under keys of what they depend on, so a second run with nothing changed
+trains and measures nothing. What has gone from the store is made again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from flows.tasks import (
     download_stage,
     gate_task,
     publish_task,
-    refresh_if_missing,
     show_release,
     system_flow,
 )
@@ -167,14 +166,14 @@ def run_task(
     fitted, trained = feedback.training_data(data, lessons), Levels()
     for level in levels:
         key = stages.train_key(level, fitted)
-        trained[level.name] = refresh_if_missing(train_level, store, key)(key, level, config, fitted, store)
+        trained[level.name] = train_level(key, level, config, fitted, store)
     chosen, arithmetic = _in_best_precision(config, data, trained, store)
     float32 = () if chosen is config else _both_outputs(config, data, lessons, trained, store)
     config = chosen
     outputs, test = _both_outputs(config, data, lessons, trained, store)
     latencies = _latencies(config, data, trained, store)
     key = stages.plan_key(config, data, outputs, test, latencies)
-    planned: StageResult = refresh_if_missing(plan, store, key)(key, config, data, outputs, test, latencies, store)
+    planned = plan(key, config, data, outputs, test, latencies, store)
     return TaskResults(data.name, trained, outputs, test, latencies, planned, float32, arithmetic, Texts(data, lessons))
 
 
@@ -202,8 +201,7 @@ def _in_best_precision(
 
 def _latencies(config: CascadeFlowConfig, data: TextData, levels: Levels, store: FolderStore) -> StageResult:
     key = stages.latencies_key(config, data, levels)
-    latencies: StageResult = refresh_if_missing(profile, store, key)(key, config, data, levels, store)
-    return latencies
+    return profile(key, config, data, levels, store)
 
 
 def _both_outputs(
@@ -226,16 +224,14 @@ def _pooled(
     if lessons is None:
         return old
     key = stages.outputs_key(config, lessons, levels, split)
-    new: StageResult = refresh_if_missing(run_lessons, store, key)(key, split, config, lessons, levels, store)
+    new = run_lessons(key, split, config, lessons, levels, store)
     key = feedback.pool_key(config, data.name, split, old, new)
-    joined: StageResult = refresh_if_missing(pool, store, key)(key, split, config, data.name, old, new, store)
-    return joined
+    return pool(key, split, config, data.name, old, new, store)
 
 
 def _outputs(config: CascadeFlowConfig, data: TextData, levels: Levels, split: str, store: FolderStore) -> StageResult:
     key = stages.outputs_key(config, data, levels, split)
-    outputs: StageResult = refresh_if_missing(run_outputs, store, key)(key, split, config, data, levels, store)
-    return outputs
+    return run_outputs(key, split, config, data, levels, store)
 
 
 def _champion(

@@ -12,32 +12,17 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import ClassVar
 
-import pliant.cascade.attention
-import pliant.cascade.calibrate
-import pliant.cascade.certify
 import pliant.cascade.evaluate
-import pliant.cascade.packed
 import pliant.cascade.plan
-import pliant.cascade.prune
-import pliant.cascade.route
-import pliant.cascade.runtime
-import pliant.cascade.search
-import pliant.cascade.tabi
-import pliant.latency
-import pliant.models.classifier
-import pliant.models.text
 import profiling.cascade.latency
 import profiling.cascade.outputs
-import profiling.timer
 import training.classifier
-import training.precision
-import training.rows
 import training.starts
 import training.texts
 from flows.cascade.config import CascadeFlowConfig, LevelConfig
 from flows.config import check_distinct, check_name
 from flows.device import configured_class
-from flows.keys import StageResult, contents, stage_key
+from flows.keys import StageResult, contents, keep, stage_key
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.device import device_class, threads
 from pliant.errors import ArtifactError, InputError
@@ -47,13 +32,6 @@ from pliant.progress import Progress, share
 from registry.store import FolderStore
 from training.starts import Start
 from training.text_data import TextData
-
-_MODEL = (pliant.models.classifier, pliant.cascade.runtime, pliant.cascade.attention, pliant.cascade.packed)
-_READING = (pliant.models.text, pliant.cascade.prune)
-_PLAN = (
-    *(pliant.cascade.plan, pliant.cascade.search, pliant.cascade.certify, pliant.cascade.tabi),
-    *(pliant.cascade.evaluate, pliant.cascade.route, pliant.cascade.calibrate),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +94,7 @@ def train_key(level: LevelConfig, data: TextData) -> str:
         "name": data.name,
         "transformers": version("transformers"),
     }
-    code = (training.classifier, training.rows, training.starts, training.precision)
-    return stage_key(f"cascade/model-{data.name}-{level.name}", depends, *code, pliant.models.classifier)
+    return stage_key(f"cascade/model-{data.name}-{level.name}", depends, make_level)
 
 
 def make_level(
@@ -130,7 +107,7 @@ def make_level(
     )
     parameters = sum(array.size for array in classifier.weights.values())
     notes = {"seconds": time.monotonic() - began, "parameters": parameters, "curves": asdict(curves)}
-    return {"key": key, "digest": store.save(key, classifier), "notes": notes}
+    return keep(store, key, classifier, notes)
 
 
 def _start(level: LevelConfig, data: TextData) -> Start:
@@ -148,9 +125,8 @@ def outputs_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, 
         "data": data.fingerprint,
         "split": split,
         "device": config.device,
-        "torch": version("torch"),
     }
-    return stage_key(f"cascade/outputs-{data.name}-{split}", depends, profiling.cascade.outputs, *_READING, *_MODEL)
+    return stage_key(f"cascade/outputs-{data.name}-{split}", depends, make_outputs, TextData, measured=True)
 
 
 def make_outputs(
@@ -170,7 +146,7 @@ def make_outputs(
         outputs = profiling.cascade.outputs.run_all(
             classifiers, data, index, config.outputs, config.device, progress, digests
         )
-    return {"key": key, "digest": store.save(key, outputs)}
+    return keep(store, key, outputs)
 
 
 def latencies_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, StageResult]) -> str:
@@ -178,18 +154,16 @@ def latencies_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str
         "config": asdict(config.latency),
         "levels": [level["digest"] for level in levels.values()],
         "device": configured_class(config),
-        "torch": version("torch"),
         "cores": os.cpu_count(),
     }
-    code = (profiling.cascade.latency, profiling.timer, pliant.latency, *_MODEL)
-    return stage_key(f"cascade/latencies-{data.name}", depends, *code)
+    return stage_key(f"cascade/latencies-{data.name}", depends, make_latencies, measured=True)
 
 
 def make_latencies(
     config: CascadeFlowConfig, levels: Mapping[str, StageResult], key: str, store: FolderStore, progress: Progress
 ) -> StageResult:
     measured = measure(config, load_levels(store, levels), progress)
-    return {"key": key, "digest": store.save(key, measured)}
+    return keep(store, key, measured)
 
 
 def measure(config: CascadeFlowConfig, classifiers: Sequence[Classifier], progress: Progress) -> Latencies:
@@ -221,7 +195,7 @@ def plan_key(
         "latencies": latencies["digest"],
         "pair": data.second is not None,
     }
-    return stage_key(f"cascade/plan-{data.name}", depends, *_PLAN, pliant.latency)
+    return stage_key(f"cascade/plan-{data.name}", depends, make_plan)
 
 
 def make_plan(
@@ -243,7 +217,7 @@ def make_plan(
     tested = store.load(Outputs, test["key"], test["digest"])
     cascade = replace(planned(config, held, tested, measured, data.second is not None), data=data.fingerprint)
     progress(1, 1)
-    return {"key": key, "digest": store.save(key, cascade)}
+    return keep(store, key, cascade)
 
 
 def planned(config: CascadeFlowConfig, held: Outputs, tested: Outputs, measured: Latencies, pair: bool) -> Cascade:

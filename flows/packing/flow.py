@@ -1,7 +1,7 @@
 """The packing flow: generator -> lengths -> predictor -> steps -> plan -> gate -> publish. Prefect's part only.
 
-The work is in stages.py. Stages are cached under keys of what they depend on, so a second run with nothing changed
-trains and measures nothing. A cached result whose artifact has gone from the store is computed again. What a service has
+The work is in stages.py. Results are kept under keys of what they depend on, so a second run with nothing changed
+trains and measures nothing. What has gone from the store is made again. What a service has
 observed since is learnt from by flows/packing/retrain.py.
 """
 
@@ -34,7 +34,6 @@ from flows.tasks import (
     download_stage,
     gate_task,
     publish_task,
-    refresh_if_missing,
     show_release,
     system_flow,
 )
@@ -133,16 +132,16 @@ def descended(champion: Champion | None, results: ModelResults) -> Release | Non
 def run_model(config: PackingFlowConfig, corpus: Corpus | None, prompts: PromptSet, store: FolderStore) -> ModelResults:
     """Run every stage, each from the cache where what it depends on has not changed."""
     key = stages.generator_key(config, corpus)
-    generator: StageResult = refresh_if_missing(get_generator, store, key)(key, config, corpus, store)
+    generator = get_generator(key, config, corpus, store)
     key = stages.lengths_key(config, generator, prompts)
-    lengths: StageResult = refresh_if_missing(observe, store, key)(key, config, generator, prompts, store)
+    lengths = observe(key, config, generator, prompts, store)
     key = stages.predictor_key(config, lengths)
-    predictor: StageResult = refresh_if_missing(train_predictor, store, key)(key, config, generator, lengths, store)
+    predictor = train_predictor(key, config, generator, lengths, store)
     key = stages.steps_key(config, generator)
-    steps: StageResult = refresh_if_missing(profile, store, key)(key, config, generator, store)
+    steps = profile(key, config, generator, store)
     named = {"generator": generator, "lengths": lengths, "predictor": predictor, "steps": steps}
     key = stages.plan_key(config, named)
-    planned: StageResult = refresh_if_missing(plan, store, key)(key, config, named, store)
+    planned = plan(key, config, named, store)
     return ModelResults(config.name, generator, lengths, predictor, steps, planned)
 
 

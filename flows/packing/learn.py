@@ -12,11 +12,8 @@ from hashlib import sha256
 
 import numpy as np
 
-import flows.packing.observed
-import flows.packing.plan
-import training.packing.lengths
 import training.packing.predictor
-from flows.keys import StageResult, stage_key
+from flows.keys import StageResult, keep, stage_key
 from flows.packing.champions import Champion
 from flows.packing.config import LengthsConfig, PackingFlowConfig
 from flows.packing.lengths import LEAST, Observed
@@ -85,8 +82,9 @@ def too_little(observed: Observed, loaded: LoadedChampion, least: int) -> str:
 
 
 def save_observed(observed: Observed, store: FolderStore) -> StageResult:
-    key = stage_key(f"packing/observed-{observed.name}", {"data": observed.data}, flows.packing.observed)
-    return {"key": key, "digest": store.save(key, observed), "notes": {"limited": observed.limited}}
+    depends = {"data": observed.data, "fit": observed.fit}
+    key = stage_key(f"packing/observed-{observed.name}", depends, observed_of)
+    return keep(store, key, observed, {"limited": observed.limited})
 
 
 def predictor_key(config: PackingFlowConfig, loaded: LoadedChampion, lengths: StageResult) -> str:
@@ -95,8 +93,7 @@ def predictor_key(config: PackingFlowConfig, loaded: LoadedChampion, lengths: St
         "lengths": lengths["digest"],
         "predictor": loaded.champion.packing.predictor,
     }
-    code = (training.packing.predictor, training.packing.lengths)
-    return stage_key(f"packing/retrained-{loaded.champion.packing.name}", depends, *code)
+    return stage_key(f"packing/retrained-{loaded.champion.packing.name}", depends, make_predictor)
 
 
 def make_predictor(
@@ -117,7 +114,7 @@ def make_predictor(
     )
     before = training.packing.predictor.judge(loaded.predictor, held_out)
     notes = {"judged": dict(predictor.metrics), "before": before, "wrong": float((weight_R != 1.0).mean())}
-    return {"key": key, "digest": store.save(key, predictor), "notes": notes}
+    return keep(store, key, predictor, notes)
 
 
 def plan_key(config: PackingFlowConfig, loaded: LoadedChampion, lengths: StageResult, predictor: StageResult) -> str:
@@ -128,7 +125,7 @@ def plan_key(config: PackingFlowConfig, loaded: LoadedChampion, lengths: StageRe
         "lengths": lengths["digest"],
         "predictor": predictor["digest"],
     }
-    return stage_key(f"packing/replanned-{loaded.champion.packing.name}", depends, flows.packing.plan)
+    return stage_key(f"packing/replanned-{loaded.champion.packing.name}", depends, make_plan)
 
 
 def make_plan(
@@ -151,4 +148,4 @@ def make_plan(
         buckets=requests.buckets,
     )
     planned, choice = finish(draft, loaded.generator.context, config, progress)
-    return {"key": key, "digest": store.save(key, planned), "notes": {"choice": asdict(choice)}}
+    return keep(store, key, planned, {"choice": asdict(choice)})

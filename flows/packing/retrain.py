@@ -34,7 +34,7 @@ from flows.packing.reprofile import config_of
 from flows.packing.stages import load_observed, load_plan, load_predictor
 from flows.progress import stage
 from flows.release import Release, open_registry
-from flows.tasks import cached_stage, publish_task, refresh_if_missing, system_flow
+from flows.tasks import cached_stage, publish_task, system_flow
 from flows.watch.triggered import follow_up
 from pliant.errors import RegistryError
 from registry.store import FolderStore
@@ -150,9 +150,9 @@ def _run_stages(
     store: FolderStore,
 ) -> RetrainResults:
     key = learn.predictor_key(config, loaded, lengths)
-    predictor: StageResult = refresh_if_missing(train_further, store, key)(key, config, loaded, lengths, store)
+    predictor = train_further(key, config, loaded, lengths, store)
     key = learn.plan_key(config, loaded, lengths, predictor)
-    planned: StageResult = refresh_if_missing(plan_anew, store, key)(key, config, loaded, lengths, predictor, store)
+    planned = plan_anew(key, config, loaded, lengths, predictor, store)
     drift = packing_observed.drift(outputs)
     return RetrainResults(config.name, lengths, predictor, planned, drift)
 

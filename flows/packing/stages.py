@@ -15,36 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flows.packing.lengths
-import flows.packing.measure
 import flows.packing.pace
 import flows.packing.plan
-import flows.packing.precision
-import pliant.packing.engine.adapter
-import pliant.packing.engine.complete
-import pliant.packing.engine.executor
-import pliant.packing.engine.model
-import pliant.packing.engine.runtime
-import pliant.packing.scheduling.forecast
-import pliant.packing.scheduling.iteration_cost
-import pliant.packing.scheduling.plan
-import pliant.packing.scheduling.policies
-import pliant.packing.scheduling.policy
-import pliant.packing.scheduling.reference
-import pliant.packing.scheduling.scheduler
-import pliant.packing.scheduling.simulated
-import profiling.packing.precision
-import profiling.packing.steps
-import training.docstrings
 import training.packing.corpus
-import training.packing.encoder
 import training.packing.generator
-import training.packing.judge
-import training.packing.lengths
 import training.packing.predictor
-import training.starts
 from flows.device import configured_class
-from flows.keys import StageResult, contents, stage_key
-from flows.packing.config import CORPUS, EMBEDDED, PackingFlowConfig
+from flows.keys import StageResult, contents, keep, stage_key
+from flows.packing.config import CORPUS, EMBEDDED, MemoryConfig, PackingFlowConfig
 from flows.packing.lengths import Observed, PromptSet
 from flows.packing.measure import Measured, measure, token_bytes
 from flows.packing.plan import Choice
@@ -56,33 +34,6 @@ from pliant.precision import has_bfloat16
 from pliant.progress import Progress
 from registry.store import FolderStore
 from training.packing.corpus import Corpus
-
-_ENGINE = (
-    pliant.packing.engine.runtime,
-    pliant.packing.engine.executor,
-    pliant.packing.engine.adapter,
-    pliant.packing.engine.model,
-    pliant.packing.engine.complete,
-)
-_PREDICTOR = (
-    training.packing.predictor,
-    training.packing.judge,
-    training.packing.encoder,
-    training.packing.lengths,
-    training.starts,
-    pliant.packing.engine.model,
-    pliant.packing.scheduling.forecast,
-)
-_SIMULATOR = (
-    pliant.packing.scheduling.policies,
-    pliant.packing.scheduling.policy,
-    pliant.packing.scheduling.plan,
-    pliant.packing.scheduling.scheduler,
-    pliant.packing.scheduling.simulated,
-    pliant.packing.scheduling.forecast,
-    pliant.packing.scheduling.reference,
-    pliant.packing.scheduling.iteration_cost,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,36 +77,34 @@ def generator_key(config: PackingFlowConfig, corpus: Corpus | None) -> str:
         "precision": config.precision,
         "device": _device(config) if config.precision == "auto" else None,
     }
-    code = (
-        training.packing.generator,
-        training.packing.corpus,
-        training.docstrings,
-        pliant.packing.engine.model,
-        flows.packing.precision,
-        profiling.packing.precision,
-    )
-    return stage_key(f"packing/generator-{config.name}", depends, *code)
+    timed = not known_precision(config)  # by the engine, whose code does not count where nothing is timed
+    made_by = (make_generator,) if timed else (new_generator, known_precision)
+    return stage_key(f"packing/generator-{config.name}", depends, *made_by)
 
 
 def make_generator(
     config: PackingFlowConfig, corpus: Corpus | None, key: str, store: FolderStore, progress: Progress
 ) -> StageResult:
-    """Train, read or download the generator, and save it under the model's name."""
+    """Make the generator in the precision to serve it in, and save it under the model's name."""
     began = time.monotonic()
-    if config.generator == EMBEDDED:
-        assert corpus is not None  # load_corpus gives it where the generator is embedded
-        generator = training.packing.generator.train(config.embedded, corpus, progress)
-    else:
-        generator = training.packing.generator.load(config.generator, known_precision(config) or "float32")
-        progress(1, 1)
-    generator, seconds = converted(generator, config)
+    generator, seconds = converted(new_generator(config, corpus, progress), config)
     notes = {
         "seconds": time.monotonic() - began,
         "source": config.generator,
         "precision": generator.precision,
         "forward_seconds": seconds,
     }
-    return {"key": key, "digest": store.save(key, replace(generator, name=config.name)), "notes": notes}
+    return keep(store, key, replace(generator, name=config.name), notes)
+
+
+def new_generator(config: PackingFlowConfig, corpus: Corpus | None, progress: Progress) -> Generator:
+    """Train, read or download the generator."""
+    if config.generator == EMBEDDED:
+        assert corpus is not None  # load_corpus gives it where the generator is embedded
+        return training.packing.generator.train(config.embedded, corpus, progress)
+    generator = training.packing.generator.load(config.generator, known_precision(config) or "float32")
+    progress(1, 1)
+    return generator
 
 
 def lengths_key(config: PackingFlowConfig, generator: StageResult, prompts: PromptSet) -> str:
@@ -164,9 +113,8 @@ def lengths_key(config: PackingFlowConfig, generator: StageResult, prompts: Prom
         "generator": generator["digest"],
         "prompts": prompts.fingerprint,
         "seed": config.seed,
-        "versions": [version("transformers"), version("torch")],
     }
-    return stage_key(f"packing/lengths-{config.name}", depends, flows.packing.lengths, *_ENGINE)
+    return stage_key(f"packing/lengths-{config.name}", depends, make_lengths, measured=True)
 
 
 def make_lengths(
@@ -187,7 +135,7 @@ def make_lengths(
         "tokens": int(observed.output_tokens.sum()),
         "limited": observed.limited,
     }
-    return {"key": key, "digest": store.save(key, observed), "notes": notes}
+    return keep(store, key, observed, notes)
 
 
 def predictor_key(config: PackingFlowConfig, lengths: StageResult) -> str:
@@ -197,7 +145,7 @@ def predictor_key(config: PackingFlowConfig, lengths: StageResult) -> str:
         "name": config.name,
         "transformers": version("transformers"),
     }
-    return stage_key(f"packing/predictor-{config.name}", depends, *_PREDICTOR)
+    return stage_key(f"packing/predictor-{config.name}", depends, make_predictor)
 
 
 def make_predictor(
@@ -220,7 +168,7 @@ def make_predictor(
         device=config.device,
     )
     notes = {"seconds": time.monotonic() - began, "judged": dict(predictor.metrics)}
-    return {"key": key, "digest": store.save(key, predictor), "notes": notes}
+    return keep(store, key, predictor, notes)
 
 
 def steps_key(config: PackingFlowConfig, generator: StageResult) -> str:
@@ -229,17 +177,8 @@ def steps_key(config: PackingFlowConfig, generator: StageResult) -> str:
         "memory": asdict(config.memory),
         "generator": generator["digest"],
         "device": _device(config),
-        "versions": [version("transformers"), version("torch")],
     }
-    return stage_key(
-        f"packing/steps-{config.name}",
-        depends,
-        profiling.packing.steps,
-        flows.packing.measure,
-        flows.packing.precision,
-        *_ENGINE,
-        pliant.packing.scheduling.iteration_cost,
-    )
+    return stage_key(f"packing/steps-{config.name}", depends, make_steps, MemoryConfig, measured=True)
 
 
 def _device(config: PackingFlowConfig) -> tuple[object, ...]:
@@ -253,7 +192,7 @@ def make_steps(
     began = time.monotonic()
     measured = measure(config, load_generator(store, generator), progress)
     notes = {"seconds": time.monotonic() - began, "points": len(measured.points), "error": measured.steps.error}
-    return {"key": key, "digest": store.save(key, measured), "notes": notes}
+    return keep(store, key, measured, notes)
 
 
 def plan_key(config: PackingFlowConfig, results: Mapping[str, StageResult]) -> str:
@@ -264,7 +203,7 @@ def plan_key(config: PackingFlowConfig, results: Mapping[str, StageResult]) -> s
         "name": config.name,
         **{stage: result["digest"] for stage, result in results.items()},
     }
-    return stage_key(f"packing/plan-{config.name}", depends, flows.packing.plan, *_SIMULATOR)
+    return stage_key(f"packing/plan-{config.name}", depends, make_plan, measured=True)
 
 
 def make_plan(
@@ -294,7 +233,7 @@ def make_plan(
     )
     planned, choice = finish(draft, generator.context, config, progress)
     pace = flows.packing.pace.measure(predictor, observed.part(held_out=True).prompts, planned, config.device)
-    return {"key": key, "digest": store.save(key, planned), "notes": {"choice": asdict(choice), "pace": asdict(pace)}}
+    return keep(store, key, planned, {"choice": asdict(choice), "pace": asdict(pace)})
 
 
 def finish(draft: Packing, context: int, config: PackingFlowConfig, progress: Progress) -> tuple[Packing, Choice]:

@@ -1,7 +1,7 @@
 """The tokens flow: foundation -> tasks -> profile -> gate -> publish. Prefect's part only; the work is in stages.py.
 
-Training and profiling stages are cached under keys of what they depend on, so a second run with nothing changed trains
-nothing. A cached result whose artifact has gone from the store is computed again.
+Results of training and profiling are kept under keys of what they depend on, so a second run with nothing changed trains
+nothing. What has gone from the store is made again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from flows.tasks import (
     download_stage,
     gate_task,
     publish_task,
-    refresh_if_missing,
     show_release,
     system_flow,
 )
@@ -96,13 +95,13 @@ def trained(
 ) -> tuple[StageResult, list[StageResult], StageResult]:
     """Return backbone, tasks and profile, each from the cache where what it depends on has not changed."""
     key = stages.foundation_key(config, upstream)
-    backbone: StageResult = refresh_if_missing(foundation, store, key)(key, config, upstream, store)
+    backbone = foundation(key, config, upstream, store)
     tasks = []
     for data in loaded:
         key = stages.task_key(config, data, backbone)
-        tasks.append(refresh_if_missing(train_task, store, key)(key, data.name, config, data, backbone, store))
+        tasks.append(train_task(key, data.name, config, data, backbone, store))
     key = stages.profile_key(config, backbone, tasks)
-    profiled: StageResult = refresh_if_missing(profile, store, key)(key, config, backbone, tasks, store)
+    profiled = profile(key, config, backbone, tasks, store)
     return backbone, tasks, profiled
 
 
@@ -114,8 +113,7 @@ def comparable(
     for task, data in remeasure.to_measure(champion, loaded):
         assert champion is not None
         key = remeasure.measured_key(config, champion, task, task_digest(settings.read(), task.name), data)
-        anew = refresh_if_missing(measure_champion, store, key)
-        measured[task.name] = anew(key, task.name, config, champion, task, data, store)
+        measured[task.name] = measure_champion(key, task.name, config, champion, task, data, store)
     return remeasure.with_accuracies(champion, measured, store) if champion is not None else None
 
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 import profiling.tokens.accuracy
-from flows.keys import StageResult, stage_key
+from flows.keys import StageResult, keep, stage_key
 from flows.tokens.config import TokensFlowConfig
-from flows.tokens.stages import MODEL, Bundle
+from flows.tokens.stages import Bundle
 from pliant.device import threads
 from pliant.errors import InputError
 from pliant.precision import check_precision
@@ -49,7 +49,7 @@ def measured_key(config: TokensFlowConfig, champion: Bundle, task: Task, digest:
         "precision": champion.profile.precision,
         "device": config.device,
     }
-    return stage_key(f"tokens/champion-{task.name}", depends, profiling.tokens.accuracy, *MODEL)
+    return stage_key(f"tokens/champion-{task.name}", depends, measure, ImageData, measured=True)
 
 
 def measure(
@@ -79,7 +79,7 @@ def measure(
             config.measured,
             half,
         )
-    return {"key": key, "digest": store.save(key, measured)}
+    return keep(store, key, measured)
 
 
 def with_accuracies(champion: Bundle, measured: Mapping[str, StageResult], store: FolderStore) -> Bundle:

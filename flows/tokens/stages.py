@@ -16,31 +16,17 @@ from typing import Any
 
 import numpy as np
 
-import pliant.latency
-import pliant.models.graphs
-import pliant.models.image
-import pliant.models.packed
-import pliant.tokens.merge
-import pliant.tokens.model
-import pliant.tokens.packed
-import pliant.tokens.plan
-import pliant.tokens.resident
-import pliant.tokens.runtime
-import pliant.tokens.staging
-import profiling.timer
 import profiling.tokens.accuracy
 import profiling.tokens.latency
 import profiling.tokens.precision
-import training.augment
 import training.data
-import training.precision
 import training.tokens.foundation
 import training.tokens.sweep
 import training.tokens.task
 from flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
 from flows.config import check_distinct, check_name
 from flows.device import configured_class
-from flows.keys import StageResult, stage_key
+from flows.keys import StageResult, keep, stage_key
 from flows.tokens.config import TokensFlowConfig
 from pliant.device import device_class, threads
 from pliant.errors import InputError
@@ -52,15 +38,6 @@ from pliant.tokens.plan import rate_rule
 from pliant.tokens.runtime import Execution, TokensRuntime
 from registry.store import FolderStore
 from training.data import ImageData
-
-MODEL = (
-    pliant.tokens.model,
-    pliant.tokens.merge,
-    pliant.tokens.packed,
-    pliant.models.image,
-    pliant.models.packed,
-)
-_RUNTIME = (pliant.tokens.runtime, pliant.models.graphs, pliant.tokens.resident, pliant.tokens.staging)
 
 
 def load_data(config: TokensFlowConfig) -> list[ImageData]:
@@ -86,9 +63,10 @@ def load_upstream(config: TokensFlowConfig, loaded: Sequence[ImageData]) -> Imag
 def foundation_key(config: TokensFlowConfig, data: ImageData) -> str:
     if config.backbone != "embedded":
         depends = {"backbone": config.backbone, "timm": version("timm"), "file": _content(config.backbone)}
-        return stage_key("tokens/backbone", depends, training.tokens.foundation)
-    code = (training.tokens.foundation, training.augment, training.precision, *MODEL)
-    return stage_key("tokens/backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, *code)
+        return stage_key("tokens/backbone", depends, make_foundation)
+    return stage_key(
+        "tokens/backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, make_foundation
+    )
 
 
 def _content(backbone: str) -> str | None:
@@ -117,7 +95,7 @@ def make_foundation(
             backbone = training.tokens.foundation.from_file(architecture, path)
         case _:
             raise InputError("backbone", config.backbone, "embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
-    return {"key": key, "digest": store.save(key, backbone), "notes": {"seconds": time.monotonic() - began}}
+    return keep(store, key, backbone, {"seconds": time.monotonic() - began})
 
 
 def task_key(config: TokensFlowConfig, data: ImageData, backbone: StageResult) -> str:
@@ -130,9 +108,7 @@ def task_key(config: TokensFlowConfig, data: ImageData, backbone: StageResult) -
         "measured": config.measured,
         "half": half_of(config.arithmetic, config.device),
     }
-    code = (training.tokens.task, training.tokens.sweep, training.augment, training.precision)
-    measuring = (profiling.tokens.accuracy, profiling.tokens.precision)
-    return stage_key(f"tokens/task-{data.name}", depends, *code, *measuring, *MODEL)
+    return stage_key(f"tokens/task-{data.name}", depends, make_task)
 
 
 def make_task(
@@ -166,7 +142,7 @@ def make_task(
     task = profiling.tokens.accuracy.profile(
         foundation, task, data, config.device, gammas, progress[1], config.measured, half
     )
-    return {"key": key, "digest": store.save(key, task), "notes": notes}
+    return keep(store, key, task, notes)
 
 
 def profile_key(config: TokensFlowConfig, backbone: StageResult, tasks: Sequence[StageResult]) -> str:
@@ -177,11 +153,9 @@ def profile_key(config: TokensFlowConfig, backbone: StageResult, tasks: Sequence
         "backbone": backbone["digest"],
         "tasks": sorted(task["digest"] for task in tasks),
         "device": configured_class(config),
-        "torch": version("torch"),
         "cores": os.cpu_count(),
     }
-    code = (profiling.timer, profiling.tokens.latency, pliant.tokens.plan, pliant.latency)
-    return stage_key("tokens/profile", depends, *code, *_RUNTIME, *MODEL)
+    return stage_key("tokens/profile", depends, make_profile, measured=True)
 
 
 def make_profile(
@@ -210,7 +184,7 @@ def make_profile(
         device = device_class(config.device)
     rule = derive_rule(measured.latency, loaded, config.reference.urgent[0])
     profile = Profile(backbone["digest"], device, measured.latency, measured.spread, measured.memory, rule, precision)
-    return {"key": key, "digest": store.save(key, profile), "notes": {"arithmetic": reason}}
+    return keep(store, key, profile, {"arithmetic": reason})
 
 
 def served_precision(

@@ -9,17 +9,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import profiling.tokens.loading
 from flows import settings
 from flows.config import check_distinct
-from flows.keys import StageResult, stage_key
+from flows.keys import StageResult, keep, stage_key
 from flows.progress import stage
 from flows.release import Release, open_registry
-from flows.tasks import cached_stage, publish_task, refresh_if_missing, system_flow
+from flows.tasks import cached_stage, publish_task, system_flow
 from flows.tokens import config as tokens_config
 from flows.tokens import stages
 from flows.tokens.config import TokensFlowConfig, VariantConfig
@@ -44,17 +43,10 @@ def assemble(
     profiled: StageResult,
     store: FolderStore,
 ) -> StageResult:
-    """Put a variant together, and load it three times to see how long that takes."""
     with stage(f"variant {name}") as progress:
-        variant = _put_together(name, backbone, tasks, profiled, store)
-        with tempfile.TemporaryDirectory() as folder, threads(config.threads):
-            draft = FolderStore(Path(folder))
-            digest = draft.save("draft", variant)
-            seconds = profiling.tokens.loading.loading(
-                lambda: draft.load(Variant, "draft", digest), WARM_BATCHES, config.device
-            )
+        variant = _make_variant(name, config, backbone, tasks, profiled, store)
         progress(1, 1)
-    return {"key": key, "digest": store.save(key, replace(variant, loading=seconds))}
+    return keep(store, key, variant)
 
 
 @publish_task("publish variants")
@@ -116,9 +108,7 @@ def _make(
 ) -> StageResult:
     backbone, tasks, profiled = trained(config, loaded, upstream, store)
     key = _variant_key(name, profiled)
-    assembled = refresh_if_missing(assemble, store, key)
-    result: StageResult = assembled(key, name, config, backbone, tasks, profiled, store)
-    return result
+    return assemble(key, name, config, backbone, tasks, profiled, store)
 
 
 def _variant_key(name: str, profiled: StageResult) -> str:
@@ -126,10 +116,27 @@ def _variant_key(name: str, profiled: StageResult) -> str:
     depends = {
         "profile": profiled["key"],
         "digest": profiled["digest"],
-        "torch": version("torch"),
-        "warm": WARM_BATCHES,
     }
-    return stage_key(f"tokens/variant-{name}", depends, profiling.tokens.loading)
+    return stage_key(f"tokens/variant-{name}", depends, _make_variant, measured=True)
+
+
+def _make_variant(
+    name: str,
+    config: TokensFlowConfig,
+    backbone: StageResult,
+    tasks: Sequence[StageResult],
+    profiled: StageResult,
+    store: FolderStore,
+) -> Variant:
+    """Put a variant together, and load it three times to see how long that takes."""
+    variant = _put_together(name, backbone, tasks, profiled, store)
+    with tempfile.TemporaryDirectory() as folder, threads(config.threads):
+        draft = FolderStore(Path(folder))
+        digest = draft.save("draft", variant)
+        seconds = profiling.tokens.loading.loading(
+            lambda: draft.load(Variant, "draft", digest), WARM_BATCHES, config.device
+        )
+    return replace(variant, loading=seconds)
 
 
 def _put_together(

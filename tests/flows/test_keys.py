@@ -1,70 +1,165 @@
-"""A stage's key: the same for code that does the same, another for code that does not."""
+"""Every stage's key: another one whenever code that makes its result is another, and only then."""
 
 from __future__ import annotations
 
-from types import ModuleType
+import ast
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
-from flows import keys
-from flows.keys import code_of, stage_key
+from flows import closure, keys
+from flows.closure import ROOT, is_apart, libraries
+from flows.keys import StageResult
+from flows.packing.config import read
+from flows.packing.precision import known_precision
+from flows.packing.stages import generator_key
+from registry.store import FolderStore
+from tests.fixtures.packing.tiny import setting, write_generator
+from tests.flows.stages import SYSTEMS
 
-PLAIN = """
-LIMIT = 3
 
-def f(values, least=1):
-    total = 0
-    for value in values:
-        total += value
-    return [each for each in range(total) if each > least]
-"""
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage's key; `asked`: the function that gave it; `names`: of the closure that it holds."""
 
-SAME = {
-    "comments and layout": PLAIN.replace("total = 0", "total  =  0  # of all").replace("\n\n", "\n\n\n"),
-    "docstrings": '"""What it is."""\n' + PLAIN.replace("    total = 0", '    """The sum."""\n    total = 0'),
-    "text behind a constant": PLAIN.replace("LIMIT = 3", 'LIMIT = 3\n"""Of what."""'),
-    "local names": PLAIN.replace("total", "amount").replace("each", "one"),
+    name: str
+    key: Callable[[], str]
+    asked: str
+    names: frozenset[str]
+
+
+def test_every_key_of_a_stage_is_tried_here(stages):
+    asked = set()
+    for path in sorted((ROOT / "flows").rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and "stage_key" in {
+                getattr(each, "id", "") for each in ast.walk(node)
+            }:
+                asked.add(f"{module}:{node.name}")
+    assert {stage.asked for stage in stages} == asked
+    assert len({stage.name for stage in stages}) == len(stages)
+
+
+def test_a_change_of_any_module_that_makes_a_result_changes_its_key(stages, changed):
+    for stage in stages:
+        before = stage.key()
+        unseen = [name for name in sorted(stage.names) if changed(stage.key, {name}) == before]
+        assert unseen == [], stage.name
+        assert stage.key() == before
+
+
+def test_a_change_of_all_that_makes_nothing_of_a_result_changes_no_key(stages, changed):
+    for stage in stages:
+        modules = {name.partition(":")[0] for name in stage.names}
+        others = {name for name in every_module() if name not in modules}
+        assert any(name.startswith("serving.http") for name in others)
+        assert changed(stage.key, others) == stage.key(), stage.name
+
+
+def test_comments_and_docstrings_change_no_key(stages, monkeypatch):
+    before = [stage.key() for stage in stages]
+    text_of = closure.source
+    monkeypatch.setattr(closure, "source", lambda module: f'# More.\n{text_of(module)}\n"""More."""\n# And more.\n')
+    assert [stage.key() for stage in stages] == before
+
+
+def test_what_only_reports_or_keeps_is_in_no_closure_and_what_is_left_out_is_there(stages):
+    assert [name for stage in stages for name in stage.names if is_apart(name)] == []
+    for pattern in closure.APART:
+        assert any(is_apart(name) for name in every_module()), pattern
+
+
+def test_a_measurement_by_another_version_of_a_library_is_another_one(stages, monkeypatch):
+    before = {stage.name: stage.key() for stage in stages}
+    version = keys.version
+    for library in closure.LIBRARIES:
+        monkeypatch.setattr(keys, "version", lambda name, new=library: "99" if name == new else version(name))
+        other = {stage.name for stage in stages if stage.key() != before[stage.name]}
+        using = {stage.name for stage in stages if library in libraries(stage.names)}
+        assert other == using & MEASURED, library
+
+
+def test_a_generator_whose_precision_is_named_is_not_made_again_for_a_change_of_the_engine(tmp_path, changed):
+    write_generator(tmp_path)
+    named, timed = (read(overrides=setting(tmp_path, precision=word)) for word in ("float32", "auto"))
+    engine, trainer = {"pliant.packing.engine.paged_engine"}, {"training.packing.generator"}
+    assert changed(lambda: generator_key(named, None), engine) == generator_key(named, None)
+    assert changed(lambda: generator_key(named, None), trainer) != generator_key(named, None)
+    if not known_precision(timed):
+        assert changed(lambda: generator_key(timed, None), engine) != generator_key(timed, None)
+
+
+MEASURED = {
+    *("tokens/profile", "tokens/variant-small", "tokens/champion-digit"),
+    *("cascade/outputs-things-profiling", "cascade/outputs-things-test", "cascade/latencies-things"),
+    *("bins/latencies-things", "bins/plan-things"),
+    *("packing/lengths-things", "packing/steps-things", "packing/plan-things"),
 }
-OTHER = {
-    "a constant": PLAIN.replace("LIMIT = 3", "LIMIT = 4"),
-    "an operator": PLAIN.replace("+=", "-="),
-    "a default": PLAIN.replace("least=1", "least=2"),
-    "a parameter": PLAIN.replace("least", "most"),
-    "the name of a function": PLAIN.replace("def f", "def g"),
-    "which local is meant": PLAIN.replace("if each > least", "if total > least"),
-    "a text that is used": PLAIN.replace("return [", 'return ["x"] + ['),
-}
+"""What is measured; what is trained stays as it is when a library is upgraded."""
 
 
-@pytest.mark.parametrize("change", SAME)
-def test_what_changes_no_result_changes_no_code(change):
-    assert SAME[change] != PLAIN
-    assert code_of(SAME[change]) == code_of(PLAIN)
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory) -> list[Stage]:
+    """Of all systems. No result is made."""
+    found: list[Stage] = []
+
+    def note(key: Callable[[], str], _make: object) -> StageResult:
+        followed: list[tuple[str, frozenset[str]]] = []
+
+        def follow(*made_by: Callable[..., object]) -> dict[str, str]:
+            caller = sys._getframe(2)
+            code = closure.closure(*made_by)
+            followed.append((f"{caller.f_globals['__name__']}:{caller.f_code.co_name}", frozenset(code)))
+            return code
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(keys, "closure", follow)
+            text = key()
+        [(asked, names)] = followed
+        found.append(Stage(text.rpartition("/")[0], key, asked, names))
+        return {"key": text, "digest": f"sha256:{text}"}
+
+    for system, all_of in SYSTEMS.items():
+        folder = tmp_path_factory.mktemp(system)
+        all_of(folder, FolderStore(folder / "store"), note)
+    return found
 
 
-@pytest.mark.parametrize("change", OTHER)
-def test_what_may_change_a_result_changes_the_code(change):
-    assert code_of(OTHER[change]) != code_of(PLAIN)
+@pytest.fixture
+def changed(monkeypatch) -> Callable[[Callable[[], str], set[str]], str]:
+    """Gives a key where these names of closures do something else."""
+    text_of = closure.source
+
+    def key_of(key: Callable[[], str], names: set[str]) -> str:
+        with monkeypatch.context() as patched:
+            patched.setattr(closure, "source", lambda module: otherwise(module, text_of(module), names))
+            return key()
+
+    return key_of
 
 
-def test_a_key_depends_on_the_settings_and_the_code(monkeypatch):
-    module = ModuleType("x")
-    monkeypatch.setattr(keys.inspect, "getsource", lambda _module: PLAIN)
-    key = stage_key("tokens/profile", {"a": 1}, module)
-    assert key.startswith("tokens/profile/")
-    assert key != stage_key("tokens/profile", {"a": 2}, module)
-    monkeypatch.setattr(keys.inspect, "getsource", lambda _module: SAME["docstrings"])
-    assert key == stage_key("tokens/profile", {"a": 1}, module)
-    monkeypatch.setattr(keys.inspect, "getsource", lambda _module: OTHER["an operator"])
-    assert key != stage_key("tokens/profile", {"a": 1}, module)
+def otherwise(module: str, text: str, names: set[str]) -> str:
+    """The text of a module, in which what the names stand for is another than it is."""
+    items = {name.partition(":")[2] for name in names if name.partition(":")[0] == module}
+    if not items:
+        return text
+    if items == {""}:
+        return f"{text}\nOTHER = 1\n"
+    tree = ast.parse(text)
+    for statement in tree.body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) if name in items:
+                statement.body.append(ast.parse("OTHER = 1").body[0])
+            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value) if any(
+                getattr(each, "id", "") in items for each in ast.walk(statement)
+            ):
+                statement.value = ast.Tuple([value, ast.Constant(1)], ast.Load())
+    return ast.unparse(tree)
 
 
-def test_the_code_of_every_stage_can_be_read():
-    """Each of ours, with nested functions, comprehensions and classes."""
-    import inspect
-
-    import flows.cascade.stages
-    import flows.packing.stages
-
-    for module in (flows.packing.stages, flows.cascade.stages):
-        assert len(code_of(inspect.getsource(module))) > 1000
+def every_module() -> list[str]:
+    paths = (path for top in closure.OURS for path in (ROOT / top).rglob("*.py"))
+    return sorted(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths)

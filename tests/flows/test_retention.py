@@ -68,16 +68,6 @@ def test_reading_a_result_notes_that_it_is_in_use(place):
     assert clean(place, Limits()) == [] and folder.is_dir()
 
 
-def test_cached_results_of_prefect_go_when_they_are_old(place):
-    folder = place.home / "prefect" / "storage"
-    folder.mkdir(parents=True)
-    for name, days in (("old", 91), ("new", 1)):
-        (folder / name).write_text("{}")
-        os.utime(folder / name, (time.time() - days * DAY,) * 2)
-    assert clean(place, Limits()) == ["old"]
-    assert [path.name for path in folder.iterdir()] == ["new"]
-
-
 def test_compiled_files_stay_as_long_as_a_version_that_stays_needs_them(place, tmp_path):
     registry = FolderRegistry(tmp_path / "registry")
     first, second = (some_bins(files={f"onnx-{name}/model.onnx": "0" * 64}) for name in ("first", "second"))

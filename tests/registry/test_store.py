@@ -8,6 +8,7 @@ import pytest
 
 from pliant.errors import InputError, RegistryError
 from pliant.tokens.artifact import Backbone
+from registry import codec
 from registry.store import FolderStore
 from tests.fixtures.tokens.samples import tiny_backbone
 
@@ -48,3 +49,48 @@ def test_what_is_read_or_touched_is_noted_as_in_use_and_what_is_not_there_is_not
         assert store.has("tokens/backbone") and listed.stat().st_mtime == 1000
         use()
         assert listed.stat().st_mtime > 1000
+
+
+def test_what_is_kept_under_a_key_is_never_replaced_and_its_notes_are_there_with_it(tmp_path):
+    store = FolderStore(tmp_path)
+    assert store.kept("tokens/backbone/a") is None
+    store.keep("tokens/backbone/a", tiny_backbone(seed=0), {"seconds": 1.5})
+    first = store.kept("tokens/backbone/a")
+    store.keep("tokens/backbone/a", tiny_backbone(seed=1), {"seconds": 9.0})
+    assert store.kept("tokens/backbone/a") == first == (codec.digest(store.path("tokens/backbone/a")), {"seconds": 1.5})
+    assert store.load(Backbone, "tokens/backbone/a", first[0]).source == "random weights, seed 0"
+    assert [path.name for path in store.path("tokens/backbone").iterdir()] == ["a"]
+
+
+def test_what_was_removed_can_be_kept_again(tmp_path):
+    store = FolderStore(tmp_path)
+    store.remove("tokens/backbone/a")
+    store.keep("tokens/backbone/a", tiny_backbone(), {"run": 1})
+    store.remove("tokens/backbone/a")
+    assert store.kept("tokens/backbone/a") is None and not store.has("tokens/backbone/a")
+    store.keep("tokens/backbone/a", tiny_backbone(), {"run": 2})
+    assert store.kept("tokens/backbone/a")[1] == {"run": 2}
+
+
+def test_looking_for_what_is_kept_notes_that_it_is_in_use(tmp_path):
+    store = FolderStore(tmp_path)
+    store.keep("tokens/backbone/a", tiny_backbone(), {})
+    listed = store.path("tokens/backbone/a") / "digests.json"
+    os.utime(listed, (1000, 1000))
+    store.kept("tokens/backbone/a")
+    assert listed.stat().st_mtime > 1000
+
+
+def test_notes_that_cannot_be_read_are_a_sentence_that_says_what_to_do(tmp_path):
+    store = FolderStore(tmp_path)
+    store.keep("tokens/backbone/a", tiny_backbone(), {})
+    (store.path("tokens/backbone/a") / "notes.json").write_text("{")
+    with pytest.raises(RegistryError, match="remove its folder"):
+        store.kept("tokens/backbone/a")
+
+
+def test_a_disk_that_refuses_what_is_to_be_kept_is_a_sentence_and_leaves_nothing(tmp_path):
+    (tmp_path / "tokens").write_text("a file")
+    with pytest.raises(RegistryError, match="cannot be written"):
+        FolderStore(tmp_path).keep("tokens/backbone", tiny_backbone(), {})
+    assert [path.name for path in tmp_path.iterdir()] == ["tokens"]

@@ -73,8 +73,8 @@ def test_with_new_ones_and_where_they_have_gone_the_champion_is_measured_on_the_
 
 
 def test_its_accuracies_are_those_of_the_rows(tmp_path, data, joined):
-    store = FolderStore(tmp_path)
-    (old,), (new,) = (anew(champion(other), rows, store).tasks for other, rows in ((joined, data), (data, joined)))
+    pairs = ((FolderStore(tmp_path / "old"), joined, data), (FolderStore(tmp_path / "new"), data, joined))
+    (old,), (new,) = (anew(champion(other), rows, store).tasks for store, other, rows in pairs)
     assert set(old.test_accuracy) == set(new.test_accuracy) == set(GAMMAS)
     for task, rows in ((old, data), (new, joined)):
         for share in task.test_accuracy.values():
