@@ -72,12 +72,12 @@ def fetch_bundle(client: Any, published: Published, address: str, fresh: Callabl
 
 
 def _all_pages(ask: Callable[[str | None], Any]) -> list[Any]:
-    token, found = None, []
+    token, entries = None, []
     while token != "":
         page = ask(token)
-        found += list(page)
+        entries += list(page)
         token = page.token or ""
-    return found
+    return entries
 
 
 def _unless_missing(ask: Callable[[], Any]) -> Any:

@@ -194,19 +194,19 @@ class MlflowRegistry:
         run: Run | None = None,
         without: Collection[str] = (),
         about: str = "",
-        made: Mapping[str, str] = NOTHING,
+        kept: Mapping[str, str] = NOTHING,
     ) -> RegistryRelease:
         """Release these versions with all others of their system, and return the release that is served from now on.
 
         All or nothing, by one write; then the models' own aliases follow, in the order of `changes`. A release that
         somebody else commits meanwhile is built upon, never mixed with this one. `without`: models left out from now on;
-        `about` is for people, in Markdown; `made`: the configurations that made the changes, where they are known. Raises
+        `about` is for people, in Markdown; `kept`: the configurations that made the changes, where they are known. Raises
         `RegistryError`; then the former release is served, or, if only aliases are behind, this one.
         """
         (system,) = {str(system_of(name)) for name in (*changes, *without)}
         with registry_errors(self.tracking_uri, f"{system} could not be released"), self.locked(system) as check:
             present = self.release(system)
-            wanted = replace(self.successor(system, present, changes, without, run, made), since=now_text())
+            wanted = replace(self.successor(system, present, changes, without, run, kept), since=now_text())
             if present is None or wanted.versions != present.versions:
                 present = self._write(replace(wanted, about=about or of_release("", {}, wanted.former)), present, check)
             elif wanted.configurations != present.configurations:
@@ -223,7 +223,7 @@ class MlflowRegistry:
         state: str,
         reason: str,
         about: str,
-        made: Mapping[str, str] = NOTHING,
+        kept: Mapping[str, str] = NOTHING,
     ) -> RegistryRelease:
         """Write a release of these versions with all others that are served now, under the alias `challenger`.
 
@@ -232,7 +232,7 @@ class MlflowRegistry:
         """
         (system,) = {str(system_of(name)) for name in changes}
         with registry_errors(self.tracking_uri, f"{system} could not be released"), self.locked(system):
-            wanted = self.successor(system, self.release(system), changes, run=run, made=made)
+            wanted = self.successor(system, self.release(system), changes, run=run, kept=kept)
             former = self.release(system, CHALLENGER)
             if former is not None and (former.former, former.versions) == (wanted.former, wanted.versions):
                 return former
@@ -284,7 +284,7 @@ class MlflowRegistry:
         changes: Mapping[str, int],
         without: Collection[str] = (),
         run: Run | None = None,
-        made: Mapping[str, str] = NOTHING,
+        kept: Mapping[str, str] = NOTHING,
     ) -> RegistryRelease:
         """Return the release that follows `present`, checked to have all its versions, signed. It has no number yet."""
         versions = dict(self.aliases(models_of(system)) if present is None else present.versions)
@@ -303,10 +303,10 @@ class MlflowRegistry:
         source, run_id = present.source if present else "", present.run if present else None
         if run is not None:
             source, run_id = str(run.client.get_run(run.id).info.artifact_uri), run.id
-        kept = {**(present.configurations if present else {}), **made}
-        kept = {name: text for name, text in kept.items() if name in versions}
+        configurations = {**(present.configurations if present else {}), **kept}
+        configurations = {name: text for name, text in configurations.items() if name in versions}
         former = present.number if present else None
-        return RegistryRelease(system, 0, former, versions, digests, source, run_id, configurations=kept)
+        return RegistryRelease(system, 0, former, versions, digests, source, run_id, configurations=configurations)
 
     def _write(self, wanted: RegistryRelease, present: RegistryRelease | None, check: Check) -> RegistryRelease:
         """Write the release and commit it, unless another publisher was faster. Raises `RegistryError`."""

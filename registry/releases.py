@@ -112,7 +112,7 @@ def from_version(system: str, version: Any) -> RegistryRelease:
     if not notes["since"] and created:  # one of an earlier version of Pliant
         notes["since"] = datetime.fromtimestamp(created / 1000, UTC).isoformat(timespec="seconds")
     about, source, signed = version.description or "", str(version.source), version.tags.get(SIGNED, "")
-    run, made = version.run_id or None, _configurations(version.tags.get(CONFIGURATION, ""))
+    run, kept = version.run_id or None, _configurations(version.tags.get(CONFIGURATION, ""))
     return RegistryRelease(
         system,
         number,
@@ -124,7 +124,7 @@ def from_version(system: str, version: Any) -> RegistryRelease:
         **notes,
         about=about,
         signed=signed,
-        configurations={name: text for name, text in made.items() if name in versions},
+        configurations={name: text for name, text in kept.items() if name in versions},
     )
 
 

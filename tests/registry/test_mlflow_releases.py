@@ -134,10 +134,10 @@ def test_the_release_that_is_replaced_is_noted_as_left_with_the_reason(registry,
 
 
 def test_a_release_keeps_the_configuration_that_made_each_task_also_where_nothing_else_has_changed(registry, client):
-    registry.commit({A: 2}, made={A: '{"a": 1}'})
+    registry.commit({A: 2}, kept={A: '{"a": 1}'})
     registry.commit({B: 2})
     assert registry.release("bins").configurations == {A: '{"a": 1}'}
-    assert registry.commit({B: 2}, made={A: '{"a": 2}'}).number == 2
+    assert registry.commit({B: 2}, kept={A: '{"a": 2}'}).number == 2
     assert registry.release("bins").configurations == {A: '{"a": 2}'}
     assert registry.release("bins", 1).configurations == {A: '{"a": 1}'}
     proposed = registry.propose({A: 3}, None, "waiting", "", "", {A: '{"a": 3}'})
