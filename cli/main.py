@@ -1,4 +1,4 @@
-"""`pliant`: demo, status, promote, rollback, watch, forget, clean, keys, sign, engine, bento; a system's train,
+"""`pliant`: demo, status, promote, rollback, schedule, watch, forget, clean, keys, sign, engine, bento; a system's train,
 profile, serve, ...
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a target that is missed is exit
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cli import bento, clean, engine, forget, keys, options, releases, sign, watch
+from cli import bento, clean, engine, forget, keys, options, releases, schedule, sign, watch
 from pliant import redaction, systems
 from pliant.errors import InputError, PliantError
 
@@ -66,6 +66,7 @@ def _parser() -> ArgumentParser:
     clean.add_options(cleaning)
     cleaning.set_defaults(run=clean.run)
     releases.commands(commands)
+    schedule.command(commands)
     watch.command(commands)
     forget.command(commands)
     keys.command(commands)

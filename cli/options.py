@@ -34,6 +34,8 @@ def training(parser: ArgumentParser, addresses: str) -> None:
     parser.add_argument("--other-device", action="store_true", default=None, help=OTHER_DEVICE)
     text = "take at most so many examples of each task, for a first try (default: all)"
     parser.add_argument("--limit", type=int, metavar="N", help=text)
+    text = "release a task beside those that are served, which an option or a default names; one of FILE needs no such leave"
+    parser.add_argument("--new-task", action="store_true", help=text)
 
 
 def spare(parser: ArgumentParser) -> None:

@@ -92,7 +92,8 @@ def _switch(
 ) -> None:
     from flows import settings
     from flows.release import open_registry
-    from registry.mlflow_switch import LEFT, switch
+    from registry.mlflow_switch import switch
+    from registry.releases import LEFT
 
     system = systems.system(args.system).name
     project = settings.read()

@@ -20,15 +20,20 @@ from pliant.device import resolve_device
 from pliant.errors import InputError
 
 T = TypeVar("T")
+Source = Path | Mapping[str, Any] | None
+"""What settings are read from: a TOML file, its content, or nothing."""
 
 PLAIN = (int, float, str, bool)
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of a task, a level, a stream: part of a registered model's name
 
 
-def read(kind: type[T], path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> T:
-    """Return an instance of `kind` from a TOML file, with `overrides` laid over its top level. Raises `InputError`."""
-    values = (_file(path) if path is not None else {}) | dict(overrides or {})
-    where = str(path) if path is not None else "the given settings"
+def read(kind: type[T], source: Source = None, overrides: Mapping[str, Any] | None = None) -> T:
+    """Return an instance of `kind` from a TOML file or its content, with `overrides` laid over its top level.
+
+    Raises `InputError`.
+    """
+    values = dict(read_file(source) if isinstance(source, Path) else source or {}) | dict(overrides or {})
+    where = str(source) if isinstance(source, Path) else "the given settings"
     _check_keys(values, kind, where)
     try:
         return _converter().structure(values, kind)
@@ -71,7 +76,8 @@ def check_minimum(name: str, value: int, minimum: int) -> None:
         raise InputError(name, value, f"at least {minimum}")
 
 
-def _file(path: Path) -> dict[str, Any]:
+def read_file(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file. Raises `InputError`."""
     try:
         return tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:  # no TOML, or no UTF-8

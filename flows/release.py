@@ -44,6 +44,18 @@ class Release:
         return asdict(self)
 
 
+def merged(releases: Iterable[Release]) -> Release:
+    """Return the release of several runs of a flow's work; promoted where anything was."""
+    listed = list(releases)
+    return Release(
+        any(release.promoted for release in listed),
+        "; ".join(release.reason for release in listed),
+        {name: version for release in listed for name, version in release.versions.items()},
+        tuple(name for release in listed for name in release.new),
+        " ".join(release.run for release in listed if release.run),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Publication:
     """An MLflow run that publishes. `versions` and `new` collect what belongs to its release."""
@@ -52,6 +64,7 @@ class Publication:
     run: Run
     gate: Mapping[str, Any] = field(default_factory=dict)  # its report
     tried: bool = False  # whether a challenger is tried on real traffic before it is served
+    kept: Mapping[str, str] = field(default_factory=dict)  # configurations that the release keeps, by the task's model
     versions: dict[str, int] = field(default_factory=dict)
     new: list[str] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
@@ -86,7 +99,7 @@ class Publication:
         if self.tried and self._champion is not None:
             self._propose(changes, WAITING)
         else:
-            self.registry.commit(changes, self.run, about=self._about())
+            self.registry.commit(changes, self.run, about=self._about(), kept=self._kept_of(changes))
 
     def release(self, promoted: bool, reason: str) -> Release:
         """Return what was released. What was refused can still be promoted by hand: it is a release that nobody serves."""
@@ -105,7 +118,10 @@ class Publication:
         return self.registry.release(self._system)
 
     def _propose(self, changes: Mapping[str, int], state: str) -> None:
-        self.registry.propose(changes, self.run, state, self._reason(), self._about())
+        self.registry.propose(changes, self.run, state, self._reason(), self._about(), self._kept_of(changes))
+
+    def _kept_of(self, changes: Mapping[str, int]) -> dict[str, str]:
+        return {name: self.kept[name] for name in changes if name in self.kept}
 
     def _reason(self) -> str:
         reports = [self.gate] if "reason" in self.gate else [v for v in self.gate.values() if isinstance(v, Mapping)]
@@ -118,13 +134,20 @@ class Publication:
 
 @contextmanager
 def publication(
-    registry: MlflowRegistry, name: str, config: Mapping[str, Any], gate: Mapping[str, Any]
+    registry: MlflowRegistry,
+    name: str,
+    config: Mapping[str, Any],
+    gate: Mapping[str, Any],
+    kept: Mapping[str, str] | None = None,
 ) -> Iterator[Publication]:
-    """Open the MLflow run `name`, with the settings as its parameters and the gate's report as a document."""
+    """Open the MLflow run `name`, with the settings as its parameters and the gate's report as a document.
+
+    `kept`: what the release keeps of each task's configuration (flows/configuration.py).
+    """
     with registry.run(name, {"git_commit": commit()}) as run:
         run.params(flatten(config))
         run.document("gate", gate)
-        yield Publication(registry, run, gate, settings.tries_first())
+        yield Publication(registry, run, gate, settings.tries_first(), kept or {})
 
 
 def publish_champion(

@@ -20,8 +20,8 @@ from flows.settings import Settings
 from pliant.device import describe_device
 from pliant.errors import PliantError
 
-Flow = Callable[[str | None, dict[str, Any]], Any]
-"""A flow as the command line knows it: takes the path of a configuration, and values that are laid over it."""
+Flow = Callable[..., Any]
+"""A flow as the command line knows it: takes the path of a configuration, values laid over it, and others by name."""
 
 
 @contextmanager
@@ -46,10 +46,13 @@ def with_prefect(project: Settings, port: int = 0, meanwhile: Callable[[], objec
         del os.environ["PREFECT_API_URL"]
 
 
-def run(flow: Flow, config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Run the flow and return its release as plain values. A failed stage is raised as one sentence."""
+def run(flow: Flow, config: str | None, overrides: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Run the flow and return its release as plain values. A failed stage is raised as one sentence.
+
+    `more`: further parameters of the flow.
+    """
     try:
-        result: dict[str, Any] = flow(config, dict(overrides))
+        result: dict[str, Any] = flow(config, dict(overrides), **more)
     except PliantError:
         raise
     except Exception as error:

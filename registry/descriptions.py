@@ -9,21 +9,53 @@ from registry.package import Package
 
 ROWS = 24  # of a table; more are named by their number alone
 DATA, COMMIT = "pliant.data", "pliant.git_commit"
+NOT_YET, SERVED, UNTIL = "Not served yet.", "Served since ", "Served until "
+# The last two were written by earlier versions of Pliant.
+_STANDINGS = (NOT_YET, SERVED, UNTIL, "The first champion is still to come.", "Descends from version ")
 
 
 def of_version(package: Package, champion: int | None) -> str:
-    """Return the description of a new version. `champion`: the version of the same model that is served meanwhile."""
+    """Return the description of a new version. `champion`: the version of the same model that is served meanwhile.
+
+    Its first line says whether it is served, and is written anew (`restated`) whenever that changes.
+    """
     tags = package.tags
-    descends = (
-        f"Descends from version {champion}, the champion." if champion else "The first champion is still to come."
-    )
     facts = [
+        f"Made while version {champion} was served." if champion else "Made before any version was served.",
         f"Data: `{tags[DATA]}`." if tags.get(DATA) else "",
         f"Commit: `{tags[COMMIT]}`." if tags.get(COMMIT) else "",
     ]
-    lines = [descends, *(fact for fact in facts if fact)]
+    lines = [NOT_YET, *(fact for fact in facts if fact)]
     rows = [(name, figure(value)) for name, value in package.metrics.items()]
     return "\n".join([*lines, *table(("metric", "value"), rows)])
+
+
+def served(since: str, release: int | None, or_earlier: bool = False) -> str:
+    """Return the sentence of a version that is served. `since`: ISO 8601; `release`: the first one that serves it."""
+    return f"{SERVED}{_moment(since)}{' or earlier' if or_earlier else ''}{_of(release)}."
+
+
+def no_longer_served(until: str, instead: int | None, release: int | None) -> str:
+    """Return the sentence of a version that was served. `instead`: the version that took its place, None without one."""
+    how = f"when version {instead} took its place" if instead else "when it was left out"
+    return f"{UNTIL}{_moment(until)}, {how}{_of(release)}."
+
+
+def says_served(description: str) -> bool:
+    """Whether a description says that its version is served."""
+    return description.startswith(SERVED)
+
+
+def says_left(description: str) -> bool:
+    """Whether a description says that its version was served, and is so no more."""
+    return description.startswith(UNTIL)
+
+
+def restated(description: str, sentence: str) -> str:
+    """Return the description with this sentence about whether its version is served, in place of the one before."""
+    first, _, rest = description.partition("\n")
+    kept = rest if first.startswith(_STANDINGS) else description
+    return "\n".join(part for part in (sentence, kept) if part)
 
 
 def of_release(reason: str, gate: Mapping[str, Any], former: int | None) -> str:
@@ -42,6 +74,14 @@ def of_release(reason: str, gate: Mapping[str, Any], former: int | None) -> str:
     first = f"Made on top of release {former}." if former else "The first release."
     said = f"The gate: {reason}." if reason else ""
     return "\n".join([line for line in (said, first) if line] + table(heading, rows))
+
+
+def _moment(text: str) -> str:
+    return f"{text[:10]} {text[11:16]} UTC"
+
+
+def _of(release: int | None) -> str:
+    return f" (release {release})" if release else ""
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

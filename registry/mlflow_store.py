@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import ArtifactError, RegistryError
-from registry import codec, releases
-from registry.address import ADVICE, check_reachable, current_address, database, is_local, set_defaults, shown
-from registry.descriptions import of_version
+from registry import codec, mlflow_find, mlflow_standing, releases
+from registry.address import check_reachable, current_address, database, is_local, set_defaults
+from registry.descriptions import of_release, of_version
 from registry.downloads import Downloads
 from registry.mlflow_client import client_of
 from registry.mlflow_find import DIGEST, KIND, ensure_model, find_model, find_version, published_of
@@ -31,12 +31,13 @@ from registry.mlflow_run import Run, registry_errors
 from registry.names import prefix as models_of
 from registry.names import release as release_model
 from registry.names import system_of
-from registry.package import BUNDLE, METRICS, Package, Published, metrics_text
+from registry.package import METRICS, Package, Published, metrics_text
 from registry.releases import RegistryRelease, now_text
 from registry.signing.signatures import UNSIGNED, Signing
 
 CHAMPION, PREVIOUS = "champion", "previous"
 CHALLENGER = "challenger"
+NOTHING: Mapping[str, str] = {}
 
 logger = logging.getLogger("pliant.registry")
 
@@ -188,26 +189,41 @@ class MlflowRegistry:
         self._point(name, version, alias)
 
     def commit(
-        self, changes: Mapping[str, int], run: Run | None = None, without: Collection[str] = (), about: str = ""
+        self,
+        changes: Mapping[str, int],
+        run: Run | None = None,
+        without: Collection[str] = (),
+        about: str = "",
+        kept: Mapping[str, str] = NOTHING,
     ) -> RegistryRelease:
         """Release these versions with all others of their system, and return the release that is served from now on.
 
         All or nothing, by one write; then the models' own aliases follow, in the order of `changes`. A release that
-        somebody else commits meanwhile is built upon, never mixed with this one. `without`: models that are left out
-        from now on; `about` describes the release to people, in Markdown. Raises `RegistryError`; then the former release
-        is served, or, if only aliases are behind, this one.
+        somebody else commits meanwhile is built upon, never mixed with this one. `without`: models left out from now on;
+        `about` is for people, in Markdown; `kept`: the configurations that made the changes, where they are known. Raises
+        `RegistryError`; then the former release is served, or, if only aliases are behind, this one.
         """
         (system,) = {str(system_of(name)) for name in (*changes, *without)}
         with registry_errors(self.tracking_uri, f"{system} could not be released"), self.locked(system) as check:
             present = self.release(system)
-            wanted = replace(self.successor(system, present, changes, without, run), about=about, since=now_text())
+            wanted = replace(self.successor(system, present, changes, without, run, kept), since=now_text())
             if present is None or wanted.versions != present.versions:
-                present = self._write(wanted, present, check)
+                present = self._write(replace(wanted, about=about or of_release("", {}, wanted.former)), present, check)
+            elif wanted.configurations != present.configurations:
+                present = replace(present, configurations=wanted.configurations)
+                mlflow_standing.note_configurations(self.connect(), present)
             self.show_release(present, changes)
+            mlflow_standing.note_left(self.connect(), self.release(system, PREVIOUS), present)
             return present
 
     def propose(
-        self, changes: Mapping[str, int], run: Run | None, state: str, reason: str, about: str
+        self,
+        changes: Mapping[str, int],
+        run: Run | None,
+        state: str,
+        reason: str,
+        about: str,
+        kept: Mapping[str, str] = NOTHING,
     ) -> RegistryRelease:
         """Write a release of these versions with all others that are served now, under the alias `challenger`.
 
@@ -216,7 +232,7 @@ class MlflowRegistry:
         """
         (system,) = {str(system_of(name)) for name in changes}
         with registry_errors(self.tracking_uri, f"{system} could not be released"), self.locked(system):
-            wanted = self.successor(system, self.release(system), changes, run=run)
+            wanted = self.successor(system, self.release(system), changes, run=run, kept=kept)
             former = self.release(system, CHALLENGER)
             if former is not None and (former.former, former.versions) == (wanted.former, wanted.versions):
                 return former
@@ -268,13 +284,15 @@ class MlflowRegistry:
         changes: Mapping[str, int],
         without: Collection[str] = (),
         run: Run | None = None,
+        kept: Mapping[str, str] = NOTHING,
     ) -> RegistryRelease:
         """Return the release that follows `present`, checked to have all its versions, signed. It has no number yet."""
         versions = dict(self.aliases(models_of(system)) if present is None else present.versions)
         digests: dict[str, str] = {}
         for name, number in list((versions | dict(changes)).items()):
-            published = None if name in without else self._existing(name, number)
-            if published is not None:
+            version = None if name in without else find_version(self.connect(), name, number)
+            if version is not None:
+                published = published_of(version)
                 self.check_signed(published)
                 versions[name], digests[name] = number, published.digest
             elif name in changes:
@@ -285,11 +303,10 @@ class MlflowRegistry:
         source, run_id = present.source if present else "", present.run if present else None
         if run is not None:
             source, run_id = str(run.client.get_run(run.id).info.artifact_uri), run.id
-        return RegistryRelease(system, 0, present.number if present else None, versions, digests, source, run_id)
-
-    def _existing(self, name: str, number: int) -> Published | None:
-        version = find_version(self.connect(), name, number)
-        return None if version is None else published_of(version)
+        configurations = {**(present.configurations if present else {}), **kept}
+        configurations = {name: text for name, text in configurations.items() if name in versions}
+        former = present.number if present else None
+        return RegistryRelease(system, 0, former, versions, digests, source, run_id, configurations=configurations)
 
     def _write(self, wanted: RegistryRelease, present: RegistryRelease | None, check: Check) -> RegistryRelease:
         """Write the release and commit it, unless another publisher was faster. Raises `RegistryError`."""
@@ -305,20 +322,26 @@ class MlflowRegistry:
         return replace(wanted, number=number)
 
     def show_release(self, released: RegistryRelease, first: Iterable[str] = ()) -> None:
-        """Let the models' own aliases follow the release: those of `first` in their order, then the others."""
+        """Let the models' own aliases, and what versions say of being served, follow the release; those of `first` first."""
         aliased = self.aliases(models_of(released.system))
         for name in dict.fromkeys([*first, *released.versions]):
             number = released.versions.get(name)
-            if number is not None and aliased.get(name) != number:
-                self._point(name, number, CHAMPION)
+            if number is not None and aliased.get(name) == number:
+                mlflow_standing.confirm(self.connect(), name, number, released.number)
+            elif number is not None:
+                self._point(name, number, CHAMPION, released.number)
+        for name in aliased.keys() - released.versions.keys():
+            mlflow_standing.leave(self.connect(), name, aliased[name], None, released.number)
 
-    def _point(self, name: str, version: int, alias: str) -> None:
+    def _point(self, name: str, version: int, alias: str, release: int | None = None) -> None:
         now = self.aliased(name, alias)
         if now is not None and now.version == version:
             return
         self._numbered(name, version)
         client = self.connect()
         with registry_errors(self.tracking_uri, f"{name} version {version} could not be promoted"):
+            if alias == CHAMPION:
+                mlflow_standing.take_up(client, name, version, now.version if now else None, release)
             if now is not None and alias == CHAMPION:
                 client.set_registered_model_alias(name, PREVIOUS, str(now.version))
             client.set_registered_model_alias(name, alias, str(version))
@@ -334,13 +357,9 @@ class MlflowRegistry:
 
     def numbers(self, name: str) -> list[int]:
         """Return the numbers of a model's versions, ascending."""
-        client, token, numbers = self.connect(), None, []
+        client = self.connect()
         with registry_errors(self.tracking_uri, f"the versions of {name} could not be listed"):
-            while token != "":
-                page = client.search_model_versions(f"name='{name}'", page_token=token)
-                numbers += [int(version.version) for version in page]
-                token = page.token or ""
-        return sorted(numbers)
+            return mlflow_find.find_numbers(client, name)
 
     def discard(self, folder: Path) -> None:
         """Remove a fetched folder that is not needed any more, if it was downloaded."""
@@ -348,13 +367,9 @@ class MlflowRegistry:
 
     def models(self) -> list[Any]:
         """Return all registered models, as MLflow's entities."""
-        client, token, models = self.connect(), None, []
+        client = self.connect()
         with registry_errors(self.tracking_uri, "the models could not be listed"):
-            while token != "":
-                page = client.search_registered_models(max_results=1000, page_token=token)
-                models += list(page)
-                token = page.token or ""
-        return models
+            return mlflow_find.find_models(client)
 
     def connect(self, create: bool = False) -> Any:
         """Return MLflow's client of this registry, for the files mlflow_*.py. Raises `RegistryError` without one."""
@@ -365,12 +380,9 @@ class MlflowRegistry:
             return client_of(address)
 
     def _experiment(self, client: Any) -> str:
-        experiment = client.get_experiment_by_name(self.experiment)
-        if experiment is not None:
-            return str(experiment.experiment_id)
         served = self.tracking_uri.startswith("http")  # a server has its own place for artifacts
         location = None if served else Path(self.artifact_root).absolute().as_uri()
-        return str(client.create_experiment(self.experiment, artifact_location=location))
+        return mlflow_find.ensure_experiment(client, self.experiment, location)
 
     def _numbered(self, name: str, version: int) -> Published:
         client = self.connect()
@@ -379,19 +391,9 @@ class MlflowRegistry:
 
     def _lacking(self, name: str, alias: str) -> str:
         with registry_errors(self.tracking_uri, f"{name} could not be looked up"):
-            model = find_model(self.connect(), name)
-        if model is None:
-            return f"the registry at {shown(self.tracking_uri)} has no model {name}: {ADVICE}"
-        known = ", ".join(f"{key} (version {value})" for key, value in sorted(model.aliases.items())) or "none"
-        return f"model {name} has no version under the alias {alias}; its aliases: {known}"
+            return mlflow_find.lacking(self.connect(), name, alias, self.tracking_uri)
 
     def _download(self, published: Published) -> Path:
-        from mlflow.artifacts import download_artifacts
-
-        client = self.connect()
+        client, address = self.connect(), current_address(self.tracking_uri)
         with registry_errors(self.tracking_uri, f"the files of {published.uri} could not be fetched"):
-            root = client.get_model_version_download_uri(published.name, str(published.version))
-            target = None if is_local(root) else str(self.downloads.fresh())  # what is here already is not copied
-            return Path(
-                download_artifacts(f"{root}/artifacts/{BUNDLE}", None, None, target, current_address(self.tracking_uri))
-            )
+            return mlflow_find.fetch_bundle(client, published, address, self.downloads.fresh)

@@ -7,18 +7,19 @@ without that alias: nobody serves it but a service that tries it (`shadow`, `can
 from __future__ import annotations
 
 from pliant.errors import RegistryError, UnreachableError
+from registry import mlflow_standing
 from registry.mlflow_run import registry_errors
 from registry.mlflow_store import CHALLENGER, CHAMPION, PREVIOUS, MlflowRegistry
 from registry.names import release as release_model
-from registry.releases import REASON, SINCE, STATE, RegistryRelease, now_text
+from registry.releases import LEFT, RegistryRelease
 
 SHADOW, CANARY = "shadow", "canary"
 TRIALS = (SHADOW, CANARY)
 """Aliases of a release that is being tried on real traffic; the service that tries it moves them."""
 WAITING, REFUSED = "waiting", "refused"
 """States of a challenger: the gate let it pass, so that a service may try it, or refused it."""
-LEFT, TAKEN_BACK = "left", "taken back"
-"""States of a release that was the champion and is so no more: for another one by its number, or because it was bad."""
+TAKEN_BACK = "taken back"
+"""State of a release that was the champion and is so no more because it was bad; of another former champion it is LEFT."""
 
 
 def history(registry: MlflowRegistry, system: str) -> list[RegistryRelease]:
@@ -117,14 +118,10 @@ def former_of(registry: MlflowRegistry, system: str) -> int:
 
 
 def note(registry: MlflowRegistry, release: RegistryRelease, state: str, reason: str) -> None:
-    """Write on a release in which state it is since now, and why. An empty state is that of the champion.
-
-    The state is written last, so that where it stands its reason does, too.
-    """
-    client, name = registry.connect(), release_model(release.system)
+    """Write on a release in which state it is since now, and why (`mlflow_standing.note`). Raises `RegistryError`."""
+    client = registry.connect()
     with registry_errors(registry.tracking_uri, f"{release.name} could not be marked"):
-        for tag, value in ((REASON, reason), (SINCE, now_text()), (STATE, state)):
-            client.set_model_version_tag(name, str(release.number), tag, value)
+        mlflow_standing.note(client, release, state, reason)
 
 
 def label(registry: MlflowRegistry, release: RegistryRelease, alias: str | None) -> None:

@@ -27,6 +27,12 @@ MODELS, FORMER = "pliant.models", "pliant.former"
 SINCE, STATE, REASON = "pliant.since", "pliant.state", "pliant.reason"
 NOTES = (SINCE, STATE, REASON)
 """Tags for people: they say since when a release is in its state, which one that is, and why; they name no versions."""
+LEFT = "left"
+"""State of a release that was the champion, and is so no more since another one was released or promoted."""
+CONFIGURATION = "pliant.configuration"
+"""Tag of a release: the configurations of the flow that made its tasks, with the models of these tasks, as JSON."""
+CONFIGURATION_LENGTH = 90_000
+"""Characters that the tag may have; MLflow takes 100,000."""
 SIGNED = "pliant.signed"
 """Tag of a release: when some of its versions were last signed by hand. Services that refused it look at it again."""
 ABOUT = "Releases of {system}: each names the versions that are served together. Its alias champion is what is served."
@@ -52,6 +58,7 @@ class RegistryRelease:
     reason: str = field(default="", compare=False)
     about: str = field(default="", compare=False)  # MLflow's description of the version, in Markdown
     signed: str = field(default="", compare=False)  # when versions of it were signed by hand; empty: never
+    configurations: Mapping[str, str] = field(default_factory=dict, compare=False)  # JSON, by the model of a task
 
     @property
     def name(self) -> str:
@@ -63,7 +70,29 @@ def to_tags(wanted: RegistryRelease) -> dict[str, str]:
     """Return the tags that hold a release."""
     models = {name: [version, wanted.digests[name]] for name, version in wanted.versions.items()}
     notes = {SINCE: wanted.since, STATE: wanted.state, REASON: wanted.reason}
+    notes[CONFIGURATION] = configurations_text(wanted.configurations)
     return {MODELS: json.dumps(models), FORMER: str(wanted.former or "")} | {k: v for k, v in notes.items() if v}
+
+
+def configurations_text(configurations: Mapping[str, str]) -> str:
+    """Return what the tag CONFIGURATION says: each configuration once, with the models that it made; empty without any."""
+    models: dict[str, list[str]] = {}
+    for name, configuration in sorted(configurations.items()):
+        models.setdefault(configuration, []).append(name)
+    entries = [{"models": names, "configuration": json.loads(text)} for text, names in models.items()]
+    return json.dumps(entries) if entries else ""
+
+
+def _configurations(text: str) -> dict[str, str]:
+    try:
+        entries = json.loads(text or "[]")
+        return {
+            str(name): json.dumps(entry["configuration"], sort_keys=True)
+            for entry in entries
+            for name in entry["models"]
+        }
+    except (KeyError, ValueError, TypeError):
+        return {}
 
 
 def from_version(system: str, version: Any) -> RegistryRelease:
@@ -83,8 +112,20 @@ def from_version(system: str, version: Any) -> RegistryRelease:
     if not notes["since"] and created:  # one of an earlier version of Pliant
         notes["since"] = datetime.fromtimestamp(created / 1000, UTC).isoformat(timespec="seconds")
     about, source, signed = version.description or "", str(version.source), version.tags.get(SIGNED, "")
-    run = version.run_id or None
-    return RegistryRelease(system, number, earlier, versions, digests, source, run, **notes, about=about, signed=signed)
+    run, kept = version.run_id or None, _configurations(version.tags.get(CONFIGURATION, ""))
+    return RegistryRelease(
+        system,
+        number,
+        earlier,
+        versions,
+        digests,
+        source,
+        run,
+        **notes,
+        about=about,
+        signed=signed,
+        configurations={name: text for name, text in kept.items() if name in versions},
+    )
 
 
 class Source(Protocol):

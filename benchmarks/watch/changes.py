@@ -1,7 +1,7 @@
 """Changes planted in a running service, and what follows without a hand, from the alarm to the release that is served.
 
-Everything is real: a Prefect server with the deployments and triggers of prefect.yaml, a worker, a service with its watch
-and its trials, a registry, and clients over HTTP. Nothing here starts a flow once the first release is served: the
+Everything is real: a Prefect server with the deployments of the nights and what alarms start, a worker, a service with its
+watch and its trials, a registry, and clients over HTTP. Nothing here starts a flow once the first release is served: the
 service's event does, by Prefect's trigger. The models have the demo's sizes, and trials are shorter than by default.
 
 What a system plants and how its clients speak is in `benchmarks.SYSTEM.watch.changes`.
@@ -76,7 +76,7 @@ class Planted:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a system's clients do. `parameters`: entrypoint of a deployment -> parameters of its flow.
+    """What a system's clients do. `parameters`: name of a flow that runs at night -> its parameters.
 
     `first`: the deployment whose run makes the first release. `status`: path of the service's status.
     """

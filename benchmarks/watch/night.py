@@ -1,7 +1,7 @@
-"""Prefect as it runs at night, for one system: a server, its deployments with their triggers, and a worker.
+"""Prefect as it runs at night, for one system: a server, its deployments with what alarms start, and a worker.
 
-The deployments are those of `prefect.yaml`, with the parameters of a benchmark laid over theirs, and without schedules: a
-night that came in between would be another cause for a flow. Prefect's interface is used over HTTP, as a browser would:
+The deployments are those of `pliant schedule`, with the parameters of a benchmark, and without schedules: a night that came
+in between would be another cause for a flow. Prefect's interface is used over HTTP, as a browser would:
 Prefect reads its settings when it is imported, which is before its server has an address.
 """
 
@@ -14,14 +14,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from benchmarks.places import ROOT
 from flows import servers
@@ -33,7 +30,7 @@ POOL = "pliant"
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 BUSY_SECONDS = 60.0  # within which a server that is busy with another writer answers
 Parameters = Mapping[str, Mapping[str, Any]]
-"""The entrypoint of a deployment in prefect.yaml -> parameters of its flow."""
+"""The name of a flow that runs at night -> its parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +121,6 @@ def night(project: Settings, parameters: Parameters, instead: Callable[[], objec
         try:
             given = Night(url)
             if instead is None:
-                _make_pool(given)
                 _deploy(project, parameters)
             else:
                 instead()
@@ -137,35 +133,10 @@ def night(project: Settings, parameters: Parameters, instead: Callable[[], objec
                     os.environ[name] = value
 
 
-def deployments(path: Path, parameters: Parameters) -> dict[str, Any]:
-    """Return the content of a prefect.yaml with the named deployments alone, their parameters replaced, and no schedule."""
-    content: dict[str, Any] = yaml.safe_load(path.read_text())
-    kept = [entry for entry in content["deployments"] if entry["entrypoint"] in parameters]
-    for entry in kept:
-        entry["parameters"] = _plain(parameters[entry["entrypoint"]])
-        entry.pop("schedules", None)
-    return {**content, "deployments": kept}
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as YAML writes it: mappings and sequences of any kind as those of JSON."""
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(each) for each in value]
-    return value
-
-
-def _make_pool(given: Night) -> None:
-    names = [pool["name"] for pool in given.call("POST", "/work_pools/filter", {})]
-    if POOL not in names:
-        given.call("POST", "/work_pools/", {"name": POOL, "type": "process"})
-
-
 def _deploy(project: Settings, parameters: Parameters) -> None:
-    path = project.home / "prefect.yaml"
-    path.write_text(yaml.safe_dump(deployments(ROOT / "prefect.yaml", parameters), sort_keys=False))
-    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(path)]
+    path = project.home / "deployments.json"
+    path.write_text(json.dumps(parameters))
+    command = [sys.executable, "-m", "benchmarks.watch.deploy", str(path)]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if process.returncode:
         raise PliantError(f"the flows could not be deployed: {(process.stdout + process.stderr)[-500:]}")

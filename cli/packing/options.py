@@ -34,7 +34,7 @@ def run_flow(args: Namespace) -> dict[str, Any]:
 
     if args.observed is not None:
         return run.run_retraining(Path(args.observed) if args.observed else None)
-    return run.run_flow(args.config, options.given(args, OVERRIDES))
+    return run.run_flow(args.config, options.given(args, OVERRIDES), args.new_task)
 
 
 def serve(parser: ArgumentParser) -> None:

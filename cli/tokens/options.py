@@ -22,7 +22,7 @@ def train(parser: ArgumentParser) -> None:
 def run_flow(args: Namespace) -> dict[str, Any]:
     from flows.tokens.run import run_flow
 
-    return run_flow(args.config, options.given(args, OVERRIDES), args.variants)
+    return run_flow(args.config, options.given(args, OVERRIDES), args.variants, args.new_task)
 
 
 def serve(parser: ArgumentParser) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from flows import config
@@ -178,8 +177,8 @@ def sizes(config: BinsFlowConfig) -> str:
     return f"encoders: {streams} (embedded: {embedded}); {measured}"
 
 
-def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> BinsFlowConfig:
-    """Return the settings from a TOML file, with `overrides` laid over its top level.
+def read(source: config.Source = None, overrides: Mapping[str, Any] | None = None) -> BinsFlowConfig:
+    """Return the settings from a TOML file or its content, with `overrides` laid over its top level.
 
     Short forms among the overrides: `data`, a list of `[NAME=]ADDRESS`, for `streams`; `encoder`, `limit`, `lengths` and
     `slo` for those of every stream.
@@ -189,7 +188,7 @@ def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
     short: dict[str, Any] = {key: values.pop(key) for key in ("encoder", "limit", "lengths", "slo") if key in values}
     if addresses is not None:
         values["streams"] = config.parse_addresses(addresses)
-    flow_config = config.read(BinsFlowConfig, path, values)
+    flow_config = config.read(BinsFlowConfig, source, values)
     if not short:
         return flow_config
     checked = config.read(StreamConfig, None, short)  # as a stream's own would be

@@ -12,7 +12,7 @@ from typing import Any
 
 from prefect.artifacts import create_table_artifact
 
-from flows import settings
+from flows import configuration, settings
 from flows.arithmetic import half_of
 from flows.bins import config as bins_config
 from flows.bins import stages
@@ -23,11 +23,12 @@ from flows.bins.packages import weighed_of
 from flows.bins.plan import describe
 from flows.bins.publish import publish
 from flows.bins.stages import Stream, StreamResults, tested
+from flows.configuration import Configuration
 from flows.device import check_device
 from flows.gate import to_markdown
 from flows.keys import StageResult
 from flows.progress import stage
-from flows.release import Release, open_registry
+from flows.release import Release, merged, open_registry
 from flows.tasks import (
     cached_stage,
     clean,
@@ -38,6 +39,7 @@ from flows.tasks import (
     system_flow,
 )
 from pliant.bins.artifact import Bins
+from registry.names import BINS_PREFIX
 from registry.store import FolderStore
 
 
@@ -77,40 +79,59 @@ def gate(config: BinsFlowConfig, champion: Candidate | None, challenger: Candida
 
 @publish_task()
 def release(
-    config: BinsFlowConfig, results: list[StreamResults], verdicts: dict[str, Verdict], store: FolderStore
+    config: BinsFlowConfig,
+    results: list[StreamResults],
+    verdicts: dict[str, Verdict],
+    store: FolderStore,
+    kept: dict[str, str],
 ) -> Release:
     with stage("publish") as progress:
-        released = publish(settings.read(), config, results, verdicts, store, progress)
+        released = publish(settings.read(), config, results, verdicts, store, progress, kept)
     _show(results, verdicts, released)
     return released
 
 
 @system_flow("bins", "bins")
 def bins(
-    config: str | None = None, overrides: dict[str, Any] | None = None, reason: str | None = None
+    config: str | None = None,
+    overrides: dict[str, Any] | None = None,
+    reason: str | None = None,
+    new_task: bool = False,
+    nightly: bool = False,
 ) -> dict[str, Any]:
     """Get encoders, compile and profile them, choose bins, judge and publish the bins system.
 
     `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/bins/config.py);
-    `reason`: the alarm that started it (see flows/watch).
+    `reason`: the alarm that started it (see flows/watch); `new_task`: whether it may release a task that the live release
+    lacks; `nightly`: without a file, the configuration is that of the live release (flows/configuration.py).
     Returns what was released: model name -> version, and whether everything was promoted.
     """
     del reason  # flows/watch/triggered.py acts on it
-    flow_config = bins_config.read(Path(config) if config else None, overrides)
+    given = configuration.to_train(settings.read(), "bins", config, overrides, nightly)
+    released = merged([_train(each, new_task) for each in given])
+    clean("bins")
+    return released.to_dict()
+
+
+def _train(given: Configuration, new_task: bool) -> Release:
+    """Train, judge and publish what one configuration says."""
+    flow_config = bins_config.read(given.source, given.laid_over)
     check_device(flow_config)  # before anything is trained
     half_of(flow_config.arithmetic, flow_config.device)
     home = settings.read().home
     store = FolderStore(settings.read().store)
     with stage("texts") as progress:
         streams = stages.load_streams(flow_config, progress)
+    kept = configuration.to_keep(
+        settings.read(), "bins", given, [BINS_PREFIX + stream.name for stream in streams], new_task
+    )
     results = [run_stream(flow_config, stream, store, home) for stream in streams]
     champions = _champions()
     verdicts = {
         result.name: gate(flow_config, champions.get(result.name), _challenger(result, store)) for result in results
     }
-    released: Release = release(flow_config, results, verdicts, store)
-    clean("bins")
-    return released.to_dict()
+    released: Release = release(flow_config, results, verdicts, store, kept)
+    return released
 
 
 def run_stream(config: BinsFlowConfig, stream: Stream, store: FolderStore, home: Path) -> StreamResults:

@@ -32,10 +32,11 @@ def publish(
     verdicts: Mapping[str, Verdict],
     store: FolderStore,
     progress: Progress,
+    kept: Mapping[str, str],
 ) -> Release:
     """Log the run, register what is new, and release every stream that the gate let pass, all together."""
     report = {name: asdict(verdict) for name, verdict in verdicts.items()}
-    with publication(open_registry(settings, "bins"), "bins", asdict(config), report) as published:
+    with publication(open_registry(settings, "bins"), "bins", asdict(config), report, kept) as published:
         passed: list[str] = []
         for done, stream in enumerate(streams):
             log_stream(published.run, stream, store)

@@ -11,16 +11,19 @@ from flows.bins import config as bins_config
 from flows.run import announce, run, with_prefect
 
 
-def run_flow(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Run the flow here and return its release as plain values. A failed stage is raised as one sentence."""
+def run_flow(config: str | None, overrides: Mapping[str, Any], new_task: bool = False) -> dict[str, Any]:
+    """Run the flow here and return its release as plain values. A failed stage is raised as one sentence.
+
+    `new_task`: whether it may release a task that the live release lacks.
+    """
     flow_config = bins_config.read(Path(config) if config else None, overrides)
     announce(bins_config.sizes(flow_config), flow_config.device)
     with with_prefect(settings.read()):
-        return run_connected(config, overrides)
+        return run_connected(config, overrides, new_task)
 
 
-def run_connected(config: str | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def run_connected(config: str | None, overrides: Mapping[str, Any], new_task: bool = False) -> dict[str, Any]:
     """Run the flow with Prefect's server already there."""
     from flows.bins import flow
 
-    return run(flow.bins, config, overrides)
+    return run(flow.bins, config, overrides, new_task=new_task)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from flows import config
@@ -136,8 +135,8 @@ def sizes(config: CascadeFlowConfig) -> str:
     return f"{', '.join(task.data for task in config.tasks)} with the levels {levels}"
 
 
-def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> CascadeFlowConfig:
-    """Return the settings from a TOML file, with `overrides` laid over its top level.
+def read(source: config.Source = None, overrides: Mapping[str, Any] | None = None) -> CascadeFlowConfig:
+    """Return the settings from a TOML file or its content, with `overrides` laid over its top level.
 
     Two overrides are short forms: `data`, a list of `[NAME=]ADDRESS`, for `tasks`, and `limit` for that of every task.
     """
@@ -145,7 +144,7 @@ def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
     addresses, limit = values.pop("data", None), values.pop("limit", None)
     if addresses is not None:
         values["tasks"] = config.parse_addresses(addresses)
-    flow_config = config.read(CascadeFlowConfig, path, values)
+    flow_config = config.read(CascadeFlowConfig, source, values)
     if limit is not None:
         flow_config = replace(flow_config, tasks=tuple(replace(task, limit=limit) for task in flow_config.tasks))
     for task in flow_config.tasks:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from prefect.artifacts import create_table_artifact
 
-from flows import settings
+from flows import configuration, settings
 from flows.arithmetic import half_of, taken, too_costly, too_slow
 from flows.cascade import config as cascade_config
 from flows.cascade import feedback, stages
@@ -26,11 +25,12 @@ from flows.cascade.packages import rerouted
 from flows.cascade.precision import cost, in_precision, slowdown
 from flows.cascade.publish import publish
 from flows.cascade.stages import TaskResults, Texts
+from flows.configuration import Configuration
 from flows.device import check_device
 from flows.gate import to_markdown
 from flows.keys import StageResult
 from flows.progress import stage
-from flows.release import Release, open_registry
+from flows.release import Release, merged, open_registry
 from flows.tasks import (
     cached_stage,
     clean,
@@ -44,6 +44,7 @@ from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.evaluate import with_test_accuracy
 from pliant.errors import PliantError
 from registry.mlflow_store import MlflowRegistry
+from registry.names import CASCADE_TASK
 from registry.store import FolderStore
 from training.text_data import TextData
 
@@ -116,32 +117,52 @@ def gate(config: CascadeFlowConfig, champion: EvaluatedCascade | None, challenge
 
 @publish_task()
 def release(
-    config: CascadeFlowConfig, results: list[TaskResults], verdicts: dict[str, Verdict], store: FolderStore
+    config: CascadeFlowConfig,
+    results: list[TaskResults],
+    verdicts: dict[str, Verdict],
+    store: FolderStore,
+    kept: dict[str, str],
 ) -> Release:
     with stage("publish") as progress:
-        released = publish(settings.read(), config, results, verdicts, store, progress)
+        released = publish(settings.read(), config, results, verdicts, store, progress, kept)
     _show(results, verdicts, released, store)
     return released
 
 
 @system_flow("cascade", "cascade")
 def cascade(
-    config: str | None = None, overrides: dict[str, Any] | None = None, reason: str | None = None
+    config: str | None = None,
+    overrides: dict[str, Any] | None = None,
+    reason: str | None = None,
+    new_task: bool = False,
+    nightly: bool = False,
 ) -> dict[str, Any]:
     """Train, calibrate, profile, plan, judge and publish the cascade system.
 
     `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/cascade/config.py);
-    `reason`: the alarm that started it (see flows/watch).
+    `reason`: the alarm that started it (see flows/watch); `new_task`: whether it may release a task that the live release
+    lacks; `nightly`: without a file, the configuration is that of the live release (flows/configuration.py).
     Returns what was released: model name -> version, and whether everything was promoted.
     """
     del reason  # flows/watch/triggered.py acts on it
-    flow_config = cascade_config.read(Path(config) if config else None, overrides)
+    given = configuration.to_train(settings.read(), "cascade", config, overrides, nightly)
+    released = merged([_train(each, new_task) for each in given])
+    clean("cascade")
+    return released.to_dict()
+
+
+def _train(given: Configuration, new_task: bool) -> Release:
+    """Train, judge and publish what one configuration says."""
+    flow_config = cascade_config.read(given.source, given.laid_over)
     check_device(flow_config)  # before anything is trained
     half_of(flow_config.arithmetic, flow_config.device)
     store = FolderStore(settings.read().store)
     with stage("texts") as progress:
         loaded = stages.load_data(flow_config)
         progress(1, 1)
+    kept = configuration.to_keep(
+        settings.read(), "cascade", given, [CASCADE_TASK + data.name for data in loaded], new_task
+    )
     tasks = zip(flow_config.tasks, loaded, strict=True)
     results = [run_task(flow_config, flow_config.levels_of(task), data, store) for task, data in tasks]
     registry = open_registry(settings.read(), "cascade")
@@ -153,9 +174,8 @@ def cascade(
         )
         for result in results
     }
-    released: Release = release(flow_config, results, verdicts, store)
-    clean("cascade")
-    return released.to_dict()
+    released: Release = release(flow_config, results, verdicts, store, kept)
+    return released
 
 
 def run_task(

@@ -34,10 +34,11 @@ def publish(
     verdicts: Mapping[str, Verdict],
     store: FolderStore,
     progress: Progress,
+    kept: Mapping[str, str],
 ) -> Release:
     """Log the run, register what is new, and release every task that the gate let pass, all together."""
     report = {task: asdict(verdict) for task, verdict in verdicts.items()}
-    with publication(open_registry(settings, "cascade"), "cascade", asdict(config), report) as published:
+    with publication(open_registry(settings, "cascade"), "cascade", asdict(config), report, kept) as published:
         passed: list[str] = []
         for done, task in enumerate(tasks):
             log_task(published.run, task, store)

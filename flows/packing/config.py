@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from flows import config
@@ -190,8 +189,8 @@ def sizes(config: PackingFlowConfig) -> str:
     return f"{generator}; {config.lengths.requests:,} outputs observed; predicted by {encoder}"
 
 
-def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> PackingFlowConfig:
-    """Return the settings from a TOML file, with `overrides` laid over its top level.
+def read(source: config.Source = None, overrides: Mapping[str, Any] | None = None) -> PackingFlowConfig:
+    """Return the settings from a TOML file or its content, with `overrides` laid over its top level.
 
     Short forms among the overrides: `data`, a list of one [NAME=]ADDRESS, for `prompts` (and `name`); `predictor`, an
     address, for `predictor.encoder`; `limit` for `lengths.requests`.
@@ -201,7 +200,7 @@ def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
         values |= _prompts(values.pop("data"))
     short = {"requests": values.pop("limit")} if "limit" in values else {}
     encoder = {"encoder": values.pop("predictor")} if isinstance(values.get("predictor"), str) else {}
-    base = config.read(PackingFlowConfig, path, values)
+    base = config.read(PackingFlowConfig, source, values)
     config.read(LengthsConfig, None, short)  # checked as the whole would be
     return replace(
         base,

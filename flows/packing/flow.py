@@ -7,12 +7,12 @@ observed since is learnt from by flows/packing/retrain.py.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from prefect.artifacts import create_table_artifact
 
-from flows import settings
+from flows import configuration, settings
+from flows.configuration import Configuration
 from flows.device import check_device
 from flows.keys import StageResult
 from flows.packing import config as packing_config
@@ -27,7 +27,7 @@ from flows.packing.plan import Choice, describe
 from flows.packing.publish import publish
 from flows.packing.stages import ModelResults
 from flows.progress import stage
-from flows.release import Release, open_registry
+from flows.release import Release, merged, open_registry
 from flows.tasks import (
     cached_stage,
     clean,
@@ -37,6 +37,7 @@ from flows.tasks import (
     show_release,
     system_flow,
 )
+from registry.names import PACKING_PREFIX
 from registry.store import FolderStore
 from training.packing.corpus import Corpus
 
@@ -82,26 +83,42 @@ def gate(config: PackingFlowConfig, champion: Candidate | None, challenger: Cand
 
 
 @publish_task()
-def release(config: PackingFlowConfig, results: ModelResults, verdict: Verdict, store: FolderStore) -> Release:
+def release(
+    config: PackingFlowConfig, results: ModelResults, verdict: Verdict, store: FolderStore, kept: dict[str, str]
+) -> Release:
     with stage("publish") as progress:
-        released = publish(settings.read(), config, results, verdict, store, progress)
+        released = publish(settings.read(), config, results, verdict, store, progress, kept)
     show(choice_of(results.plan["notes"]), verdict, released)
     return released
 
 
 @system_flow("packing", "packing")
 def packing(
-    config: str | None = None, overrides: dict[str, Any] | None = None, reason: str | None = None
+    config: str | None = None,
+    overrides: dict[str, Any] | None = None,
+    reason: str | None = None,
+    new_task: bool = False,
+    nightly: bool = False,
 ) -> dict[str, Any]:
     """Get a generator, observe and predict its lengths, profile, plan, judge and publish the packing system.
 
     `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/packing/config.py);
-    `reason`: the alarm that started it (see flows/watch).
+    `reason`: the alarm that started it (see flows/watch); `new_task`: whether it may release a task that the live release
+    lacks; `nightly`: without a file, the configuration is that of the live release (flows/configuration.py).
     Returns what was released: model name -> version, and whether it was promoted.
     """
     del reason  # flows/watch/triggered.py acts on it
-    flow_config = packing_config.read(Path(config) if config else None, overrides)
+    given = configuration.to_train(settings.read(), "packing", config, overrides, nightly)
+    released = merged([_train(each, new_task) for each in given])
+    clean("packing")
+    return released.to_dict()
+
+
+def _train(given: Configuration, new_task: bool) -> Release:
+    """Train, judge and publish what one configuration says."""
+    flow_config = packing_config.read(given.source, given.laid_over)
     check_device(flow_config)  # before anything is trained
+    kept = configuration.to_keep(settings.read(), "packing", given, [PACKING_PREFIX + flow_config.name], new_task)
     store = FolderStore(settings.read().store)
     with stage("texts") as progress:
         corpus = stages.load_corpus(flow_config)
@@ -111,13 +128,13 @@ def packing(
     registry = open_registry(settings.read(), "packing")
     unchanged = descended(load_champions(registry).get(flow_config.name), results)
     if unchanged is not None:
-        return unchanged.to_dict()
+        registry.commit(unchanged.versions, kept=kept)  # the configuration may be another one nevertheless
+        return unchanged
     challenger = challenger_from(store, results)
     champion = champion_against(registry, challenger)
     verdict = gate(flow_config, champion, challenger.candidate)
-    released: Release = release(flow_config, results, verdict, store)
-    clean("packing")
-    return released.to_dict()
+    released: Release = release(flow_config, results, verdict, store, kept)
+    return released
 
 
 def descended(champion: Champion | None, results: ModelResults) -> Release | None:

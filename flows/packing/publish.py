@@ -6,6 +6,7 @@ and what is live: flows/release.py. Knows no Prefect.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 
@@ -32,9 +33,10 @@ def publish(
     verdict: Verdict,
     store: FolderStore,
     progress: Progress,
+    kept: Mapping[str, str],
 ) -> Release:
     """Log the run, register what is new, and release it if the gate let it pass."""
-    with publication(open_registry(settings, "packing"), "packing", asdict(config), asdict(verdict)) as published:
+    with publication(open_registry(settings, "packing"), "packing", asdict(config), asdict(verdict), kept) as published:
         log_model(published.run, results, store)
         progress(1, 2)
         generator, result = load_generator(store, results.generator), results.generator

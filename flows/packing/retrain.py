@@ -12,7 +12,7 @@ from typing import Any
 
 from prefect.artifacts import create_table_artifact
 
-from flows import settings
+from flows import configuration, settings
 from flows.keys import StageResult
 from flows.packing import config as packing_config
 from flows.packing import learn
@@ -33,10 +33,11 @@ from flows.packing.publish import publish_retrained
 from flows.packing.reprofile import config_of
 from flows.packing.stages import load_observed, load_plan, load_predictor
 from flows.progress import stage
-from flows.release import Release, open_registry
+from flows.release import Release, merged, open_registry
 from flows.tasks import cached_stage, publish_task, system_flow
 from flows.watch.triggered import follow_up
 from pliant.errors import RegistryError
+from registry.names import PACKING_PREFIX
 from registry.store import FolderStore
 
 
@@ -78,20 +79,30 @@ def packing_retrain(
     config: str | None = None,
     overrides: dict[str, Any] | None = None,
     reason: str | None = None,
+    nightly: bool = False,
 ) -> dict[str, Any]:
     """Train the champions' predictors further on the outputs that a service observed; judge and publish.
 
     `observed`: a file that it wrote, named after its model unless there is only one (default: every champion's file in
     PLIANT_HOME); `config` and `overrides`: as for the packing flow, of which `lengths.held_out`, `retrain`, `gate` and
-    `device` count here. With a `reason`, the alarm that started it, the packing flow follows where too little was observed
-    to learn from. Returns what was released.
+    `device` count here; `nightly`: without a file, each champion's configuration is that of the live release. With a
+    `reason`, the alarm that started it, the packing flow follows where too little was observed to learn from. Returns what
+    was released.
     """
-    flow_config = packing_config.read(Path(config) if config else None, overrides)
     files = _files(Path(observed) if observed else None)
-    released = merged([_retrain(flow_config, load_champion(name), path) for name, path in files.items()])
+    of_release = nightly and config is None
+    configs = {name: _config(name, of_release, Path(config) if config else None, overrides or {}) for name in files}
+    released = merged([_retrain(configs[name], load_champion(name), path) for name, path in files.items()])
     if reason and not released.versions:
         follow_up("packing/nightly", reason)
     return released.to_dict()
+
+
+def _config(name: str, of_release: bool, path: Path | None, overrides: dict[str, Any]) -> PackingFlowConfig:
+    if not of_release:
+        return packing_config.read(path, overrides)
+    given = configuration.of_task(settings.read(), "packing", PACKING_PREFIX + name)
+    return packing_config.read(given.source, {**given.laid_over, **overrides})
 
 
 def _files(observed: Path | None) -> dict[str, Path]:
@@ -122,17 +133,6 @@ def _retrain(config: PackingFlowConfig, loaded: LoadedChampion, path: Path) -> R
     )
     released: Release = release(config, loaded, results, verdict, store)
     return released
-
-
-def merged(releases: list[Release]) -> Release:
-    """Return the release of all models; promoted where anything was."""
-    return Release(
-        any(release.promoted for release in releases),
-        "; ".join(release.reason for release in releases),
-        {name: version for release in releases for name, version in release.versions.items()},
-        tuple(name for release in releases for name in release.new),
-        " ".join(release.run for release in releases if release.run),
-    )
 
 
 def load_champion(name: str) -> LoadedChampion:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from flows import config
@@ -88,6 +87,6 @@ def sizes(config: TokensFlowConfig) -> str:
     return f"{', '.join(config.data)} on {backbone}, with prompts of {gammas} tokens"
 
 
-def read(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> TokensFlowConfig:
-    """Return the settings from a TOML file, with `overrides` laid over its top level."""
-    return config.read(TokensFlowConfig, path, overrides)
+def read(source: config.Source = None, overrides: Mapping[str, Any] | None = None) -> TokensFlowConfig:
+    """Return the settings from a TOML file or its content, with `overrides` laid over its top level."""
+    return config.read(TokensFlowConfig, source, overrides)

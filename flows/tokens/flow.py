@@ -7,16 +7,16 @@ nothing. What has gone from the store is made again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from prefect.artifacts import create_table_artifact
 
-from flows import settings
+from flows import configuration, settings
+from flows.configuration import Configuration
 from flows.device import check_device
 from flows.keys import StageResult
 from flows.progress import stage
-from flows.release import Release
+from flows.release import Release, merged
 from flows.tasks import (
     cached_stage,
     clean,
@@ -36,6 +36,7 @@ from flows.tokens.publish import publish
 from flows.tokens.stages import Bundle
 from pliant.progress import share
 from pliant.tokens.artifact import Task
+from registry.names import TOKENS_TASK
 from registry.store import FolderStore
 from training.data import ImageData
 from training.tokens import labelled
@@ -82,10 +83,15 @@ def gate(config: TokensFlowConfig, champion: Bundle | None, challenger: Bundle) 
 
 @publish_task()
 def release(
-    config: TokensFlowConfig, results: dict[str, StageResult], bundle: Bundle, verdict: Verdict, store: FolderStore
+    config: TokensFlowConfig,
+    results: dict[str, StageResult],
+    bundle: Bundle,
+    verdict: Verdict,
+    store: FolderStore,
+    kept: dict[str, str],
 ) -> Release:
     with stage("publish") as progress:
-        released = publish(settings.read(), config, results, bundle, verdict, store, progress)
+        released = publish(settings.read(), config, results, bundle, verdict, store, progress, kept)
     _show(bundle, verdict, released)
     return released
 
@@ -119,19 +125,35 @@ def comparable(
 
 @system_flow("tokens", "tokens")
 def tokens(
-    config: str | None = None, overrides: dict[str, Any] | None = None, reason: str | None = None
+    config: str | None = None,
+    overrides: dict[str, Any] | None = None,
+    reason: str | None = None,
+    new_task: bool = False,
+    nightly: bool = False,
 ) -> dict[str, Any]:
     """Train, profile, judge and publish the tokens system.
 
     `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/tokens/config.py);
-    `reason`: the alarm that started it (see flows/watch).
+    `reason`: the alarm that started it (see flows/watch); `new_task`: whether it may release a task that the live release
+    lacks; `nightly`: without a file, the configuration is that of the live release (flows/configuration.py).
     Returns what was released: model name -> version, and whether it was promoted.
     """
     del reason  # flows/watch/triggered.py acts on it
-    flow_config = tokens_config.read(Path(config) if config else None, overrides)
+    given = configuration.to_train(settings.read(), "tokens", config, overrides, nightly)
+    released = merged([_train(each, new_task) for each in given])
+    clean("tokens")
+    return released.to_dict()
+
+
+def _train(given: Configuration, new_task: bool) -> Release:
+    """Train, judge and publish what one configuration says."""
+    flow_config = tokens_config.read(given.source, given.laid_over)
     check_device(flow_config)  # before anything is trained
     store = FolderStore(settings.read().store)
     original = stages.load_data(flow_config)
+    kept = configuration.to_keep(
+        settings.read(), "tokens", given, [TOKENS_TASK + data.name for data in original], new_task
+    )
     upstream = stages.load_upstream(flow_config, original)
     loaded = [with_lessons(flow_config.feedback, data, flow_config.task.held_out) for data in original]
     backbone, tasks, profiled = trained(flow_config, loaded, upstream, store)
@@ -140,9 +162,8 @@ def tokens(
     results = {"backbone": backbone, "profile": profiled} | {
         f"task-{old.name}": _noted(task, old, data) for old, data, task in zip(original, loaded, tasks, strict=True)
     }
-    released: Release = release(flow_config, results, bundle, verdict, store)
-    clean("tokens")
-    return released.to_dict()
+    released: Release = release(flow_config, results, bundle, verdict, store, kept)
+    return released
 
 
 def _noted(task: StageResult, original: ImageData, loaded: ImageData) -> StageResult:

@@ -37,10 +37,11 @@ def publish(
     verdict: Verdict,
     store: FolderStore,
     progress: Progress,
+    kept: Mapping[str, str],
 ) -> Release:
     """Log the run, register what is new, and release it if the gate let the challenger pass."""
     registry = open_registry(settings, "tokens")
-    with publication(registry, "tokens", asdict(config), _gate_report(verdict)) as published:
+    with publication(registry, "tokens", asdict(config), _gate_report(verdict), kept) as published:
         _log(published.run, bundle)
         _log_training(published.run, results)
         for done, (role, result) in enumerate(results.items()):

@@ -1,9 +1,10 @@
-"""Prefect's automations for what goes wrong at night: `python -m flows.watch.automations [--deploy]`.
+"""Prefect's automations for alarms and for what goes wrong at night: `python -m flows.watch.automations`.
 
 | automation | when | what |
 |---|---|---|
+| pliant: an alarm of SYSTEM | a service alarms, or its promise is broken | a run of its deployment, with the reason |
 | pliant: a run failed | a run of a deployment fails, crashes or runs out of time | notification |
-| pliant: no run of FLOW | no run of the deployment completes within 26 h | notification |
+| pliant: no run of FLOW | no run completes within 26 h (of one that does not run every day: longer) | notification |
 | pliant: no worker | the work pool is not ready: no worker has been heard of for a while | notification |
 | pliant: a silent run | a run sends no heartbeat for 15 minutes: its machine is gone | its state becomes Crashed |
 | pliant: a hung run | a run is still Running an hour after its limit, which its guard should have kept | it is cancelled |
@@ -12,30 +13,35 @@ A notification is a run of `pliant-notify` (notify.py), which needs nothing from
 that it also runs where no worker takes the trainings. Where there is a Prefect block `pliant-alerts`, a webhook or any kind
 of notification, Prefect's server calls it as well, which needs no worker at all.
 
-Running this again changes nothing but what is different. `--deploy` first makes the work pools and the deployments.
+`within` of an alarm makes one run of a burst of them, which begins when no more are swallowed (`schedule_after`), and so has
+seen what every one of them was about.
+
+Running this again changes nothing but what is different. It makes the work pools and `pliant-notify` where they are missing,
+and no nightly deployment: `pliant schedule SYSTEM` does (schedule.py), and then all of this.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from flows import settings
-from flows.watch import limits
+from flows.watch import deployments, limits
+from flows.watch.deployments import NOTIFY, POOL
+from flows.watch.nightly import NIGHTLY
+from pliant import systems
 from pliant.errors import PliantError
 
 PREFIX = "pliant: "
-POOL, NOTIFY_POOL = "pliant", "pliant-notify"
-NOTIFY = "pliant-notify/pliant-notify"
+ALARM_PREFIX = f"{PREFIX}an alarm of "
+BURST = timedelta(seconds=30)  # within which alarms are one run
 BLOCK = "pliant-alerts"
+DAY = timedelta(days=1)
 MISSING = timedelta(hours=26)  # a nightly run, and two hours for the night's other ones
 SILENT = timedelta(minutes=15)  # 30 heartbeats
 CANCEL_AFTER = timedelta(hours=1)
@@ -46,10 +52,15 @@ RUNS: Mapping[str, Any] = {"prefect.resource.id": "prefect.flow-run.*"}
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A nightly deployment: its flow's name and its identifier."""
+    """A nightly deployment: its flow's name and its identifier.
+
+    `alarmed_by`: the system whose alarms start it; empty: none. `period`: the longest time between two of its runs.
+    """
 
     flow: str
     identity: UUID
+    alarmed_by: str = ""
+    period: timedelta = DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +129,10 @@ def automations(targets: Targets, flow_limit: float, missing: timedelta = MISSIN
         ),
     ]
     for deployed in targets.deployments:
-        sentence = f"{deployed.flow}: no run has completed for {missing.total_seconds() / 3600:.3g} hours."
+        if deployed.alarmed_by:
+            result.append(_alarm(deployed))
+        within = missing + deployed.period - DAY
+        sentence = f"{deployed.flow}: no run has completed for {within.total_seconds() / 3600:.3g} hours."
         own: dict[str, Any] = {
             "prefect.resource.role": "deployment",
             "prefect.resource.id": f"prefect.deployment.{deployed.identity}",
@@ -128,13 +142,41 @@ def automations(targets: Targets, flow_limit: float, missing: timedelta = MISSIN
             expect={"prefect.flow-run.Completed"},
             match=dict(RUNS),
             match_related=own,
-            within=missing,
+            within=within,
         )
         name = f"{PREFIX}no run of {deployed.flow}"
         actions = _notify(targets, sentence, deployed.flow)
         result.append(AutomationCore(name=name, trigger=trigger, actions=actions))
     # With every field set: Prefect's client leaves out of an update what has its default, and the server wants it.
     return [AutomationCore.model_validate(automation.model_dump(exclude={"owner_resource"})) for automation in result]
+
+
+def _alarm(deployed: Deployed) -> Any:
+    """Return the automation that starts a deployment where its system alarms, with the reason as its parameter."""
+    from prefect.automations import AutomationCore, EventTrigger, Posture
+    from prefect.events.actions import RunDeployment
+
+    from flows.watch.events import ALARM, PROMISE_BROKEN
+
+    return AutomationCore(
+        name=f"{ALARM_PREFIX}{deployed.alarmed_by}",
+        trigger=EventTrigger(
+            posture=Posture.Reactive,
+            expect={ALARM, PROMISE_BROKEN},
+            match={"prefect.resource.id": f"pliant.{deployed.alarmed_by}"},
+            threshold=1,
+            within=BURST,
+        ),
+        actions=[
+            RunDeployment(
+                source="selected",
+                deployment_id=deployed.identity,
+                parameters={"reason": "{{ event.payload.reason }}"},
+                job_variables=None,
+                schedule_after=BURST,
+            )
+        ],
+    )
 
 
 def _notify(targets: Targets, sentence: str, flow: str) -> list[Any]:
@@ -154,12 +196,18 @@ def _notify(targets: Targets, sentence: str, flow: str) -> list[Any]:
     return actions
 
 
-def install(flow_limit: float, missing: timedelta = MISSING, silent: timedelta = SILENT) -> list[str]:
-    """Make Prefect's automations what `automations` says, and return their names. Raises `PliantError`."""
+def install(
+    flow_limit: float, missing: timedelta = MISSING, silent: timedelta = SILENT, prefix: str = PREFIX
+) -> list[str]:
+    """Make Prefect's automations what `automations` says, and return their names. Raises `PliantError`.
+
+    `prefix`: of the names of those that are to be there, where they are not all.
+    """
     from prefect import get_client
 
     with get_client(sync_client=True) as client:
-        wanted = automations(_targets(client), flow_limit, missing, silent)
+        every = automations(_targets(client), flow_limit, missing, silent)
+        wanted = [automation for automation in every if automation.name.startswith(prefix)]
         present = [each for each in client.read_automations() if each.name.startswith(PREFIX)]
         for automation in wanted:
             same = [each for each in present if each.name == automation.name]
@@ -176,20 +224,6 @@ def install(flow_limit: float, missing: timedelta = MISSING, silent: timedelta =
     return names
 
 
-def make_pools() -> None:
-    """Make the work pools that are missing."""
-    from prefect import get_client
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.exceptions import ObjectAlreadyExists
-
-    with get_client(sync_client=True) as client:
-        for name in (POOL, NOTIFY_POOL):
-            try:
-                client.create_work_pool(WorkPoolCreate(name=name, type="process"))
-            except ObjectAlreadyExists:
-                continue
-
-
 def _targets(client: Any) -> Targets:
     from prefect.exceptions import ObjectNotFound
 
@@ -197,12 +231,34 @@ def _targets(client: Any) -> Targets:
         notify = client.read_deployment_by_name(NOTIFY)
         pool = client.read_work_pool(POOL)
     except ObjectNotFound as error:
-        raise PliantError(f"Prefect's server lacks Pliant's deployments ({error}): add --deploy") from None
+        raise PliantError(
+            f"Prefect's server lacks what tells people of failures ({error}): run `python -m flows.watch.automations`"
+        ) from None
     flows = {flow.id: flow.name for flow in client.read_flows()}
-    nightly = [Deployed(flows[each.flow_id], each.id) for each in client.read_deployments() if each.name == "nightly"]
+    by = {
+        flow.flow: name for name in systems.names() for flow in deployments.nightly_flows(name).values() if flow.alarmed
+    }
+    named = [(flows[each.flow_id], each) for each in client.read_deployments() if each.name == NIGHTLY]
+    nightly = [Deployed(flow, each.id, by.get(flow, ""), _period(each.schedules)) for flow, each in named]
     blocks = [each for each in client.read_block_documents(include_secrets=False) if each.name == BLOCK]
     block = (blocks[0].id, blocks[0].block_type.slug == "webhook") if blocks else None
     return Targets(sorted(nightly, key=lambda deployed: deployed.flow), notify.id, pool.id, block)
+
+
+def _period(schedules: Sequence[Any]) -> timedelta:
+    """Return the longest time between two runs of a deployment, to the day, month or year; a day without a schedule."""
+    return max((period(getattr(each.schedule, "cron", "* * * * *")) for each in schedules), default=DAY)
+
+
+def period(cron: str) -> timedelta:
+    """Return the longest time between two moments of a cron expression: a day, a week, a month or a year."""
+    cron = {"@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *"}.get(
+        cron, cron
+    )
+    day, month, weekday = (cron.split() + ["*"] * 5)[2:5]
+    if month != "*":
+        return 366 * DAY
+    return DAY if day == weekday == "*" else 7 * DAY if day == "*" else 31 * DAY
 
 
 def _differs(present: Any, wanted: Any) -> bool:
@@ -225,18 +281,14 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     """Install, and print what there is. Returns the exit status."""
     settings.prepare(settings.read())
     try:
-        if "--deploy" in arguments:
-            make_pools()
-            environment = {"PLIANT_PROJECT": str(Path.cwd()), **os.environ}
-            subprocess.run(
-                [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"], env=environment, check=True
-            )
+        deployments.check_server()
+        deployments.prepare()
         names = install(limits.read().flow)
-    except (PliantError, subprocess.CalledProcessError) as error:
+    except PliantError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
     print("\n".join(names))  # noqa: T201
@@ -244,4 +296,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -24,7 +24,7 @@ ALL = "all"
 PLACEHOLDER = "SYSTEM"  # in a default that differs between systems by their names alone
 OTHER_MEANINGS: Mapping[str, str] = {
     SYSTEM: "the system that the service must be; another one does not start",
-    "PLIANT_PROJECT": "Prefect's workers: the folder of the checkout that they run flows in",
+    "PLIANT_PROJECT": "`pliant schedule`: the folder that nightly runs begin in (default: the working directory)",
     "PLIANT_KEEP_VERSIONS": "flows, `pliant clean`: newest versions of a model that stay, besides those with an alias (5)",
     "PLIANT_KEEP_DAYS": "flows, `pliant clean`: days that unused results of stages stay (90)",
     "PLIANT_STORE_GIB": "flows, `pliant clean`: GiB that the results of stages may take (20)",

@@ -24,14 +24,16 @@ COMMANDS = (
     "simulate",
     "bench",
     "clean",
+    "schedule",
     "watch",
     "forget",
 )
 
 OPTIONS = {
     ("demo",): ["--keep", "--story"],
-    ("train", "tokens"): ["--config", "--data", "--backbone", "--device", "--limit", "--variants"],
-    ("train", "cascade"): ["--config", "--data", "--device", "--limit"],
+    ("train", "tokens"): ["--config", "--data", "--backbone", "--device", "--limit", "--variants", "--new-task"],
+    ("train", "cascade"): ["--config", "--data", "--device", "--limit", "--new-task"],
+    ("schedule",): ["--config", "--cron", "--timezone"],
     ("profile", "tokens"): ["--device", "--threads"],
     ("profile", "cascade"): ["--device", "--threads"],
     ("serve", "tokens"): ["--port", "--policy", "--gamma", "--device", "--threads", "--any-profile", "--journal"],

@@ -16,7 +16,7 @@ from tests.fixtures.places import ROOT
 
 DOCKERFILES = ("worker", "mlflow", "prefect")
 NEEDED = {"mlflow": ("mlflow", "psycopg"), "prefect": ("prefect", "sqlalchemy", "fastapi", "asyncpg")}
-TAKEN = "flows pliant registry training profiling serving cli prefect.yaml pyproject.toml"
+TAKEN = "flows pliant registry training profiling serving cli pyproject.toml"
 
 
 def lines(name):
@@ -81,11 +81,11 @@ def test_the_workers_image_sets_only_variables_that_flows_read():
 
 
 def test_prefects_work_pools_are_those_of_the_workers():
-    from flows.watch import automations
+    from flows.watch import automations, deployments
 
-    assert services()["worker"]["command"][:5] == ["prefect", "worker", "start", "--pool", automations.POOL]
-    assert services()["notify"]["command"][:5] == ["prefect", "worker", "start", "--pool", automations.NOTIFY_POOL]
-    assert services()["setup"]["command"] == ["python", "-m", automations.__name__, "--deploy"]
+    assert services()["worker"]["command"][:5] == ["prefect", "worker", "start", "--pool", deployments.POOL]
+    assert services()["notify"]["command"][:5] == ["prefect", "worker", "start", "--pool", deployments.NOTIFY_POOL]
+    assert services()["setup"]["command"] == ["python", "-m", automations.__name__]
 
 
 def make_secrets(folder, *arguments):

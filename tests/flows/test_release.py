@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.release import CHALLENGER, commit, flatten, publication, publish_champion
+from flows.release import CHALLENGER, Release, commit, flatten, merged, publication, publish_champion
 from pliant.errors import InputError
 from registry.mlflow_store import CHAMPION
 from tests.fixtures.remembering import Package, Registry
@@ -92,6 +92,21 @@ def test_a_profile_measured_here_is_the_champion_at_once(registry):
     assert publish_champion(registry, "things profile", Package("part", "y"), log=runs.append) == 2
     assert registry.aliases["part", CHAMPION] == 2
     assert len(runs) == 1
+
+
+def test_a_release_keeps_the_configurations_of_the_tasks_that_it_takes_up_alone(registry):
+    kept = {"part": "{1}", "other": "{2}"}
+    with publication(registry, "things", {}, {}, kept) as published:
+        for name in ("part", "other", "shared"):
+            published.register(name, name, lambda name=name: Package(name, name))
+        published.promote(["shared", "part"])
+    assert registry.kept == {"part": "{1}"}
+
+
+def test_the_releases_of_several_runs_of_a_flows_work_are_one():
+    first = Release(True, "better", {"a": 2}, ("a",), "r1")
+    second = Release(False, "worse", {"b": 1}, (), "")
+    assert merged([first, second]) == Release(True, "better; worse", {"a": 2, "b": 1}, ("a",), "r1")
 
 
 def test_settings_become_dotted_names():

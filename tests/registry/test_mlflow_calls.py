@@ -131,10 +131,10 @@ def test_what_is_published_is_the_next_version_of_its_model_with_all_tags_as_tex
     assert given == [("r-1", A, tags), (A, "file:///files", "r-1", "m-1")]
     assert registry.publish(Run(client, "", "r-2", "e-1"), replace(packed(), name="pliant-bins-new")).version == 1
     assert (
-        described[0].startswith("Descends from version 1, the champion.\nData: `7`.")
+        described[0].startswith("Not served yet.\nMade while version 1 was served.\nData: `7`.")
         and "| accuracy | 0.9123 |" in described[0]
     )
-    assert described[1].startswith("The first champion is still to come.")
+    assert described[1].startswith("Not served yet.\nMade before any version was served.")
 
 
 @pytest.mark.parametrize(

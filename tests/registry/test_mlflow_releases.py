@@ -12,7 +12,8 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from pliant.errors import RegistryError
-from registry import codec
+from registry import codec, mlflow_standing
+from registry import mlflow_switch as switching
 from registry.mlflow_store import MlflowRegistry
 from registry.package import Published
 from registry.releases import from_version
@@ -39,6 +40,11 @@ def client(monkeypatch):
     return client
 
 
+def aliases_of(client):
+    """What was written but sentences about whether a version is served, and notes on releases."""
+    return [write for write in client.writes if write[0] != "says" and not write[0].startswith("pliant.")]
+
+
 @pytest.fixture
 def registry():
     return MlflowRegistry("sqlite:///registry.db", "pliant-bins", Path("artifacts"))
@@ -56,7 +62,7 @@ def test_a_release_is_written_then_committed_and_only_then_the_models_own_aliase
     registry.commit({A: 2})
     client.writes.clear()
     registry.commit({B: 3, A: 3})
-    assert client.writes == [
+    assert aliases_of(client) == [
         ("locked", "bins"),
         ("version", RELEASES, 2),
         ("checked",),
@@ -75,7 +81,68 @@ def test_the_same_versions_are_no_new_release_but_aliases_that_are_behind_follow
     client.aliases[A]["champion"] = "1"  # as after a crash between the two
     client.writes.clear()
     assert registry.commit({A: 2}).number == 1
-    assert client.writes == [("locked", "bins"), ("previous", A, "1"), ("champion", A, "2")]
+    assert aliases_of(client) == [("locked", "bins"), ("previous", A, "1"), ("champion", A, "2")]
+
+
+def says(client, name):
+    return {number: version.description for number, version in client.stored[name].items()}
+
+
+def test_versions_say_since_when_they_are_served_and_what_took_their_place(registry, client, monkeypatch):
+    monkeypatch.setattr(mlflow_standing, "now_text", lambda: "2026-11-27T00:10:00+00:00")
+    registry.commit({A: 2})
+    at = "2026-11-27 00:10 UTC"
+    assert says(client, A) == {
+        1: f"Served until {at}, when version 2 took its place (release 1).",
+        2: f"Served since {at} (release 1).",
+        3: None,
+    }
+    assert says(client, B)[1] == f"Served since {at} or earlier.", "it was served before it could say so"
+    registry.commit({A: 3}, without=[B])
+    assert says(client, A)[2] == f"Served until {at}, when version 3 took its place (release 2)."
+    assert says(client, B)[1] == f"Served until {at}, when it was left out (release 2)."
+    written = len([write for write in client.writes if write[0] == "says"])
+    registry.commit({A: 3})
+    assert len([write for write in client.writes if write[0] == "says"]) == written, "each is said once"
+    monkeypatch.setattr(MlflowRegistry, "intact", lambda self, published: True)
+    switching.switch(registry, "bins", 1, "bad")
+    assert says(client, A) == {
+        1: f"Served until {at}, when version 2 took its place (release 1).",
+        2: f"Served since {at} (release 1).",
+        3: f"Served until {at}, when version 2 took its place (release 1).",
+    }
+    assert says(client, B)[1] == f"Served since {at} (release 1).", "it is so again"
+
+
+def test_a_publisher_that_dies_before_it_says_what_is_served_leaves_it_to_the_next(registry, client, monkeypatch):
+    registry.commit({A: 2})
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "update_model_version", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            registry.commit({A: 3})
+    assert registry.release("bins").versions[A] == 3 and says(client, A)[3] is None
+    registry.commit({A: 3})
+    assert says(client, A)[3].startswith("Served since ") and says(client, A)[2].startswith("Served until ")
+    assert registry.release("bins", 1).state == "left"
+
+
+def test_the_release_that_is_replaced_is_noted_as_left_with_the_reason(registry, client):
+    registry.commit({A: 2})
+    registry.commit({A: 3})
+    left, served = registry.release("bins", 1), registry.release("bins")
+    assert (left.state, left.reason) == ("left", "release 2 took its place") and served.state == ""
+
+
+def test_a_release_keeps_the_configuration_that_made_each_task_also_where_nothing_else_has_changed(registry, client):
+    registry.commit({A: 2}, kept={A: '{"a": 1}'})
+    registry.commit({B: 2})
+    assert registry.release("bins").configurations == {A: '{"a": 1}'}
+    assert registry.commit({B: 2}, kept={A: '{"a": 2}'}).number == 2
+    assert registry.release("bins").configurations == {A: '{"a": 2}'}
+    assert registry.release("bins", 1).configurations == {A: '{"a": 1}'}
+    proposed = registry.propose({A: 3}, None, "waiting", "", "", {A: '{"a": 3}'})
+    assert registry.release("bins", proposed.number).configurations == {A: '{"a": 3}'}
+    assert registry.commit({B: 3}, without=[A]).configurations == {}
 
 
 def test_a_version_that_is_not_there_cannot_be_released_and_nothing_is_written(registry, client):
@@ -121,7 +188,7 @@ def test_a_release_names_the_run_that_made_it_and_keeps_the_former_one_without(r
 
 def test_promoting_moves_the_alias_alone_until_there_is_a_release_and_then_makes_one(registry, client):
     registry.promote(A, 2)
-    assert client.writes == [("previous", A, "1"), ("champion", A, "2")] and RELEASES not in client.stored
+    assert aliases_of(client) == [("previous", A, "1"), ("champion", A, "2")] and RELEASES not in client.stored
     registry.commit({B: 2})
     registry.promote(A, 3)
     assert registry.release("bins").versions == {A: 3, B: 2}

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import RegistryError
+from registry import mlflow_standing
 from registry import mlflow_switch as switching
 from registry.mlflow_store import MlflowRegistry
 from tests.fixtures.mlflow_client import Client
@@ -29,7 +30,7 @@ def patched(monkeypatch, whole=True):
     monkeypatch.setattr(MlflowRegistry, "connect", lambda self, create=False: client)
     monkeypatch.setattr(MlflowRegistry, "locked", locked)
     monkeypatch.setattr(MlflowRegistry, "intact", lambda self, published: whole)
-    monkeypatch.setattr(switching, "now_text", lambda: "now")
+    monkeypatch.setattr(mlflow_standing, "now_text", lambda: "2026-11-27T00:00:00+00:00")
     return client
 
 
@@ -58,8 +59,8 @@ def test_going_back_is_one_move_of_the_alias_and_then_the_models_aliases_and_the
     assert registry.release("bins").number == 2 and registry.versions("pliant-bins-") == {A: 2, B: 1}
     assert registry.aliases("pliant-bins-") == {A: 2, B: 1}
     bad = registry.release("bins", 3)
-    assert (bad.state, bad.reason, bad.since) == ("taken back", "it was slow", "now")
-    assert registry.release("bins").state == "" and registry.release("bins").since == "now"
+    assert (bad.state, bad.reason, bad.since) == ("taken back", "it was slow", "2026-11-27T00:00:00+00:00")
+    assert registry.release("bins").state == "" and registry.release("bins").since == "2026-11-27T00:00:00+00:00"
 
 
 def test_one_can_go_back_twice_and_forth_again(three, registry):

@@ -15,7 +15,7 @@ import pytest
 
 import registry
 from pliant.errors import ArtifactError
-from registry.descriptions import ROWS, of_release, of_version, table
+from registry.descriptions import ROWS, no_longer_served, of_release, of_version, restated, served, table
 from registry.package import Package, frame, needed, pyfunc_file
 
 KINDS = [
@@ -75,10 +75,35 @@ def test_a_version_says_its_data_its_metrics_and_what_it_descends_from():
     tags = {"pliant.data": "sha256:1", "pliant.git_commit": "abc"}
     text = of_version(Package("n", Path("f"), {}, {}, metrics={"loss": 0.123456, "rows": 3}, tags=tags), 4)
     assert text == (
-        "Descends from version 4, the champion.\nData: `sha256:1`.\nCommit: `abc`.\n\n"
+        "Not served yet.\nMade while version 4 was served.\nData: `sha256:1`.\nCommit: `abc`.\n\n"
         "| metric | value |\n| --- | --- |\n| loss | 0.1235 |\n| rows | 3 |"
     )
-    assert of_version(Package("n", Path("f"), {}, {}), None) == "The first champion is still to come."
+    first = of_version(Package("n", Path("f"), {}, {}), None)
+    assert first == "Not served yet.\nMade before any version was served."
+
+
+def test_what_a_version_says_of_being_served_takes_the_place_of_what_it_said_before():
+    new = of_version(Package("n", Path("f"), {}, {}, tags={"pliant.data": "d"}), None)
+    facts = "Made before any version was served.\nData: `d`."
+    live = restated(new, served("2026-11-27T00:10:09+00:00", 3))
+    assert live == f"Served since 2026-11-27 00:10 UTC (release 3).\n{facts}"
+    gone = restated(live, no_longer_served("2026-11-28T01:00:00+00:00", 5, 4))
+    assert gone == f"Served until 2026-11-28 01:00 UTC, when version 5 took its place (release 4).\n{facts}"
+    out = no_longer_served("2026-11-28T01:00:00+00:00", None, None)
+    assert restated(gone, out) == f"Served until 2026-11-28 01:00 UTC, when it was left out.\n{facts}"
+
+
+@pytest.mark.parametrize(
+    ("old", "rest"),
+    [
+        ("The first champion is still to come.\nData: `d`.", "\nData: `d`."),
+        ("Descends from version 4, the champion.", ""),
+        ("", ""),
+        ("Written by hand.\nTwo lines.", "\nWritten by hand.\nTwo lines."),
+    ],
+)
+def test_what_earlier_versions_of_pliant_wrote_is_replaced_and_what_people_wrote_is_kept(old, rest):
+    assert restated(old, "Served since then.") == f"Served since then.{rest}"
 
 
 def test_a_release_has_the_gates_figures_of_both_sides():

@@ -15,7 +15,7 @@ from training import docstrings
 
 OTHERS = ("sympy", "networkx")
 """Packages whose texts come with the second change."""
-FLOW = "flows/bins/flow.py:bins"
+FLOW = "bins"
 
 
 def plan(home: Path) -> Plan:

@@ -21,7 +21,7 @@ TASK = "package"
 FLIPPED = 5  # of so many texts one has another label
 NEWEST = 600
 """Labels that are learnt from: the flow begins half a minute after the alarm, and older ones are of before the change."""
-FLOW = "flows/cascade/flow.py:cascade"
+FLOW = "cascade"
 
 
 def plan(home: Path) -> Plan:

@@ -24,7 +24,7 @@ USUAL, FREE = 0.7, 1.3
 """Temperatures. At 1.1 the answers to the same questions are 3.5 times as long (54 tokens in the mean), at 1.5 11 times."""
 FREED = ("kind",)
 """Forms of questions that come to be asked at the second: from the question follows then how long its answer is."""
-FLOW, RETRAIN = "flows/packing/flow.py:packing", "flows/packing/retrain.py:packing_retrain"
+FLOW, RETRAIN = "packing", "packing-retrain"
 
 
 def plan(home: Path) -> Plan:

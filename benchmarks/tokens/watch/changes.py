@@ -24,7 +24,7 @@ TASK = "digit"
 COMMON, TIMES = ("1", "7"), 5
 """Classes that the first change sends so many times as often."""
 BLUR = 0.8  # pixels of pictures with 8 x 8
-FLOW = "flows/tokens/flow.py:tokens"
+FLOW = "tokens"
 
 
 def plan(home: Path) -> Plan:

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from math import nan
 
 import pytest
-import yaml
 
 from benchmarks.demo.story_load import Mix, Speech
-from benchmarks.places import ROOT
 from benchmarks.watch import changes
 from benchmarks.watch.changes import Course, Plan
-from benchmarks.watch.night import deployments
+from flows.watch.deployments import nightly_flows
 from pliant import systems
-
-PREFECT = ROOT / "prefect.yaml"
-BINS = "flows/bins/flow.py:bins"
-
-
-def test_a_deployment_keeps_its_triggers_and_loses_its_schedule():
-    (entry,) = deployments(PREFECT, {BINS: {"overrides": {"streams": ({"data": "docstrings:package"},)}}})[
-        "deployments"
-    ]
-    (shipped,) = [each for each in yaml.safe_load(PREFECT.read_text())["deployments"] if each["entrypoint"] == BINS]
-    assert entry["triggers"] == shipped["triggers"] and entry["concurrency_limit"] == shipped["concurrency_limit"]
-    assert "schedules" in shipped and "schedules" not in entry
-    assert entry["parameters"] == {"overrides": {"streams": [{"data": "docstrings:package"}]}}  # as YAML writes it
 
 
 @pytest.mark.parametrize("system", systems.names())
 def test_each_system_plants_two_changes_and_deploys_what_its_alarms_start(system, tmp_path):
     plan: Plan = systems.system(system).part("benchmarks", "watch.changes").plan(tmp_path)
     assert sum(not planted.known for planted in plan.planted) == 2 and all(each.mix.examples for each in plan.planted)
-    kept = deployments(PREFECT, plan.parameters)["deployments"]
-    assert len(kept) == len(plan.parameters)
-    assert any(entry["name"] == "nightly" and entry["entrypoint"].endswith(plan.first.split("/")[0]) for entry in kept)
-    assert any(trigger["name"] == f"{system}-alarm" for entry in kept for trigger in entry.get("triggers", ()))
+    flows = nightly_flows(system)
+    assert set(plan.parameters) == set(flows)
+    assert plan.first in [flow.deployment for flow in flows.values()] and any(flow.alarmed for flow in flows.values())
+    json.dumps(plan.parameters)  # as they are handed over
 
 
 def test_a_change_that_nothing_answers_is_missed_and_one_that_is_late_too():

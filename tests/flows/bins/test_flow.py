@@ -51,7 +51,7 @@ def place(tmp_path_factory, prefect) -> Iterator[Path]:
 def runs(place) -> Runs:
     """Runs the flow; gives what it released and which stages did work."""
     # Champions of two classes of device take turns here.
-    return Runs(lambda **changes: run_connected(None, setting(place, **{"other_device": True, **changes})))
+    return Runs(lambda **changes: run_connected(None, setting(place, **{"other_device": True, **changes}), True))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from flows.cascade.reprofile import reprofile
 from flows.cascade.run import run_connected
 from flows.release import open_registry
 from pliant.device import device_class, threads
-from pliant.errors import InputError, RegistryError
+from pliant.errors import InputError, PliantError, RegistryError
 from pliant.models.artifact import Classifier
 from pliant.progress import silent
 from registry import codec
@@ -48,7 +48,7 @@ def place(tmp_path_factory, prefect) -> Iterator[Path]:
 def runs(place) -> Runs:
     """Runs the flow; gives what it released and which stages did work."""
     # Champions of two classes of device take turns here.
-    return Runs(lambda **changes: run_connected(None, setting(place, **{"other_device": True, **changes})))
+    return Runs(lambda **changes: run_connected(None, setting(place, **{"other_device": True, **changes}), True))
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +193,10 @@ def test_without_the_saved_outputs_nothing_is_measured_and_the_sentence_says_wha
 def test_two_tasks_are_released_together_and_one_takes_pairs(run, place):
     write_texts(place, "pairs", pair=True)
     tasks = [*setting(place)["tasks"], {"data": f"json:{place / 'pairs.jsonl'}", "name": "alike"}]
+    with pytest.raises(
+        PliantError, match=r"task 'alike' is not in the live release of cascade (.*things.*): name it in"
+    ):
+        run_connected(None, setting(place, tasks=tasks, other_device=True))
     released, stages = run(tasks=tasks)
     assert "pliant-cascade-task-alike" in released["new"]
     assert [stage for stage in stages if stage.startswith("things")] == ["things: gate"]

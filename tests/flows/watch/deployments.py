@@ -43,17 +43,6 @@ class Server:
                     raise
             time.sleep(0.2)
 
-    def command(self, *words: str) -> str:
-        process = subprocess.run(
-            [sys.executable, "-m", "prefect", "--no-prompt", *words],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        assert process.returncode == 0, process.stdout + process.stderr
-        return process.stdout
-
     def deploy(self, entrypoint: str, flow: str, **more: Any) -> str:
         """Make a deployment `nightly` of a flow in this repository, one run at a time; gives its identifier."""
         identity = self.call("POST", "/flows/", {"name": flow})["id"]
@@ -101,6 +90,35 @@ def prefect_of(home: Path, **variables: str) -> Iterator[Server]:
         with servers.prefect_server(settings.read(), servers.free_port()) as url:
             patch.setenv("PREFECT_API_URL", f"{url}/api")
             yield Server(url)
+
+
+SCHEDULE = """
+import sys
+from pathlib import Path
+from flows import settings
+project = settings.read()
+settings.prepare(project)
+from flows.watch.schedule import schedule
+for system in sys.argv[2:]:
+    schedule(project, system, Path(sys.argv[1]), None, "UTC")
+"""
+
+
+def schedule(*systems: str) -> None:
+    """Schedule systems with a file that sets nothing, in one process: each imports what it runs, which takes long."""
+    file = settings.read().home / "empty.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("")
+    python("-c", SCHEDULE, str(file), *systems)
+
+
+def python(*words: str) -> str:
+    """What a Python process prints, which has to end well."""
+    process = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 @contextmanager

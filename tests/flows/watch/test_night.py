@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -15,9 +13,8 @@ import pytest
 
 from flows import settings
 from serving.events import ALARM, Event, EventOutbox, server_of
-from tests.fixtures.places import ROOT
 from tests.fixtures.runs import PATIENCE
-from tests.flows.watch.deployments import ENDED, Server, await_run, logs, prefect_of, worker
+from tests.flows.watch.deployments import ENDED, Server, await_run, logs, prefect_of, python, schedule, worker
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +24,7 @@ REASON = "tokens: the share of class 3 of digit rose from 0.1 to 0.31"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Server]:
     with prefect_of(tmp_path_factory.mktemp("night")) as server:
-        _python("-m", "flows.watch.automations", "--deploy")
+        schedule("tokens", "bins", "cascade")
         yield server
 
 
@@ -73,10 +70,10 @@ def test_a_triggered_run_has_its_report_and_another_one_soon_after_is_put_off_bu
 
 
 def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_worker(server: Server):
-    names = _python("-m", "flows.watch.automations").splitlines()
+    names = python("-m", "flows.watch.automations").splitlines()
     before = _automations(server)
     assert sorted(each["name"] for each in before) == sorted(names)
-    _python("-m", "flows.watch.automations")
+    python("-m", "flows.watch.automations")
     assert _automations(server) == before  # nothing was written again, or what they had counted would be lost
 
     deployment = server.call("GET", "/deployments/name/bins/nightly")["id"]
@@ -87,11 +84,11 @@ def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_w
     resource = {"prefect.resource.id": f"prefect.work-pool.{pool}", "prefect.resource.name": "pliant"}
     not_ready = Event("prefect.work-pool.not-ready", "", {}).to_prefect() | {"resource": resource}
     server.call("POST", "/events", [not_ready])
-    _python("-c", _INSTALL_IMPATIENT)
+    python("-c", _INSTALL_IMPATIENT)
     wanted = ["bins: the run", "The work pool pliant has no worker", "cascade: no run has completed for"]
     with worker("pliant-notify"):
         notices = _until(lambda: _notices() if _all_start(wanted, _notices()) else [])
-        _python("-m", "flows.watch.automations")  # patient again
+        python("-m", "flows.watch.automations")  # patient again
     failed = next(notice for notice in notices if notice["text"].startswith("bins: the run"))
     assert failed["text"].endswith("ended as Crashed. The machine is gone.")
     assert failed["flow"] == "bins"
@@ -104,13 +101,6 @@ from datetime import timedelta
 from flows.watch.automations import install
 install(3600.0, missing=timedelta(seconds=10))
 """
-
-
-def _python(*words: str) -> str:
-    command = [sys.executable, *words]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process.stdout
 
 
 def _automations(server: Server) -> list[dict[str, Any]]:

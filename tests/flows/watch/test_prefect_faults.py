@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +12,8 @@ import psutil
 import pytest
 
 from flows import servers, settings
-from tests.fixtures.places import ROOT
 from tests.fixtures.runs import PATIENCE
-from tests.flows.watch.deployments import ENDED, POOL, await_run, logs, prefect_of, worker
+from tests.flows.watch.deployments import ENDED, POOL, await_run, logs, prefect_of, python, worker
 
 pytestmark = pytest.mark.slow
 
@@ -60,9 +57,9 @@ def test_a_run_outlasts_the_absence_of_prefects_server_and_the_next_one_comes(tm
 
 def test_people_hear_of_a_worker_that_is_gone_and_a_run_whose_machine_is_gone_ends_as_crashed(tmp_path: Path):
     with prefect_of(tmp_path, **SECONDS) as server:
-        _python("-m", "flows.watch.automations", "--deploy")
+        python("-m", "flows.watch.automations")
         deployment = server.deploy("tests/flows/watch/hanging.py:hanging", "hanging")
-        _python("-c", INSTALL.format(40))  # heartbeats come every 30 s at most often
+        python("-c", INSTALL.format(40))  # heartbeats come every 30 s at most often
         with worker() as process:
             run = server.start(deployment, how="file", marker=str(tmp_path / "never"))
             beat = {"event": {"name": ["prefect.flow-run.heartbeat"]}, "resource": {"id": [f"prefect.flow-run.{run}"]}}
@@ -79,12 +76,6 @@ def test_people_hear_of_a_worker_that_is_gone_and_a_run_whose_machine_is_gone_en
             server.start(deployment, how="", marker="")
             (last,) = await_run(server, deployment, ["COMPLETED"])
         assert last["id"] != run
-
-
-def _python(*words: str) -> None:
-    command = [sys.executable, *words]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
-    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def _notices() -> list[str]:

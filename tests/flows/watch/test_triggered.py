@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -73,7 +74,7 @@ def test_a_run_that_cannot_be_tagged_is_one_sentence(monkeypatch):
 
 @pytest.mark.parametrize(("webhook", "kind"), [(True, "call-webhook"), (False, "send-notification")])
 def test_a_block_is_called_by_the_server_besides_the_flow_that_needs_a_worker(webhook, kind):
-    deployed = [Deployed("tokens", IDENTITY), Deployed("bins", UUID(int=8))]
+    deployed = [Deployed("tokens", IDENTITY, "tokens"), Deployed("bins", UUID(int=8))]
     wanted = automations.automations(Targets(deployed, IDENTITY, IDENTITY, (UUID(int=9), webhook)), 3600.0)
     kinds = {automation.name: [action.type for action in automation.actions] for automation in wanted}
     assert kinds == {
@@ -81,6 +82,7 @@ def test_a_block_is_called_by_the_server_besides_the_flow_that_needs_a_worker(we
         "pliant: no worker": ["run-deployment", kind],
         "pliant: a silent run": ["change-flow-run-state"],
         "pliant: a hung run": ["cancel-flow-run"],
+        "pliant: an alarm of tokens": ["run-deployment"],
         "pliant: no run of tokens": ["run-deployment", kind],
         "pliant: no run of bins": ["run-deployment", kind],
     }
@@ -92,3 +94,23 @@ def test_a_hung_run_is_cancelled_an_hour_after_the_limit_of_flows_and_a_missing_
     assert within["pliant: a hung run"] == 2.0
     assert within["pliant: a silent run"] == 0.25
     assert within["pliant: no run of bins"] == 26.0
+
+
+@pytest.mark.parametrize(
+    ("cron", "days"),
+    [
+        ("0 3 * * *", 1),
+        ("*/5 * * * *", 1),
+        ("0 3 * * 1-5", 7),
+        ("0 3 1 * *", 31),
+        ("0 3 1 1 *", 366),
+        ("@daily", 1),
+        ("@weekly", 7),
+    ],
+)
+def test_a_run_that_is_not_due_every_day_is_missed_later(cron, days):
+    assert automations.period(cron) == timedelta(days=days)
+    weekly = Deployed("bins", IDENTITY, "", automations.period(cron))
+    wanted = automations.automations(Targets([weekly], IDENTITY, IDENTITY), 3600.0)
+    within = {automation.name: automation.trigger.within for automation in wanted}
+    assert within["pliant: no run of bins"] == timedelta(days=days, hours=2)

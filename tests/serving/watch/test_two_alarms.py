@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from uuid import uuid4
 
 import pytest
-import yaml
 
+from flows.watch.automations import ALARM_PREFIX, Deployed, Targets, automations
+from flows.watch.deployments import nightly_flows
 from flows.watch.report import read_alarms, to_markdown
 from pliant import systems
 from serving.events import ALARM, PROMISE_BROKEN, Event
-from tests.fixtures.places import ROOT
 from tests.serving.watch.test_watcher import Service, coin
 
 
@@ -42,16 +43,17 @@ def test_an_alarm_starts_the_run_of_its_own_system_alone(kind):
     from prefect.server.events.schemas.automations import EventTrigger
     from prefect.server.events.schemas.events import ReceivedEvent
 
-    deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
-    fields = set(EventTrigger.model_fields)
-    triggers = [
-        (trigger["name"], EventTrigger(**{name: value for name, value in trigger.items() if name in fields}))
-        for deployment in deployments
-        for trigger in deployment.get("triggers", ())
+    flows = [(flow, name) for name in systems.names() for flow in nightly_flows(name).values()]
+    deployed = [Deployed(flow.flow, uuid4(), name if flow.alarmed else "") for flow, name in flows]
+    alarms = [
+        each for each in automations(Targets(deployed, uuid4(), uuid4()), 3600.0) if each.name.startswith(ALARM_PREFIX)
     ]
+    fields = set(EventTrigger.model_fields) - {"id"}
+    triggers = {
+        alarm.actions[0].deployment_id: EventTrigger(**alarm.trigger.model_dump(include=fields)) for alarm in alarms
+    }
     for system in systems.names():
         content = Event(kind, system, {"reason": "x"}).to_prefect()
         event = ReceivedEvent(**content, related=[], received=datetime.now(UTC))
-        assert [name for name, trigger in triggers if trigger.covers(event) and trigger.expects(event.event)] == [
-            f"{system}-alarm"
-        ]
+        started = [each for each, trigger in triggers.items() if trigger.covers(event) and trigger.expects(event.event)]
+        assert started == [each.identity for each in deployed if each.alarmed_by == system] and len(started) == 1

@@ -1,0 +1,164 @@
+"""What a flow was asked to train, which the release keeps with every task, and whether somebody asked for each task.
+
+A release keeps the configuration that made each of its tasks: the content of the file and the values laid over it, as they
+were given, without secrets. A nightly run trains with those of the live release, so what is trained tomorrow is what is
+served today. A task that the live release lacks is trained only if somebody asked for it. Knows no system and no Prefect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flows.config import read_file
+from flows.patience import patiently
+from flows.release import open_registry
+from flows.settings import Settings
+from pliant import systems
+from pliant.errors import InputError, PliantError, RegistryError
+from pliant.redaction import MASK, redact
+from registry.names import prefix, task_of
+from registry.releases import CONFIGURATION_LENGTH, RegistryRelease, configurations_text
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What a flow is asked to train. `file`: the content of a TOML file, from `path` if somebody named it; `overrides`:
+    values laid over its top level; `beneath`: those that a nightly run adds where nothing else is said; `tasks`: the
+    registered models of the tasks that it has trained already, where a release kept it.
+    """
+
+    file: Values = field(default_factory=dict)
+    overrides: Values = field(default_factory=dict)
+    path: Path | None = None
+    beneath: Values = field(default_factory=dict)
+    tasks: frozenset[str] = frozenset()
+
+    @property
+    def source(self) -> Path | Values:
+        """Return what a system's `config.read` takes first."""
+        return self.path or self.file
+
+    @property
+    def laid_over(self) -> dict[str, Any]:
+        """Return what a system's `config.read` takes as its overrides."""
+        return {**self.beneath, **self.overrides}
+
+    def names(self, keys: Sequence[str]) -> bool:
+        """Whether a file that somebody named says which tasks to train, by one of these keys, and nothing replaces them."""
+        return self.path is not None and any(key in self.file for key in keys) and not set(keys) & set(self.overrides)
+
+    def to_json(self, tasks: Sequence[str]) -> str:
+        """Return it as a release keeps it, with the models of its tasks and without secrets."""
+        values = {"file": self.file, "overrides": self.overrides, "tasks": sorted(tasks)}
+        return json.dumps(_redacted(values), sort_keys=True, default=str)
+
+
+def to_train(
+    project: Settings, system: str, config: str | None, overrides: Values | None, nightly: bool
+) -> list[Configuration]:
+    """Return what a run of a system's flow is to train, one after the other: one, but where a nightly run without a file
+    trains with each configuration of the live release. Raises `InputError`, `RegistryError`.
+    """
+    laid = dict(overrides or {})
+    if nightly and config is None:
+        return [
+            _nightly(project, system, replace(each, overrides={**each.overrides, **laid}))
+            for each in kept_by(_live(project, system), system)
+        ]
+    path = Path(config) if config else None
+    given = Configuration(read_file(path) if path else {}, laid, path)
+    return [_nightly(project, system, given) if nightly else given]
+
+
+def _nightly(project: Settings, system: str, given: Configuration) -> Configuration:
+    beneath = systems.system(system).part("flows", "nightly").beneath
+    return replace(given, beneath=beneath({**given.file, **given.overrides}, project.home))
+
+
+def kept_by(release: RegistryRelease | None, system: str) -> list[Configuration]:
+    """Return the configurations that made the tasks of a release, each once. Raises `RegistryError` where it keeps none."""
+    if release is None:
+        raise RegistryError(
+            f"{system} has no release whose configuration could be trained with: run `pliant train {system}` first, or name "
+            "one with --config FILE"
+        )
+    texts = dict.fromkeys(text for _, text in sorted(release.configurations.items()))
+    if not texts:
+        raise RegistryError(
+            f"{release.name} keeps no configuration, as an earlier version of Pliant made it: run `pliant train {system}` "
+            "again, or name one with --config FILE"
+        )
+    return [_from_json(text, release) for text in texts]
+
+
+def _from_json(text: str, release: RegistryRelease) -> Configuration:
+    if MASK in text:
+        raise RegistryError(
+            f"the configuration that {release.name} keeps had a secret, which was left out: name a file with --config FILE"
+        )
+    try:
+        values = json.loads(text)
+        return Configuration(values["file"], values["overrides"], None, {}, frozenset(values["tasks"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RegistryError(f"the configuration that {release.name} keeps cannot be read: {error}") from error
+
+
+def of_task(project: Settings, system: str, model: str) -> Configuration:
+    """Return the configuration that made a task of the live release, by its model; an empty one where it keeps none."""
+    live = _live(project, system)
+    text = live.configurations.get(model) if live is not None else None
+    return _from_json(text, live) if live is not None and text else Configuration()
+
+
+def to_keep(
+    project: Settings, system: str, given: Configuration, models: Sequence[str], new_task: bool
+) -> dict[str, str]:
+    """Return what a release is to keep: the registered model of each task -> the configuration, as JSON.
+
+    To be called before anything is trained. Raises `PliantError` for a task that the live release lacks and that nobody
+    asked for, and `InputError` for a configuration that is too long.
+    """
+    live = _live(project, system)
+    served = _served(project, system)
+    wanted = given.names(systems.system(system).part("flows", "nightly").NAMING) or new_task or not served
+    for model in models:
+        if not wanted and model not in {*served, *given.tasks}:
+            present = ", ".join(str(task_of(name)) for name in sorted(served))
+            raise PliantError(
+                f"task {task_of(model)!r} is not in the live release of {system} ({present}): name it in --config FILE or "
+                "pass --new-task"
+            )
+    text = given.to_json(models)
+    kept = dict.fromkeys(models, text)
+    length = len(configurations_text({**(live.configurations if live else {}), **kept}))
+    if length > CONFIGURATION_LENGTH:
+        raise InputError(
+            "length of the configuration", length, f"at most {CONFIGURATION_LENGTH} characters, as the release keeps it"
+        )
+    return kept
+
+
+def _live(project: Settings, system: str) -> RegistryRelease | None:
+    registry = open_registry(project, system)
+    return patiently(lambda: registry.release(system) if registry.exists() else None)
+
+
+def _served(project: Settings, system: str) -> frozenset[str]:
+    """Return the registered models of the tasks that are served."""
+    registry = open_registry(project, system)
+    names = patiently(lambda: registry.versions(prefix(system)) if registry.exists() else {})
+    return frozenset(name for name in names if task_of(name) is not None)
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _redacted(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(each) for each in value]
+    return redact(value) if isinstance(value, str) else value

@@ -1,0 +1,143 @@
+"""Work pools and deployments in Prefect, made from code: nothing else says how a flow is deployed.
+
+One run of a nightly deployment at a time: another one waits for its end (ENQUEUE), so an alarm during a night is not lost.
+What hangs is ended after PLIANT_FLOW_HOURS (guard.py), and so holds no later night. An alarm starts a run at most every
+PLIANT_ALARM_MINUTES (debounce.py), by an automation (automations.py). Runs begin in the folder PLIANT_PROJECT, or in the one
+in which they were deployed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from flows.watch.nightly import NIGHTLY, Nightly
+from pliant import systems
+from pliant.errors import InputError, PliantError
+
+POOL, NOTIFY_POOL = "pliant", "pliant-notify"
+NOTIFY = "pliant-notify/pliant-notify"
+PROJECT = "PLIANT_PROJECT"
+ADVICE = (
+    "start one with `prefect server start` and name it, for this command and for the workers: "
+    "export PREFECT_API_URL=http://127.0.0.1:4200/api"
+)
+
+
+def nightly_flows(system: str = "") -> dict[str, Nightly]:
+    """Return what runs at night of a system, or of all, by the flow's name."""
+    chosen = [each for each in systems.SYSTEMS if each.name == (system or each.name) and each.has("flows", "nightly")]
+    return {flow.flow: flow for each in chosen for flow in each.part("flows", "nightly").FLOWS}
+
+
+def check_server() -> str:
+    """Return the address of Prefect's server. Raises `PliantError` where none is named, or it does not answer."""
+    from prefect import get_client
+    from prefect.settings import PREFECT_API_URL
+
+    address = PREFECT_API_URL.value()
+    if not address:
+        raise PliantError(f"no Prefect server is named, which would keep the schedule: {ADVICE}")
+    with get_client(sync_client=True) as client:
+        error = client.api_healthcheck()
+    if error is not None:
+        raise PliantError(f"Prefect's server at {address} does not answer ({type(error).__name__}): {ADVICE}")
+    return str(address)
+
+
+def prepare() -> None:
+    """Make what all nightly deployments need where it is missing: the work pools, and the deployment that tells people."""
+    from prefect import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
+
+    with get_client(sync_client=True) as client:
+        for name in (POOL, NOTIFY_POOL):
+            try:
+                client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+            except ObjectAlreadyExists:
+                continue
+    flow, _, name = NOTIFY.partition("/")
+    about = "Tells people what failed or never came; automations start it (flows/watch/automations.py)."
+    _deploy(flow, name, "flows.watch.notify.pliant_notify", about, work_pool_name=NOTIFY_POOL)
+
+
+def deploy(nightly: Nightly, parameters: Mapping[str, Any], cron: str | None = None, zone: str = "UTC") -> bool:
+    """Make or update the deployment of a nightly flow; without `cron` it has no schedule. Return whether it is active.
+
+    A schedule that somebody has paused stays so. Raises `InputError` for what is no schedule.
+    """
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
+    from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions
+    from prefect.client.schemas.schedules import CronSchedule
+
+    active = _is_active(nightly.deployment)
+    schedules = []
+    if cron is not None:
+        try:
+            schedule = CronSchedule(cron=cron, timezone=zone)
+        except ValueError:
+            raise InputError("--cron with --timezone", f"{cron!r} with {zone!r}", _WANTED) from None
+        schedules = [DeploymentScheduleCreate(schedule=schedule, active=active)]
+    identity = _deploy(
+        nightly.flow,
+        NIGHTLY,
+        nightly.entrypoint,
+        nightly.description,
+        parameters=dict(parameters),
+        schedules=schedules,
+        work_pool_name=POOL,
+        concurrency_limit=1,
+        concurrency_options=ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
+    )
+    _forget_triggers(identity)
+    return active
+
+
+_WANTED = "a cron expression such as '0 3 * * *', and a time zone such as Europe/Berlin"
+
+
+def _deploy(flow: str, name: str, entrypoint: str, description: str, **more: Any) -> UUID:
+    from prefect import get_client
+    from prefect.utilities.callables import parameter_schema
+
+    module, _, function = entrypoint.rpartition(".")
+    schema = parameter_schema(getattr(import_module(module), function)).model_dump_for_openapi()
+    directory = os.environ.get(PROJECT) or str(Path.cwd())
+    with get_client(sync_client=True) as client:
+        return client.create_deployment(
+            client.create_flow_from_name(flow),
+            name,
+            entrypoint=entrypoint,
+            description=description,
+            path=".",
+            pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": directory}}],
+            parameter_openapi_schema=schema,
+            enforce_parameter_schema=True,
+            **more,
+        )
+
+
+def _is_active(deployment: str) -> bool:
+    """Whether a deployment has a schedule that is not paused, or is not there yet."""
+    from prefect import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    with get_client(sync_client=True) as client:
+        try:
+            schedules = client.read_deployment_by_name(deployment).schedules
+        except ObjectNotFound:
+            return True
+    return not schedules or any(schedule.active for schedule in schedules)
+
+
+def _forget_triggers(identity: UUID) -> None:
+    """Delete the triggers that `prefect deploy` made of an earlier version's prefect.yaml: an alarm would start two runs."""
+    from prefect import get_client
+
+    with get_client(sync_client=True) as client:
+        client.delete_resource_owned_automations(f"prefect.deployment.{identity}")
