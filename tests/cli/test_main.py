@@ -29,7 +29,7 @@ COMMANDS = (
 )
 
 OPTIONS = {
-    ("demo",): ["--keep", "--story"],
+    ("demo",): ["--keep", "--check", "--story"],
     ("train", "tokens"): ["--config", "--data", "--backbone", "--device", "--limit", "--variants"],
     ("train", "cascade"): ["--config", "--data", "--device", "--limit"],
     ("profile", "tokens"): ["--device", "--threads"],
