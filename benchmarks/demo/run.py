@@ -87,7 +87,7 @@ def _record(
 
 
 def _point_on(console: Console) -> None:
-    console.print("Look further:")
+    console.print("Look further (pliant is .venv/bin/pliant):")
     console.print("  pliant demo --keep       MLflow, Prefect and the endpoints, left running")
     console.print("  pliant serve SYSTEM      an endpoint alone; docs/SYSTEM.md says what it answers")
     console.print("  pliant simulate SYSTEM   the same load in virtual time")

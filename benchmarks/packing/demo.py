@@ -23,15 +23,14 @@ from flows.release import open_registry
 from flows.settings import Settings
 
 OVERRIDES: Mapping[str, Any] = {
-    "embedded": {"width": 64, "layers": 12, "first": 2, "epochs": 0.22, "batch_tokens": 512},
+    "embedded": {"width": 64, "layers": 24, "first": 2, "joined": 0.05, "epochs": 0.22, "batch_tokens": 512},
     "lengths": {"requests": 900},
-    "memory": {"pages": 24},  # as many as the context has
 }
 """Laid over the flow's embedded configuration: sizes that a slow processor trains in half a minute.
 
-Twelve layers, in so little memory that few texts share an iteration, make a chat's generation much heavier than its way over
-HTTP. Ten of them join in the last tenth of the training, so that twelve cost there little more than two. Many small steps:
-after as many tokens in steps of 2,048 the lengths did not yet follow from the questions, and there was nothing to predict.
+24 layers make a chat's generation much heavier than its way over HTTP. All but two join in the last twentieth of the steps,
+so that many cost little more in training than few. Many small steps: after as many tokens in steps of 2,048 the lengths did
+not yet follow from the questions, and there was nothing to predict. The memory is the flow's own.
 """
 LOAD = ContestConfig()
 NAMES = {OURS: "Pliant", RIVAL: "in order of arrival"}
