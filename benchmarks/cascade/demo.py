@@ -56,8 +56,8 @@ def demo(project: Settings, console: Console) -> Comparison:
     alone, promised = largest(cascade), cascade.candidates[0].promised
     console.print(
         f"The large model alone bears {compared.capacity:.0f} texts/s on this machine; offered are {compared.rate:.0f}, "
-        f"each to be answered within {1e3 * LOAD.deadline:.0f} ms. Of the answers the table says how many were right (acc.), "
-        "how many were right and in time a second (good/s), and which model gave them (level)."
+        f"each to be answered within {1e3 * LOAD.deadline:.0f} ms. The table says how many answers were right (acc.), how "
+        "many were right and in time a second (good/s), and which model gave them (level)."
     )
     console.print(table(compared, promised))
     console.print(words(compared, promised, cascade.confidence))

@@ -91,7 +91,8 @@ def print_table(console: Console, replayed: Replayed) -> None:
     console.print(
         f"The endpoint serves {replayed.capacity:.0f} requests/s at gamma 0; the load runs from half to twice that, "
         f"{len(replayed.load.requests)} requests. Above 0 gamma is how many tokens the model adds, below 0 how many it "
-        "merges away in every layer (at most half of them). Utility is the number of right answers in time, each times what its request says it is worth. "
+        "merges away in every layer (at most half of them). Utility is the number of right answers in time, each times what "
+        "its request says it is worth. "
         "The loud half are the requests that came while the load was above what gamma 0 serves."
     )
     table = Table(*HEADINGS)
