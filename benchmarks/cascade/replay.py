@@ -40,6 +40,7 @@ class LoadConfig:
     deadline: float = 0.25
     probe: float = 2.0  # seconds of saturation to find what that is
     clients: int = 64
+    probed: int = 256  # texts of the probe
     seed: int = 0
 
 
@@ -123,7 +124,8 @@ def compare(
 ) -> Loaded:
     """Send every candidate the same loads, in turns on one endpoint; the capacity of the last one sets their rate."""
     form_of = {name: form(name, levels) for name in candidates}
-    borne = asyncio.run(capacity(address, {task: pool}, config.probe, config.clients, form_of[candidates[-1]]))
+    probed = form_of[candidates[-1]], 1.0, config.probed
+    borne = asyncio.run(capacity(address, {task: pool}, config.probe, config.clients, *probed))
     rate = config.share * borne
     replies: dict[str, list[Reply]] = {name: [] for name in candidates}
     for turn, name, part in turns(config.turns, candidates, progress):

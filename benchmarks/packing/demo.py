@@ -33,7 +33,7 @@ so that many cost little more in training than few. Many small steps: after as m
 not yet follow from the questions, and there was nothing to predict. The memory is the flow's own.
 """
 LOAD = ContestConfig()
-NAMES = {OURS: "Pliant", RIVAL: "in order of arrival"}
+NAMES = {OURS: "Pliant", RIVAL: "first come, first served"}
 TITLES = {
     OURS: "Pliant: the order and the room of each by its predicted length",
     RIVAL: "first come, first served, pages on demand",

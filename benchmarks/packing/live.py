@@ -44,15 +44,18 @@ TIMEOUT = 30.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class ContestConfig:
-    """`overload`: arrivals over what the rival answers to `clients`. `places`: a deadline is the time of so many answers."""
+    """`overload`: arrivals over what the rival answers to `clients`. `places`: a deadline is the time of so many answers.
+
+    A stretch lasts several deadlines: as it begins with nothing to do, the first `places` chats are in time anyhow.
+    """
 
     policies: tuple[str, ...] = (OURS, RIVAL)
-    stretches: int = 4
-    seconds: float = 3.0  # of arrivals, a stretch
+    stretches: int = 2
+    seconds: float = 6.0  # of arrivals, a stretch
     overload: float = 1.5
     places: int = 40
     clients: int = 32
-    probe: float = 4.0  # seconds
+    probe: float = 3.0  # seconds
     probed: int = 256  # questions of the probe
     temperature: float = 0.7
     warm: int = 4

@@ -19,5 +19,5 @@ STAGES = (
     Stage("docstrings: step profile", python=2.0),
     Stage("docstrings: plan", python=1.8),
     Stage("publish", python=1.6),
-    Stage("packing: chats in turns", pair=12.0, wait=36.0),
+    Stage("packing: chats in turns", pair=12.0, wait=33.0),
 )

@@ -120,7 +120,7 @@ class Endpoint:
     def __init__(self) -> None:
         self.asked: list[tuple[str, list[Request]]] = []
 
-    async def capacity(self, address, pool, seconds, clients, form) -> float:
+    async def capacity(self, address, pool, seconds, clients, form, lead, most) -> float:
         return 100.0
 
     async def replay(self, address, requests, pool, seed, progress, form) -> list[Reply]:
