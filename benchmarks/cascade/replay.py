@@ -59,7 +59,7 @@ class Loaded:
     def cut_short(self, candidate: str, whether: bool = True) -> Report:
         """Report on the answers that a deadline cut short, or on those that it did not, which the promise is about."""
         seen = [reply.observation for reply in self.replies[candidate]]
-        return summarise(one for one in seen if one.setting is not None and one.setting % 2 == whether)
+        return summarise(answer for answer in seen if answer.setting is not None and answer.setting % 2 == whether)
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the cells under HEADINGS: one line a candidate, and one of its answers that were not cut short.

@@ -98,8 +98,8 @@ def _in_turns(
     seconds = 2 * config.reference.seconds  # of a quiet and a loud stretch
     for number, policy, part in turns(len(load.segments) // 2, list(addresses), progress):
         start = number * seconds
-        some = [_earlier(one, start) for one in load.requests if start <= one.arrival < start + seconds]
-        answers = asyncio.run(replay(addresses[policy], some, pool, config.seed + number, part))
+        pair = [_earlier(request, start) for request in load.requests if start <= request.arrival < start + seconds]
+        answers = asyncio.run(replay(addresses[policy], pair, pool, config.seed + number, part))
         replies[policy] += [later(reply, start) for reply in answers]
     return replies
 
