@@ -23,6 +23,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 
+from pliant.errors import PliantError
 from pliant.progress import Progress, share, silent
 from pliant.protocol import Request
 from pliant.report import Observation
@@ -230,6 +231,7 @@ async def capacity(
     """Return the answers per second that the endpoint gives to `clients` that always have one request each in flight.
 
     What comes in the first `lead` seconds does not count. `most`: examples of each task that are sent, the first ones.
+    Raises `PliantError` where nothing was answered: a load of so many times nothing says nothing.
     """
     counted = [0]
     bodies = [
@@ -243,6 +245,11 @@ async def capacity(
         url = f"{address}{form.path}"
         loops = (_closed_loop(session, url, bodies[i % len(bodies) :], start, seconds, counted) for i in range(clients))
         await asyncio.gather(*loops)
+    if not counted[0]:
+        raise PliantError(
+            f"the endpoint answered none of {clients} clients within {seconds:g} s, so there is no capacity to compare at: "
+            "try again when less else runs on this machine"
+        )
     return counted[0] / seconds
 
 
