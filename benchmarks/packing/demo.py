@@ -64,9 +64,9 @@ def demo(project: Settings, console: Console) -> Comparison:
     console.print(
         "Both live, in turns, the same chats. Of all that came Pliant answers "
         f"[bold]{ours.in_time:.0%}[/bold] in time, first come, first served {rival.in_time:.0%}: "
-        f"[bold]{result.ahead:.2f}x[/bold] the answers, and more of them in {result.won} of {LOAD.stretches} turns. More "
-        f"come than either can answer: Pliant refuses some at once, and accepts {ours.accepted:.0%}, of which "
-        f"{ours.kept:.0%} are answered in time."
+        f"[bold]{result.ahead:.2f}x[/bold] the answers, and more of them in {result.won} of {LOAD.stretches} turns. Pliant "
+        f"accepted {ours.accepted:.0%} and refused the others at once; of the accepted {ours.kept:.0%} were answered in "
+        "time."
     )
     console.print(f"\nThe picture of this run: {record(project, result)}")
     return Comparison("chats answered in time, over first come, first served", result.ahead, REASON)

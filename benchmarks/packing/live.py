@@ -46,12 +46,13 @@ TIMEOUT = 30.0  # seconds
 class ContestConfig:
     """`overload`: arrivals over what the rival answers to `clients`. `places`: a deadline is the time of so many answers.
 
-    A stretch lasts several deadlines: as it begins with nothing to do, the first `places` chats are in time anyhow.
+    A stretch has some `chats`, many times the `places`, however long they take on this machine: as it begins with nothing to
+    do, the first `places` of them are in time anyhow.
     """
 
     policies: tuple[str, ...] = (OURS, RIVAL)
     stretches: int = 2
-    seconds: float = 6.0  # of arrivals, a stretch
+    chats: int = 400  # of a stretch, about
     overload: float = 1.5
     places: int = 40
     clients: int = 32
@@ -212,8 +213,9 @@ def _in_turns(
 def stretch(name: str, borne: float, number: int, config: ContestConfig) -> list[Request]:
     """Return the chats of one stretch, the same for every policy: at Poisson times, each with a question of its own."""
     rng = np.random.default_rng([config.seed, number])
-    times = poisson(config.overload * borne, config.seconds, rng)
-    first = number * round(2 * config.overload * borne * config.seconds)  # so that no question comes in two stretches
+    rate = config.overload * borne
+    times = poisson(rate, config.chats / rate, rng)
+    first = number * 2 * config.chats  # so that no question comes in two stretches
     within = config.places / borne
     return [Request(first + at, float(came), float(came) + within, name) for at, came in enumerate(times)]
 
