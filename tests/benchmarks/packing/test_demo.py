@@ -63,3 +63,10 @@ def test_who_refuses_nearly_all_is_not_ahead_though_it_keeps_all_that_it_accepts
     compared, text = said(fared(OURS, 5, 95), fared(RIVAL, 40, 0))
     assert not compared.ahead
     assert "accepted 5% and refused the others at once; of the accepted 100% were answered in time" in text
+
+
+def test_the_table_is_whole_on_a_narrow_terminal():
+    console = Console(file=io.StringIO(), width=80)
+    fares = {OURS: fared(OURS, 60, 30), RIVAL: fared(RIVAL, 100, 0)}
+    console.print(demo.table(Contest(40.0, 60.0, 1.0, 0.87, fares)))
+    assert "\u2026" not in console.file.getvalue()
