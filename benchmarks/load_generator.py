@@ -16,13 +16,14 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
 import aiohttp
 import numpy as np
 
+from pliant.errors import PliantError
 from pliant.progress import Progress, share, silent
 from pliant.protocol import Request
 from pliant.report import Observation
@@ -131,6 +132,14 @@ async def replay(
     return list(replies)
 
 
+def later(reply: Reply, seconds: float) -> Reply:
+    """Return the reply as of a load that began so many seconds later."""
+    seen = reply.observation
+    request = replace(seen.request, arrival=seen.request.arrival + seconds, deadline=seen.request.deadline + seconds)
+    answered = None if seen.answered is None else seen.answered + seconds
+    return replace(reply, observation=replace(seen, request=request, answered=answered))
+
+
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """Switch garbage collection off: one over all that is pending would count as the endpoint's time."""
@@ -217,16 +226,18 @@ async def capacity(
     clients: int = 256,
     form: Form = IMAGES,
     lead: float = 1.0,
+    most: int = 32,
 ) -> float:
     """Return the answers per second that the endpoint gives to `clients` that always have one request each in flight.
 
-    What comes in the first `lead` seconds does not count.
+    What comes in the first `lead` seconds does not count. `most`: examples of each task that are sent, the first ones.
+    Raises `PliantError` where nothing was answered: a load of so many times nothing says nothing.
     """
     counted = [0]
     bodies = [
         form.body(Request(i, 0.0, 20.0, task), example)
         for task, some in pool.items()
-        for i, example in enumerate(some[:32])
+        for i, example in enumerate(some[:most])
     ]
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -234,6 +245,11 @@ async def capacity(
         url = f"{address}{form.path}"
         loops = (_closed_loop(session, url, bodies[i % len(bodies) :], start, seconds, counted) for i in range(clients))
         await asyncio.gather(*loops)
+    if not counted[0]:
+        raise PliantError(
+            f"the endpoint answered none of {clients} clients within {seconds:g} s, so there is no capacity to compare at: "
+            "try again when less else runs on this machine"
+        )
     return counted[0] / seconds
 
 

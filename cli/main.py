@@ -58,6 +58,8 @@ def _parser() -> ArgumentParser:
     demo.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())} (default: all)")
     text = "leave MLflow, Prefect and the endpoints running until Ctrl-C"
     demo.add_argument("--keep", action="store_true", help=text)
+    text = "end with exit status 1 where Pliant is not ahead in a comparison, and name it"
+    demo.add_argument("--check", action="store_true", help=text)
     text = "show instead what follows from a change in a running system, and a bad release taken back; draws a picture"
     demo.add_argument("--story", action="store_true", help=text)
     demo.set_defaults(run=_demo)
@@ -136,16 +138,15 @@ def _demo(args: Namespace) -> int:
     for name in args.systems:
         systems.system(name)
     if args.story:
-        if args.systems or args.keep:
-            raise InputError(
-                "--story", "with a SYSTEM or --keep", "alone: it has a system of its own, and ends by itself"
-            )
+        if args.systems or args.keep or args.check:
+            more = "with a SYSTEM, --keep or --check"
+            raise InputError("--story", more, "alone: it has a system of its own, and ends by itself")
         from benchmarks.demo.story import story
 
         return story()
     from benchmarks.demo.run import demo
 
-    return demo(args.systems, args.keep)
+    return demo(args.systems, args.keep, args.check)
 
 
 def _train(args: Namespace) -> None:

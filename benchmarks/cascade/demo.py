@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cascade.live import largest, measure
-from benchmarks.cascade.replay import HEADINGS, LoadConfig, Loaded
+from benchmarks.cascade.replay import HEADINGS, KEPT, LoadConfig, Loaded
+from benchmarks.demo.comparison import Comparison
 from flows.release import open_registry
 from flows.settings import Settings
 
@@ -40,32 +42,71 @@ OVERRIDES: Mapping[str, Any] = {
 }
 """The demo's sizes, laid over the flow's: `pliant train cascade` trains longer, on longer texts, and a larger model."""
 
-LOAD = LoadConfig(seconds=1.6, share=1.4, probe=1.5, turns=2)
+DEFAULT = "default"
+LOAD = LoadConfig(seconds=1.6, share=1.6, probe=1.5, turns=3)
 
 
-def demo(project: Settings, console: Console) -> None:
+def demo(project: Settings, console: Console) -> Comparison:
     """Compare the default with the large model alone, and point at the picture."""
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
     from flows.progress import stage
 
     with stage("the cascade and its large model under one load") as progress:
-        cascade, compared = measure(["default"], LOAD, progress)
-    table = Table(*HEADINGS)
-    for row in compared.rows():
-        table.add_row(*row, style="bold" if row[0] == "default" else "")
+        cascade, compared = measure([DEFAULT], LOAD, progress)
+    alone, promised = largest(cascade), cascade.candidates[0].promised
     console.print(
         f"The large model alone bears {compared.capacity:.0f} texts/s on this machine; offered are {compared.rate:.0f}, "
-        f"each to be answered within {1e3 * LOAD.deadline:.0f} ms. Promised: at least {cascade.candidates[0].promised:.3f}."
+        f"each to be answered within {1e3 * LOAD.deadline:.0f} ms. The table says how many of the answers "
+        "were right (acc.), which model gave them (level), and how many were cut short by their deadline (cut)."
     )
-    console.print(table)
-    default, large = compared.report("default"), compared.report(largest(cascade))
+    console.print(table(compared, promised))
+    console.print(words(compared, promised, cascade.confidence))
+    default, large, ratio = compared.report(DEFAULT), compared.report(alone), compared.ratio(DEFAULT, alone)
     console.print(
-        f"Of the texts, the cascade answers [bold]{compared.ratio('default', largest(cascade)):.2f}x[/bold] as many "
-        f"correctly and in time as the large model alone: {default.utility:.0f} and {large.utility:.0f} of "
-        f"{default.requests}, at the median in {1e3 * default.p50:.0f} ms and {1e3 * large.p50:.0f} ms, at an accuracy of "
-        f"{default.accuracy:.3f} and {large.accuracy:.3f}."
+        f"Of the texts, the cascade answers [bold]{ratio:.2f}x[/bold] as many correctly and in time as the large model "
+        f"alone: {default.utility:.0f} and {large.utility:.0f} of {default.requests}, at the median in "
+        f"{1e3 * default.p50:.0f} ms and {1e3 * large.p50:.0f} ms. That is what deadlines are met by: answers of the small "
+        f"model where there is no time for the large one."
     )
     console.print(f"\nThe picture of this run: {record(project, compared)}")
+    reason = "Where the small model is hardly faster than the large one with its way over HTTP, there is little to win."
+    return Comparison("texts answered correctly and in time, over the large model alone", ratio, reason)
+
+
+def table(compared: Loaded, promised: float) -> Table:
+    """Return the table; `promised` stands in the line that it is about."""
+    columns = ("candidate", "in time", "acc.", "promised", "p50 ms", "level", "cut")  # what 80 characters hold
+    rows, lines = Table(*columns), [dict(zip(HEADINGS, line, strict=True)) for line in compared.rows()]
+    about = DEFAULT + KEPT if any(line["candidate"] == DEFAULT + KEPT for line in lines) else DEFAULT
+    for line in lines:
+        name = line["candidate"]
+        cells = line | {"promised": f"{promised:.3f}" if name == about else ""}
+        rows.add_row(*(cells[column] for column in columns), style="bold" if name == DEFAULT else "")
+    return rows
+
+
+def words(compared: Loaded, promised: float, confidence: float) -> str:
+    """Return what was promised, what deadlines did, and whether what they left alone kept the promise."""
+    cut, kept = compared.cut_short(DEFAULT), compared.cut_short(DEFAULT, False)
+    said = (
+        f"Promised is an accuracy of {promised:.3f} at least (with {confidence:.0%} confidence) for answers that are given "
+        "as planned."
+    )
+    if cut.requests:
+        said += (
+            f" Deadlines cut {cut.requests / (cut.requests + kept.requests):.0%} of the answers short: the small model was "
+            "unsure, no time was left for the large one, and so its own answer was given, which was right in "
+            f"{cut.accuracy:.3f}. Of these nothing is promised, and each says so (`cut_short`)."
+        )
+    if not kept.requests:
+        return f"{said} None was given as planned."
+    if kept.accuracy >= promised:
+        return f"{said} The others are right in {kept.accuracy:.3f}."
+    chance = 2 * math.sqrt(promised * (1 - promised) / kept.requests)
+    much = "and more" if promised - kept.accuracy > chance else "but no more"
+    return (
+        f"{said} The others are right in {kept.accuracy:.3f}: less, {much} than chance explains with {kept.requests}."
+    )
 
 
 def record(project: Settings, compared: Loaded) -> Path:

@@ -11,18 +11,19 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from benchmarks.load_generator import Form, Parsed, Reply, capacity, replay, turns
+from benchmarks.load_generator import Form, Parsed, Reply, capacity, later, replay, turns
 from pliant.progress import Progress, silent
 from pliant.protocol import Request
 from pliant.report import Report, summarise
 from pliant.workload import poisson
 
 HEADINGS = ("candidate", "in time", "acc.", "good/s", "p50 ms", "p99 ms", "level", "cut")
+KEPT = ", not cut short"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class LoadConfig:
     deadline: float = 0.25
     probe: float = 2.0  # seconds of saturation to find what that is
     clients: int = 64
+    probed: int = 256  # texts of the probe
     seed: int = 0
 
 
@@ -54,16 +56,32 @@ class Loaded:
     def report(self, candidate: str) -> Report:
         return summarise(reply.observation for reply in self.replies[candidate])
 
-    def rows(self) -> list[tuple[str, ...]]:
-        return [self._row(name, self.report(name)) for name in self.replies]
+    def cut_short(self, candidate: str, whether: bool = True) -> Report:
+        """Report on the answers that a deadline cut short, or on those that it did not, which the promise is about."""
+        seen = [reply.observation for reply in self.replies[candidate]]
+        return summarise(answer for answer in seen if answer.setting is not None and answer.setting % 2 == whether)
 
-    def _row(self, name: str, report: Report) -> tuple[str, ...]:
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the cells under HEADINGS: one line a candidate, and one of its answers that were not cut short.
+
+        The second is there only where some were. Its share in time, too, is of all requests.
+        """
+        lines = []
+        for name in self.replies:
+            report = self.report(name)
+            lines.append(self._row(name, report, report.requests))
+            if self.cut_short(name).requests:
+                lines.append(self._row(f"{name}{KEPT}", self.cut_short(name, False), report.requests))
+        return lines
+
+    def _row(self, name: str, report: Report, requests: int) -> tuple[str, ...]:
         answered = max(1, sum(report.settings.values()))
         by_level: Counter[str] = Counter()
         for setting, count in report.settings.items():
             by_level[self.levels[setting // 2]] += count
         cut = sum(count for setting, count in report.settings.items() if setting % 2)
-        figures = f"{report.attainment:.1%}", f"{report.accuracy:.3f}", f"{report.goodput:.0f}"
+        in_time = report.attainment * report.requests / max(requests, 1) if report.requests else 0.0
+        figures = f"{in_time:.1%}", f"{report.accuracy:.3f}", f"{report.goodput:.0f}"
         milliseconds = (f"{1e3 * seconds:.0f}" for seconds in (report.p50, report.p99))
         levels = " ".join(f"{level}:{count / answered:.0%}" for level, count in by_level.items())
         return name, *figures, *milliseconds, levels, f"{cut / answered:.1%}"
@@ -106,25 +124,18 @@ def compare(
 ) -> Loaded:
     """Send every candidate the same loads, in turns on one endpoint; the capacity of the last one sets their rate."""
     form_of = {name: form(name, levels) for name in candidates}
-    borne = asyncio.run(capacity(address, {task: pool}, config.probe, config.clients, form_of[candidates[-1]]))
+    probed = form_of[candidates[-1]], 1.0, config.probed
+    borne = asyncio.run(capacity(address, {task: pool}, config.probe, config.clients, *probed))
     rate = config.share * borne
     replies: dict[str, list[Reply]] = {name: [] for name in candidates}
     for turn, name, part in turns(config.turns, candidates, progress):
         seed = config.seed + turn
         requests = _load(task, rate, config, seed)
         answers = asyncio.run(replay(address, requests, {task: pool}, seed, part, form_of[name]))
-        replies[name] += [_later(reply, turn * config.seconds) for reply in answers]
+        replies[name] += [later(reply, turn * config.seconds) for reply in answers]
     return Loaded(borne, rate, replies, tuple(levels))
 
 
 def _load(task: str, rate: float, config: LoadConfig, seed: int) -> list[Request]:
     arrivals = poisson(rate, config.seconds, np.random.default_rng(seed))
     return [Request(i, float(at), float(at) + config.deadline, task) for i, at in enumerate(arrivals)]
-
-
-def _later(reply: Reply, seconds: float) -> Reply:
-    """Return the reply as of a load that began so much later."""
-    seen = reply.observation
-    request = replace(seen.request, arrival=seen.request.arrival + seconds, deadline=seen.request.deadline + seconds)
-    answered = None if seen.answered is None else seen.answered + seconds
-    return replace(reply, observation=replace(seen, request=request, answered=answered))

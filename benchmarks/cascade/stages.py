@@ -20,5 +20,5 @@ STAGES = (
     Stage("package: latency profile", tensor=0.2, python=0.8),
     Stage("package: gate", python=0.6),
     Stage("publish", tensor=0.1, python=1.0),
-    Stage("the cascade and its large model under one load", python=9.4, wait=12.0),
+    Stage("the cascade and its large model under one load", python=9.4, wait=16.5),
 )

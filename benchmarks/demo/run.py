@@ -15,6 +15,7 @@ from functools import partial
 from rich.console import Console
 
 from benchmarks.demo import estimate
+from benchmarks.demo.comparison import Comparison, conclude
 from benchmarks.demo.estimate import Speed, Stage, Stopwatch
 from benchmarks.demo.stages import START, stages_of
 from flows import servers, settings
@@ -26,8 +27,11 @@ from pliant import systems
 FIRST_PORT = 3000
 
 
-def demo(names: Sequence[str], keep: bool) -> int:
-    """Run the demo of the systems `names` in the order of the list (all, where none is named). With `keep`, all stays up."""
+def demo(names: Sequence[str], keep: bool, check: bool = False) -> int:
+    """Run the demo of the systems `names` in the order of the list (all, where none is named). With `keep`, all stays up.
+
+    Returns the exit status: with `check` 1 where Pliant is not ahead in every comparison, else 0.
+    """
     chosen = [name for name in systems.names() if name in names or not names]
     project, console, stages = settings.read(), Console(), stages_of(chosen)
     first = Stopwatch(frozenset(stage.name for stage in START))
@@ -35,15 +39,19 @@ def demo(names: Sequence[str], keep: bool) -> int:
     with observed(first.end), with_prefect(project, 4200 if keep else 0, load) as prefect:
         speed = estimate.probe()
         estimate.announce(console, speed, stages)
-        watches = {system: _run(system, stages[system], project, console) for system in chosen}
+        watches: dict[str, Stopwatch] = {}
+        comparisons: dict[str, Comparison] = {}
+        for system in chosen:
+            watches[system], comparisons[system] = _run(system, stages[system], project, console)
         console.rule("Done")
         took = {system: watch.seconds for system, watch in watches.items()}
         estimate.compare(console, speed, stages, took)
-        _record(project, speed, {"start": first, **watches})
+        _record(project, speed, {"start": first, **watches}, comparisons)
+        behind = conclude(console, comparisons)
         _point_on(console)
         if keep:
             _keep(console, project, prefect, chosen)
-    return 0
+    return 1 if check and behind else 0
 
 
 def _load(project: Settings, system: str) -> None:
@@ -54,28 +62,32 @@ def _load(project: Settings, system: str) -> None:
     open_registry(project, system).create()
 
 
-def _run(system: str, stages: Sequence[Stage], project: Settings, console: Console) -> Stopwatch:
-    """Run one system's flow and comparison; return what its stages took."""
+def _run(system: str, stages: Sequence[Stage], project: Settings, console: Console) -> tuple[Stopwatch, Comparison]:
+    """Run one system's flow and comparison; return what its stages took, and how the comparison ended."""
     watch = Stopwatch(frozenset(stage.name for stage in stages))
     listed = systems.system(system)
     words = listed.part("benchmarks", "stages")
-    comparison, flow = listed.part("benchmarks", "demo"), listed.part("flows", "run")
+    part, flow = listed.part("benchmarks", "demo"), listed.part("flows", "run")
     with observed(watch.end):
         console.rule(f"{system}, flow: {words.FLOW}")
-        show(flow.run_connected(None, comparison.OVERRIDES))
+        show(flow.run_connected(None, part.OVERRIDES))
         console.rule(f"{system}, endpoint: {words.LOAD}")
-        comparison.demo(project, console)
-    return watch
+        comparison: Comparison = part.demo(project, console)
+    return watch, comparison
 
 
-def _record(project: Settings, speed: Speed, watches: Mapping[str, Stopwatch]) -> None:
-    """Keep what the probe measured and what the stages took beside the state, as JSON."""
+def _record(
+    project: Settings, speed: Speed, watches: Mapping[str, Stopwatch], comparisons: Mapping[str, Comparison]
+) -> None:
+    """Keep what the probe measured, what the stages took and how the comparisons ended beside the state, as JSON."""
     took = {system: {"seconds": watch.seconds, "stages": watch.heard} for system, watch in watches.items()}
-    (project.home / "demo.json").write_text(json.dumps({"speed": asdict(speed), "took": took}, indent=1) + "\n")
+    ratios = {system: comparison.ratio for system, comparison in comparisons.items()}
+    kept = {"speed": asdict(speed), "took": took, "ratios": ratios}
+    (project.home / "demo.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def _point_on(console: Console) -> None:
-    console.print("Look further:")
+    console.print("Look further (pliant is .venv/bin/pliant):")
     console.print("  pliant demo --keep       MLflow, Prefect and the endpoints, left running")
     console.print("  pliant serve SYSTEM      an endpoint alone; docs/SYSTEM.md says what it answers")
     console.print("  pliant simulate SYSTEM   the same load in virtual time")

@@ -2,24 +2,28 @@
 
 Services of the same champion are up at once, one a policy, and one of them is asked at a time: first the one, then the
 other, then the other way round, so that whatever else the machine does meets both alike. A stretch begins and ends with
-nothing to do. How many chats are beyond what the machine bears is found with the service without predictions alone: first
-with always so many clients that each have one chat open, then with short loads, until it answers some in time and fails
-many (clients on the service's own core take much from it, on another nothing). Each chat has a deadline, which the service
-knows: what is late by then it drops, under either policy, and the client counts it as not answered.
+nothing to do. What the machine bears is measured in the same run and by the same way, over HTTP: what the service without
+predictions answers to always so many clients that each have one chat open. How many chats come, and how soon each is due,
+follows from that alone. What is late by its deadline the service drops, under either policy, and the client counts it as not
+answered. Answers in time count as a share of all chats that came, refused ones included.
 """
 
 from __future__ import annotations
 
 import asyncio
+import urllib.request
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
+from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.endpoint import serving_each
-from benchmarks.load_generator import Reply, capacity, replay, turns, warm
+from benchmarks.endpoint import processes, processor_seconds, serving_each
+from benchmarks.load_generator import Form, Reply, capacity, replay, turns, warm
 from benchmarks.packing.chats import Question, form
 from benchmarks.packing.soak import status_of
 from pliant.progress import Progress, share, silent
@@ -28,29 +32,32 @@ from pliant.report import Observation
 from pliant.workload import poisson
 
 OURS, RIVAL = "default", "paged"
-HEADINGS = ("policy", "chats", "in time", "in time/s", "tokens/s in time", "p50 ms", "p90 ms", "preemptions")
+HEADINGS = (
+    "policy", "chats", "accepted", "of these in time", "of all in time", "in time/s", "tokens/s in time", "p50 ms", "p90 ms",
+    "preemptions",
+)  # fmt: skip
+ENGINE = "serving.packing.engine.engine_process"
+"""What the command of an engine's process names."""
 WARM_DEADLINE = 60.0  # seconds, of chats that are not measured
+TIMEOUT = 30.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class ContestConfig:
     """`overload`: arrivals over what the rival answers to `clients`. `places`: a deadline is the time of so many answers.
 
-    At most `tries` loads of `trial` seconds raise the overload while the rival answers more than `some` of them in time, and
-    lower it while it answers fewer than `few`.
+    A stretch has some `chats`, many times the `places`, however long they take on this machine: as it begins with nothing to
+    do, the first `places` of them are in time anyhow.
     """
 
     policies: tuple[str, ...] = (OURS, RIVAL)
     stretches: int = 2
-    seconds: float = 3.0  # of arrivals, a stretch
+    chats: int = 400  # of a stretch, about
     overload: float = 1.5
-    tries: int = 3
-    trial: float = 1.2
-    some: float = 0.6
-    few: float = 0.25
     places: int = 40
     clients: int = 32
-    probe: float = 2.0  # seconds
+    probe: float = 3.0  # seconds
+    probed: int = 256  # questions of the probe
     temperature: float = 0.7
     warm: int = 4
     seed: int = 0
@@ -58,12 +65,33 @@ class ContestConfig:
 
 @dataclass(frozen=True, slots=True)
 class Fared:
-    """How the chats of all stretches fared under one policy. Times in seconds."""
+    """How the chats of all stretches fared under one policy. Times in seconds.
+
+    `refused`: chats that the service refused at once; the others it accepted. Who was answered by the deadline has been kept
+    to; a later answer, or none, has not.
+    """
 
     policy: str
-    replies: tuple[Reply, ...]
+    stretches: tuple[tuple[Reply, ...], ...]
     seconds: float  # from the first arrival to the last answer, over the stretches
     preemptions: int
+    refused: int
+
+    @property
+    def replies(self) -> tuple[Reply, ...]:
+        """Return the replies of all stretches."""
+        return tuple(reply for stretch in self.stretches for reply in stretch)
+
+    @property
+    def accepted(self) -> float:
+        """Return the share of all chats that were not refused."""
+        return 1.0 - self.refused / max(len(self.replies), 1)
+
+    @property
+    def kept(self) -> float:
+        """Return the share of the accepted chats that were answered in time; NaN where none was accepted."""
+        accepted = len(self.replies) - self.refused
+        return len(self._in_time()) / accepted if accepted else float("nan")
 
     @property
     def took(self) -> NDArray[np.float64]:
@@ -85,34 +113,51 @@ class Fared:
         """Return the tokens of the answers in time, a second; a reply's setting holds its tokens (chats.py)."""
         return sum(chat.setting or 0 for chat in self._in_time()) / self.seconds
 
+    def of_stretch(self, number: int) -> int:
+        """Return how many chats of a stretch were answered in time."""
+        return len(_in_time(self.stretches[number]))
+
     def _in_time(self) -> list[Observation]:
-        chats = [reply.observation for reply in self.replies]
-        return [chat for chat in chats if chat.answered is not None and chat.answered <= chat.request.deadline]
+        return _in_time(self.replies)
 
     def row(self) -> tuple[str, ...]:
         quantiles = np.quantile(self.took, (0.5, 0.9)) if len(self.took) else (np.nan, np.nan)
         milliseconds = (f"{1e3 * seconds:,.0f}" for seconds in quantiles)
-        speed = f"{self.in_time:.1%}", f"{self.goodput:.1f}", f"{self.tokens:,.0f}"
-        return self.policy, str(len(self.replies)), *speed, *milliseconds, str(self.preemptions)
+        shares = (f"{share:.1%}" for share in (self.accepted, self.kept, self.in_time))
+        speed = f"{self.goodput:.1f}", f"{self.tokens:,.0f}"
+        return self.policy, str(len(self.replies)), *shares, *speed, *milliseconds, str(self.preemptions)
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """`borne`: chats a second that the rival answers; `rate`: chats a second that came; `deadline`: seconds of each."""
+    """`borne`: chats a second that the rival answers; `rate`: chats a second that came; `deadline`: seconds of each.
+
+    `generation`: share of the engine's process in the processor time of service and clients while the rival was full. The
+    rest is HTTP, forecasts and clients.
+    """
 
     borne: float
     rate: float
     deadline: float
+    generation: float
     fared: Mapping[str, Fared]
 
     @property
     def ahead(self) -> float:
         """Return our answers in time over the rival's."""
-        return self.fared[OURS].goodput / max(self.fared[RIVAL].goodput, 1e-9)
+        ours, rival = (self.fared[policy].in_time for policy in (OURS, RIVAL))
+        return ours / max(rival, 1e-9)
+
+    @property
+    def won(self) -> int:
+        """Return in how many stretches we answered more chats in time than the rival."""
+        ours, rival = self.fared[OURS], self.fared[RIVAL]
+        return sum(ours.of_stretch(number) > rival.of_stretch(number) for number in range(len(ours.stretches)))
 
     def plain(self) -> dict[str, Any]:
         rows = [dict(zip(HEADINGS, fared.row(), strict=True)) for fared in self.fared.values()]
-        return {"borne": self.borne, "rate": self.rate, "deadline": self.deadline, "policies": rows}
+        figures = {"borne": self.borne, "rate": self.rate, "deadline": self.deadline, "generation": self.generation}
+        return {**figures, "policies": rows}
 
 
 def contest(name: str, pool: Sequence[Question], config: ContestConfig, progress: Progress = silent) -> Contest:
@@ -123,35 +168,28 @@ def contest(name: str, pool: Sequence[Question], config: ContestConfig, progress
         progress(1, 10)
         for url in addresses.values():
             warm(url, by_name, config.warm, chat, WARM_DEADLINE)
-        rival = addresses[RIVAL]
-        borne = asyncio.run(capacity(rival, by_name, config.probe, config.clients, chat))
-        config = replace(config, overload=_overload(rival, name, pool, borne, config))
+        borne, generation = _bears(addresses[RIVAL], by_name, config, chat)
         progress(3, 10)
-        before = {policy: _preemptions(url, name) for policy, url in addresses.items()}
-        replies, seconds = _in_turns(addresses, name, pool, borne, config, share(progress, 30, 98))
+        before = {policy: counts(url, name) for policy, url in addresses.items()}
+        stretches, seconds = _in_turns(addresses, name, pool, borne, config, share(progress, 30, 98))
         fared = {}
         for policy, url in addresses.items():
-            preemptions = _preemptions(url, name) - before[policy]
-            fared[policy] = Fared(policy, tuple(replies[policy]), seconds[policy], preemptions)
+            new = counts(url, name) - before[policy]
+            some = tuple(stretches[policy]), seconds[policy]
+            fared[policy] = Fared(policy, *some, new["preempted"], new["dropped_refused"])
     progress(10, 10)
-    return Contest(borne, config.overload * borne, config.places / borne, fared)
+    return Contest(borne, config.overload * borne, config.places / borne, generation, fared)
 
 
-def _overload(rival: str, name: str, pool: Sequence[Question], borne: float, config: ContestConfig) -> float:
-    """Return the overload at which the rival answers some chats in time and fails many, by its answers alone."""
-    overload, chat = config.overload, form(name, config.temperature)
-    for number in range(config.tries):
-        trial = replace(config, overload=overload, seconds=config.trial, seed=config.seed + 1)
-        requests = stretch(name, borne, number, trial)
-        replies = asyncio.run(replay(rival, requests, {name: pool}, config.seed, silent, chat))
-        in_time = Fared(RIVAL, tuple(replies), config.trial, 0).in_time
-        if in_time > config.some:
-            overload *= 1.4
-        elif in_time < config.few:
-            overload /= 1.25
-        else:
-            break
-    return overload
+def _bears(url: str, pool: Mapping[str, Sequence[Question]], config: ContestConfig, chat: Form) -> tuple[float, float]:
+    """Return the chats a second that a service answers, and the engine's share of the processor time meanwhile."""
+    service = processes(url)
+    engine = [process for process in service if any(ENGINE in word for word in process.cmdline())]
+    everybody = [*service, psutil.Process()]
+    before = processor_seconds(engine), processor_seconds(everybody)
+    borne = asyncio.run(capacity(url, pool, config.probe, config.clients, chat, most=config.probed))
+    generated, used = processor_seconds(engine) - before[0], processor_seconds(everybody) - before[1]
+    return borne, generated / max(used, 1e-9)
 
 
 def _in_turns(
@@ -161,26 +199,41 @@ def _in_turns(
     borne: float,
     config: ContestConfig,
     progress: Progress,
-) -> tuple[dict[str, list[Reply]], dict[str, float]]:
-    replies: dict[str, list[Reply]] = {policy: [] for policy in addresses}
+) -> tuple[dict[str, list[tuple[Reply, ...]]], dict[str, float]]:
+    stretches: dict[str, list[tuple[Reply, ...]]] = {policy: [] for policy in addresses}
     seconds, chat = dict.fromkeys(addresses, 0.0), form(name, config.temperature)
     for number, policy, part in turns(config.stretches, list(addresses), progress):
         requests = stretch(name, borne, number, config)
         answers = asyncio.run(replay(addresses[policy], requests, {name: pool}, config.seed, part, chat))
         seconds[policy] += max(*(reply.observation.answered or 0.0 for reply in answers), requests[-1].arrival)
-        replies[policy] += answers
-    return replies, seconds
+        stretches[policy].append(tuple(answers))
+    return stretches, seconds
 
 
 def stretch(name: str, borne: float, number: int, config: ContestConfig) -> list[Request]:
     """Return the chats of one stretch, the same for every policy: at Poisson times, each with a question of its own."""
     rng = np.random.default_rng([config.seed, number])
-    times = poisson(config.overload * borne, config.seconds, rng)
-    first = number * round(2 * config.overload * borne * config.seconds)  # so that no question comes in two stretches
+    rate = config.overload * borne
+    times = poisson(rate, config.chats / rate, rng)
+    first = number * 2 * config.chats  # so that no question comes in two stretches
     within = config.places / borne
     return [Request(first + at, float(came), float(came) + within, name) for at, came in enumerate(times)]
 
 
-def _preemptions(url: str, name: str) -> int:
+def _in_time(replies: Sequence[Reply]) -> list[Observation]:
+    chats = [reply.observation for reply in replies]
+    return [chat for chat in chats if chat.answered is not None and chat.answered <= chat.request.deadline]
+
+
+def counts(url: str, name: str) -> Counter[str]:
+    """Return how the service's outputs have ended since its start, by outcome, and how often one was preempted."""
     engine = next(model["engine"] for model in status_of(url)["models"] if model["name"] == name)
-    return int(engine["preemptions"])
+    with urllib.request.urlopen(f"{url}/metrics", timeout=TIMEOUT) as response:
+        return ends(response.read().decode(), name) + Counter(preempted=int(engine["preemptions"]))
+
+
+def ends(exposition: str, name: str) -> Counter[str]:
+    """Return how often outputs of the model `name` came to each end, from Prometheus's text format."""
+    samples = [sample for family in text_string_to_metric_families(exposition) for sample in family.samples]
+    mine = [s for s in samples if s.name == "pliant_outcomes_total" and s.labels["task"] == name]
+    return Counter({sample.labels["outcome"]: int(sample.value) for sample in mine})

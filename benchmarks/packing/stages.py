@@ -13,11 +13,11 @@ LOAD = "the same chats, packed by predicted lengths and first come, first served
 PAGE = "/v1/docs"
 STAGES = (
     TEXTS,
-    Stage("docstrings: generator", tensor=2.1, python=13.2),
-    Stage("docstrings: lengths", python=4.7),
+    Stage("docstrings: generator", tensor=2.1, python=16.0),
+    Stage("docstrings: lengths", python=10.0),
     Stage("docstrings: predictor", tensor=0.1, python=2.9),
-    Stage("docstrings: step profile", python=1.2),
+    Stage("docstrings: step profile", python=2.0),
     Stage("docstrings: plan", python=1.8),
     Stage("publish", python=1.6),
-    Stage("packing: chats in turns", pair=12.0, python=6.0, wait=24.0),
+    Stage("packing: chats in turns", pair=12.0, wait=33.0),
 )

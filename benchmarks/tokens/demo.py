@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.demo.comparison import Comparison
 from benchmarks.tokens.endpoint import live_bundle, test_examples, together
 from benchmarks.tokens.figures import replay_figure
 from benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, rows
@@ -48,12 +49,14 @@ OVERRIDES: Mapping[str, Any] = {
 SHORT = ReplayConfig(probe=1.5, clients=128, reference=REFERENCE)
 
 
-def demo(project: Settings, console: Console) -> None:
+def demo(project: Settings, console: Console) -> Comparison:
     """Replay the load at gamma 0 and with adaptation, the scheduling being the same, print the table, name the picture."""
     replayed = measure(SHORT)
     print_table(console, replayed)
     picture = record(project, replayed)
     console.print(f"\nThe picture of this run: {picture}")
+    reason = "Where merging tokens hardly makes a batch faster, or costs many right answers, there is little to win."
+    return Comparison("utility on the loud half, over the same scheduler at gamma 0", replayed.ratio(True), reason)
 
 
 def measure(config: ReplayConfig) -> Replayed:
@@ -87,7 +90,10 @@ def record(project: Settings, replayed: Replayed) -> Path:
 def print_table(console: Console, replayed: Replayed) -> None:
     console.print(
         f"The endpoint serves {replayed.capacity:.0f} requests/s at gamma 0; the load runs from half to twice that, "
-        f"{len(replayed.load.requests)} requests."
+        f"{len(replayed.load.requests)} requests. Above 0 gamma is how many tokens the model adds, below 0 how many it "
+        "merges away in every layer (at most half of them). Utility is the number of right answers in time, each times what "
+        "its request says it is worth. "
+        "The loud half are the requests that came while the load was above what gamma 0 serves."
     )
     table = Table(*HEADINGS)
     for row in rows(replayed):

@@ -1,6 +1,7 @@
 """The main job's second half: one bursty load over real HTTP, twice, with adaptation and with gamma fixed at 0.
 
-Same requests, same images, same machine, one after the other. The load is set by what the endpoint was measured to serve
+Same requests, same images, same machine, in turns of a quiet and a loud stretch, so that whatever else the machine does
+meets both. The load is set by what the endpoint was measured to serve
 at gamma 0 over HTTP, not by what the profile promises.
 """
 
@@ -9,13 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from benchmarks.harness import Stage
-from benchmarks.load_generator import Example, Reply, capacity, replay
+from benchmarks.load_generator import Example, Reply, capacity, later, replay, turns
+from pliant.progress import Progress
+from pliant.protocol import Request
 from pliant.report import Report, summarise
 from pliant.tokens.reference import ReferenceConfig, ReferenceLoad, reference_load
 
@@ -73,18 +76,36 @@ class Replayed:
 
 
 def compare(endpoint: Endpoint, pool: Mapping[str, Sequence[Example]], config: ReplayConfig, stage: Stage) -> Replayed:
-    """Measure the capacity, then replay under both policies."""
-    replies: dict[str, list[Reply]] = {}
-    with endpoint(FIXED) as address:
+    """Measure the capacity, then replay the load in turns: each pair of stretches to the one, then to the other."""
+    with endpoint(FIXED) as fixed, endpoint(ADAPTIVE) as adaptive:
         with stage("capacity at gamma 0") as progress:
-            served = asyncio.run(capacity(address, pool, config.probe, config.clients))
+            served = asyncio.run(capacity(fixed, pool, config.probe, config.clients))
             progress(1, 1)
         load = reference_load(list(pool), served, config.seed, config.reference)
-        with stage("load at gamma 0") as progress:
-            replies[FIXED] = asyncio.run(replay(address, load.requests, pool, config.seed, progress))
-    with endpoint(ADAPTIVE) as address, stage("load with adaptation") as progress:
-        replies[ADAPTIVE] = asyncio.run(replay(address, load.requests, pool, config.seed, progress))
+        with stage("the load in turns") as progress:
+            replies = _in_turns({FIXED: fixed, ADAPTIVE: adaptive}, load, pool, config, progress)
     return Replayed(served, load, replies)
+
+
+def _in_turns(
+    addresses: Mapping[str, str],
+    load: ReferenceLoad,
+    pool: Mapping[str, Sequence[Example]],
+    config: ReplayConfig,
+    progress: Progress,
+) -> Mapping[str, list[Reply]]:
+    replies: dict[str, list[Reply]] = {policy: [] for policy in addresses}
+    seconds = 2 * config.reference.seconds  # of a quiet and a loud stretch
+    for number, policy, part in turns(len(load.segments) // 2, list(addresses), progress):
+        start = number * seconds
+        pair = [_earlier(request, start) for request in load.requests if start <= request.arrival < start + seconds]
+        answers = asyncio.run(replay(addresses[policy], pair, pool, config.seed + number, part))
+        replies[policy] += [later(reply, start) for reply in answers]
+    return replies
+
+
+def _earlier(request: Request, seconds: float) -> Request:
+    return replace(request, arrival=request.arrival - seconds, deadline=request.deadline - seconds)
 
 
 def rows(replayed: Replayed) -> list[tuple[str, ...]]:

@@ -19,6 +19,5 @@ STAGES = (
     Stage("publish", python=3.0),
     Stage("endpoints", pair=7.1, python=0.3),
     Stage("capacity at gamma 0", pair=0.3, wait=2.5),
-    Stage("load at gamma 0", python=0.6, wait=8.5),
-    Stage("load with adaptation", python=0.5, wait=8.5),
+    Stage("the load in turns", python=1.1, wait=18.5),
 )

@@ -24,12 +24,11 @@ from typing import Any
 
 import aiohttp
 import numpy as np
-import psutil
 from prometheus_client import CollectorRegistry
 from rich.console import Console
 
 from benchmarks.demo.story import own_environment
-from benchmarks.endpoint import serving_each
+from benchmarks.endpoint import processes, processor_seconds, serving_each
 from benchmarks.harness import Measured
 from benchmarks.load_generator import JSON
 from benchmarks.results import Target
@@ -245,19 +244,6 @@ async def throughput(address: str, watched: Watched, config: CostConfig, seconds
         raise PliantError(f"only {len(answers)} answers came in {seconds:g} s, so that no throughput was measured")
     rate = slope(totals)
     return Turn(rate, len(answers) / lasted, rate * lasted / used if used else math.nan)
-
-
-def processes(address: str) -> list[psutil.Process]:
-    """Return the processes of the service at an address, which this process has started; none of one in this process."""
-    port = address.rpartition(":")[2]
-    started = [child for child in psutil.Process().children() if port in child.cmdline()]
-    return [process for root in started for process in (root, *root.children(recursive=True))]
-
-
-def processor_seconds(service: Sequence[psutil.Process]) -> float:
-    """Return the seconds of processors that processes have used, which other work on the machine hardly changes."""
-    times = [process.cpu_times() for process in service]
-    return float(sum(each.user + each.system for each in times))
 
 
 class _Load:

@@ -30,7 +30,7 @@ COMMANDS = (
 )
 
 OPTIONS = {
-    ("demo",): ["--keep", "--story"],
+    ("demo",): ["--keep", "--check", "--story"],
     ("train", "tokens"): ["--config", "--data", "--backbone", "--device", "--limit", "--variants", "--new-task"],
     ("train", "cascade"): ["--config", "--data", "--device", "--limit", "--new-task"],
     ("schedule",): ["--config", "--cron", "--timezone"],

@@ -40,8 +40,9 @@ SPECIAL = (PAD, END, USER, ASSISTANT)
 class GeneratorConfig:
     """The size of a Llama and its training, which by default takes a core about half a minute.
 
-    The defaults suffice for the demo: lengths follow from the question and outputs end by themselves, but texts are
-    poor. Raises `InputError` for a value outside its limits.
+    With the defaults lengths follow from the question and outputs end by themselves, but texts are poor. With `first` the
+    model grows as it learns (see `_fit`): a deep one then takes little longer to train than a shallow one. Raises
+    `InputError` for a value outside its limits.
     """
 
     width: int = 96
@@ -49,6 +50,8 @@ class GeneratorConfig:
     heads: int = 4
     vocabulary: int = 1024
     context: int = 384  # most tokens of a prompt and its output
+    first: int | None = None  # layers that learn alone at the beginning; default: all learn all the time
+    joined: float = 0.1  # share of the steps, the last ones, in which all layers learn
     epochs: float = 0.8  # passes over the texts to fit
     batch_tokens: int = 2048  # of a batch, padding included
     matrix_rate: float = 0.02  # Muon's learning rate
@@ -68,6 +71,10 @@ class GeneratorConfig:
         for key, value in least.items():
             if getattr(self, key) < value:
                 raise InputError(key, getattr(self, key), f"at least {value}")
+        if self.first is not None and not 1 <= self.first <= self.layers:
+            raise InputError("first", self.first, f"from 1 to the layers, {self.layers}")
+        if not 0 < self.joined <= 1:
+            raise InputError("joined", self.joined, "above 0, and at most 1")
         if not self.epochs > 0:
             raise InputError("epochs", self.epochs, "above 0")
 
@@ -166,15 +173,25 @@ def _encoded(tokenizer: Tokenizer, turns: Iterable[Any]) -> Iterator[tuple[int, 
 
 
 def _fit(model: Any, rows: list[_Row], config: GeneratorConfig, progress: Progress) -> None:
+    """Train in place. Layers beyond the `first` join at last, behind those: they add nothing until they have learnt to.
+
+    That is block expansion (Wu et al. 2024), but with new layers in place of copies.
+    """
     rng = np.random.default_rng(config.seed)
+    first = config.first or config.layers
+    for layer in model.model.layers[first:]:
+        nn.init.zeros_(layer.self_attn.o_proj.weight)
+        nn.init.zeros_(layer.mlp.down_proj.weight)
     each = _batches(rows, config.batch_tokens, rng)
     steps = max(1, math.ceil(config.epochs * len(each)))
+    alone = math.floor((1 - config.joined) * steps)
     optimizers = _optimizers(model, config)
     peaks = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
     model.train()
     for step in range(steps):
         if not each:
             each = _batches(rows, config.batch_tokens, rng)
+        model.config.num_hidden_layers = first if step < alone else config.layers  # those behind do not run
         for optimizer, peak in zip(optimizers, peaks, strict=True):
             optimizer.param_groups[0]["lr"] = peak * schedule(step, steps, config.warmup)
         loss = _loss(model, [rows[i] for i in each.pop()], config)

@@ -76,14 +76,25 @@ def loaded(*replies: Reply) -> Loaded:
 
 
 def row(*replies: Reply) -> dict[str, str]:
-    first, _ = loaded(*replies).rows()
-    return dict(zip(HEADINGS, first, strict=True))
+    return dict(zip(HEADINGS, loaded(*replies).rows()[0], strict=True))
 
 
 def test_a_levels_answers_count_as_one_whether_cut_short_or_not():
     shown = row(reply(0, 0), reply(1, 1), reply(2, 1), reply(3, 4))
     assert shown["level"] in ("small:75% large:25%", "large:25% small:75%")
     assert shown["cut"] == "50.0%"
+
+
+def test_answers_that_were_not_cut_short_have_a_line_of_their_own_with_their_accuracy_and_share_of_all():
+    found = loaded(reply(0, 0), reply(1, 1, correct=False), reply(2, 4, after=0.5), refused(3))
+    name, in_time, accuracy, *_, cut = found.rows()[1]
+    assert (name, in_time, accuracy, cut) == ("default, not cut short", "25.0%", "1.000", "0.0%")
+    assert (found.cut_short("default").requests, found.cut_short("default").accuracy) == (1, 0.0)
+    assert found.cut_short("default", False).requests == 2
+
+
+def test_where_nothing_was_cut_short_there_is_one_line_a_candidate():
+    assert [name for name, *_ in loaded(reply(0, 0), reply(1, 4)).rows()] == ["default", "only large"]
 
 
 def test_a_late_or_refused_request_is_not_in_time():
@@ -109,7 +120,7 @@ class Endpoint:
     def __init__(self) -> None:
         self.asked: list[tuple[str, list[Request]]] = []
 
-    async def capacity(self, address, pool, seconds, clients, form) -> float:
+    async def capacity(self, address, pool, seconds, clients, form, lead, most) -> float:
         return 100.0
 
     async def replay(self, address, requests, pool, seed, progress, form) -> list[Reply]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from benchmarks.load_generator import Reply
 from benchmarks.packing import live
-from benchmarks.packing.chats import Question
+from benchmarks.packing.chats import Question, form
 from benchmarks.packing.demo import load_figure
 from benchmarks.packing.live import HEADINGS, OURS, RIVAL, Contest, ContestConfig, Fared, contest, stretch
 from pliant.protocol import Request
 from pliant.report import Observation
 
-CONFIG = ContestConfig(stretches=3, seconds=20.0, overload=1.5, tries=0, places=40)
+CONFIG = ContestConfig(stretches=3, chats=300, overload=1.5, places=40)
 BORNE = 10.0  # chats a second
 
 
@@ -26,13 +28,18 @@ def _reply(arrival: float, took: float | None, tokens: int = 10, deadline: float
     return Reply(seen, 200 if took else 503, 0.0, float("nan"))
 
 
-def _fared(policy: str, *took: float | None) -> Fared:
-    return Fared(policy, tuple(_reply(float(at), one) for at, one in enumerate(took)), 10.0, 3)
+def _fared(policy: str, *took: float | None, refused: int = 0) -> Fared:
+    return Fared(policy, (tuple(_reply(float(at), one) for at, one in enumerate(took)),), 10.0, 3, refused)
+
+
+def _contest(ours: Fared, rival: Fared) -> Contest:
+    return Contest(10.0, 15.0, 2.0, 0.9, {OURS: ours, RIVAL: rival})
 
 
 def test_a_stretch_is_an_overload_of_what_the_rival_answers():
     asked = stretch("tiny", BORNE, 0, CONFIG)
-    assert len(asked) == pytest.approx(1.5 * BORNE * 20, rel=0.2)
+    assert len(asked) == pytest.approx(300, rel=0.2)
+    assert len(asked) / asked[-1].arrival == pytest.approx(1.5 * BORNE, rel=0.2)
     assert {round(one.deadline - one.arrival, 6) for one in asked} == {4.0}  # 40 places at 10 a second
     assert [one.arrival for one in asked] == sorted(one.arrival for one in asked)
 
@@ -49,20 +56,38 @@ def test_who_is_answered_after_the_deadline_or_never_does_not_count():
     assert found.in_time == 0.5
     assert (found.goodput, found.tokens) == (pytest.approx(0.2), pytest.approx(2.0))
     assert found.took.tolist() == pytest.approx([0.5, 1.5])
-    assert dict(zip(HEADINGS, found.row(), strict=True))["in time"] == "50.0%"
+    assert dict(zip(HEADINGS, found.row(), strict=True))["of all in time"] == "50.0%"
 
 
 def test_where_nobody_is_answered_in_time_the_row_says_so():
-    assert _fared(OURS, None, 3.0).row()[2:] == ("0.0%", "0.0", "0", "nan", "nan", "3")
+    row = dict(zip(HEADINGS, _fared(OURS, None, 3.0).row(), strict=True))
+    assert (row["accepted"], row["of these in time"], row["of all in time"]) == ("100.0%", "0.0%", "0.0%")
+    assert (row["in time/s"], row["p50 ms"], row["p90 ms"]) == ("0.0", "nan", "nan")
 
 
-def test_ahead_is_our_answers_in_time_over_the_rivals():
-    found = Contest(10.0, 15.0, 2.0, {OURS: _fared(OURS, 1.0, 1.0, 1.0, None), RIVAL: _fared(RIVAL, 1.0, 1.0, None)})
+def test_who_refuses_nearly_everything_keeps_what_it_accepts_and_answers_little():
+    found = _fared(OURS, 0.5, None, None, None, refused=3)
+    assert (found.accepted, found.kept, found.in_time) == (0.25, 1.0, 0.25)
+
+
+def test_where_all_were_refused_nothing_was_kept_to():
+    assert np.isnan(_fared(OURS, None, refused=1).kept)
+
+
+def test_ahead_is_our_share_in_time_of_all_that_came_over_the_rivals():
+    found = _contest(_fared(OURS, 1.0, 1.0, 1.0, None), _fared(RIVAL, 1.0, None, 1.0, None))
     assert found.ahead == pytest.approx(1.5)
 
 
+def test_a_stretch_is_won_by_more_answers_in_time():
+    halves = {took: tuple(_reply(0.0, one) for one in took) for took in [(1.0, 1.0), (1.0, None)]}
+    most, few = halves[1.0, 1.0], halves[1.0, None]
+    ours, rival = Fared(OURS, (most, most, few), 10.0, 0, 0), Fared(RIVAL, (few, most, most), 10.0, 0, 0)
+    assert _contest(ours, rival).won == 1
+
+
 def test_the_picture_ends_at_the_share_that_was_answered_in_time():
-    found = Contest(10.0, 15.0, 2.0, {OURS: _fared(OURS, 0.5, 1.5), RIVAL: _fared(RIVAL, 1.0, None)})
+    found = _contest(_fared(OURS, 0.5, 1.5), _fared(RIVAL, 1.0, None))
     (axes,) = load_figure(found).axes
     ends = {line.get_label().split()[0]: float(line.get_ydata()[-1]) for line in axes.lines}
     assert ends == {"Pliant:": 100.0, "first": 50.0}
@@ -76,7 +101,8 @@ def test_both_policies_get_the_same_requests_in_turns_and_each_goes_first(monkey
         sent.append((url, tuple(requests)))
         return [replace(_reply(r.arrival, 0.5), observation=Observation(r, r.arrival + 0.5)) for r in requests]
 
-    async def capacity(url, *_rest):
+    async def capacity(url, *_rest, most):
+        assert most == CONFIG.probed
         sent.append((f"{url} probed", ()))
         return BORNE
 
@@ -89,8 +115,9 @@ def test_both_policies_get_the_same_requests_in_turns_and_each_goes_first(monkey
     monkeypatch.setattr(live, "replay", replay)
     monkeypatch.setattr(live, "capacity", capacity)
     monkeypatch.setattr(live, "warm", lambda *_: None)
-    status = {"models": [{"name": "tiny", "engine": {"preemptions": 7}}]}
-    monkeypatch.setattr(live, "status_of", lambda _url: status)
+    monkeypatch.setattr(live, "processes", lambda _url: [])
+    counted = {OURS: iter([Counter(preempted=7), Counter(preempted=7, dropped_refused=2)])}
+    monkeypatch.setattr(live, "counts", lambda url, _name: next(counted[url]) if url in counted else Counter())
     told: list[tuple[int, int]] = []
     found = contest("tiny", [Question("why?", 0)], replace(CONFIG, stretches=2), lambda *at: told.append(at))
     loads = [one for one in sent if one[1]]
@@ -98,33 +125,49 @@ def test_both_policies_get_the_same_requests_in_turns_and_each_goes_first(monkey
     assert [url for url, _ in loads] == [OURS, RIVAL, RIVAL, OURS]
     assert loads[0][1] == loads[1][1] != loads[2][1] == loads[3][1]
     assert {name for name, asked in sent[-2:] if not asked} == {f"{OURS} stopped", f"{RIVAL} stopped"}
-    assert {one.preemptions for one in found.fared.values()} == {0}
+    assert [(found.fared[policy].preemptions, found.fared[policy].refused) for policy in (OURS, RIVAL)] == [
+        (0, 2),
+        (0, 0),
+    ]
+    assert found.generation == 0.0, "no process of an engine was seen"
     assert found.ahead == pytest.approx(1.0)
     assert np.isclose(found.rate, 15.0)
     assert told[-1] == (10, 10)
 
 
-@pytest.mark.parametrize(
-    ("shares", "overload", "asked"),
-    [([0.4], 1.5, 1), ([0.9, 0.7, 0.4], 2.94, 3), ([0.1, 0.3], 1.2, 2), ([0.0] * 9, 0.768, 3), ([0.9, 0.1], 1.68, 3)],
-)
-def test_the_overload_goes_to_where_the_rival_answers_some_in_time_and_fails_many(monkeypatch, shares, overload, asked):
-    """The rival is a fake that answers these shares of the loads in time; when it knows no more, two fifths."""
-    loads = []
+class _Process:
+    """A process by its command, and the seconds that it uses in each look."""
 
-    async def replay(url, requests, *_rest):
-        assert url == RIVAL
-        share = shares[len(loads)] if len(loads) < len(shares) else 0.4
-        loads.append(len(requests))
-        late = [at >= share * len(requests) for at in range(len(requests))]
-        return [
-            replace(
-                _reply(r.arrival, 0.5), observation=Observation(r, r.deadline + 1.0 if is_late else r.arrival + 0.5)
-            )
-            for r, is_late in zip(requests, late, strict=True)
-        ]
+    def __init__(self, command: str, seconds: float) -> None:
+        self.command, self.seconds, self.used = command, seconds, 0.0
 
-    monkeypatch.setattr(live, "replay", replay)
-    found = live._overload(RIVAL, "tiny", [Question("why?", 0)], BORNE, replace(CONFIG, tries=3, trial=20.0))
-    assert found == pytest.approx(overload)
-    assert len(loads) == asked
+    def cmdline(self) -> list[str]:
+        return [self.command]
+
+    def cpu_times(self) -> SimpleNamespace:
+        self.used += self.seconds
+        return SimpleNamespace(user=self.used, system=0.0)
+
+
+def test_the_share_of_generation_is_the_engines_process_over_service_and_client(monkeypatch):
+    service = [_Process("bentoml serve", 1.0), _Process(f"{live.ENGINE}:main", 4.0), _Process("predictor", 2.0)]
+    monkeypatch.setattr(live, "processes", lambda _url: service)
+    monkeypatch.setattr(live.psutil, "Process", lambda: _Process("client", 1.0))
+
+    async def capacity(*_given, most):
+        return BORNE
+
+    monkeypatch.setattr(live, "capacity", capacity)
+    # The engine is looked at by itself and among all, twice: 8 seconds each of 3 + 8 + 1.
+    borne, share = live._bears("", {}, CONFIG, form("tiny", 0.7))
+    assert borne == BORNE
+    assert share == pytest.approx(8 / 12)
+
+
+def test_the_services_own_counts_say_how_outputs_ended():
+    text = """# TYPE pliant_outcomes counter
+pliant_outcomes_total{outcome="stop",task="tiny"} 5.0
+pliant_outcomes_total{outcome="dropped_refused",task="tiny"} 3.0
+pliant_outcomes_total{outcome="dropped_refused",task="other"} 4.0
+"""
+    assert live.ends(text, "tiny") == Counter(stop=5, dropped_refused=3)

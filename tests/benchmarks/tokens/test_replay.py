@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
+from benchmarks.tokens import replay
 from benchmarks.tokens.figures import replay_figure
-from benchmarks.tokens.replay import ADAPTIVE, FIXED, HEADINGS, rows
+from benchmarks.tokens.replay import ADAPTIVE, FIXED, HEADINGS, ReplayConfig, compare, rows
+from pliant.protocol import Request
 from pliant.tokens.reference import ReferenceConfig, reference_load
 from tests.fixtures.load_samples import CAPACITY, LOAD, answered, lost, replayed
 
@@ -34,6 +37,36 @@ def test_arrivals_follow_the_rate_of_their_stretch():
     load = reference_load(["digit"], CAPACITY, 0, ReferenceConfig(seconds=30.0))
     counts, _ = np.histogram([r.arrival for r in load.requests], np.arange(0, 241, 30))
     assert counts == pytest.approx([s.rate * s.seconds for s in load.segments], rel=0.1)
+
+
+def test_pairs_of_stretches_go_to_both_in_turns_and_make_one_load_again(monkeypatch):
+    asked: list[tuple[str, list[Request]]] = []
+
+    async def capacity(address, *_given):
+        assert address == FIXED
+        return CAPACITY
+
+    async def sent(address, requests, *_given):
+        asked.append((address, requests))
+        return [answered(request) for request in requests]
+
+    monkeypatch.setattr(replay, "capacity", capacity)
+    monkeypatch.setattr(replay, "replay", sent)
+    reference = ReferenceConfig(quiet=(0.5, 0.8), loud=(1.5, 2.0), seconds=2.0)
+    given = {"digit": [], "loops": []}
+    found = compare(nullcontext, given, ReplayConfig(reference=reference), lambda _name: nullcontext(lambda *_: None))
+    assert [address for address, _ in asked] == [FIXED, ADAPTIVE, ADAPTIVE, FIXED]
+    (_, first), (_, second), (_, third), (_, fourth) = asked
+    assert first == second != third == fourth
+    assert all(0 <= request.arrival < 4.0 < request.deadline + 4.0 for request in (*first, *third))
+    for policy in (FIXED, ADAPTIVE):
+        requests = [reply.observation.request for reply in found.replies[policy]]
+        assert [request.id for request in requests] == [request.id for request in found.load.requests]
+        assert [r.arrival for r in requests] == pytest.approx([r.arrival for r in found.load.requests])
+        took = {
+            round(reply.observation.answered - reply.observation.request.arrival, 6) for reply in found.replies[policy]
+        }
+        assert took == {0.1}
 
 
 def test_the_ratio_of_a_half_counts_that_half_alone():

@@ -57,6 +57,21 @@ def test_the_artifact_says_what_ends_an_output_and_where_the_context_ends(genera
     assert json.loads(generator.config)["eos_token_id"] == generator.ends[0]
 
 
+def test_layers_that_join_at_last_learn_too_and_spoil_nothing():
+    grown = train(replace(TINY, layers=4, first=1, joined=0.2), corpus())
+    assert json.loads(grown.config)["num_hidden_layers"] == 4
+    assert all(np.any(grown.weights[f"model.layers.{n}.self_attn.o_proj.weight"]) for n in range(4))
+    assert answer(grown, "blue once") == f"blue{END}"
+    assert answer(grown, "red thrice") == f"red red red{END}"
+
+
+def test_until_they_join_layers_add_nothing():
+    """Those that join in the last step have learnt from it alone; what they add was nothing before."""
+    grown = train(replace(TINY, layers=3, first=1, joined=1e-6, epochs=4), corpus())
+    most = [np.abs(grown.weights[f"model.layers.{n}.mlp.down_proj.weight"]).max() for n in range(3)]
+    assert 0 < max(most[1:]) < most[0] / 10
+
+
 def test_a_seed_gives_the_same_generator_again():
     short = replace(TINY, epochs=1)
     first, again, other = (train(replace(short, seed=seed), corpus()) for seed in (0, 0, 1))
@@ -97,7 +112,16 @@ def test_a_loss_that_is_not_finite_is_told():
 
 @pytest.mark.parametrize(
     "change",
-    [{"width": 30}, {"precision": "int8"}, {"vocabulary": 100}, {"context": 8}, {"epochs": 0}, {"batch_tokens": 8}],
+    [
+        {"width": 30},
+        {"precision": "int8"},
+        {"vocabulary": 100},
+        {"context": 8},
+        {"epochs": 0},
+        {"batch_tokens": 8},
+        {"first": 3},
+        {"joined": 0.0},
+    ],
 )
 def test_settings_outside_their_limits_are_refused(change):
     with pytest.raises(InputError, match=next(iter(change))):
