@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import random
+import signal
+import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -24,11 +29,39 @@ settings.register_profile("fresh", deadline=None, derandomize=False, max_example
 settings.load_profile(os.environ.get("PLIANT_TEST_EXAMPLES", "pliant"))
 
 
+HEEDED = (signal.SIGINT, signal.SIGTERM)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_torch_thread():
     import torch
 
     torch.set_num_threads(1)
+
+
+def process_as_before():
+    """What is changed of the process meanwhile is as it was afterwards, so that no test depends on what others did."""
+    import torch
+
+    environment, folder, paths = dict(os.environ), Path.cwd(), list(sys.path)
+    threads, interval, factory = torch.get_num_threads(), sys.getswitchinterval(), logging.getLogRecordFactory()
+    handlers, collecting = {number: signal.getsignal(number) for number in HEEDED}, gc.isenabled()
+    yield
+    if os.environ != environment:
+        os.environ.clear()
+        os.environ.update(environment)
+    os.chdir(folder)
+    sys.path[:] = paths
+    torch.set_num_threads(threads)
+    sys.setswitchinterval(interval)
+    logging.setLogRecordFactory(factory)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    (gc.enable if collecting else gc.disable)()
+
+
+process_after_test = pytest.fixture(autouse=True)(process_as_before)
+process_after_file = pytest.fixture(autouse=True, scope="module")(process_as_before)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -38,7 +71,16 @@ def pytest_xdist_auto_num_workers():
     return cores if cores > 1 else 0
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run the files, and the tests of each, in a random order"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest then brings together what shares a fixture of a wider scope
 def pytest_collection_modifyitems(config, items):
+    if (seed := config.getoption("shuffle")) is not None:
+        shuffle(items, random.Random(seed))
     if hasattr(config, "workerinput"):  # one of several processes: the longest files first, so that all end together
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
@@ -51,6 +93,13 @@ def pytest_collection_modifyitems(config, items):
     if marked and not _has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def shuffle(items, draw):
+    """Put the files in a random order, and the tests of each file; all tests of a file stay together."""
+    draw.shuffle(items)
+    places = {path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))}
+    items.sort(key=lambda item: places[item.path])
 
 
 def pytest_collection_finish():
