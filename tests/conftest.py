@@ -65,10 +65,14 @@ process_after_file = pytest.fixture(autouse=True, scope="module")(process_as_bef
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers():
-    """One process a core that this process may use; 0, and so none besides pytest's own, where there is but one."""
+def pytest_xdist_auto_num_workers(config):
+    """One process a core that this process may use; 0, and so none besides pytest's own, where there is but one.
+
+    One more where slow tests run by themselves: as often as they compute they wait, for servers to start or time to pass.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if cores > 1 else 0
+    waiting = config.getoption("markexpr").startswith("slow")
+    return cores + waiting if cores > 1 else 0
 
 
 def pytest_addoption(parser):
@@ -81,6 +85,8 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     if (seed := config.getoption("shuffle")) is not None:
         shuffle(items, random.Random(seed))
+    if "models" in config.getoption("markexpr"):
+        mark_models(items)
     if hasattr(config, "workerinput"):  # one of several processes: the longest files first, so that all end together
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
@@ -93,6 +99,16 @@ def pytest_collection_modifyitems(config, items):
     if marked and not _has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def mark_models(items):
+    """Mark the tests that may compute with models. By what they import: a list of names would be out of date at once."""
+    from tests.fixtures.models import reaches_torch
+
+    reach = {path: reaches_torch(path) for path in {item.path for item in items}}
+    for item in items:
+        if reach[item.path]:
+            item.add_marker("models")
 
 
 def shuffle(items, draw):
