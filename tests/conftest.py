@@ -9,6 +9,7 @@ import random
 import signal
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ settings.load_profile(os.environ.get("PLIANT_TEST_EXAMPLES", "pliant"))
 
 
 HEEDED = (signal.SIGINT, signal.SIGTERM)
+LONGEST = (
+    *("flows/watch/test_prefect_faults", "flows/watch/test_night", "flows/tokens/test_flow", "flows/packing/test_flow"),
+    *("flows/bins/test_flow", "flows/cascade/test_flow", "serving/tokens/test_service", "serving/packing/test_service"),
+    *("serving/bins/test_service", "serving/cascade/test_service", "gpu/test_processes", "benchmarks/stack/test_whole"),
+    *("flows/tokens/test_learning", "flows/cascade/test_flow_feedback", "benchmarks/ledger/test_entries"),
+    *("serving/workers/test_ray_workers", "benchmarks/stack/test_faults_doors", "conformance/test_conformance"),
+)
+"""Files with slow tests that take a minute or more."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,6 +54,7 @@ def process_as_before():
 
     environment, folder, paths = dict(os.environ), Path.cwd(), list(sys.path)
     threads, interval, factory = torch.get_num_threads(), sys.getswitchinterval(), logging.getLogRecordFactory()
+    hooks = sys.excepthook, threading.excepthook
     handlers, collecting = {number: signal.getsignal(number) for number in HEEDED}, gc.isenabled()
     yield
     if os.environ != environment:
@@ -55,6 +65,7 @@ def process_as_before():
     torch.set_num_threads(threads)
     sys.setswitchinterval(interval)
     logging.setLogRecordFactory(factory)
+    sys.excepthook, threading.excepthook = hooks
     for number, handler in handlers.items():
         signal.signal(number, handler)
     (gc.enable if collecting else gc.disable)()
@@ -68,10 +79,10 @@ process_after_file = pytest.fixture(autouse=True, scope="module")(process_as_bef
 def pytest_xdist_auto_num_workers(config):
     """One process a core that this process may use; 0, and so none besides pytest's own, where there is but one.
 
-    One more where slow tests run by themselves: as often as they compute they wait, for servers to start or time to pass.
+    One more where slow tests are among them: as often as they compute they wait, for servers to start or time to pass.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    waiting = config.getoption("markexpr").startswith("slow")
+    waiting = "not slow" not in config.getoption("markexpr")
     return cores + waiting if cores > 1 else 0
 
 
@@ -89,7 +100,9 @@ def pytest_collection_modifyitems(config, items):
         mark_models(items)
     if hasattr(config, "workerinput"):  # one of several processes: the longest files first, so that all end together
         slow = {item.path for item in items if item.get_closest_marker("slow")}
-        items.sort(key=lambda item: item.path not in slow)
+        longest = [Path(__file__).parent / f"{name}.py" for name in LONGEST]
+        places = {path: place for place, path in enumerate(longest)}
+        items.sort(key=lambda item: (item.path not in slow, places.get(item.path, len(places))))
     for marker in ("attack", "chaos", "stack"):
         if marker not in config.getoption("markexpr"):
             lengthy = [item for item in items if item.get_closest_marker(marker)]

@@ -115,15 +115,15 @@ def missing() -> str:
     return "" if find_spec("ray") else "needs Ray: pip install -e '.[ray]'"
 
 
-def measure(progress: Progress = silent, load: Load = Load()) -> NodeLosses:
-    """Lose a node under each placement: twice `load` and half a minute. Raises `WorkerError` where Ray is missing."""
+def measure(progress: Progress = silent, load: Load = Load(), placements: Sequence[str] = PLACEMENTS) -> NodeLosses:
+    """Lose a node under each placement: `load` each and half a minute. Raises `WorkerError` where Ray is missing."""
     measured, losses = profile(), []
     with cluster() as nodes:
         for _ in range(WORKERS):
             nodes.add()
         pool = RayPool(nodes.address, place_limit=5.0)
         try:
-            for number, placement in enumerate(PLACEMENTS):
+            for number, placement in enumerate(placements):
                 part = share(progress, 50 * number, 50 + 50 * number)
                 story = asyncio.run(lose_a_node(nodes, pool, measured, placement, load, part))
                 losses.append(loss(story, placement, load.period))
