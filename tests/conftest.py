@@ -116,7 +116,7 @@ def pytest_collection_modifyitems(config, items):
 
 def mark_models(items):
     """Mark the tests that may compute with models. By what they import: a list of names would be out of date at once."""
-    from tests.fixtures.models import reaches_torch
+    from tests.models import reaches_torch
 
     reach = {path: reaches_torch(path) for path in {item.path for item in items}}
     for item in items:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tests.fixtures.models import reaches_torch
 from tests.fixtures.places import ROOT
+from tests.models import reaches_torch
 
 
 def test_every_test_of_a_model_and_of_training_is_among_them_and_none_of_a_pure_decision():
-    def found(*names: str) -> list[bool]:
+    def reach(*names: str) -> list[bool]:
         return [reaches_torch(ROOT / "tests" / f"{name}.py") for name in names]
 
     computing = ("pliant/tokens/test_runtime", "training/tokens/test_task", "flows/tokens/test_stages", "gpu/test_bins")
-    assert all(found(*computing, "pliant/bins/runtimes/test_runtime", "pliant/packing/engine/test_paged_engine"))
+    assert all(reach(*computing, "pliant/bins/runtimes/test_runtime", "pliant/packing/engine/test_paged_engine"))
     pure = ("pliant/test_tenants", "pliant/tokens/test_adaptive", "deploy/test_compose", "serving/http/test_api_errors")
-    assert not any(found(*pure))
+    assert not any(reach(*pure))
 
 
 def test_an_import_in_a_function_and_one_through_a_fixture_count(tmp_path):

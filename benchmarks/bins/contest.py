@@ -131,7 +131,7 @@ def measure(full: bool, progress: Progress = silent) -> Contest:
 
 def head(progress: Progress = silent) -> Contest:
     """Return what takes seconds: the first setting of the first target, ours and the pair. Raises as `measure`."""
-    jobs = study.jobs(HEAD[:1], SEEDS, study.WARM + 90.0, (PAIR, SHARED))
+    jobs = study.jobs(HEAD[:1], HEAD_SEEDS, study.WARM + 90.0, (PAIR, SHARED))
     return Contest(tuple(run_all(study.serve, jobs, min(os.cpu_count() or 1, 4), progress)))
 
 

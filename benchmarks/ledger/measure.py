@@ -59,12 +59,12 @@ def lines(
     A part that misses what was met is measured once more.
     """
     for bench, name in dict.fromkeys((entry.bench, entry.part) for entry in entries):
-        asked = [entry for entry in entries if (entry.bench, entry.part) == (bench, name)]
+        group = [entry for entry in entries if (entry.bench, entry.part) == (bench, name)]
         measure = part(bench, name)
-        first = _figures(asked, measure, origin)
+        first = _figures(group, measure, origin)
         promised = [landed.get(figure.name) for figure in first]
         doubtful = any(must_repeat(*each) for each in zip(first, promised, strict=True))
-        second = _figures(asked, measure, origin) if doubtful else [None] * len(asked)
+        second = _figures(group, measure, origin) if doubtful else [None] * len(group)
         for now, former, again in zip(first, promised, second, strict=True):
             yield judge(now, former, again)
 
@@ -82,10 +82,10 @@ def _figures(entries: Sequence[Entry], measure: Measure, origin: Origin) -> list
 
 def named(targets: Sequence[Target], words: str) -> Target:
     """Return the target whose name holds these words. Raises `LookupError` unless there is one alone."""
-    found = [target for target in targets if words in target.name]
-    if len(found) != 1:
-        raise LookupError(f"{len(found)} targets are called {words!r}: {[target.name for target in targets]}")
-    return found[0]
+    matching = [target for target in targets if words in target.name]
+    if len(matching) != 1:
+        raise LookupError(f"{len(matching)} targets are called {words!r}: {[target.name for target in targets]}")
+    return matching[0]
 
 
 def measure_part(bench: str, name: str) -> Measure:
@@ -102,9 +102,9 @@ def _demo(system: str) -> Target:
     command = [sys.executable, "-m", "cli", "demo", system]
     done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
     need("" if done.returncode == 0 else f"pliant demo {system} ended with status {done.returncode}")
-    told: Mapping[str, Any] = json.loads((settings.read().home / "demo.json").read_text())
-    need("" if system in told.get("ratios", {}) else f"pliant demo {system} told no comparison")
-    return Target(f"demo of {system}: Pliant over doing without, live", told["ratios"][system], ">=", 1.0, "x")
+    kept: Mapping[str, Any] = json.loads((settings.read().home / "demo.json").read_text())
+    need("" if system in kept.get("ratios", {}) else f"pliant demo {system} told no comparison")
+    return Target(f"demo of {system}: Pliant over doing without, live", kept["ratios"][system], ">=", 1.0, "x")
 
 
 def known(each: Elsewhere, today: date, folder: Path = RESULTS) -> Line:

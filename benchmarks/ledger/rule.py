@@ -7,7 +7,7 @@ the second tells a change of the code from a machine that was busy with somethin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
@@ -98,17 +98,17 @@ def elsewhere(known: Figure, today: date) -> Line:
     return Line(known, "stale" if age > STALE else "elsewhere", known)
 
 
-def kept(lines: Sequence[Line], landed: Mapping[str, Figure], accepted: Sequence[str] = ()) -> Iterator[Figure]:
-    """Yield the figures of the next ledger, in the order of the lines, then those that were not measured this time.
+def kept(lines: Sequence[Line], before: Mapping[str, Figure], accepted: Sequence[str] = ()) -> list[Figure]:
+    """Return the figures of the next ledger: those that were there `before`, in their order, and what was measured now.
 
     Neither a lost figure, unless its name is `accepted`, nor a skipped one takes the place of the one that landed: a
     promise is given up by its name, never by measuring.
     """
+    figures = dict(before)
     for line in lines:
         stays = (line.lost and line.now.name not in accepted) or line.verdict == "skipped"
-        yield line.landed if stays and line.landed is not None else line.now
-    names = {line.now.name for line in lines}
-    yield from (each for name, each in landed.items() if name not in names)
+        figures[line.now.name] = line.landed if stays and line.landed is not None else line.now
+    return list(figures.values())
 
 
 def figure(target: Target) -> str:

@@ -56,7 +56,7 @@ def test_what_is_measured_elsewhere_has_a_result_and_can_be_measured_again(each)
 @pytest.mark.slow
 def test_no_promise_that_ci_measures_is_lost():
     """In virtual time, so that it is the same on every machine; `make ledger` measures the others."""
-    asked = [each for each in ENTRIES if each.in_ci]
-    found = list(lines(asked, landed(), here(), measure_part))
-    assert [line.sentence for line in found if line.lost] == []
-    assert not [line.now.skipped for line in found if line.now.skipped]
+    entries = [each for each in ENTRIES if each.in_ci]
+    judged = list(lines(entries, landed(), here(), measure_part))
+    assert [line.sentence for line in judged if line.lost] == []
+    assert not [line.now.skipped for line in judged if line.now.skipped]

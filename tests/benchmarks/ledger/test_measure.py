@@ -37,24 +37,24 @@ def landed(**figures: float):
 
 def test_entries_of_a_part_are_measured_together_and_once_where_all_are_as_good_as_they_were():
     part, left = measured({"speed": 2.0, "quality": 0.5}, {})
-    found = list(lines(ENTRIES, landed(fast=1.5, good=0.5), ORIGIN, part))
-    assert [(line.now.name, line.verdict) for line in found] == [("fast", "met"), ("good", "missed")]
+    judged = list(lines(ENTRIES, landed(fast=1.5, good=0.5), ORIGIN, part))
+    assert [(line.now.name, line.verdict) for line in judged] == [("fast", "met"), ("good", "missed")]
     assert len(left) == 1
-    assert (found[0].now.day, found[0].now.commit, found[0].now.machine) == ("2026-11-27", "abc", ORIGIN.machine)
+    assert (judged[0].now.day, judged[0].now.commit, judged[0].now.machine) == ("2026-11-27", "abc", ORIGIN.machine)
 
 
 @pytest.mark.parametrize(("second", "verdict"), [(1.2, "met at the second"), (0.8, "missed twice")])
 def test_a_part_with_a_figure_that_was_met_and_is_missed_is_measured_once_more(second, verdict):
     part, left = measured({"speed": 0.9, "quality": 2.0}, {"speed": second, "quality": 0.1})
-    found = list(lines(ENTRIES, landed(fast=1.5, good=1.5), ORIGIN, part))
-    assert [line.verdict for line in found] == [verdict, "met"]  # of the other the first measurement counts
-    assert found[0].now.target.measured == second and not left
+    judged = list(lines(ENTRIES, landed(fast=1.5, good=1.5), ORIGIN, part))
+    assert [line.verdict for line in judged] == [verdict, "met"]  # of the other the first measurement counts
+    assert judged[0].now.target.measured == second and not left
 
 
 def test_what_cannot_be_measured_here_is_left_out_with_the_reason_and_other_errors_are_not_hidden():
     part, _ = measured(InputError("trace", "none", "one that is here"))
-    found = list(lines(ENTRIES, landed(fast=1.5, good=1.5), ORIGIN, part))
-    assert [line.verdict for line in found] == ["skipped"] * 2 and "one that is here" in found[0].now.skipped
+    judged = list(lines(ENTRIES, landed(fast=1.5, good=1.5), ORIGIN, part))
+    assert [line.verdict for line in judged] == ["skipped"] * 2 and "one that is here" in judged[0].now.skipped
     part, _ = measured(ZeroDivisionError("a fault of ours"))
     with pytest.raises(ZeroDivisionError):
         list(lines(ENTRIES, {}, ORIGIN, part))

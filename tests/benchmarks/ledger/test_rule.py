@@ -65,7 +65,7 @@ def test_what_is_lost_or_left_out_does_not_take_the_place_of_what_landed_unless_
         judge(figure(float("nan"), "new", skipped="no GPU")),
     ]
     now = {each.name: (each.target.measured, each.day) for each in kept(lines, landed)}
-    assert list(now) == ["kept", "lost", "left out", "new", "not measured"]
+    assert list(now) == ["kept", "lost", "left out", "not measured", "new"]
     assert now["kept"] == (3.0, "2026-11-26")
     assert now["lost"] == now["left out"] == now["not measured"] == (2.0, "2026-01-01")
     assert {each.name: each.met for each in kept(lines, landed, ["lost"])}["lost"] is False
