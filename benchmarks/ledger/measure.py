@@ -8,13 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from benchmarks.harness import RESULTS, Context, need
+from benchmarks.harness import RESULTS, Context, Skipped
 from benchmarks.ledger.entries import Elsewhere, Entry
 from benchmarks.ledger.rule import Figure, Line, Machine, elsewhere, judge, must_repeat
 from benchmarks.places import ROOT
@@ -70,12 +69,21 @@ def lines(
 
 
 def _figures(entries: Sequence[Entry], measure: Measure, origin: Origin) -> list[Figure]:
-    """Measure a part and return the figures of its entries."""
+    """Measure a part and return the figures of its entries.
+
+    What cannot be measured here is skipped; a part that breaks has no figure, which misses.
+    """
     began = time.monotonic()
     try:
         targets = measure()
-    except PliantError as error:
+    except Skipped as error:
         return [origin.figure(entry, skipped=str(error)) for entry in entries]
+    except PliantError as error:
+        seconds = time.monotonic() - began
+        return [
+            origin.figure(entry, replace(NOTHING, name=f"the part ended ({error}), its figure"), seconds)
+            for entry in entries
+        ]
     seconds = time.monotonic() - began
     return [origin.figure(entry, named(targets, entry.target), seconds) for entry in entries]
 
@@ -101,10 +109,12 @@ def _demo(system: str) -> Target:
     """Run a system's demo in a process of its own, whose champion stays; return how far Pliant is ahead in it."""
     command = [sys.executable, "-m", "cli", "demo", system]
     done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
-    need("" if done.returncode == 0 else f"pliant demo {system} ended with status {done.returncode}")
-    kept: Mapping[str, Any] = json.loads((settings.read().home / "demo.json").read_text())
-    need("" if system in kept.get("ratios", {}) else f"pliant demo {system} told no comparison")
-    return Target(f"demo of {system}: Pliant over doing without, live", kept["ratios"][system], ">=", 1.0, "x")
+    if done.returncode != 0:
+        raise PliantError(f"pliant demo {system} ended with status {done.returncode}")
+    ratios: Mapping[str, float] = json.loads((settings.read().home / "demo.json").read_text()).get("ratios", {})
+    if system not in ratios:
+        raise Skipped(f"pliant demo {system} told no comparison")
+    return Target(f"demo of {system}: Pliant over doing without, live", ratios[system], ">=", 1.0, "x")
 
 
 def known(each: Elsewhere, today: date, folder: Path = RESULTS) -> Line:

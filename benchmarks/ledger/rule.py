@@ -66,7 +66,8 @@ class Line:
         """What is wrong and what to do, for a figure that is lost."""
         assert self.landed is not None
         name, now, landed = self.now.name, self.now.target, self.landed
-        promised = f"{now.sense} {limit(now)} is promised"
+        bound = landed.target if math.isnan(now.measured) else now  # what broke knows no limit
+        promised = f"{bound.sense} {limit(bound)} is promised"
         return (
             f"{name}: {now.name} is {figure(now)} where {promised}, twice in a row, and was {figure(landed.target)} "
             f"on {landed.day} ({landed.commit}): mend what changed it, or give the promise up with ACCEPT={name!r}."

@@ -7,11 +7,12 @@ from datetime import date
 
 import pytest
 
+from benchmarks.harness import Skipped
 from benchmarks.ledger.entries import Elsewhere, Entry
 from benchmarks.ledger.measure import Origin, known, lines, named
 from benchmarks.ledger.rule import Machine
 from benchmarks.results import Target, write
-from pliant.errors import InputError
+from pliant.errors import WorkerError
 
 ORIGIN = Origin(date(2026, 11, 27), "abc", Machine(2, "AVX2"))
 ENTRIES = (Entry("fast", "bins", "bins", "one", "speed"), Entry("good", "bins", "bins", "one", "quality"))
@@ -52,12 +53,22 @@ def test_a_part_with_a_figure_that_was_met_and_is_missed_is_measured_once_more(s
 
 
 def test_what_cannot_be_measured_here_is_left_out_with_the_reason_and_other_errors_are_not_hidden():
-    part, _ = measured(InputError("trace", "none", "one that is here"))
+    part, _ = measured(Skipped("needs Ray"))
     judged = list(lines(ENTRIES, landed(fast=1.5, good=1.5), ORIGIN, part))
-    assert [line.verdict for line in judged] == ["skipped"] * 2 and "one that is here" in judged[0].now.skipped
+    assert [line.verdict for line in judged] == ["skipped"] * 2 and judged[0].now.skipped == "needs Ray"
     part, _ = measured(ZeroDivisionError("a fault of ours"))
     with pytest.raises(ZeroDivisionError):
         list(lines(ENTRIES, {}, ORIGIN, part))
+
+
+def test_a_part_that_breaks_twice_has_lost_what_it_promised():
+    broken = WorkerError("the cluster's process ended")
+    part, _ = measured(broken, broken)
+    (fast, good) = lines(ENTRIES, landed(fast=1.5, good=0.5), ORIGIN, part)
+    assert (fast.verdict, good.verdict) == ("missed twice", "missed")
+    assert fast.sentence.startswith("fast: the part ended (the cluster's process ended), its figure is - where >= 1 is")
+    part, _ = measured(broken, {"speed": 2.0, "quality": 2.0})
+    assert next(lines(ENTRIES, landed(fast=1.5, good=0.5), ORIGIN, part)).verdict == "met at the second"
 
 
 def test_words_that_name_no_target_or_two_are_refused():
