@@ -116,11 +116,11 @@ def pytest_collection_modifyitems(config, items):
 
 def mark_models(items):
     """Mark the tests that may compute with models. By what they import: a list of names would be out of date at once."""
-    from tests.models import reaches_torch
+    from tests.models import may_compute
 
-    reach = {path: reaches_torch(path) for path in {item.path for item in items}}
+    computing = {path: may_compute(path) for path in {item.path for item in items}}
     for item in items:
-        if reach[item.path]:
+        if computing[item.path]:
             item.add_marker("models")
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from tests.fixtures.places import ROOT
-from tests.models import reaches_torch
+from tests.models import may_compute, reaches_torch
 
 
 def test_every_test_of_a_model_and_of_training_is_among_them_and_none_of_a_pure_decision():
     def reach(*names: str) -> list[bool]:
-        return [reaches_torch(ROOT / "tests" / f"{name}.py") for name in names]
+        return [may_compute(ROOT / "tests" / f"{name}.py") for name in names]
 
     computing = ("pliant/tokens/test_runtime", "training/tokens/test_task", "flows/tokens/test_stages", "gpu/test_bins")
     assert all(reach(*computing, "pliant/bins/runtimes/test_runtime", "pliant/packing/engine/test_paged_engine"))
+    commanding = ROOT / "tests" / "benchmarks" / "tokens" / "test_live.py"
+    assert reaches_torch(commanding) and not may_compute(commanding)
     pure = ("pliant/test_tenants", "pliant/tokens/test_adaptive", "deploy/test_compose", "serving/http/test_api_errors")
     assert not any(reach(*pure))
 
