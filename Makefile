@@ -6,10 +6,10 @@ BIN := .venv/bin
 PINNED := $(if $(SLOW),$(shell taskset -c 0 true 2>/dev/null && echo taskset -c 0))
 $(if $(SLOW),$(if $(PINNED),,$(info taskset is missing or may not take core 0: SLOW=1 keeps all cores.)))
 SETTING := $(PINNED) $(if $(SLOW)$(AVX2),env ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2)
-# One process a core, and no more where there is one core (tests/conftest.py); a file of tests stays in one process.
-PYTEST := $(SETTING) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# tests/conftest.py says how many processes; a file of tests stays in one process.
+PYTEST := $(SETTING) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(if $(SHUFFLE),--shuffle $(SHUFFLE))
 
-.PHONY: demo test check attacks chaos conformance nightly mutants sbom stack stack-test lock install tools clean
+.PHONY: demo test lint check ledger attacks chaos conformance nightly mutants sbom stack stack-test lock install tools clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -30,14 +30,19 @@ tools: .venv/.installed-dev ## the same and the tools of the tests
 demo: install ## the whole way: flow, registry, endpoint, replayed load
 	$(SETTING) $(BIN)/pliant demo
 
-check: tools ## ruff, mypy and the fast tests
+lint: tools ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(PINNED) $(BIN)/mypy
+
+check: lint ## ruff, mypy and the fast tests (SHUFFLE=1 in a random order, that of seed 1)
 	$(PYTEST) -m "not slow and not gpu"
 
 test: tools ## the whole test suite, or of it what ONLY="slow or gpu" names; SLOW=1 as on a slow machine
 	$(PYTEST) $(if $(ONLY),-m "$(ONLY)")
+
+ledger: tools ## measure what is promised, beside what landed last; ONLY=bins for some, ACCEPT="a name" gives one up (12 min)
+	$(SETTING) $(BIN)/python -m benchmarks.ledger --only "$(ONLY)" $(if $(ACCEPT),--accept "$(ACCEPT)")
 
 attacks: tools ## attack real services as an attacker, an overload or a crash would, and print the targets (ONLY=01 for one)
 	$(SETTING) $(BIN)/python -m pytest -s -m attack tests/attacks $(if $(ONLY),-k "$(ONLY)")
@@ -51,11 +56,11 @@ chaos: tools ## let faults happen to each service under load, MINUTES=30 a syste
 conformance: tools ## run the field's own clients against live services and print a table (ONLY="openai bins", LONG=1, TEXTS=FILE)
 	$(SETTING) $(BIN)/python -m tests.conformance.run --only "$(ONLY)" $(if $(LONG),--long) $(if $(TEXTS),--texts "$(TEXTS)")
 
-# Fresh examples of the property tests, with a seed that gives them again: make nightly SEED=...
+# Fresh examples of the property tests and a fresh order, with a seed that gives them again: make nightly SEED=...
 nightly: SEED := $(or $(SEED),$(shell date +%Y%m%d%H%M%S))
-nightly: tools ## the property tests with fresh examples, then the attacks; SEED=... repeats a night
+nightly: tools ## the fast tests in a random order with fresh examples, then the attacks; SEED=... repeats a night
 	@echo "the seed of this night's examples is $(SEED)"
-	PLIANT_TEST_EXAMPLES=fresh $(PYTEST) -m "not slow and not gpu" --hypothesis-seed=$(SEED)
+	PLIANT_TEST_EXAMPLES=fresh $(PYTEST) -m "not slow and not gpu" --hypothesis-seed=$(SEED) --shuffle $(SEED)
 	$(MAKE) attacks
 
 # cosmic-ray plants the faults, from an environment of its own. `check` comes first, as a test that fails anyway catches all.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 
@@ -19,6 +19,8 @@ from pliant.progress import Progress
 
 RESULTS = Path("benchmarks/results")
 
+T = TypeVar("T")
+
 Stage = Callable[[str], AbstractContextManager[Progress]]
 Measured = tuple[list[Target], dict[str, Any]]
 """The targets of a part, and the details that are written beside them."""
@@ -29,10 +31,17 @@ class Skipped(PliantError):  # noqa: N818
 
 
 class Context:
-    """What every part is given: the setting, and how a stage shows its progress."""
+    """What every part is given: the setting, and how a stage shows its progress.
 
-    def __init__(self, full: bool, stage: Stage) -> None:
-        self.full, self.stage = full, stage
+    The setting is the quick one, or `full`, or the `smallest`, in which the ledger measures (benchmarks/ledger).
+    """
+
+    def __init__(self, full: bool, stage: Stage, smallest: bool = False) -> None:
+        self.full, self.stage, self.smallest = full, stage, smallest
+
+    def choose(self, quick: T, full: T, smallest: T) -> T:
+        """Return the one that belongs to the setting."""
+        return full if self.full else smallest if self.smallest else quick
 
 
 @dataclass(frozen=True, slots=True)

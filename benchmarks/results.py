@@ -12,6 +12,7 @@ import platform
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,6 +54,7 @@ def write(folder: Path, name: str, targets: Sequence[Target], details: Mapping[s
         "targets": [{**asdict(target), "verdict": target.verdict} for target in targets],
         "machine": {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()},
         "commit": commit(),
+        "date": date.today().isoformat(),
         **details,
     }
     path = folder / f"{name}.json"
@@ -78,12 +80,13 @@ def commit() -> str:
 
     It is "unknown" where this is no checkout, or git is missing.
     """
-    revision = _git("rev-parse", "--short", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results")
+    revision = git("rev-parse", "--short", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results")
     return (revision or "unknown") + ("-dirty" if changed else "")
 
 
-def _git(*words: str) -> str:
+def git(*words: str) -> str:
+    """Return what git says; empty where it is missing, or this is no checkout."""
     try:
         return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
     except FileNotFoundError:

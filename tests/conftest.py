@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import random
+import signal
+import sys
 import tempfile
+import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -24,6 +30,17 @@ settings.register_profile("fresh", deadline=None, derandomize=False, max_example
 settings.load_profile(os.environ.get("PLIANT_TEST_EXAMPLES", "pliant"))
 
 
+HEEDED = (signal.SIGINT, signal.SIGTERM)
+LONGEST = (
+    *("flows/watch/test_prefect_faults", "flows/watch/test_night", "flows/tokens/test_flow", "flows/packing/test_flow"),
+    *("flows/bins/test_flow", "flows/cascade/test_flow", "serving/tokens/test_service", "serving/packing/test_service"),
+    *("serving/bins/test_service", "serving/cascade/test_service", "gpu/test_processes", "benchmarks/stack/test_whole"),
+    *("flows/tokens/test_learning", "flows/cascade/test_flow_feedback", "benchmarks/ledger/test_entries"),
+    *("serving/workers/test_ray_workers", "benchmarks/stack/test_faults_doors", "conformance/test_conformance"),
+)
+"""Files with slow tests that take a minute or more."""
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_torch_thread():
     import torch
@@ -31,17 +48,61 @@ def one_torch_thread():
     torch.set_num_threads(1)
 
 
+def process_as_before():
+    """What is changed of the process meanwhile is as it was afterwards, so that no test depends on what others did."""
+    import torch
+
+    environment, folder, paths = dict(os.environ), Path.cwd(), list(sys.path)
+    threads, interval, factory = torch.get_num_threads(), sys.getswitchinterval(), logging.getLogRecordFactory()
+    hooks = sys.excepthook, threading.excepthook
+    handlers, collecting = {number: signal.getsignal(number) for number in HEEDED}, gc.isenabled()
+    yield
+    if os.environ != environment:
+        os.environ.clear()
+        os.environ.update(environment)
+    os.chdir(folder)
+    sys.path[:] = paths
+    torch.set_num_threads(threads)
+    sys.setswitchinterval(interval)
+    logging.setLogRecordFactory(factory)
+    sys.excepthook, threading.excepthook = hooks
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    (gc.enable if collecting else gc.disable)()
+
+
+process_after_test = pytest.fixture(autouse=True)(process_as_before)
+process_after_file = pytest.fixture(autouse=True, scope="module")(process_as_before)
+
+
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers():
-    """One process a core that this process may use; 0, and so none besides pytest's own, where there is but one."""
+def pytest_xdist_auto_num_workers(config):
+    """One process a core that this process may use; 0, and so none besides pytest's own, where there is but one.
+
+    One more where slow tests are among them: as often as they compute they wait, for servers to start or time to pass.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if cores > 1 else 0
+    waiting = "not slow" not in config.getoption("markexpr")
+    return cores + waiting if cores > 1 else 0
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run the files, and the tests of each, in a random order"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest then brings together what shares a fixture of a wider scope
 def pytest_collection_modifyitems(config, items):
+    if (seed := config.getoption("shuffle")) is not None:
+        shuffle(items, random.Random(seed))
+    if "models" in config.getoption("markexpr"):
+        mark_models(items)
     if hasattr(config, "workerinput"):  # one of several processes: the longest files first, so that all end together
         slow = {item.path for item in items if item.get_closest_marker("slow")}
-        items.sort(key=lambda item: item.path not in slow)
+        longest = [Path(__file__).parent / f"{name}.py" for name in LONGEST]
+        places = {path: place for place, path in enumerate(longest)}
+        items.sort(key=lambda item: (item.path not in slow, places.get(item.path, len(places))))
     for marker in ("attack", "chaos", "stack"):
         if marker not in config.getoption("markexpr"):
             lengthy = [item for item in items if item.get_closest_marker(marker)]
@@ -51,6 +112,23 @@ def pytest_collection_modifyitems(config, items):
     if marked and not _has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def mark_models(items):
+    """Mark the tests that may compute with models. By what they import: a list of names would be out of date at once."""
+    from tests.models import may_compute
+
+    computing = {path: may_compute(path) for path in {item.path for item in items}}
+    for item in items:
+        if computing[item.path]:
+            item.add_marker("models")
+
+
+def shuffle(items, draw):
+    """Put the files in a random order, and the tests of each file; all tests of a file stay together."""
+    draw.shuffle(items)
+    places = {path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))}
+    items.sort(key=lambda item: places[item.path])
 
 
 def pytest_collection_finish():

@@ -16,6 +16,7 @@ from benchmarks.bins import contest, dispatch, fidelity, live, live_contenders, 
 from benchmarks.bins.minilm import own_registry
 from benchmarks.harness import Context, Measured, Part, need
 from flows import settings
+from pliant.bins.artifact import PLACEMENTS
 
 
 def _preparation(_context: Context) -> float:
@@ -44,11 +45,12 @@ def _dispatch(context: Context) -> Measured:
 def _contest(context: Context) -> Measured:
     need(traces.missing())
     with context.stage("simulations of all schemes") as progress:
-        result = contest.measure(context.full, progress)
+        result = contest.head(progress) if context.smallest else contest.measure(context.full, progress)
     console.table("mean latency over the published pair's (worst seed)", contest.HEADINGS, result.table())
     title = "the published order: the pair below each rival, ten devices, 1,000 requests/s of BERT-base"
     console.table(title, contest.ORDER_HEADINGS, result.order())
-    console.picture(contest.figure(result), harness.RESULTS, "bins-contest")
+    if not context.smallest:
+        console.picture(contest.figure(result), harness.RESULTS, "bins-contest")
     return result.targets(), result.plain()
 
 
@@ -71,7 +73,8 @@ def _fidelity(context: Context) -> Measured:
 def _nodes(context: Context) -> Measured:
     need(nodes.missing())
     with context.stage("a node lost under load") as progress:
-        result = nodes.measure(progress, nodes.FULL if context.full else nodes.Load())
+        load = nodes.FULL if context.full else nodes.Load()
+        result = nodes.measure(progress, load, context.choose(PLACEMENTS, PLACEMENTS, PLACEMENTS[:1]))
     console.table("node loss", nodes.HEADINGS, result.table())
     console.table("head loss", nodes.HEAD_HEADINGS, [result.head.row()])
     return result.targets(), result.plain()

@@ -129,6 +129,12 @@ def measure(full: bool, progress: Progress = silent) -> Contest:
     return Contest(tuple(run_all(study.serve, jobs, min(os.cpu_count() or 1, 4), progress)))
 
 
+def head(progress: Progress = silent) -> Contest:
+    """Return what takes seconds: the first setting of the first target, ours and the pair. Raises as `measure`."""
+    jobs = study.jobs(HEAD[:1], HEAD_SEEDS, study.WARM + 90.0, (PAIR, SHARED))
+    return Contest(tuple(run_all(study.serve, jobs, min(os.cpu_count() or 1, 4), progress)))
+
+
 def _lasting(setting: Setting, seconds: float) -> float:
     """Return the trace's seconds. Large pools are asked millions of requests a minute: a shorter while tells as much."""
     return seconds if setting[2] <= 90 else study.WARM + 60.0

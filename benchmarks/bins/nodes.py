@@ -124,8 +124,8 @@ def missing() -> str:
     return "" if find_spec("ray") else "needs Ray: pip install -e '.[ray]'"
 
 
-def measure(progress: Progress = silent, load: Load = Load()) -> NodeLosses:
-    """Lose a node under each placement, then the head: twice `load`, its `away`, and half a minute.
+def measure(progress: Progress = silent, load: Load = Load(), placements: Sequence[str] = PLACEMENTS) -> NodeLosses:
+    """Lose a node under each placement, then the head: `load` for each, its `away`, and half a minute.
 
     Raises `WorkerError` where Ray is missing.
     """
@@ -135,7 +135,7 @@ def measure(progress: Progress = silent, load: Load = Load()) -> NodeLosses:
             nodes.add()
         pool = RayPool(nodes.address, place_limit=5.0)
         try:
-            for number, placement in enumerate(PLACEMENTS):
+            for number, placement in enumerate(placements):
                 part = share(progress, 40 * number, 40 + 40 * number)
                 story = asyncio.run(lose_a_node(nodes, pool, measured, placement, load, part))
                 losses.append(loss(story, placement, load.period))

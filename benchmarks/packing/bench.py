@@ -61,7 +61,7 @@ def _study(context: Context) -> Measured:
 def _slo(context: Context) -> Measured:
     need(slo.missing())
     with context.stage("targets under overload, simulated, and what deciding costs") as progress:
-        result = slo.measure(slo.FULL if context.full else slo.QUICK, progress)
+        result = slo.measure(context.choose(slo.QUICK, slo.FULL, slo.SMALLEST), progress)
     console.table(
         "goodput with targets of 1 s or 4 s to the first token and 0.1 s a token", slo.HEADINGS, result.table()
     )

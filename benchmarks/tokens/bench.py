@@ -73,28 +73,39 @@ def _planner(ground: Ground) -> Measured:
 
 
 def _policies(ground: Ground) -> Measured:
-    setting = policies.FULL if ground.full else policies.QUICK
-    bundle = ground.bundle() if ground.full else ground.known()
+    setting = ground.choose(policies.QUICK, policies.FULL, policies.SMALLEST)
+    bundle = ground.bundle() if ground.full else None if ground.smallest else ground.known()
     measured = tokens_knowledge(bundle.profile, bundle.tasks) if bundle else None
-    variants = (
-        load_variants(open_registry(settings.read(), "tokens"), CHAMPION).knowledge() if ground.variants() else None
-    )
+    of_sizes = not ground.smallest and ground.variants()
+    variants = load_variants(open_registry(settings.read(), "tokens"), CHAMPION).knowledge() if of_sizes else None
+    where = policies.grounds(measured, variants)
     with ground.stage("policies in the simulator") as progress:
-        rows = policies.compare(setting, policies.grounds(measured, variants), progress)
+        rows = policies.compare(setting, where[:1] if ground.smallest else where, progress)
     for place in policies.places(rows):
         title = f"percent of the fluid bound: profile {place[0]}, {place[1]} workload"
         console.table(title, policies.HEADINGS, policies.table(rows, place))
     for lacking, what, command in (
-        (measured is None, "on a profile measured here, which needs a champion", "pliant train tokens"),
-        (variants is None, "infaas on it, which needs models of other sizes", "pliant train tokens --variants"),
+        (
+            measured is None and not ground.smallest,
+            "on a profile measured here, which needs a champion",
+            "pliant train tokens",
+        ),
+        (
+            variants is None and not ground.smallest,
+            "infaas on it, which needs models of other sizes",
+            "pliant train tokens --variants",
+        ),
     ):
-        if lacking:
+        if lacking and not ground.smallest:
             Console().print(f"Not compared: {what} ({command}).")
-    console.picture(policies_figure(rows), settings.read().home, "policies")
+    if not ground.smallest:
+        console.picture(policies_figure(rows), settings.read().home, "policies")
     return policies.targets(rows), {"rows": policies.plain(rows)}
 
 
 def _house(ground: Ground) -> Measured:
+    if ground.smallest:
+        return house.light(ground.bundle(), ground.stage)
     return house.measure(ground.bundle(), ground.full, ground.stage)
 
 
@@ -116,6 +127,8 @@ def _kernels(ground: Ground) -> Measured:
     with ground.stage("kernels") as progress:
         result = kernels.measure(backbone, tasks, quick=not ground.full, progress=progress)
     console.table("kernels", kernels.HEADINGS, result.table())
+    if ground.smallest:
+        return result.targets(), result.plain()
     with ground.stage("latency table at every batch size") as progress:
         gammas = buckets.FULL if ground.full else buckets.QUICK
         errors = buckets.measure(backbone, tasks, gammas=gammas, progress=progress)
@@ -126,8 +139,10 @@ def _kernels(ground: Ground) -> Measured:
 
 def _devices(ground: Ground) -> Measured:
     with ground.stage("devices in the simulator") as progress:
-        rows = devices.simulated(5, 120.0 if ground.full else 20.0, progress)
+        rows = devices.simulated(*ground.choose((5, 20.0), (5, 120.0), (2, 10.0)), progress)
     console.table("several devices, simulated", devices.HEADINGS, devices.table(rows))
+    if ground.smallest:
+        return [devices.simulated_target(rows)], {"simulated": [asdict(row) for row in rows]}
     bundle, judged = ground.bundle(), devices.cores() >= devices.CORES
     config = (devices.FULL if ground.full else devices.QUICK) if judged else devices.SHORT
     result = devices.live(address, test_examples(bundle), config, ground.stage)

@@ -24,7 +24,7 @@ from benchmarks.results import Target
 from benchmarks.tokens.demo import print_table
 from benchmarks.tokens.endpoint import address, test_examples
 from benchmarks.tokens.replay import ADAPTIVE, ReplayConfig, Replayed, compare
-from benchmarks.tokens.scheduler import event_rate
+from benchmarks.tokens.scheduler import EventRate, event_rate
 from flows.tokens.stages import Bundle
 from pliant.progress import Progress
 from pliant.protocol import Request
@@ -60,10 +60,27 @@ def measure(bundle: Bundle, full: bool, stage: Stage) -> Measured:
         Target("utility against gamma 0, quiet half", quiet, ">=", 0.98, "x"),
         Target("requests without any answer, both replays", sum(replay.unanswered() for replay in replays), "<=", 0),
         *overheads,
-        Target(f"scheduler events per second, {rate.depth:.0f} batches waiting", rate.per_second, ">=", 20_000),
+        _events(rate),
     ]
     details = {"overhead": overhead, "scheduler": asdict(rate), "device": bundle.profile.device}
     return targets, {"replays": [replay.plain() for replay in replays], **details}
+
+
+def light(bundle: Bundle, stage: Stage) -> Measured:
+    """Return what takes seconds: the overhead of one request in flight, and the scheduler alone."""
+    pool = test_examples(bundle)
+    with address(ADAPTIVE) as url, stage("overhead, one in flight") as progress:
+        single = one_in_flight(url, pool, 500, progress)
+    rate = event_rate(tokens_knowledge(bundle.profile, bundle.tasks))
+    return [_in_flight(single), _events(rate)], {"one_in_flight": asdict(single), "scheduler": asdict(rate)}
+
+
+def _in_flight(single: Overhead) -> Target:
+    return Target("overhead, one in flight, median", 1000 * single.p50, "<=", 3.0, "ms")
+
+
+def _events(rate: EventRate) -> Target:
+    return Target(f"scheduler events per second, {rate.depth:.0f} batches waiting", rate.per_second, ">=", 20_000)
 
 
 def _replays(bundle: Bundle, setting: Setting, stage: Stage) -> list[Replayed]:
@@ -84,7 +101,7 @@ def _overheads(bundle: Bundle, setting: Setting, capacity: float, stage: Stage) 
             third = at_rate(url, pool, capacity / 3, seconds, progress)
     name = f"overhead at a third of capacity, p99 over {seconds:.0f} s"
     targets = [
-        Target("overhead, one in flight, median", 1000 * single.p50, "<=", 3.0, "ms"),
+        _in_flight(single),
         Target(name, 1000 * third.p99, "<=", 15.0, "ms"),
     ]
     return targets, {"one_in_flight": asdict(single), "third_of_capacity": asdict(third), "rate": capacity / 3}

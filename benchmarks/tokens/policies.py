@@ -139,15 +139,17 @@ def _row(job: Job, count: int, **figures: Any) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How much to simulate. All seeds go through default and otas, the first alone through the others."""
+    """How much to simulate. All seeds go through default and otas, the first alone through the others; 0: not Azure's."""
 
     seconds: float = 40.0
     azure_seconds: float = 30.0
     seeds: int = 5
     sweep: bool = False  # every gamma for tome and vpt, the best of which counts
+    policies: tuple[str, ...] = COLUMNS
 
 
 QUICK, FULL = Setting(), Setting(seconds=1800.0, azure_seconds=720.0, sweep=True)
+SMALLEST = Setting(azure_seconds=0.0, seeds=1, policies=("default", "otas"))
 
 
 def jobs(setting: Setting, where: Sequence[Ground]) -> Iterator[Job]:
@@ -157,13 +159,13 @@ def jobs(setting: Setting, where: Sequence[Ground]) -> Iterator[Job]:
             seeds = setting.seeds if ground.name == "figure 4b" else 1
             for seed in range(seeds):
                 yield from _jobs(ground, "synthetic", load, seed, setting)
-            if AZURE.is_file():
+            if AZURE.is_file() and setting.azure_seconds:
                 yield from _jobs(ground, "azure", load, 0, setting)
 
 
 def _jobs(ground: Ground, workload: str, load: float, seed: int, setting: Setting) -> Iterator[Job]:
     seconds = setting.azure_seconds if workload == "azure" else setting.seconds
-    for policy in (BOUND, *COLUMNS):
+    for policy in (BOUND, *setting.policies):
         if (seed > 0 and policy not in (BOUND, "default", "otas")) or (policy == "infaas" and not ground.variants):
             continue
         for gamma in _gammas(policy, ground, setting):

@@ -130,6 +130,8 @@ FURTHER: tuple[Setting, ...] = (
     Setting("", "unpaired", "equal", discordance=0.1),
 )
 """With --full."""
+SMALLEST: tuple[Setting, ...] = tuple(each for each in SETTINGS if each.kind == "right or wrong" and not each.source)
+"""Of the ledger: without recorded pairs."""
 HEADINGS = ("setting", "challenger", "worse", "discordant", "taken back", "within 500", "promoted", "median requests")
 
 
@@ -263,7 +265,7 @@ def repeat(setting: Setting, runs: int = RUNS, seed: int = 0) -> tuple[Row, list
 def measure(context: Context) -> Measured:
     """Return the targets of worse and of good challengers, and the table. Recorded pairs are left out where none are."""
     unavailable = recorded_pairs.unavailable()
-    chosen = (*SETTINGS, *FURTHER) if context.full else SETTINGS
+    chosen = context.choose(SETTINGS, (*SETTINGS, *FURTHER), SMALLEST)
     settings = [each for each in chosen if not (each.source and unavailable)]
     rows, reasons, targets = [], [], []
     with context.stage(f"{RUNS} rollouts in each of {len(settings)} settings") as progress:

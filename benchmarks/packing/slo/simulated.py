@@ -55,6 +55,7 @@ class SloConfig:
 
 QUICK = SloConfig()
 FULL = SloConfig(seeds=(0, 1, 2, 3, 4), seconds=600.0, decisions=2000)
+SMALLEST = SloConfig(seeds=(0,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,8 +245,9 @@ def test_what_runs_is_cancelled_once_however_often_that_is_asked_for(engine):
 
 def test_an_idle_engine_is_woken_by_a_cancellation_and_by_a_check(engine):
     loop, _, executor = engine(rules=PAGED)
+    before = threading.enumerate()
     loop.start()
-    (thread,) = (each for each in threading.enumerate() if each.name == "packing engine")
+    (thread,) = (each for each in threading.enumerate() if each.name == "packing engine" and each not in before)
     assert thread.daemon and loop.status().alive
     loop.cancel(7)
     assert executor.cancelled.wait(60)
