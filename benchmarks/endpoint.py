@@ -22,7 +22,7 @@ def serving(system: str, port: int = 0, project: settings.Settings | None = None
 
     Raises `PliantError` if the service does not end cleanly.
     """
-    with _launched(system, port, project, options) as service:
+    with launched(system, options, port=port, project=project) as service:
         service.wait_until_ready()
         yield service.url
 
@@ -33,7 +33,7 @@ def serving_each(
 ) -> Iterator[dict[str, str]]:
     """Give the addresses of ready services of one system by name, started at the same time, each with its own options."""
     with ExitStack() as stack:
-        services = {name: stack.enter_context(_launched(system, 0, None, own)) for name, own in options.items()}
+        services = {name: stack.enter_context(launched(system, own)) for name, own in options.items()}
         for number, service in enumerate(services.values(), start=1):
             service.wait_until_ready()
             progress(number, len(services))
@@ -54,19 +54,26 @@ def processor_seconds(service: Sequence[psutil.Process]) -> float:
 
 
 @contextmanager
-def _launched(
-    system: str, port: int, project: settings.Settings | None, options: Mapping[str, object]
+def launched(
+    system: str,
+    options: Mapping[str, object],
+    service: str = "",
+    port: int = 0,
+    project: settings.Settings | None = None,
 ) -> Iterator[Service]:
-    """Start a service, which may not be ready yet."""
+    """Start a service, which may not be ready yet; `service` is the import path of another one than the system's own.
+
+    Raises `PliantError` if it does not end cleanly.
+    """
     project = project or settings.read()
     settings.prepare(project)
     allow_many_connections()
     chosen = service_settings(project, settings_of(system), **options)
     port = servers.free_port(port)
-    service = launch(chosen, project.home, port, project.home / "logs" / f"endpoint-{port}.log")
+    running = launch(chosen, project.home, port, project.home / "logs" / f"endpoint-{port}.log", service)
     try:
-        yield service
+        yield running
     finally:
-        status = service.stop()
+        status = running.stop()
     if status != 0:
-        raise PliantError(f"the endpoint ended with status {status}; its log is {service.log}")
+        raise PliantError(f"the endpoint ended with status {status}; its log is {running.log}")

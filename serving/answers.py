@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pliant.protocol import Action, Answer, Launch, Request
+from serving.way_back import WayBack
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +70,17 @@ class Pending:
     answer: asyncio.Future[Completed | Rejected]
     state: Any = None  # the system's own, kept from one launch to the next
     launches: dict[int, LaunchResult] = field(default_factory=dict)  # by launch id
+    way_back: WayBack | None = None
 
     @property
     def last(self) -> LaunchResult:
         """Return the result of the latest launch that succeeded."""
         return next(reversed(self.launches.values()))
 
-    def settle(self, answer: Completed | Rejected) -> None:
-        """Give the answer to whoever waits for it."""
+    def settle(self, answer: Completed | Rejected, ago: float = 0.0) -> None:
+        """Give the answer, which was decided `ago` seconds ago, to whoever waits for it."""
+        if self.way_back is not None:
+            self.way_back.decided(ago)
         if not self.answer.done():  # the client may have disconnected
             self.answer.set_result(answer)
 

@@ -42,6 +42,7 @@ from serving.clock import Clock
 from serving.recovery import Recovery
 from serving.tracing.launches import add_launches
 from serving.tracing.traced import current
+from serving.way_back import current_way_back
 from serving.workers.spares import Spares
 from serving.workers.worker import Rebuild, Worker
 from serving.workers.worker_slot import WorkerSlot
@@ -50,7 +51,6 @@ logger = logging.getLogger("pliant.serving")
 
 Record = Callable[[JournalEntry], None]
 Read = Callable[[Pending, Result], Result]
-NEWEST = 0.05  # weight of the newest request in the mean deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = count()
         self._last = 0.0
-        self._usual_deadline, self._rate = 0.5, AnswerRate()
+        self._rate = AnswerRate()
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._broken: str | None = None
@@ -124,11 +124,6 @@ class Driver:
         """Return the number of requests without an answer that are in no running launch."""
         launched = sum(len(launch.requests) for slot in self._slots for launch in slot.in_flight)
         return max(0, len(self._pending) - launched)
-
-    @property
-    def usual_deadline(self) -> float:
-        """Return the mean deadline of the latest requests, in seconds from when they were submitted."""
-        return self._usual_deadline
 
     @property
     def up(self) -> list[bool]:
@@ -187,11 +182,10 @@ class Driver:
         if self._stopping:
             raise WorkerError("the service is stopping")
         now = self._tick()
-        self._usual_deadline += NEWEST * (deadline - self._usual_deadline)
         tenant, weight = client.tenant, client.weight
         request = Request(next(self._ids), now, now + deadline, task, utility, length, setting, tenant, weight)
         answer: asyncio.Future[Completed | Rejected] = asyncio.get_running_loop().create_future()
-        self._pending[request.id] = Pending(request, payload, answer, state)
+        self._pending[request.id] = Pending(request, payload, answer, state, way_back=current_way_back())
         if self._recovery.takes(request.id):
             self._refill_soon()
         else:
@@ -293,9 +287,10 @@ class Driver:
             case Answer(request, launch, reason):
                 pending = self._pending.pop(request)
                 self._rate.count(now)
-                pending.settle(pending.completed(launch, now, reason))
+                pending.settle(pending.completed(launch, now, reason), self._clock() - now)
             case Drop(request, reason):
-                self._pending.pop(request).settle(Rejected(reason, self._rate.seconds(len(self._pending), now)))
+                pending = self._pending.pop(request)
+                pending.settle(Rejected(reason, self._rate.seconds(len(self._pending), now)), self._clock() - now)
 
     def _launch(self, launch: Launch, now: float) -> None:
         slot = self._slots[launch.worker]

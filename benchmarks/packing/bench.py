@@ -12,6 +12,8 @@ from functools import partial
 from rich.console import Console
 
 from benchmarks import console, harness
+from benchmarks.door import chats as door
+from benchmarks.door import overload
 from benchmarks.harness import Context, Measured, Part, Skipped, need
 from benchmarks.packing import (
     alike,
@@ -80,6 +82,14 @@ def _slo_live(context: Context) -> Measured:
         f"chats beyond what a core answers; {shown}", slo_live.HEADINGS, [each.cells() for each in result.rows]
     )
     return result.targets(), result.plain()
+
+
+def _door(context: Context) -> Measured:
+    model = live_packing().name
+    with context.stage("chats beyond what HTTP carries") as progress:
+        result = door.measure(model, *((8.0, 5) if context.full else (3.0, 3)), progress)
+    console.table("a service whose engine computes nothing", overload.HEADINGS, result.table())
+    return result.targets("chats"), result.plain()
 
 
 def _published(context: Context) -> Measured:
@@ -196,6 +206,7 @@ PARTS: Mapping[str, Part] = {
     "slo-live": Part(_slo_live, 240.0),
     "published": Part(_published, 30.0),
     "predictor": Part(_predictor, 60.0, 95.0),
+    "door": Part(_door, 120.0),
     "engine": Part(_engine, 100.0, 600.0),
     "batches": Part(_batches, 40.0),
     "alike": Part(_alike, 60.0),

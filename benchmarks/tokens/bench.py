@@ -13,6 +13,8 @@ from functools import partial
 from rich.console import Console
 
 from benchmarks import console, harness
+from benchmarks.door import overload
+from benchmarks.door import pictures as door
 from benchmarks.harness import Context, Measured, Part
 from benchmarks.tokens import buckets, devices, gpu, host, house, kernels, live, planner, policies
 from benchmarks.tokens.demo import OVERRIDES
@@ -169,6 +171,14 @@ def _host(ground: Ground) -> Measured:
     return [], {"rows": [row.plain() for row in rows], "cores": devices.cores()}
 
 
+def _door(ground: Ground) -> Measured:
+    bundle = ground.bundle()
+    with ground.stage("pictures beyond what HTTP carries") as progress:
+        result = door.measure(bundle, *((8.0, 5) if ground.full else (3.0, 3)), progress)
+    console.table("a service whose device computes nothing", overload.HEADINGS, result.table())
+    return result.targets("pictures"), result.plain()
+
+
 def _gpu(ground: Ground) -> Measured:
     with ground.stage("kernels on the GPU, where there is one") as progress:
         targets = gpu.targets()
@@ -183,6 +193,7 @@ PARTS: Mapping[str, Part] = {
     "policies": Part(_policies, 180.0),
     "devices": Part(_devices, 75.0, _training),
     "host": Part(_host, 35.0, _training),
+    "door": Part(_door, 120.0, _training),
     "house": Part(_house, 200.0, _training),
     "live": Part(_live, 300.0, _training),
 }

@@ -22,6 +22,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from pliant import redaction
 from pliant.errors import PliantError, SchedulerError
+from pliant.front_door import FrontDoor
 from serving.bento.bentoml_patches import (
     freeze_gc,
     leave_out_path_metrics,
@@ -74,7 +75,7 @@ class Endpoint(Protocol):
     @property
     def metrics(self) -> ErrorCounter: ...
     @property
-    def usual_deadline(self) -> float: ...
+    def front_door(self) -> FrontDoor: ...
 
 
 class Assembly(Protocol):
@@ -179,7 +180,7 @@ class HostedService:
         state.gate = Gate(access, TenantMetrics(), state.shape_of, endpoint.metrics.errored)
         # A page of another website can read an answer only if it has passed CORSMiddleware.
         judge = access.judge if not settings.cors_origins else lambda _scope: None
-        state.door.open(endpoint.metrics.errored, lambda: endpoint.usual_deadline, judge)
+        state.door.open(endpoint.metrics.errored, endpoint.front_door, judge)
         self._following = self._follow_certificate(settings.tls_cert, settings.tls_key)
         self._reserve = reserve(state.door.connections.most)
         self._traces = None

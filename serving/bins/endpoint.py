@@ -117,7 +117,10 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
 
         Raises `ApiError` if any text gets no output.
         """
-        return await self.tried(partial(self._run, request), arrived, JUDGE)
+        deadline = request.deadline
+        if deadline is None:
+            deadline = self._handler(request.task).served.bins.slo
+        return await self.tried(partial(self._run, request), arrived, deadline, JUDGE)
 
     async def _run(self, request: TextRequest, arrived: float) -> Answer:
         results = None

@@ -18,6 +18,7 @@ from typing import Any
 from prometheus_client import REGISTRY, CollectorRegistry, Counter
 
 from pliant.cascade.artifact import Cascade
+from pliant.front_door import FrontDoor
 from serving.answers import Completed
 from serving.arms import goes_to_challenger, is_copy, to_champion_as_copy
 from serving.cascade.catalog import Catalog
@@ -77,10 +78,12 @@ class Agreement:
         watch: CascadeWatch,
         counter: AgreementCounter,
         clock: Clock,
+        front: FrontDoor,
         draw: Draw | None = None,
     ) -> None:
+        """`front`: whose usual deadline comparisons have."""
         self._share, self._generations, self._watch = share, generations, watch
-        self._counter, self._clock = counter, clock
+        self._counter, self._clock, self._front = counter, clock, front
         self._draw: Callable[[], float] = draw or random.Random().random
         self._busy = float("-inf")  # when something was last answered or seen to run
         self._compared: dict[tuple[str, str], Compared] = {}
@@ -138,8 +141,7 @@ class Agreement:
         """Return the label that the last level gives, for no tenant; None if it gives none in time."""
         cascade = early.handler.cascade
         progress = begin(early.handler, number, *early.text, self._draw)
-        # The usual deadline leaves the driver's mean of deadlines, which the door goes by, as it is.
-        deadline = max(driver.usual_deadline, ROOM * cascade.candidates[number].seconds)
+        deadline = max(self._front.usual_deadline, ROOM * cascade.candidates[number].seconds)
         submitted = driver.submit(
             cascade.task, deadline, LEAST_UTILITY, progress.payload, progress.length, number, progress, ANYBODY
         )

@@ -63,7 +63,9 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         super().__init__(settings, refresher, metrics, clock)
         self._outcomes, self._draw = outcomes, random.Random().random
         self._watch = CascadeWatch(self.seen, settings.watch_burn_in)
-        self.agreement = Agreement(settings.agreement_share, self._generations, self._watch, counter, clock)
+        self.agreement = Agreement(
+            settings.agreement_share, self._generations, self._watch, counter, clock, self.front_door
+        )
         outcomes.on_broken = self._on_broken
 
     async def predict(self, request: TextRequest, arrived: float) -> dict[str, Any]:
@@ -71,7 +73,7 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
 
         Raises `ApiError` or `InputError` if no text has an answer: overload, an unknown task, an accuracy out of reach.
         """
-        return await self.tried(partial(self._predict, request), arrived, JUDGE)
+        return await self.tried(partial(self._predict, request), arrived, request.deadline, JUDGE)
 
     async def _predict(self, request: TextRequest, arrived: float) -> dict[str, Any]:
         cascade = self._choose(request)[0].cascade

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic
 
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
 
 from pliant.errors import PliantError
 from pliant.fallbacks import Fallback
+from pliant.front_door import FrontDoor
 from serving.clock import Clock
 from serving.driver import Driver
 from serving.lifecycle.catalog import Catalog
@@ -33,10 +34,13 @@ M = TypeVar("M", default=Metrics)
 class Endpoint(Generic[S, C, H, D, M]):
     """A service apart from HTTP. `S` are its settings, `M` its metrics; `C`, `H` and `D` are those of `Generation`."""
 
+    USUAL_DEADLINE: ClassVar[float] = 0.5  # seconds, until requests have said otherwise
+
     def __init__(self, settings: S, refresher: Refresher[C, H, D], metrics: M, clock: Clock) -> None:
         self.settings, self.metrics, self._clock = settings, metrics, clock
         self._poller, self._generations = refresher.poller, refresher.generations
         self._refresher = refresher
+        self.front_door = FrontDoor(self.USUAL_DEADLINE)
         self.seen = refresher.seen
         self._looking: asyncio.Task[None] | None = None
 
@@ -55,17 +59,17 @@ class Endpoint(Generic[S, C, H, D, M]):
         """Whether the service can recover by itself; if not, its process must be restarted."""
         return self._generations.present.driver.alive
 
-    @property
-    def usual_deadline(self) -> float:
-        """Return the seconds in which requests usually must be answered."""
-        return self._generations.present.driver.usual_deadline
-
-    async def tried(self, call: Call[A], arrived: float, judge: Judge[A], ended: Ended[A] | None = None) -> A:
+    async def tried(
+        self, call: Call[A], arrived: float, deadline: float, judge: Judge[A], ended: Ended[A] | None = None
+    ) -> A:
         """Return the answer to a request, by the champion or by a challenger on trial. Raises what that raises.
 
-        `call` answers a request that arrived at a time; it may be called again for a copy, and reads `chosen`. `ended`
-        waits for the end of an answer that is returned when it begins.
+        `arrived`: when it came to the socket; `deadline`: in seconds from then. `call` answers a request whose deadline
+        counts from a time, which is earlier than `arrived` by what its answer will take to be written; it may be called
+        again for a copy, and reads `chosen`. `ended` waits for the end of an answer that is returned when it begins.
         """
+        self.front_door.asked(deadline)
+        arrived -= self.front_door.way_back(asyncio.get_running_loop().time())
         trials = self._refresher.trials
         return await (call(arrived) if trials is None else trials.answer(call, arrived, judge, ended))
 

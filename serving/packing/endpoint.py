@@ -38,6 +38,7 @@ from serving.packing.reply import Choice, Reply, ReplyInfo
 from serving.packing.request import GenerationRequest, PromptInput
 from serving.packing.settings import PackingSettings
 from serving.tracing.traced import current
+from serving.way_back import current_way_back, note_decided
 
 AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
 MESSAGE = 64  # characters that rendering a message by the chat template costs at least
@@ -76,6 +77,8 @@ class _ReadRequest:
 class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, PackingMetrics]):
     """Generates texts."""
 
+    USUAL_DEADLINE = 10.0  # an output takes seconds by itself
+
     def __init__(
         self,
         settings: PackingSettings,
@@ -95,7 +98,8 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
 
         Raises `InputError` and `ApiError`; then nothing is generated.
         """
-        return await self.tried(partial(self._open, request), arrived, JUDGE, _until_ended)
+        first = min(request.deadline or FOREVER, _target(request.ttft, self.settings.slo_ttft_ms), self.USUAL_DEADLINE)
+        return await self.tried(partial(self._open, request), arrived, first, JUDGE, _until_ended)
 
     async def _open(self, request: GenerationRequest, arrived: float) -> Reply:
         read = await self._read_request(request, arrived)
@@ -122,6 +126,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
 
     def _count_drop(self, handler: Handler, tenant: str, reason: str) -> None:
         """Count a request that is refused, unless it is a copy."""
+        note_decided()
         if not is_copy():
             self.metrics.dropped(handler.served.packing.name, tenant, reason)
 
@@ -212,9 +217,11 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         submission = Submission(prompt, tokens.ids, _seeded(read.sampling, index))
         writer = handler.reader.writer(tokens.ids, request.stops)
 
-        copy, watched, traced = is_copy(), not goes_to_challenger(), current()
+        copy, watched, traced, way_back = is_copy(), not goes_to_challenger(), current(), current_way_back()
 
         def on_progress(output: InFlightOutput) -> None:
+            if way_back is not None:
+                way_back.decided()
             if output.finish and not copy:
                 self._on_choice_end(handler, choice, watched)
                 if traced is not None:

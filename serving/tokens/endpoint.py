@@ -61,7 +61,7 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
 
         Raises `ApiError` for overload and unknown tasks, `InputError` for an unusable image.
         """
-        return await self.tried(partial(self._predict, request), arrived, JUDGE)
+        return await self.tried(partial(self._predict, request), arrived, request.deadline, JUDGE)
 
     async def _predict(self, request: ImageRequest, arrived: float) -> dict[str, Any]:
         size = self._serving(request.task).catalog.image_size

@@ -6,7 +6,6 @@ and the median of the rounds is judged.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
 import json
@@ -18,146 +17,34 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.door.chats import SERVICE, chat
+from benchmarks.door.overload import HEADINGS, Asked, leave_a_core, measure, offered, post
 from tests.fixtures.attacks import Targets, say
 from tests.fixtures.live import running
+from tests.fixtures.packing import published as packing
 from tests.fixtures.tokens.published import publish_all, settings_for
 
 pytestmark = pytest.mark.attack
-DEADLINE, SECONDS, PATIENCE = 0.5, 8.0, 10.0
+DEADLINE, SECONDS = 0.5, 8.0
 RATES = (50, 100, 200, 300, 400, 500, 600, 700, 800)  # requests per second, of which one is the most that is borne
 TIMES = (2, 4, 8)  # of the most useful answers per second
 ROUNDS = 5
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 100\r\n\r\n" + b" " * 100
 
 
-def photograph() -> bytes:
+def photograph() -> Asked:
     """Return a request with an image that is decoded on the event loop, in some milliseconds."""
     pixels, file = np.random.default_rng(0).integers(0, 256, (250, 250, 3), dtype=np.uint8), io.BytesIO()
     Image.fromarray(pixels).save(file, "JPEG", quality=75)
     image = base64.b64encode(file.getvalue()).decode()
     body = json.dumps({"image": image, "task": "digits", "deadline": DEADLINE}).encode()
-    lines = ["POST /v1/predict HTTP/1.1", "host: localhost", "content-type: application/json"]
-    return "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode() + body
-
-
-@dataclass
-class Answers:
-    """Of one rate: how many were useful, and how many said `on_time` although the client had them too late.
-
-    `lag` is the most seconds by which the clients were behind their own schedule: they were overloaded themselves.
-    """
-
-    asked: int = 0
-    useful: int = 0
-    answered: int = 0
-    false: int = 0
-    refused: int = 0
-    lag: float = 0.0
-
-
-class Client(asyncio.Protocol):
-    """A connection with one request at a time; kept for the next one."""
-
-    def __init__(self, kept: list[Client], answers: Answers) -> None:
-        self._kept, self._answers, self._data, self._began, self.done = kept, answers, b"", 0.0, True
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-
-    def ask(self, request: bytes, began: float) -> None:
-        self._data, self._began, self.done = b"", began, False
-        self._transport.write(request)
-        self._timer = asyncio.get_running_loop().call_later(PATIENCE, self._transport.abort)
-
-    def data_received(self, data: bytes) -> None:
-        self._data += data
-        head, end, body = self._data.partition(b"\r\n\r\n")
-        if not end:
-            return
-        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-        if len(body) < length:
-            return
-        seconds = time.monotonic() - self._began
-        self._end()
-        if head.startswith(b"HTTP/1.1 200"):
-            self._answers.answered += 1
-            self._answers.useful += seconds <= DEADLINE
-            if seconds > DEADLINE and json.loads(body)["on_time"]:
-                self._answers.false += 1
-        else:
-            self._answers.refused += 1
-        if b"connection: close" not in head.lower():
-            self._kept.append(self)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._end()
-        if self in self._kept:
-            self._kept.remove(self)
-
-    def _end(self) -> None:
-        self.done = True
-        if self._timer is not None:
-            self._timer.cancel()
-
-
-async def offer(address: tuple[str, int], request: bytes, rate: float) -> Answers:
-    """Ask at times of a Poisson process."""
-    draw, kept, loop, answers = np.random.default_rng(int(rate)), [], asyncio.get_running_loop(), Answers()
-    clients, tasks = [], set()
-
-    async def ask_anew(began: float) -> None:
-        try:
-            _, client = await asyncio.wait_for(
-                loop.create_connection(lambda: Client(kept, answers), *address), PATIENCE
-            )
-        except (OSError, TimeoutError):
-            return
-        clients.append(client)
-        client.ask(request, began)
-
-    due = time.monotonic()
-    end = due + SECONDS
-    while due < end:
-        due += draw.exponential(1 / rate)
-        wait = due - time.monotonic()
-        if wait > 0 or answers.asked % 16 == 0:
-            await asyncio.sleep(max(0.0, wait))
-        answers.lag = max(answers.lag, time.monotonic() - due)
-        if kept:
-            kept.pop().ask(request, time.monotonic())
-        else:
-            tasks.add(task := asyncio.create_task(ask_anew(time.monotonic())))
-            task.add_done_callback(tasks.discard)
-        answers.asked += 1
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until and (tasks or not all(client.done for client in clients)):
-        await asyncio.sleep(0.05)
-    for client in clients:
-        client._transport.close()
-    return answers
-
-
-def _offer(address: tuple[str, int], request: bytes, rate: float, result: Any) -> None:
-    result.send(asyncio.run(offer(address, request, rate)))
-
-
-def offered(address: tuple[str, int], request: bytes, rate: float) -> Answers:
-    """Ask from a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_offer, args=(address, request, rate, theirs), daemon=True)
-    process.start()
-    answers = ours.recv()
-    process.join()
-    return answers
+    return post("/v1/predict", body, DEADLINE)
 
 
 def _sink(length: int, address: Any) -> None:
@@ -205,7 +92,7 @@ def test_useful_answers_stay_beyond_what_http_bears(tmp_path):
         host, port = service.url.removeprefix("http://").split(":")
         request, rows = photograph(), {}
         for rate in RATES:
-            rows[rate] = offered((host, int(port)), request, rate)
+            rows[rate] = offered((host, int(port)), request, rate, SECONDS)
             say(f"{rate}/s: {rows[rate]}")
             time.sleep(1)
         targets, best = Targets("11 overload"), max(row.useful for row in rows.values())
@@ -214,7 +101,7 @@ def test_useful_answers_stay_beyond_what_http_bears(tmp_path):
         useful: dict[int, list[int]] = {times: [] for times in rates}
         for number in range(ROUNDS):
             for times in sorted(rates, reverse=number % 2 == 1):  # so that no rate always follows the same one
-                row = offered((host, int(port)), request, rates[times])
+                row = offered((host, int(port)), request, rates[times], SECONDS)
                 say(f"round {number + 1}, {times}x, {rates[times]:.0f}/s: {row}")
                 rows[number, times] = row
                 useful[times].append(row.useful)
@@ -225,10 +112,10 @@ def test_useful_answers_stay_beyond_what_http_bears(tmp_path):
             say(f"{times}x over the most of any rate in the first pass: {np.median(useful[times]) / best:.2f}")
             name = f"useful answers at {times}x, {rates[times]:.0f}/s, over the best, median of {ROUNDS} rounds"
             targets.at_least(name, float(np.median(shares)), 0.9)
-        with sink(request) as elsewhere, ThreadPoolExecutor(2) as both:
+        with sink(request.request) as elsewhere, ThreadPoolExecutor(2) as both:
             most, flood = best / SECONDS, (TIMES[-1] - 1) * best / SECONDS
-            beside = both.submit(offered, elsewhere, request, flood)
-            row = both.submit(offered, (host, int(port)), request, most).result()
+            beside = both.submit(offered, elsewhere, request, flood, SECONDS)
+            row = both.submit(offered, (host, int(port)), request, most, SECONDS).result()
             say(f"{most:.0f}/s beside {flood:.0f}/s to a server that only reads and refuses: {row}")
             say(f"there: {beside.result()}")
             say(f"so this machine leaves {row.useful / best:.2f} of the best to any service at {TIMES[-1]}x")
@@ -237,3 +124,17 @@ def test_useful_answers_stay_beyond_what_http_bears(tmp_path):
         targets.at_most("on_time said of the answers that were late", 100 * false / max(1, late), 0.1, "%")
         targets.at_most("on_time said of late answers, of all answers", 100 * false / answered, 0.1, "%")
         targets.check()
+
+
+def test_chats_stay_in_time_beyond_what_http_bears(tmp_path):
+    """The engine computes nothing: what is full is the event loop, which no scheduler knows of."""
+    packing.publish_tiny(packing.MlflowPublisher(tmp_path))
+    with running(packing.settings_for(tmp_path), tmp_path, SERVICE) as service:
+        leave_a_core(service.process.pid)
+        result = measure(service.url, chat(packing.NAME), SECONDS, ROUNDS)
+    say("\n".join(" | ".join(row) for row in (HEADINGS, *result.table())))
+    targets = Targets("11 chats over HTTP alone")
+    for times in TIMES[:2]:
+        targets.at_least(f"answers in time at {times}x over the best rate", result.share(times), 0.9)
+    targets.at_most("on_time said of late answers, of all answers", 100 * result.false(), 0.1, "%")
+    targets.check()

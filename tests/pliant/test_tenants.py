@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.scheduler import BinsScheduler
-from pliant.fairness import FairnessConfig
+from pliant.fairness import Fairness, FairnessConfig
 from pliant.journal import decode, encode
 from pliant.packing.scheduling import journal as packing_journal
 from pliant.packing.scheduling import simulated as packing
@@ -26,6 +26,7 @@ from tests.fixtures.bins import loads as bins
 from tests.fixtures.cascade import loads as cascade
 from tests.fixtures.packing import samples
 from tests.fixtures.tokens import loads as tokens
+from tests.pliant.test_fairness import waiting
 
 seeds = st.integers(0, 10_000)
 failing = st.sampled_from([0.0, 0.3])
@@ -196,3 +197,23 @@ def test_a_tenant_at_ten_times_its_share_does_not_slow_the_others(system, second
     assert compared.throughput >= 0.97
     assert compared.kept >= 0.99
     assert compared.blind.on_time < 0.8 * compared.others.on_time, "without tenants the others are starved"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda fairness: fairness._owners.pop(0), "the tenants' waiting requests"),
+        (lambda fairness: setattr(fairness, "several", False), "several tenants"),
+        (lambda fairness: setattr(fairness, "_single", "ann"), "the only tenant"),
+        (lambda fairness: fairness._tenants.update(cleo=fairness._tenants["ann"]), "active but not known"),
+    ],
+)
+def test_counters_that_contradict_themselves_are_noticed(spoil, message):
+    fairness = Fairness(STRICT)
+    waiting(fairness, {"ann": 1, "ben": 2, "cleo": 1})
+    fairness.check([0, 1, 2, 3])
+    with pytest.raises(AssertionError, match="the tenants' waiting requests"):
+        fairness.check([0, 1, 2])
+    spoil(fairness)
+    with pytest.raises(AssertionError, match=message):
+        fairness.check([0, 1, 2, 3])

@@ -87,20 +87,6 @@ def test_it_counts_those_that_wait_and_those_that_have_no_answer():
     run_virtually(main())
 
 
-def test_the_usual_deadline_follows_those_of_the_latest_requests():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        assert bench.driver.usual_deadline == 0.5
-        await bench.ask("x", deadline=10.5)
-        assert bench.driver.usual_deadline == pytest.approx(1.0)
-        await bench.ask("x", deadline=1.0)
-        assert bench.driver.usual_deadline == pytest.approx(1.0)
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
 def test_without_limits_of_its_own_a_launch_may_take_a_minute_and_the_end_two():
     async def main():
         bench = Bench()
@@ -170,8 +156,8 @@ def test_an_answer_that_came_before_its_client_left_is_not_cancelled_too():
         asks[1].cancel()
         settle = Pending.settle
 
-        def settle_and_leave(pending, answer):
-            settle(pending, answer)
+        def settle_and_leave(pending, answer, ago):
+            settle(pending, answer, ago)
             asks[0].cancel()
 
         with pytest.MonkeyPatch.context() as patch:

@@ -8,14 +8,14 @@ from typing import Protocol
 
 from serving.http.door.limits import DoorLimits
 
-YOUNG = 1.0  # seconds that a connection is left alone, however many there are
+STALLED = 1.0  # seconds without progress after which a request that has begun may make room for another connection
 
 
 class Stage(IntEnum):
     """What a connection waits for."""
 
-    HEAD = 0  # a complete head: of its first request, or of a later one that has begun
-    IDLE = 1  # another request, after at least one was answered
+    HEAD = 0  # the rest of a head
+    IDLE = 1  # a request: its first, or another one
     BODY = 2  # the rest of a body
     ANSWER = 3  # the app
 
@@ -32,18 +32,23 @@ class Connection(Protocol):
 
 
 class Connections:
-    """The open connections by their stage. `sweep` is called about once a second."""
+    """The open connections by their stage. Only `sweep`, called about once a second, takes longer the more there are.
+
+    One too many takes the place of the one that has been idle longest. A request that has begun and comes to a stand counts
+    as idle from then on; one that makes progress, or waits for its answer, is never closed for that.
+    """
 
     def __init__(self, limits: DoorLimits) -> None:
         self.most = limits.connections
         self._seconds = {
             Stage.HEAD: limits.head_seconds,
-            Stage.IDLE: limits.head_seconds,
+            Stage.IDLE: limits.idle_seconds,
             Stage.BODY: limits.body_seconds,
         }
         self._reading = limits.body_seconds
         self._since: dict[Stage, dict[Connection, float]] = {stage: {} for stage in Stage}  # in order of time
         self._stage: dict[Connection, Stage] = {}
+        self._progress: dict[Connection, float] = {}  # of those in a head or a body, in order of time
         self._unread: dict[Connection, tuple[int, float]] = {}  # bytes, and since when they have not become fewer
 
     def __len__(self) -> int:
@@ -52,13 +57,13 @@ class Connections:
     def enter(self, connection: Connection, now: float) -> bool:
         """Take in a new connection; if there are too many, in the place of another. Return False if there is none."""
         if len(self._stage) >= self.most:
-            victim = self._victim(now)
+            victim = self._longest_idle(now)
             if victim is None:
                 return False
             stage = self._stage[victim]
             self.leave(victim)
             victim.expire(stage)
-        self.move(connection, Stage.HEAD, now)
+        self.move(connection, Stage.IDLE, now)
         return True
 
     def move(self, connection: Connection, stage: Stage, now: float) -> None:
@@ -66,6 +71,13 @@ class Connections:
         self.leave(connection)
         self._stage[connection] = stage
         self._since[stage][connection] = now
+        if stage in (Stage.HEAD, Stage.BODY):
+            self._progress[connection] = now
+
+    def progressed(self, connection: Connection, now: float) -> None:
+        """Note that more of a connection's request has come."""
+        if self._progress.pop(connection, None) is not None:
+            self._progress[connection] = now  # as the last in order
 
     def stage(self, connection: Connection) -> Stage | None:
         """Return a connection's stage; None for one that has left."""
@@ -76,6 +88,7 @@ class Connections:
         stage = self._stage.pop(connection, None)
         if stage is not None:
             del self._since[stage][connection]
+            self._progress.pop(connection, None)
 
     def sweep(self, now: float) -> None:
         """Close the connections that have been in their stage for too long, or whose client does not read."""
@@ -106,10 +119,10 @@ class Connections:
         else:
             self._unread[connection] = count, since
 
-    def _victim(self, now: float) -> Connection | None:
-        """Return the oldest connection of the stage that has most of them: who opens too many fills one stage.
-
-        None if it is so young that its request may just be coming.
-        """
-        stage = max((Stage.HEAD, Stage.IDLE, Stage.BODY), key=lambda stage: len(self._since[stage]))
-        return next(self._older(stage, now - YOUNG), None)
+    def _longest_idle(self, now: float) -> Connection | None:
+        """Return the connection on which nothing has come for longest; None if all make progress or wait for answers."""
+        idle = next(iter(self._since[Stage.IDLE].items()), None)
+        begun = next(iter(self._progress.items()), None)
+        if begun is None or now - begun[1] < STALLED:
+            return None if idle is None else idle[0]
+        return begun[0] if idle is None or begun[1] < idle[1] else idle[0]

@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from pliant.front_door import FrontDoor
 from serving.http.api_errors import ApiError, ErrorShape
 from serving.http.door.connections import Connections
 from serving.http.door.limits import DoorLimits, most_connections, raise_open_files
@@ -39,7 +40,7 @@ class Door:
         self.buffer = memoryview(bytearray(READ_BYTES))  # a connection reads into it, and takes its bytes out at once
         self.parting = 0  # connections whose clients are given time to read why they were turned away
         self._count: Callable[[str, int], None] = lambda _code, _number: None
-        self._usual_deadline: Callable[[], float] = lambda: self.load.deadline
+        self._front = FrontDoor()
         self._judge: Judge = lambda _scope: None
         self._shed: dict[ErrorShape, bytes] = {}  # answers by shape, until the next sweep
         self._uncounted = 0  # of them
@@ -48,15 +49,15 @@ class Door:
     def open(
         self,
         count: Callable[[str, int], None],
-        usual_deadline: Callable[[], float],
+        front: FrontDoor,
         judge: Judge = lambda _scope: None,
     ) -> None:
         """Begin to sweep, on the running loop, and to `count` errors by code and number; allow as many files as possible.
 
-        `usual_deadline` gives the seconds in which requests usually must be answered; `judge` raises `ApiError` for a
-        request that nobody may send, by its scope.
+        `front` learns what answers take to be written; `judge` raises `ApiError` for a request that nobody may send, by its
+        scope.
         """
-        self._count, self._usual_deadline, self._judge = count, usual_deadline, judge
+        self._count, self._front, self._judge = count, front, judge
         self.connections.most = most_connections(self.limits.connections, raise_open_files())
         self._sweep(asyncio.get_running_loop())
 
@@ -72,8 +73,14 @@ class Door:
         return self.busy() if self.is_full(asyncio.get_running_loop().time() - scope[ARRIVED]) else None
 
     def is_full(self, age: float) -> bool:
-        """Whether a request that came `age` seconds ago is turned away for want of time."""
-        return self.load.is_full(len(self._waiting), age)
+        """Whether a request that came `age` seconds ago is turned away for want of time, also for its answer's way back."""
+        if not self.load.saturated:
+            return False
+        return self.load.is_full(len(self._waiting), age + self._front.way_back(asyncio.get_running_loop().time()))
+
+    def answered(self, seconds: float) -> None:
+        """Note that an answer was written so many seconds after it was decided."""
+        self._front.answered(seconds, asyncio.get_running_loop().time())
 
     def start(self, begin: Callable[[], None]) -> None:
         """Call `begin`, which starts a request, now or as soon as it is this request's turn."""
@@ -126,7 +133,7 @@ class Door:
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self.connections.sweep(loop.time())
-        self.load.deadline = self._usual_deadline()
+        self.load.deadline = self._front.usual_deadline
         self._shed.clear()
         if self._uncounted:
             self._count("busy", self._uncounted)

@@ -15,7 +15,10 @@ class DoorLimits:
 
     head_bytes: int = 64 * 1024  # request line and headers together; also what a body may add besides its content
     headers: int = 100
-    head_seconds: float = 10.0  # until a head is complete, and that a connection may be idle
+    head_seconds: float = 10.0  # from a head's first byte until it is complete
+    idle_seconds: float = (
+        75.0  # that a connection may be idle: longer than clients and proxies keep theirs, usually 60 s
+    )
     body_seconds: float = 60.0  # from a complete head to a complete body, and that an answer may wait for its reader
     pipelined: int = 16  # requests on a connection that wait for the answer of the first
     connections: int = 1024

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
+from math import ceil
 from typing import Any
 
 import httptools
@@ -20,8 +21,10 @@ from serving.http.door.door import Door
 from serving.http.door.received import received_ago
 from serving.http.door.whole_request import path_of_post
 from serving.http.routing import ARRIVED
+from serving.way_back import begin_way_back
 
 ADDED = 8  # bytes of chunk lines that each byte of a chunked body may bring, besides `head_bytes`
+PROGRESS = 512  # bytes of a request that are progress: who sends one at a time has come to a stand
 HELD_BYTES = 65_536  # of a body that are read before the app starts
 SHED_HEAD_BYTES = 2048  # of a request that is turned away without parsing; a longer head is parsed
 MOST_PARTING = 256  # connections at a time that are closed gently
@@ -37,11 +40,13 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
     def __init__(self, door: Door, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.ws_protocol_class = None
+        self.timeout_keep_alive = ceil(door.limits.idle_seconds)  # as the sweep, in place of uvicorn's 5 s
         self._door, self._limits = door, door.limits
         self._begun = 0  # requests
         self._in_message = self._in_head = False
         self._head, self._lines = 0, 0  # bytes and headers of the open head
         self._raw, self._content = 0, 0  # bytes of the open body, as sent and without chunk lines
+        self._come = 0  # bytes of the open message since it last made progress
         self._held: tuple[RequestResponseCycle, Any] | None = None  # a request whose app starts with its body
         self._task: asyncio.Task[None] | None = None  # of the present request, if it ends with its client
         self._lost = False
@@ -83,6 +88,8 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
             self.parser.feed_data(data)
             if self._begun == begun:  # else this piece holds the end of one message and another's begin
                 self._count(len(data), was_in_head)
+            if self._in_message:
+                self._note_progress(len(data))
         except ApiError as error:
             self._refuse(error)
         except httptools.HttpParserUpgrade:
@@ -97,7 +104,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         if len(self.pipeline) >= self._limits.pipelined:
             raise ApiError(429, "busy", f"more than {self._limits.pipelined} requests wait on this connection")
         self._in_message = self._in_head = True
-        self._head, self._lines = 0, 0
+        self._head, self._lines, self._come = 0, 0, 0
         self.scope[ARRIVED] = self._arrival()  # type: ignore[literal-required]
         if self._is_free():
             self._door.connections.move(self, Stage.HEAD, self.loop.time())
@@ -185,11 +192,22 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         self.tasks.add(self._task)
 
     async def _run(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Run the app for a request whose client may leave: the app is cancelled then, which is no error."""
+        """Run the app for a request whose client may leave: the app is cancelled then, which is no error.
+
+        The way of the answer back is measured, but not of one that waits for its reader.
+        """
+        way_back = begin_way_back()
 
         async def until_left(scope: Any, receive: Any, send: Any) -> None:
+            async def write(message: Any) -> None:
+                if self.flow.write_paused:
+                    way_back.leave_out()
+                await send(message)
+                if message["type"] == "http.response.body" and (seconds := way_back.written()) is not None:
+                    self._door.answered(seconds)
+
             try:
-                await app(scope, receive, send)
+                await app(scope, receive, write)
             except asyncio.CancelledError:
                 if not self._lost:
                     raise
@@ -263,6 +281,12 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
             self._raw += size
             if self._raw - self._content > self._limits.head_bytes + ADDED * self._content:
                 raise ApiError(400, "malformed", "the body has more chunk lines than content")
+
+    def _note_progress(self, size: int) -> None:
+        self._come += size
+        if self._come >= PROGRESS:
+            self._come = 0
+            self._door.connections.progressed(self, self.loop.time())
 
     def _head_too_large(self) -> ApiError:
         limit = self._limits.head_bytes

@@ -11,8 +11,6 @@ from serving.packing.engine.engine_group import EngineGroup
 from serving.packing.engine.forecaster import Forecaster
 from serving.packing.engine.observed import ObservedLengths
 
-OUTPUT_SECONDS = 10.0  # a usual deadline of a request for an output
-
 
 @dataclass(frozen=True, slots=True)
 class EnginePool:
@@ -42,11 +40,6 @@ class EnginePool:
     def pending(self) -> int:
         """Return the number of outputs that have not ended."""
         return sum(engine.pending for engine in self.engines)
-
-    @property
-    def usual_deadline(self) -> float:
-        """Return the seconds in which requests usually must be answered: an output takes seconds by itself."""
-        return OUTPUT_SECONDS
 
     async def start(self) -> None:
         """Start all, and raise the first `PliantError` once each has started or failed."""

@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from pliant import systems
 from pliant.errors import InputError, SchedulerError
+from pliant.front_door import FrontDoor
 from serving.bento import hosting
 from serving.bento.hosting import HostedService, with_access
 from serving.bins.settings import BinsSettings
@@ -27,7 +28,7 @@ class Service:
     def __init__(self, monkeypatch, refuses: str = "") -> None:
         self.calls, self.opened = [], {}
         self.metrics = SimpleNamespace(errored=lambda code: self.calls.append(("error", code)))
-        self.endpoint = SimpleNamespace(metrics=self.metrics, usual_deadline=0.5, ready=True, alive=True)
+        self.endpoint = SimpleNamespace(metrics=self.metrics, front_door=FrontDoor(), ready=True, alive=True)
         self.access = SimpleNamespace(judge=lambda scope: f"judged {scope}")
         door = SimpleNamespace(open=self.open, connections=SimpleNamespace(most=77))
         self.state = SimpleNamespace(door=door, shape_of="a shape of errors")
@@ -67,9 +68,9 @@ class Service:
     async def stop(self):
         self.calls.append("stop")
 
-    def open(self, count, usual_deadline, judge):
+    def open(self, count, front, judge):
         self.calls.append("open")
-        self.opened = {"count": count, "deadline": usual_deadline, "judge": judge}
+        self.opened = {"count": count, "front": front, "judge": judge}
 
     def start(self):
         asyncio.run(self.hosted.start())
@@ -93,9 +94,7 @@ def test_it_starts_by_the_environments_settings_and_opens_the_door_once_every_mo
     gate.count("late")
     service.opened["count"]("full")
     assert service.calls[-2:] == [("error", "late"), ("error", "full")]
-    assert service.opened["deadline"]() == 0.5
-    service.endpoint.usual_deadline = 2.0
-    assert service.opened["deadline"]() == 2.0
+    assert service.opened["front"] is service.endpoint.front_door
 
 
 def test_the_log_says_on_which_devices_it_runs(monkeypatch, caplog):

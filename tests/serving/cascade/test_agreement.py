@@ -158,14 +158,14 @@ def test_a_comparison_leaves_no_trace_among_answers_tenants_labels_and_deadlines
     client = Client("acme", 3.0, frozenset({"use"}), "1234abcd")
 
     async def check(service):
-        driver, service.endpoint.seen.counting = service.present.driver, True
+        service.endpoint.seen.counting = True
         (answer,) = await service.ask(SURE, client=client, deadline=2.0)
-        usual = driver.usual_deadline
+        usual = service.endpoint.front_door.usual_deadline
         remembered = len(service.endpoint._outcomes.to_dict())
         seconds = service.sample("pliant_tenant_seconds_total", tenant="acme")
         await asyncio.sleep(1)
         assert figures(service) == (1, 1)
-        assert driver.usual_deadline == usual
+        assert service.endpoint.front_door.usual_deadline == usual
         assert service.sample("pliant_arrivals_total", task="colours") == 1
         assert service.sample("pliant_outcomes_total", task="colours", outcome="on_time") == 1
         labels = {"task": "colours", "task_version": "1", "candidate": "default", "reason": "", "level": "small"}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from serving.lifecycle.endpoint import Endpoint
 from serving.lifecycle.poller import Outcome
 
 
 def endpoint() -> tuple[Endpoint, SimpleNamespace]:
-    driver = SimpleNamespace(ready=True, alive=True, usual_deadline=0.5, waiting=3, pending=7)
+    driver = SimpleNamespace(ready=True, alive=True, waiting=3, pending=7)
     generations = SimpleNamespace(
         present=SimpleNamespace(driver=driver, number=4), draining=2, standby=SimpleNamespace(number=3)
     )
@@ -23,12 +25,30 @@ def endpoint() -> tuple[Endpoint, SimpleNamespace]:
     return Endpoint(SimpleNamespace(alias="champion", device="cuda:1"), refresher, None, lambda: 12.5), driver
 
 
-def test_it_is_as_ready_alive_and_fast_as_the_present_generation():
+def test_it_is_as_ready_and_alive_as_the_present_generation():
     served, driver = endpoint()
-    assert (served.now, served.ready, served.alive, served.usual_deadline) == (12.5, True, True, 0.5)
+    assert (served.now, served.ready, served.alive) == (12.5, True, True)
     driver.ready = driver.alive = False
-    driver.usual_deadline = 2.0
-    assert (served.ready, served.alive, served.usual_deadline) == (False, False, 2.0)
+    assert (served.ready, served.alive) == (False, False)
+
+
+def test_a_deadline_counts_from_the_socket_and_earlier_by_the_way_back_of_its_answer():
+    served, _ = endpoint()
+
+    async def counted(arrived: float) -> float:
+        return arrived
+
+    async def main() -> None:
+        assert await served.tried(counted, 12.0, 0.2, judge=None) == 12.0, "nothing is known of answers yet"
+        now = asyncio.get_running_loop().time()
+        for _ in range(100):
+            served.front_door.answered(0.05, now)
+        assert await served.tried(counted, 12.0, 0.2, judge=None) == pytest.approx(11.95, abs=0.01)
+        for _ in range(200):
+            await served.tried(counted, 12.0, 0.2, judge=None)
+        assert served.front_door.usual_deadline == pytest.approx(0.2, rel=0.01)
+
+    asyncio.run(main())
 
 
 def test_the_status_names_release_generation_devices_refresh_and_what_waits():

@@ -114,3 +114,18 @@ def test_a_policy_that_keeps_no_targets_refuses_nothing(registry):
 
 def test_a_plan_says_how_long_iterations_take():
     assert packing("g", "p").steps.base == 1e-3
+
+
+def test_deadline_and_targets_leave_time_for_the_way_back_and_are_what_the_door_goes_by(service, monkeypatch):
+    front = service.endpoint.front_door
+    assert front.usual_deadline == 10.0
+    monkeypatch.setattr(front, "way_back", lambda _now: 2.0)
+    before = service.endpoint.now
+    assert service.complete(deadline=50, slo_ttft_ms=30_000).status_code == 200
+    (prompt,) = [arguments[0].prompt for verb, arguments in service.worker.sent if verb == "submit"]
+    assert before - 2.0 <= prompt.arrival <= service.endpoint.now - 2.0
+    assert (prompt.deadline - prompt.arrival, prompt.ttft) == (pytest.approx(50.0), 30.0)
+    assert front.usual_deadline == 10.0, "an output takes seconds by itself: no deadline counts for more"
+    for _ in range(10):
+        service.complete(deadline=50, slo_ttft_ms=100)
+    assert front.usual_deadline < 10.0

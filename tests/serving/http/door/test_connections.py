@@ -1,4 +1,4 @@
-"""A connection may be in each of its stages for so long; beyond their number the oldest of the fullest stage goes."""
+"""A connection may be in each of its stages for so long; beyond their number the one that has been idle longest goes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import weakref
 
 import pytest
 
-from serving.http.door.connections import YOUNG, Connections, Stage
+from serving.http.door.connections import STALLED, Connections, Stage
 from serving.http.door.limits import DoorLimits
 
-LIMITS = DoorLimits(head_seconds=10.0, body_seconds=60.0, connections=3)
+LIMITS = DoorLimits(head_seconds=10.0, idle_seconds=75.0, body_seconds=60.0, connections=3)
 
 
 class Connection:
@@ -41,7 +41,7 @@ def entered(connections: Connections, now: float = 0.0) -> Connection:
     return connection
 
 
-@pytest.mark.parametrize(("stage", "seconds"), [(Stage.HEAD, 10.0), (Stage.IDLE, 10.0), (Stage.BODY, 60.0)])
+@pytest.mark.parametrize(("stage", "seconds"), [(Stage.HEAD, 10.0), (Stage.IDLE, 75.0), (Stage.BODY, 60.0)])
 def test_a_connection_that_stays_in_a_stage_for_too_long_is_closed(connections, stage, seconds):
     connection = entered(connections)
     connections.move(connection, stage, 5.0)
@@ -59,19 +59,68 @@ def test_a_connection_that_waits_for_its_answer_is_left_alone(connections):
     assert connection.closed == [] and len(connections) == 1
 
 
-def test_one_too_many_takes_the_place_of_the_oldest_in_the_fullest_stage(connections):
-    reading, oldest, other = (entered(connections, now) for now in (0.0, 1.0, 2.0))
-    connections.move(reading, Stage.BODY, 0.0)
-    latest = entered(connections, 5.0)
-    assert (reading.closed, oldest.closed, other.closed) == ([], [Stage.HEAD], [])
-    assert len(connections) == 3 and connections.stage(latest) is Stage.HEAD
+def test_one_too_many_takes_the_place_of_the_one_that_has_been_idle_longest(connections):
+    first, second, third = (entered(connections, now) for now in (0.0, 1.0, 2.0))
+    connections.move(first, Stage.HEAD, 3.0)
+    connections.move(first, Stage.IDLE, 3.0)  # it was answered meanwhile
+    latest = entered(connections, 3.1)
+    assert (first.closed, second.closed, third.closed) == ([], [Stage.IDLE], [])
+    assert len(connections) == 3 and connections.stage(latest) is Stage.IDLE
 
 
-def test_where_all_are_young_one_too_many_is_turned_away(connections):
-    for _ in range(3):
-        entered(connections, 1.0)
-    assert not connections.enter(Connection(), 1.0 + YOUNG - 0.01)
-    assert connections.enter(Connection(), 1.0 + YOUNG)
+def test_connections_that_are_opened_anew_as_fast_as_they_are_closed_keep_nobody_out():
+    connections = Connections(DoorLimits(connections=1000))
+    answered, asking = 0, None
+    for number in range(20_000):  # within two seconds, so that none of them is older than a tenth of one
+        now = number * 1e-4
+        entered(connections, now)
+        if number % 100 == 0:
+            asking = entered(connections, now)
+            connections.move(asking, Stage.BODY, now)
+            connections.move(asking, Stage.ANSWER, now)
+        elif number % 100 == 99:
+            assert asking.closed == []
+            connections.leave(asking)
+            answered += 1
+    assert (answered, len(connections)) == (200, 999)
+
+
+@pytest.mark.parametrize("stage", [Stage.HEAD, Stage.BODY])
+def test_a_request_that_makes_progress_is_never_closed_for_another_and_one_at_a_stand_is(connections, stage):
+    coming, stuck, answering = (entered(connections) for _ in range(3))
+    connections.move(answering, Stage.ANSWER, 0.0)
+    for connection in (stuck, coming):
+        connections.move(connection, stage, 0.0)
+    for tenth in range(1, 100):
+        connections.progressed(coming, tenth * 0.1)
+        if tenth * 0.1 < STALLED:
+            connections.progressed(stuck, tenth * 0.1)
+            assert not connections.enter(Connection(), tenth * 0.1)
+    assert connections.enter(Connection(), 9.9)
+    assert (coming.closed, stuck.closed, answering.closed) == ([], [stage], [])
+
+
+def test_a_request_at_a_stand_goes_before_a_connection_that_became_idle_after_it(connections):
+    stuck, idle, other = (entered(connections) for _ in range(3))
+    connections.move(stuck, Stage.BODY, 1.0)
+    connections.move(idle, Stage.IDLE, 2.0)
+    connections.move(other, Stage.ANSWER, 0.0)
+    entered(connections, 1.0 + STALLED)
+    assert (stuck.closed, idle.closed, other.closed) == ([Stage.BODY], [], [])
+    connections.move(other, Stage.HEAD, 2.5)
+    entered(connections, 2.5 + STALLED)
+    assert (idle.closed, other.closed) == ([Stage.IDLE], [])
+
+
+def test_progress_of_a_connection_that_has_left_or_waits_for_its_answer_changes_nothing(connections):
+    answering = entered(connections)
+    connections.move(answering, Stage.ANSWER, 0.0)
+    connections.progressed(answering, 1.0)
+    connections.progressed(Connection(), 1.0)
+    assert connections.stage(answering) is Stage.ANSWER and len(connections) == 1
+    for _ in range(2):
+        connections.move(entered(connections), Stage.ANSWER, 0.0)
+    assert not connections.enter(Connection(), 100.0)
 
 
 def test_a_client_that_takes_nothing_of_its_answer_is_cut_off_and_one_that_takes_some_is_not(connections):
@@ -93,20 +142,6 @@ def test_a_client_that_has_read_all_may_wait_anew(connections):
         connection.bytes = unread
         connections.sweep(now)
     assert connection.closed == []
-
-
-@pytest.mark.parametrize("fullest", [Stage.IDLE, Stage.BODY])
-def test_the_place_is_taken_from_whichever_stage_has_most_connections(fullest):
-    connections = Connections(DoorLimits(connections=5))
-    answering = [entered(connections) for _ in range(2)]
-    for connection in answering:
-        connections.move(connection, Stage.ANSWER, 0.0)
-    waiting, first, second = (entered(connections) for _ in range(3))
-    for connection in (first, second):
-        connections.move(connection, fullest, 0.0)
-    entered(connections, 10.0)
-    assert [connection.closed for connection in (*answering, waiting, first, second)] == [[], [], [], [fullest], []]
-    assert len(connections) == 5
 
 
 def test_where_all_wait_for_their_answers_one_too_many_is_turned_away(connections):

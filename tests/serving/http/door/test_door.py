@@ -9,8 +9,10 @@ import time
 
 import pytest
 
+from pliant.front_door import FrontDoor
 from serving.http.api_errors import ApiError, error_response
 from serving.http.door import door as door_module
+from serving.http.door.connections import Stage
 from serving.http.door.door import Door
 from serving.http.door.limits import DoorLimits
 from serving.http.door.load import LoopLoad
@@ -28,7 +30,9 @@ def test_who_is_turned_away_while_he_sends_can_read_why(connections, code, monke
         until(lambda: len(server.door.connections) == 0)
         monkeypatch.setattr(server.door, "is_full", lambda _age: True)
         held = [server.connect() for _ in range(connections // 2 + 1)]
-        until(lambda: len(server.door.connections) >= 1)
+        held[0].sendall(b"GET / HTTP/1.1\r\nhost: ")
+        until(lambda: Stage.HEAD in [*server.door.connections._stage.values()])
+        monkeypatch.setattr("serving.http.door.connections.STALLED", 100.0)
         for _ in range(20):
             connection = server.connect()
             connection.sendall(post(body=b"x" * 300_000, connection="close"))
@@ -106,17 +110,18 @@ def test_a_request_with_a_long_head_is_parsed_before_it_is_turned_away(monkeypat
 
 
 def test_retry_after_follows_the_deadlines_of_the_latest_sweep_and_is_encoded_once_whatever_the_path(monkeypatch):
-    door, deadlines = Door(lambda _path: error_response, lambda path: path != "/other"), iter([1.0, 40.0])
+    door, front = Door(lambda _path: error_response, lambda path: path != "/other"), FrontDoor(1.0)
     counted: list[tuple[str, int]] = []
     encoded: list[ApiError] = []
     busy = Door.busy
     monkeypatch.setattr(Door, "busy", lambda self: encoded.append(busy(self)) or encoded[-1])
 
     async def main() -> None:
-        door.open(lambda code, number: counted.append((code, number)), lambda: next(deadlines))
+        door.open(lambda code, number: counted.append((code, number)), front)
         assert door.shed("/other") is None
         for number in range(2):
             assert b"retry-after: 1\r\n" in (door.shed(f"/{number}") or b"")
+        front.usual_deadline = 40.0
         door._sweep(asyncio.get_running_loop())
         assert b"retry-after: 2\r\n" in (door.shed("/predict") or b"")
 
@@ -126,7 +131,7 @@ def test_retry_after_follows_the_deadlines_of_the_latest_sweep_and_is_encoded_on
 
 
 def test_a_connection_whose_requests_are_turned_away_is_closed_once_it_idles(monkeypatch):
-    with behind_the_door(answer, head_seconds=0.1) as server:
+    with behind_the_door(answer, idle_seconds=0.1) as server:
         connection = server.connect()
         saturate(server, monkeypatch)
         connection.sendall(post())
@@ -196,7 +201,7 @@ def an_opened_door(**limits) -> tuple[Door, list[tuple[str, int]]]:
     """Return a door that is open, and the errors that it counts."""
     counted: list[tuple[str, int]] = []
     door = Door(lambda _path: error_response, lambda _path: True, DoorLimits(**limits))
-    door.open(lambda code, number: counted.append((code, number)), lambda: 0.5)
+    door.open(lambda code, number: counted.append((code, number)), FrontDoor())
     return door, counted
 
 
@@ -225,7 +230,7 @@ def test_a_saturated_loop_starts_so_many_at_once_in_their_order_and_an_idle_one_
     run_virtually(main())
 
 
-def test_a_request_is_full_by_those_that_wait_and_by_its_age(monkeypatch):
+def test_a_request_is_full_by_those_that_wait_and_by_its_age_and_the_way_back_of_its_answer(monkeypatch):
     asked: list[tuple[int, float]] = []
     monkeypatch.setattr(LoopLoad, "is_full", lambda _self, waiting, age: asked.append((waiting, age)) or age > 1.0)
     monkeypatch.setattr(LoopLoad, "saturated", property(lambda _self: True))
@@ -240,9 +245,12 @@ def test_a_request_is_full_by_those_that_wait_and_by_its_age(monkeypatch):
         assert (error.status, error.code, error.retry_after) == (503, "busy", pytest.approx(0.1))
         assert str(error) == "the service is busy; try again later"
         await settled()
+        for _ in range(100):
+            door.answered(0.3)
+        assert door.admit({ARRIVED: 4.5}) is None
 
     run_virtually(main())
-    assert asked == [(3, pytest.approx(0.5)), (3, pytest.approx(2.0))]
+    assert asked == [(3, pytest.approx(0.5)), (3, pytest.approx(2.0)), (0, pytest.approx(0.8, abs=0.07))]
 
 
 def test_connections_are_swept_and_the_turned_away_counted_once_a_second(monkeypatch):

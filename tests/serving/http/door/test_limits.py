@@ -41,4 +41,4 @@ def test_connections_take_half_of_the_open_files_at_most():
 
 
 def test_the_usual_limits_are_those_of_the_documents():
-    assert DoorLimits() == DoorLimits(65_536, 100, 10.0, 60.0, 16, 1024)
+    assert DoorLimits() == DoorLimits(65_536, 100, 10.0, 75.0, 60.0, 16, 1024)

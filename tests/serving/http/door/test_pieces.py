@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from serving.http.api_errors import ApiError
-from serving.http.door.connections import Stage
-from serving.http.door.protocol import HELD_BYTES, MOST_PARTING, PARTING_BYTES, PARTING_SECONDS
+from serving.http.door.connections import STALLED, Stage
+from serving.http.door.protocol import HELD_BYTES, MOST_PARTING, PARTING_BYTES, PARTING_SECONDS, PROGRESS
+from serving.way_back import note_decided
 from tests.fixtures.door import Driven, Held, answer, post, settled
 from tests.fixtures.fakes import run_virtually
 
@@ -294,7 +295,7 @@ def test_a_connection_waits_in_turn_for_a_head_a_body_its_answer_and_the_next_re
         await send(post())
         await finish()
         await finish()
-        first = [Stage.HEAD, Stage.HEAD, Stage.BODY, Stage.ANSWER, Stage.IDLE]
+        first = [Stage.IDLE, Stage.HEAD, Stage.BODY, Stage.ANSWER, Stage.IDLE]
         pipelined = [Stage.IDLE, Stage.ANSWER, Stage.BODY, Stage.ANSWER, Stage.ANSWER, Stage.ANSWER, Stage.IDLE]
         assert stages == first + pipelined
         assert transport.statuses == [200] * 4
@@ -306,7 +307,8 @@ def test_a_connection_waits_in_turn_for_a_head_a_body_its_answer_and_the_next_re
 
 def test_a_connection_that_is_one_too_many_reads_why():
     async def check(site):
-        site.connect()
+        first, _ = site.connect()
+        await site.send(first, post()[:-1])
         protocol, transport = site.connect()
         assert transport.statuses == [503] and b"there are 1 connections already" in transport.sent
         assert (len(site.door.connections), site.codes) == (1, ["busy"])
@@ -314,6 +316,47 @@ def test_a_connection_that_is_one_too_many_reads_why():
         assert transport.statuses == [503]
 
     driven(check, connections=1)
+
+
+@pytest.mark.parametrize(("size", "closed"), [(PROGRESS, False), (PROGRESS // 2, True)])
+def test_so_many_bytes_of_a_request_are_progress_and_half_of_them_are_none(size, closed):
+    async def check(site):
+        protocol, transport = site.connect()
+        await site.send(protocol, post(body=b"a" * 10_000)[:-10_000])
+        await asyncio.sleep(STALLED - 0.1)
+        await site.send(protocol, b"a" * size)
+        await asyncio.sleep(0.2)
+        _, other = site.connect()
+        assert (transport.statuses, other.statuses) == (([408], []) if closed else ([], [503]))
+
+    driven(check, connections=1)
+
+
+def test_the_door_learns_what_an_answer_takes_from_its_decision_to_its_first_bytes():
+    async def decided(scope, receive, send) -> None:
+        note_decided()
+        await asyncio.sleep(0.2)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"fi", "more_body": True})
+        note_decided()
+        await asyncio.sleep(60.0)  # its reader takes its time
+        await send({"type": "http.response.body", "body": b"ve"})
+
+    async def check(site):
+        learnt = []
+        site.door.answered = learnt.append
+        for paused in (False, True):
+            protocol, transport = site.connect()
+            await site.send(protocol, post())
+            if paused:  # an earlier answer is not read yet
+                protocol.flow.pause_writing()
+                await asyncio.sleep(30.0)
+                protocol.flow.resume_writing()
+            await asyncio.sleep(61.0)
+            assert transport.statuses == [200]
+            assert learnt == [pytest.approx(0.2)]
+
+    driven(check, decided)
 
 
 def test_who_may_not_send_a_request_is_judged_by_its_head():

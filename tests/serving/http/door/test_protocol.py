@@ -13,8 +13,9 @@ import weakref
 import pytest
 
 from serving.http.door.connections import Stage
-from serving.http.door.protocol import LimitedProtocol
-from tests.fixtures.door import Held, answer, behind_the_door, post, rest, status, until
+from serving.http.door.limits import DoorLimits
+from serving.http.door.protocol import PROGRESS, LimitedProtocol
+from tests.fixtures.door import Held, answer, behind_the_door, next_reply, post, rest, status, until
 
 
 def sent_until_closed(server, first: bytes, piece: bytes, most: int) -> tuple[int, bytes]:
@@ -86,7 +87,7 @@ def test_a_large_body_and_a_body_in_small_chunks_pass():
     ids=["silent", "head", "body", "idle"],
 )
 def test_a_connection_that_is_not_used_in_time_is_closed(begin, expected):
-    with behind_the_door(answer, head_seconds=0.1, body_seconds=0.1) as server:
+    with behind_the_door(answer, head_seconds=0.1, idle_seconds=0.1, body_seconds=0.1) as server:
         connection = server.connect()
         connection.sendall(begin)
         reply = rest(connection)
@@ -95,7 +96,7 @@ def test_a_connection_that_is_not_used_in_time_is_closed(begin, expected):
 
 
 def test_line_ends_do_not_keep_a_connection_open():
-    with behind_the_door(answer, head_seconds=0.1) as server:
+    with behind_the_door(answer, idle_seconds=0.1) as server:
         connection = server.connect()
         end = time.monotonic() + 20
         with pytest.raises(OSError):
@@ -105,29 +106,58 @@ def test_line_ends_do_not_keep_a_connection_open():
         connection.close()
 
 
-def test_idle_connections_beyond_the_limit_are_closed_the_oldest_first():
-    with behind_the_door(answer, connections=10) as server:
-        connections = [server.connect() for _ in range(10)]
-        until(lambda: len(server.door.connections) == 10)
-        time.sleep(1.1)
-        assert status(server.ask()) == 200
-        connections[0].settimeout(20)
-        assert rest(connections[0]) == b""
-        connections[-1].sendall(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
-        assert status(connections[-1].recv(1000)) == 200
-        for connection in connections:
+def test_idle_connections_at_the_limit_held_or_opened_anew_keep_nobody_out():
+    with behind_the_door(answer, connections=20) as server:
+        used = server.connect()
+        used.sendall(post())
+        assert status(next_reply(used)) == 200
+        idle = [server.connect() for _ in range(40)]
+        for number in range(100):
+            assert status(server.ask()) == 200
+            idle[number % 40].close()
+            idle[number % 40] = server.connect()
+        assert server.codes == [] and len(server.door.connections) <= 20
+        assert used.recv(1000) == b"", "the one that was idle longest was closed"
+        latest = idle[99 % 40]
+        latest.sendall(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
+        assert status(latest.recv(1000)) == 200
+        for connection in (used, *idle):
             connection.close()
 
 
-def test_young_connections_are_not_closed_for_others():
-    with behind_the_door(answer, connections=3) as server:
-        connections = [server.connect() for _ in range(3)]
-        until(lambda: len(server.door.connections) == 3)
-        assert status(server.ask()) == 503
-        for connection in connections:
-            connection.sendall(post())
-            assert status(connection.recv(1000)) == 200
+def test_requests_under_way_are_not_closed_for_others_and_one_that_drips_is():
+    piece = b"a" * PROGRESS
+    with behind_the_door(answer, connections=2) as server:
+        coming, dripping = server.connect(), server.connect()
+        body = post(body=piece * 1000)[: -1000 * PROGRESS]
+        for connection in (coming, dripping):
+            connection.sendall(body)
+        until(lambda: sorted(map(server.door.connections.stage, server.door.connections._stage)) == [Stage.BODY] * 2)
+        assert status(server.ask()) == 503, "neither has come to a stand"
+        sent, answers = 0, []
+        while 200 not in answers:
+            coming.sendall(piece)
+            dripping.sendall(b"a")
+            sent += 1
+            assert sent < 900
+            time.sleep(0.02)
+            answers.append(status(server.ask()))
+        coming.sendall(piece * (1000 - sent))
+        assert status(coming.recv(1000)) == 200
+        assert status(dripping.recv(1000)) == 408
+        for connection in (coming, dripping):
             connection.close()
+
+
+def test_a_connection_may_idle_for_longer_than_clients_and_proxies_keep_theirs():
+    assert DoorLimits().idle_seconds > 60.0
+    with behind_the_door(answer, idle_seconds=7.0) as server:
+        connection = server.connect()
+        connection.sendall(post())
+        assert status(connection.recv(1000)) == 200
+        (kept,) = server.door.connections._stage
+        assert kept.timeout_keep_alive == 7.0, "and not uvicorn's 5 s"
+        connection.close()
 
 
 def test_who_is_turned_away_and_goes_on_sending_is_cut_off():
@@ -189,7 +219,7 @@ def test_nothing_is_kept_of_a_connection_that_was_reset_after_its_answer():
             gc.collect()
             return not kept
 
-        until(gone, 2.0)  # the server itself would close an idle connection after 5 s
+        until(gone, 20.0)  # the server itself would close an idle connection after 75 s
 
 
 def test_the_app_starts_when_the_body_is_here():

@@ -73,10 +73,6 @@ def test_a_pool_is_ready_and_alive_if_all_engines_are_and_counts_what_all_have()
     assert not pool.alive
 
 
-def test_a_text_usually_takes_ten_seconds():
-    assert EnginePool([], [], []).usual_deadline == 10
-
-
 def test_the_engines_end_before_their_forecasters_and_files():
     order = []
 

@@ -1,0 +1,110 @@
+"""What the front door takes of a request's time is learnt quickly, in both directions, and no bad moment is kept."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from pliant.front_door import PRIOR, SLOWER, WINDOW, FrontDoor
+
+USUAL = 0.1  # seconds
+
+
+def a_door(*seconds: float, now: float = 0.0) -> FrontDoor:
+    """Return a front door that wrote answers after so many seconds, all at one time."""
+    door = FrontDoor(USUAL)
+    for each in seconds:
+        door.answered(each, now)
+    return door
+
+
+def test_where_nothing_is_known_nothing_is_taken_off():
+    assert FrontDoor().way_back(0.0) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nine_of_ten_answers_are_written_within_the_forecast_which_is_not_much_longer_than_that(seed):
+    draw = random.Random(seed)
+    seconds = [draw.lognormvariate(math.log(0.02), 1.0) for _ in range(2000)]
+    forecast = a_door(*seconds).way_back(0.0)
+    assert sum(each <= forecast for each in seconds) / len(seconds) >= 1 - SLOWER
+    assert forecast <= 1.25 * sorted(seconds)[int((1 - SLOWER) * len(seconds))]
+
+
+@pytest.mark.parametrize(("slow", "fast"), [(1, 1), (1, 0), (2, 8)])
+def test_a_few_slow_answers_among_few_are_no_forecast(slow, fast):
+    assert a_door(*[3.0] * slow, *[0.001] * fast).way_back(0.0) <= 0.0012
+    assert a_door(*[3.0] * 2 * slow, *[0.001] * fast).way_back(0.0) >= 3.0
+
+
+def test_an_answer_in_ten_may_take_any_time():
+    assert a_door(*[5.0] * 100, *[0.001] * 1000).way_back(0.0) <= 0.0012
+    assert a_door(*[5.0] * 130, *[0.001] * 1000).way_back(0.0) >= 5.0
+
+
+def test_a_bad_moment_is_forgotten_within_four_usual_deadlines_even_if_nothing_is_let_in():
+    door = a_door(*[10.0] * 300)
+    assert door.way_back(0.0) >= 10.0
+    assert door.way_back(2 * WINDOW * USUAL + 1e-9) == 0.0
+
+
+@pytest.mark.parametrize("rate", [20.0, 200.0, 2000.0])
+def test_refusals_after_a_pause_teach_as_answers_do_and_the_next_pause_is_seen_at_once(rate):
+    door, now = FrontDoor(USUAL), 100.0
+    for pause in (10.0, 0.3):
+        for _ in range(int(10 * rate)):  # all that waited in the pause, written at its end
+            door.answered(pause, now)
+        assert door.way_back(now) >= pause
+        recovered = None
+        for number in range(int(10 * USUAL * rate)):
+            at = now + number / rate
+            door.answered(0.002, at)
+            if recovered is None and door.way_back(at) <= 0.0025:
+                recovered = at - now
+        assert recovered is not None and recovered <= 5 * USUAL
+        now += 10.0
+
+
+def test_the_forecast_follows_a_slower_door_within_a_usual_deadline():
+    door = FrontDoor(USUAL)
+    for number in range(1000):
+        door.answered(0.001, number / 1000)
+    for number in range(100):
+        door.answered(0.04, 1.0 + number / 1000)
+    assert 0.04 <= door.way_back(1.1) <= 0.05
+
+
+def test_a_clock_that_goes_back_begins_anew():
+    door = a_door(*[1.0] * 100, now=1e6)
+    assert door.way_back(0.0) == 0.0
+    for _ in range(100):
+        door.answered(0.01, 0.0)
+    assert 0.01 <= door.way_back(0.0) <= 0.012
+
+
+@pytest.mark.parametrize(("seconds", "forecast"), [(-1.0, 1e-4), (0.0, 1e-4), (1e-4, 1e-4), (1e9, 22.0)])
+def test_times_beyond_the_scale_count_as_its_ends(seconds, forecast):
+    assert a_door(*[seconds] * 10 * PRIOR).way_back(0.0) == pytest.approx(forecast, rel=0.01)
+
+
+def test_the_usual_deadline_is_that_of_most_requests_whatever_few_ask_for():
+    door = FrontDoor()
+    for number in range(2000):
+        door.asked(3600.0 if number % 100 == 50 else 0.1)
+    assert door.usual_deadline == pytest.approx(0.1, rel=0.15)
+    for _ in range(200):
+        door.asked(2.0)
+    assert door.usual_deadline == pytest.approx(2.0, rel=0.01)
+    door.asked(0.0)
+    assert 0.0 < door.usual_deadline < 2.0
+
+
+@pytest.mark.parametrize(("usual", "kept"), [(0.001, 0.1), (0.5, 1.0), (3600.0, 5.0)])
+def test_a_window_is_two_usual_deadlines_long_within_bounds(usual, kept):
+    door = FrontDoor(usual)
+    for _ in range(100):
+        door.answered(0.01, 0.0)
+    assert door.way_back(1.99 * kept) > 0.0
+    assert door.way_back(2.01 * kept + 1.99 * kept) == 0.0
