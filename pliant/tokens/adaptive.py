@@ -2,7 +2,7 @@
 
 At that moment, over all waiting requests:
 
-1. The price of a device-second follows from the arrivals of the last second or so (price.py).
+1. The price of a device-second follows from the latest arrivals (price.py).
 2. Every kind of request takes the gamma that earns most net of that price. Kinds of the same gamma share batches, by
    deadline. Kinds that no gamma makes worth the price are left for later.
 3. The exact planner (plan.py) gives these batches, by deadline, the gammas that earn most net of the price without missing
