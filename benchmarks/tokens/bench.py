@@ -16,7 +16,7 @@ from benchmarks import console, harness
 from benchmarks.door import overload
 from benchmarks.door import pictures as door
 from benchmarks.harness import Context, Measured, Part
-from benchmarks.tokens import buckets, devices, gpu, host, house, kernels, live, planner, policies
+from benchmarks.tokens import buckets, devices, gpu, host, house, kernels, live, planner, policies, short_deadlines
 from benchmarks.tokens.demo import OVERRIDES
 from benchmarks.tokens.endpoint import address, live_bundle, test_examples
 from benchmarks.tokens.live_contenders import measure as measure_live
@@ -105,6 +105,14 @@ def _policies(ground: Ground) -> Measured:
     return policies.targets(rows), {"rows": policies.plain(rows)}
 
 
+def _short(ground: Ground) -> Measured:
+    with ground.stage("deadlines of 30 and 60 ms, simulated") as progress:
+        rows = short_deadlines.measure(5 if ground.full else 1)
+        progress(1, 1)
+    console.table("an H200's table, 30/60 ms", short_deadlines.HEADINGS, [row.cells() for row in rows])
+    return short_deadlines.targets(rows), {"rows": [asdict(row) for row in rows]}
+
+
 def _house(ground: Ground) -> Measured:
     if ground.smallest:
         return house.light(ground.bundle(), ground.stage)
@@ -191,6 +199,7 @@ PARTS: Mapping[str, Part] = {
     "kernels": Part(_kernels, 140.0),
     "gpu": Part(_gpu, 5.0),
     "policies": Part(_policies, 180.0),
+    "short": Part(_short, 30.0),
     "devices": Part(_devices, 75.0, _training),
     "host": Part(_host, 35.0, _training),
     "door": Part(_door, 120.0, _training),
