@@ -6,10 +6,15 @@ that launch waits behind the running one, and is timed from when that one ends.
 
 Each result brings the seconds that the device measured. Their ratio to the profile, and the time that launches take
 beyond them, correct every later prediction. Knows nothing of what runs.
+
+No call costs more than the logarithm of the number of devices (amortised), but for those whose answer or purpose is all
+of them: `running`, `busy` and `check`.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from heapq import heapify, heappop, heappush
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pliant.protocol import Failed, Finished, Launch
@@ -46,15 +51,27 @@ class Running(NamedTuple, Generic[C]):
 
 
 class Devices(Generic[C]):
-    """`workers` devices, numbered from 0, all free at the start. `restart_pause`: seconds after a failed restart."""
+    """`workers` devices, numbered from 0, all free at the start. `restart_pause`: seconds after a failed restart.
+
+    The time that its methods are given never goes back.
+    """
 
     def __init__(self, workers: int, restart_pause: float) -> None:
-        self.free: dict[int, None] = dict.fromkeys(range(workers))  # a set in the order of becoming free
+        self.free = OrderedDict[int, int]((worker, worker) for worker in range(workers))
+        """The free workers in the order of becoming free, with a number that grows in this order."""
         self.slowdown = 1.0  # measured over expected seconds, smoothed
         self.turnaround = 0.0  # seconds of a launch beyond the device's own, smoothed
         self._workers, self._pause = workers, restart_pause
+        self._freed = workers  # the next number in `free`
         self._running: dict[int, Running[C]] = {}
-        self._broken: list[tuple[float, int]] = []  # (when to restart, worker)
+        self._on: dict[int, list[int]] = {}  # worker -> its launches, the one that runs and the one behind it
+        self._carrier: dict[int, int] = {}  # request -> its launch
+        self._broken: dict[int, tuple[float, int]] = {}  # worker -> (when to restart, number of the failure)
+        self._due: list[tuple[float, int, int]] = []  # a heap of (when, number, worker): broken, with nothing on it
+        self._failures = 0
+        self._lead: float | None = None  # seconds, of the latest question about launches ahead
+        self._closed: list[tuple[float, int]] = []  # heaps of launches that may be followed: later, by when that opens,
+        self._open: list[tuple[float, int]] = []  # and by now, by expected end; some entries are outdated
         self._launches = 0
 
     @property
@@ -75,18 +92,48 @@ class Devices(Generic[C]):
 
         That is, of those that should be free within `lead` seconds and have no next launch, the first; None without any.
         """
-        due = [r for r in self._last() if now >= _opens(r, lead)]
-        first = min(due, key=lambda running: running.until, default=None)
-        return None if first is None else (first.launch.worker, max(now, first.until))
+        self._look_ahead(now, lead)
+        if not self._open:
+            return None
+        until, id = self._open[0]
+        return self._running[id].launch.worker, max(now, until)
 
     def ahead_at(self, now: float, lead: float) -> float | None:
         """Return when a further worker may be given its next launch ahead; None if there is none."""
-        return min((at for running in self._last() if (at := _opens(running, lead)) > now), default=None)
+        self._look_ahead(now, lead)
+        return self._closed[0][0] if self._closed else None
 
-    def _last(self) -> list[Running[C]]:
-        """Return the running launches of requests that none waits behind."""
-        followed = {running.behind for running in self._running.values()}
-        return [r for id, r in self._running.items() if r.begun and r.launch.kind == "run" and id not in followed]
+    def _look_ahead(self, now: float, lead: float) -> None:
+        """Bring both heaps up to date, at least their first entries."""
+        if lead != self._lead or len(self._closed) + len(self._open) > 4 * self._workers + 16:  # mostly outdated
+            self._lead, self._open = lead, []
+            self._closed = [(_opens(r, lead), id) for id, r in self._running.items() if self._is_last(r)]
+            heapify(self._closed)
+        while self._closed:
+            opens, id = self._closed[0]
+            running = self._running.get(id)
+            if running is None or not self._is_last(running) or _opens(running, lead) != opens:
+                heappop(self._closed)
+            elif opens <= now:
+                heappop(self._closed)
+                heappush(self._open, (running.until, id))
+            else:
+                break
+        while self._open:
+            running = self._running.get(self._open[0][1])
+            if running is not None and self._is_last(running):
+                break
+            heappop(self._open)
+
+    def _is_last(self, running: Running[C]) -> bool:
+        """Whether the launch runs requests and none waits behind it."""
+        return (
+            running.begun and running.launch.kind == "run" and self._on[running.launch.worker][-1] == running.launch.id
+        )
+
+    def _may_be_followed(self, id: int) -> None:
+        if self._lead is not None and self._is_last(running := self._running[id]):
+            heappush(self._closed, (_opens(running, self._lead), id))
 
     def seconds(self, expected: float) -> float:
         """Return the seconds that a launch takes from its decision to its end, corrected by former launches."""
@@ -109,7 +156,7 @@ class Devices(Generic[C]):
         if worker in self.free:
             del self.free[worker]
         else:
-            front = next(running for running in self._running.values() if running.launch.worker == worker)
+            front = self._running[self._on[worker][0]]
         requests = tuple([request.id for request in carried])
         seconds = self.seconds(expected)
         launch = Launch(self._launches, worker, requests, setting, kind, seconds)
@@ -119,16 +166,17 @@ class Devices(Generic[C]):
 
     def cancel(self, request: int) -> bool:
         """Take a request out of what a running launch carries, and return whether a launch carries it."""
-        for id, running in self._running.items():
-            if request in running.launch.requests:
-                carried = tuple([carried for carried in running.carried if carried.id != request])
-                self._running[id] = running._replace(carried=carried)
-                return True
-        return False
+        id = self._carrier.get(request)
+        if id is None:
+            return False
+        running = self._running[id]
+        carried = tuple([carried for carried in running.carried if carried.id != request])
+        self._running[id] = running._replace(carried=carried)
+        return True
 
     def finish(self, event: Finished, now: float) -> Running[C]:
         """Free the worker of a launch and learn from its seconds. Returns what ran."""
-        running = self._running.pop(event.launch)
+        running = self._end(event.launch)
         self._go_on(running, now)
         if running.launch.kind == "run":
             low, high = RATIOS
@@ -144,56 +192,79 @@ class Devices(Generic[C]):
         A worker that is not lost is free: the model raised an error and the device lives. A launch that waited behind one
         whose worker is lost fails in turn, without having begun; the restart comes after that.
         """
-        running = self._running.pop(event.launch)
-        if not running.begun:
-            return running
-        if not event.lost and running.launch.kind == "run":
-            self._go_on(running, now)
-            return running
-        self._broken.append((now + (0.0 if running.launch.kind == "run" else self._pause), running.launch.worker))
+        running = self._end(event.launch)
+        kind, worker = running.launch.kind, running.launch.worker
+        if running.begun:
+            if not event.lost and kind == "run":
+                self._go_on(running, now)
+                return running
+            self._broken[worker] = now + (0.0 if kind == "run" else self._pause), self._failures
+            self._failures += 1
+        if worker in self._on:
+            self._may_be_followed(self._on[worker][0])
+        elif worker in self._broken:
+            heappush(self._due, (*self._broken[worker], worker))
         return running
 
     def lost(self, worker: int) -> bool:
         """Whether the worker waits for its restart."""
-        return any(broken == worker for _, broken in self._broken)
+        return worker in self._broken
+
+    def _end(self, id: int) -> Running[C]:
+        """Take a launch out of the books and return it."""
+        running = self._running.pop(id)
+        for request in running.launch.requests:
+            del self._carrier[request]
+        launches = self._on[running.launch.worker]
+        launches.remove(id)
+        if not launches:
+            del self._on[running.launch.worker]
+        return running
 
     def _go_on(self, ended: Running[C], now: float) -> None:
         """Begin the launch that waits behind the one that ended, or free its worker."""
-        for id, running in self._running.items():
-            if running.behind == ended.launch.id:
-                until = now + self.seconds(running.expected)
-                self._running[id] = running._replace(launched=now, until=until, behind=None)
-                return
-        self.free[ended.launch.worker] = None
+        worker = ended.launch.worker
+        if worker in self._on:
+            id = self._on[worker][0]
+            running = self._running[id]
+            until = now + self.seconds(running.expected)
+            self._running[id] = running._replace(launched=now, until=until, behind=None)
+            self._may_be_followed(id)
+        else:
+            self.free[worker] = self._freed
+            self._freed += 1
 
     def restarts(self, now: float) -> list[Launch]:
-        """Launch the restarts that are due, of workers that nothing waits for any more."""
-        occupied = self._occupied()
-        due = [worker for at, worker in self._broken if at <= now and worker not in occupied]
-        self._broken = [(at, worker) for at, worker in self._broken if worker not in due]
-        return [self._occupy(Launch(self._launches, worker, kind="restart"), (), 0.0, now) for worker in due]
+        """Launch the restarts that are due, of workers that nothing waits for any more, in the order of the failures."""
+        due: list[tuple[int, int]] = []
+        while self._due and self._due[0][0] <= now:
+            _, number, worker = heappop(self._due)
+            del self._broken[worker]
+            due.append((number, worker))
+        return [self._occupy(Launch(self._launches, w, kind="restart"), (), 0.0, now) for _, w in sorted(due)]
 
     def wake_at(self) -> float | None:
         """Return the time of the next restart; None if there is none."""
-        occupied = self._occupied()
-        return min((at for at, worker in self._broken if worker not in occupied), default=None)
-
-    def _occupied(self) -> set[int]:
-        return {running.launch.worker for running in self._running.values()}
+        return self._due[0][0] if self._due else None
 
     def check(self) -> None:
         """Raises AssertionError unless each worker is either free, busy or broken."""
         busy = [running.launch.worker for running in self._running.values() if running.begun]
         behind = [running.launch.worker for running in self._running.values() if not running.begun]
-        broken = [worker for _, worker in self._broken]
-        assert sorted([*self.free, *busy, *broken]) == list(range(self._workers)), "workers"
+        assert sorted([*self.free, *busy, *self._broken]) == list(range(self._workers)), "workers"
         assert len(set(behind)) == len(behind) and not set(behind) & set(self.free), "launches behind others"
+        assert sorted(id for ids in self._on.values() for id in ids) == sorted(self._running), "launches by worker"
 
     def _occupy(
         self, launch: Launch, carried: tuple[C, ...], expected: float, begin: float, behind: int | None = None
     ) -> Launch:
         self._launches += 1
         self._running[launch.id] = Running(launch, carried, expected, begin, begin + self.seconds(expected), behind)
+        self._on.setdefault(launch.worker, []).append(launch.id)
+        for request in launch.requests:
+            self._carrier[request] = launch.id
+        if behind is None:
+            self._may_be_followed(launch.id)
         return launch
 
 

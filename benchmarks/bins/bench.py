@@ -35,7 +35,10 @@ def _dispatch(context: Context) -> Measured:
     with context.stage("dispatch") as progress:
         rates = dispatch.measure(progress)
     console.table("decisions a second", dispatch.HEADINGS, rates.table())
-    return rates.targets(), rates.plain()
+    with context.stage("few devices and many") as progress:
+        served = dispatch.serve(progress)
+    console.table("the scheduler's part of a request", dispatch.SERVED_HEADINGS, served.table())
+    return rates.targets() + served.targets(), rates.plain() | served.plain()
 
 
 def _contest(context: Context) -> Measured:
@@ -82,7 +85,7 @@ def _gpu(_context: Context) -> Measured:
 
 PARTS: Mapping[str, Part] = {
     "planner": Part(_planner, 15.0),
-    "dispatch": Part(_dispatch, 45.0),
+    "dispatch": Part(_dispatch, 75.0),
     "contest": Part(_contest, 320.0),
     "live": Part(_live, 150.0, _preparation),
     "fidelity": Part(_fidelity, 90.0, _preparation),

@@ -5,6 +5,9 @@ a journal of the scheduler is made in virtual time and its events are given to a
 calls of `handle` with an arrival, each one decision with its launch. A call of more than `PREEMPTED` seconds was interrupted
 (by another program: no path of the scheduler takes that long without a plan, and no plan falls into it) and is left out.
 The garbage collector runs, but not over the journal. One thread.
+
+Besides: how many requests a second of a core the scheduler sees through, from arrival to answer, with the same load on each
+of few devices and of many (`serve`).
 """
 
 from __future__ import annotations
@@ -47,6 +50,9 @@ REPEATS = 3
 PREEMPTED = 1e-3  # seconds
 NO_PLAN = 1000.0  # seconds between plans: longer than any trace here
 HEADINGS = ("how", "dispatch", "utilisation", "decisions", "decisions/s")
+FEW, MANY = 8, 1000  # devices
+LEAST_SHARE = 0.6  # of the requests a second of a core that few devices allow, with many
+SERVED_HEADINGS = ("placement", "devices", "requests", "requests/s a core")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,38 @@ class DispatchRates:
 
     def plain(self) -> dict[str, Any]:
         return asdict(self) | {"preempted_seconds": PREEMPTED}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Requests that a scheduler of these devices saw through, each second of its processor time; the best repeat."""
+
+    placement: str
+    devices: int
+    requests: int
+    per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRates:
+    rates: tuple[Served, ...]
+
+    def targets(self) -> list[Target]:
+        """Judge, for each placement, the rate with the most devices over the rate with the fewest."""
+        targets = []
+        for placement in dict.fromkeys(rate.placement for rate in self.rates):
+            by_devices = {rate.devices: rate.per_second for rate in self.rates if rate.placement == placement}
+            few, many = min(by_devices), max(by_devices)
+            name = f"requests/s a core, {many} devices over {few}, placement {placement}"
+            targets.append(Target(name, by_devices[many] / by_devices[few], ">=", LEAST_SHARE, "x"))
+        return targets
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Return the cells under SERVED_HEADINGS."""
+        return [(r.placement, f"{r.devices:,}", f"{r.requests:,}", f"{r.per_second:,.0f}") for r in self.rates]
+
+    def plain(self) -> dict[str, Any]:
+        return {"served": [asdict(rate) for rate in self.rates]}
 
 
 @dataclass(frozen=True)
@@ -123,22 +161,66 @@ def measure(
     return DispatchRates(tuple(rates))
 
 
-def load(utilisation: float, requests: int, lengths: Ints, instances: int = INSTANCES) -> Load:
+def serve(
+    progress: Progress = silent,
+    requests: int = 20_000,
+    devices: Sequence[int] = (FEW, MANY),
+    lengths: Ints | None = None,
+) -> ServedRates:
+    """Time the scheduler's part of `requests` on each number of `devices`, in both placements; half a minute.
+
+    `lengths` of requests are drawn from these; without them from the recorded ones. Raises `InputError` where those lack.
+    """
+    drawn = traces.stretched()[0] if lengths is None else lengths
+    cases = [(placement, count) for placement in ("shared", "single") for count in devices]
+    rates: list[Served] = []
+    for placement, count in cases:
+        rates.append(_served(placement, count, load(UTILISATIONS[0], requests, drawn, count, placement)))
+        progress(len(rates), len(cases))
+    return ServedRates(tuple(rates))
+
+
+def _served(placement: str, devices: int, offered: Load) -> Served:
+    """Replay a whole journal, and ask when to wake after every event, as a driver does."""
+    requests = offered.requests()
+    journal = simulate(_fresh(HANDLED[0], offered), requests, SimulatedBins(offered.known, requests))
+    last = max(at for at, entry in enumerate(journal) if not isinstance(entry.event, Woke))  # then there is a plan
+    events = [(entry.event, entry.now) for entry in journal[: last + 1]]
+    del journal
+    best = min(_processor_seconds(_fresh(HANDLED[0], offered), events) for _ in range(REPEATS))
+    return Served(placement, devices, len(requests), len(requests) / best)
+
+
+def _processor_seconds(scheduler: BinsScheduler, events: Sequence[tuple[Event, float]]) -> float:
+    gc.collect()
+    gc.freeze()
+    start = time.process_time()
+    for event, now in events:
+        scheduler.handle(event, now)
+        scheduler.wake_at()
+    seconds = time.process_time() - start
+    gc.unfreeze()
+    return seconds
+
+
+def load(
+    utilisation: float, requests: int, lengths: Ints, instances: int = INSTANCES, placement: str = "single"
+) -> Load:
     """Draw Poisson arrivals whose work, each in its own bin, is `utilisation` of the instances."""
-    known, held, share = _deployed(lengths, instances)
+    known, held, share = _deployed(lengths, instances, placement)
     mean = float(share @ [runtime.alone for runtime in known.runtimes])
     rng = np.random.default_rng(0)
     times = np.cumsum(rng.exponential(mean / (utilisation * instances), requests))
     return Load(known, held, times, rng.choice(lengths, requests))
 
 
-def _deployed(lengths: Ints, instances: int) -> tuple[Knowledge, tuple[int, ...], Floats]:
+def _deployed(lengths: Ints, instances: int, placement: str) -> tuple[Knowledge, tuple[int, ...], Floats]:
     """Return BERT-base in equal steps, and its runtimes by the share [R] of requests in their bins."""
     edges = np.ceil(LONGEST * np.arange(1, RUNTIMES + 1) / RUNTIMES).astype(int)
     share = np.bincount(np.searchsorted(edges, lengths), minlength=RUNTIMES) / len(lengths)
     shapes = (*(Shape(int(edge), 1) for edge in edges), Shape(LONGEST, 1, True))
     seconds = tuple(BERT_BASE.dynamic_seconds(float(edge)) / BERT_BASE.factor for edge in edges)
-    known = knowledge_of([replace(published_bins(BERT_BASE), shapes=shapes, seconds=seconds)], "static", "single")
+    known = knowledge_of([replace(published_bins(BERT_BASE), shapes=shapes, seconds=seconds)], "static", placement)
     return known, tuple(start_plan(known, instances, share.tolist())), share
 
 

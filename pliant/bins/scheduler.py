@@ -4,11 +4,15 @@ A pure state machine (see pliant/protocol.py). A request is answered by the laun
 is tried again if its attempts and its deadline allow. With placement "single" a plan for the devices that are up is
 made each period, and swapping a device's runtime is a `Launch` of kind "load" that occupies it; planning happens within
 `handle` and takes some milliseconds (see planning/plan.py). With placement "shared" nothing is planned.
+
+No other event costs more than the logarithm of the number of devices (amortised), but for a decision to use one device
+less, and for the dispatch "packing", which searches all devices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Protocol
 
 from pliant.bins.knowledge import Config, Knowledge
@@ -62,8 +66,8 @@ class Pool(Protocol):
     def ended(self, worker: int, kind: str, count: int, now: float) -> list[int]:
         """Note that a launch of `count` requests ended, and that its worker is up."""
 
-    def lost(self, worker: int, now: float) -> list[int]:
-        """Note that the worker failed; the requests that it ran come back by `retry`."""
+    def lost(self, worker: int, now: float) -> Iterable[int]:
+        """Note that the worker failed; the requests that it ran come back by `retry`, before a worker is asked for."""
 
     def cancel(self, request: int) -> None:
         """Remove a waiting request, whose client has left."""
@@ -223,6 +227,7 @@ class BinsScheduler:
         self._fairness.ended(event.launch, min(now - ended.launched, ended.expected))
         launch = ended.launch
         lost, count = launch.worker not in self._devices.free, len(launch.requests)
+        retried: list[int] = []
         workers = self._pool.lost(launch.worker, now) if lost else self._pool.ended(launch.worker, "run", count, now)
         given_up = self._retries.failed([request.id for request in ended.carried], count == 1, lost)
         for request in ended.carried:
@@ -231,10 +236,10 @@ class BinsScheduler:
                 continue
             self._fairness.join(request.id, request.tenant, request.weight)
             if (worker := self._pool.retry(request, now)) is not None:
-                workers.append(worker)
+                retried.append(worker)
         actions += self._devices.restarts(now)
         self._expire(now, actions)
-        self._serve_free(workers, now, actions)
+        self._serve_free(chain(workers, retried), now, actions)
 
     def _wake(self, now: float, actions: list[Action]) -> None:
         actions += self._devices.restarts(now)
@@ -250,8 +255,8 @@ class BinsScheduler:
             return self._pool.enlist(self._spare.pop())
         assert self._config.scaling is not None, "a scaler has its rule"
         if more < 0 and self.active > self._config.scaling.min_devices:
-            active = [worker for worker in range(self._config.workers) if worker not in self._spare]
-            worker = self._pool.retire(active)
+            spare = set(self._spare)
+            worker = self._pool.retire([worker for worker in range(self._config.workers) if worker not in spare])
             self._spare += [] if worker is None else [worker]
         return []
 

@@ -11,7 +11,7 @@ launch can take several of similar length.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from pliant.bins.knowledge import Config, Knowledge, Stream
@@ -46,6 +46,7 @@ class SharedPool:
         self._starts: list[Entry] = []  # a heap by the time at which each must start; some entries are outdated
         self._must: dict[int, float] = {}  # id -> the time of its entry in `_starts` that is not outdated
         self._active = set(range(config.workers))
+        self._idle = [(since, worker) for worker, since in devices.free.items()]  # a heap; some entries are outdated
         self.late = 0  # waiting requests that were put behind all others
 
     @property
@@ -60,15 +61,20 @@ class SharedPool:
         seconds = self._alone(request)
         self._push(request, request.arrival + self._patience[request.task] * seconds)
         self._watch(request, self._start(request))
-        return next((worker for worker in self._devices.free if worker in self._active), None)
+        return self._first_free()
 
     def ended(self, worker: int, _kind: str, _count: int, _now: float) -> list[int]:
         """Return the worker whose launch ended: it may take something."""
+        self._note_free(worker)
         return [worker]
 
-    def lost(self, _worker: int, _now: float) -> list[int]:
-        """Return all free workers: the requests of the failed worker may be work for each of them."""
-        return list(self._devices.free)
+    def lost(self, _worker: int, _now: float) -> Iterator[int]:
+        """Yield free workers as long as requests wait: those of the failed worker may be work for each of them.
+
+        A worker that is yielded takes something before the next one is asked for.
+        """
+        while self._waiting and (worker := self._first_free()) is not None:
+            yield worker
 
     def woken(self, _now: float) -> list[int]:
         """Return no workers: nothing is planned."""
@@ -77,6 +83,7 @@ class SharedPool:
     def enlist(self, worker: int) -> list[int]:
         """Let a spare worker serve again, and return it."""
         self._active.add(worker)
+        self._note_free(worker)
         return [worker]
 
     def retire(self, active: Sequence[int]) -> int | None:
@@ -157,6 +164,19 @@ class SharedPool:
         late = [number for number, place in self._waiting.items() if place >= LATE]
         assert len(late) == self.late, "late"
         assert self._must.keys() == self._waiting.keys() - set(late), "watched"
+
+    def _note_free(self, worker: int) -> None:
+        if worker in self._devices.free:
+            heappush(self._idle, (self._devices.free[worker], worker))
+
+    def _first_free(self) -> int | None:
+        """Return which of the workers in use that are free became so first; None where none is."""
+        while self._idle:
+            since, worker = self._idle[0]
+            if worker in self._active and self._devices.free.get(worker) == since:
+                return worker
+            heappop(self._idle)
+        return None
 
     def _candidates(self, heap: list[Entry], stream: Stream, turn: Turn) -> list[Entry]:
         """Return the first entries: at most this device's share of all waiting ones, and what some runtime takes."""

@@ -9,7 +9,7 @@ runtime gets.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import islice
@@ -47,16 +47,16 @@ class SinglePool:
         # Of one text, whatever its length; None for a dynamic runtime.
         self._alone = [None if runtime.table else runtime.cost(runtime.length, 1) for runtime in self._runtimes]
         self._queues: list[deque[Request]] = [deque() for _ in range(config.workers)]
+        self._queue_of: dict[int, int] = {}  # request -> the worker in whose queue it is
         self._unassigned: dict[int, Request] = {}  # requests that no instance can take at present
         self._latest: list[tuple[float, int, Request]] = []  # a heap of these by latest end; some entries are outdated
-        self._queued = 0
         self.late = 0  # no request is put behind others: a late one is answered in its turn
         self._times: list[float] = []  # arrivals since the last plan, in seconds
         self._firsts: list[int] = []  # the shortest runtime that is long enough for each
         self._next_plan: float | None = None  # when, if anybody wants one
         self._last_plan = 0.0
         self.held = list(config.deployed or start_plan(knowledge, config.workers))
-        self._swaps: deque[tuple[int, int]] = deque()  # (worker, runtime) still to be loaded
+        self._swaps = OrderedDict[int, int]()  # worker -> the runtime that it is still to load
         self._loading: dict[int, int] = {}  # worker -> the runtime that it loads next or now; it gets no requests
         self._up = set(range(config.workers))
         self._retired: set[int] = set()
@@ -66,7 +66,7 @@ class SinglePool:
     @property
     def waiting(self) -> int:
         """Number of waiting requests."""
-        return self._queued + len(self._unassigned)
+        return len(self._queue_of) + len(self._unassigned)
 
     def add(self, request: Request, now: float) -> int | None:
         """Dispatch a new request, and return the worker whose queue it joined."""
@@ -88,13 +88,14 @@ class SinglePool:
         if self._fairness.several and len(queue) > 1:
             self._bring_forward(queue, runtime.batches[-1])
         if len(queue) == 1 or runtime.batches[-1] == 1:
-            self._queued -= 1
             request = queue.popleft()
+            del self._queue_of[request.id]
             return Work((request,), *self._cost(worker, request))
         first = self._apart(queue, [queue[at] for at in range(min(len(queue), runtime.batches[-1]))])
         size = batch_size(first, runtime.batches, runtime.cost, self._latest_end, now, len(queue))
         requests = tuple(queue.popleft() for _ in range(size))
-        self._queued -= size
+        for request in requests:
+            del self._queue_of[request.id]
         return Work(requests, *runtime.cost(max(request.length for request in requests), size))
 
     def ended(self, worker: int, kind: str, count: int, now: float) -> list[int]:
@@ -113,12 +114,13 @@ class SinglePool:
         It may be lost for good, so no swap waits for it. If it comes back it loads the runtime that it was to load.
         """
         self._up.discard(worker)
-        self.held[worker] = self._loading.pop(worker, dict(self._swaps).get(worker, self.held[worker]))
-        self._swaps = deque(swap for swap in self._swaps if swap[0] != worker)
+        self.held[worker] = self._loading.pop(worker, self._swaps.get(worker, self.held[worker]))
+        self._swaps.pop(worker, None)
         self._instances.leave(worker)
         self._instances.outstanding[worker] = 0
         stranded, self._queues[worker] = self._queues[worker], deque()
-        self._queued -= len(stranded)
+        for request in stranded:
+            del self._queue_of[request.id]
         joined = [other for request in stranded if (other := self.retry(request, now)) is not None]
         return [*joined, *self._begin_loads()]
 
@@ -130,13 +132,10 @@ class SinglePool:
         """Remove a waiting request from the queue that it is in."""
         if self._unassigned.pop(request, None) is not None:
             return
-        places = (
-            (w, at) for w, queue in enumerate(self._queues) for at, other in enumerate(queue) if other.id == request
-        )
-        worker, at = next(places)
+        worker = self._queue_of.pop(request)
+        at = next(at for at, other in enumerate(self._queues[worker]) if other.id == request)
         seconds = self._devices.seconds(self._cost(worker, self._queues[worker][at])[1])
         del self._queues[worker][at]
-        self._queued -= 1
         self._instances.change(worker, self._instances.free_at[worker] - seconds, -1)
 
     def expire(self, now: float) -> list[Request]:
@@ -170,7 +169,7 @@ class SinglePool:
         counts = plan(self._knowledge, window, len(self._up), config.plan, config.dispatch, held)
         for worker, runtime in self._loading.items():  # A load that has begun is finished.
             held[worker], counts[runtime] = NO_RUNTIME, max(counts[runtime] - 1, 0)
-        self._swaps = deque(swaps(held, counts, self._instances.free_at))
+        self._swaps = OrderedDict(swaps(held, counts, self._instances.free_at))
         return self._begin_loads()
 
     def enlist(self, worker: int) -> list[int]:
@@ -230,6 +229,8 @@ class SinglePool:
         self._instances.check()
         places = self.ids()
         assert len(set(places)) == len(places) == self.waiting, "a request is in two places"
+        queued = {request.id: worker for worker, queue in enumerate(self._queues) for request in queue}
+        assert queued == self._queue_of, "the queue of a request"
         assert all(self._instances.runtime[w] == NO_RUNTIME for w in self._loading), "dispatched to while it loads"
 
     def _dispatch(self, request: Request, first: int, now: float) -> int | None:
@@ -241,7 +242,7 @@ class SinglePool:
             heappush(self._latest, (self._latest_end(request), request.id, request))
             return None
         self._queues[worker].append(request)
-        self._queued += 1
+        self._queue_of[request.id] = worker
         seconds = self._devices.seconds(self._cost(worker, request)[1])
         free_at = self._instances.free_at[worker]
         self._instances.change(worker, (free_at if free_at > now else now) + seconds, 1)
@@ -296,7 +297,7 @@ class SinglePool:
         begun: list[int] = []
         max_loads = max(1, int(self._config.swaps * self._config.workers))
         while self._swaps and len(self._loading) < max_loads:
-            worker, runtime = self._swaps.popleft()
+            worker, runtime = self._swaps.popitem(last=False)
             self._instances.leave(worker)
             self._loading[worker] = runtime
             begun.append(worker)

@@ -127,8 +127,10 @@ class CascadeScheduler:
                 actions = []
         actions += self._expire(now)
         actions += self._devices.restarts(now)
-        for worker in sorted(self._devices.free):
+        for worker in sorted(self._devices.free) if self.waiting else ():
             actions += self._launch(worker, now)
+            if not self.waiting:
+                break
         return actions
 
     def wake_at(self) -> float | None:

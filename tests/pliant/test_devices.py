@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pliant.devices import LEARN, MOST_BEYOND, RATIOS, Devices
 from pliant.protocol import Failed, Finished, Launch
-
-
-@dataclass(frozen=True)
-class Cargo:
-    """A request as a scheduler carries it."""
-
-    id: int
+from tests.fixtures.devices.counting import lines
+from tests.fixtures.devices.plain import Both, Cargo
 
 
 def devices(workers: int = 2, pause: float = 1.0) -> Devices[Cargo]:
@@ -244,3 +241,63 @@ def test_what_waits_behind_a_launch_whose_model_fails_begins():
     (running,) = books.running
     assert running.begun and running.launched == 1.0 and not books.free and not books.lost(0)
     books.check()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(1, 5), st.sampled_from([0.0, 0.3]))
+def test_whatever_happens_devices_say_what_looking_at_every_launch_says(data, workers, pause):
+    both, now, lead = Both(workers, pause), 0.0, 0.2
+    kinds, steps = ("run", "run", "run", "load"), ("launch", "ahead", "end", "end", "cancel", "restart", "lead")
+    for _ in range(data.draw(st.integers(1, 40))):
+        now += data.draw(st.sampled_from([0.0, 0.1, 0.5]))
+        step = data.draw(st.sampled_from(steps))
+        expected, count = data.draw(st.sampled_from([0.2, 0.5, 1.0])), data.draw(st.integers(0, 3))
+        running, ends = both.books.running, both.ends()
+        if step == "launch" and both.books.free:
+            worker = data.draw(st.sampled_from(list(both.books.free)))
+            both.launch(worker, count, expected, now, data.draw(st.sampled_from(kinds)))
+        elif step == "ahead" and (opening := both.books.ahead(now, lead)) is not None:
+            both.launch(opening[0], count, expected, now, "run")
+        elif step == "end" and ends:
+            id, how = (
+                data.draw(st.sampled_from(ends)),
+                data.draw(st.sampled_from(["finish", "finish", "lost", "alive"])),
+            )
+            begun = next(r.begun for r in running if r.launch.id == id)
+            both.end(id, how if begun else "lost", data.draw(st.sampled_from([0.1, 0.6])), now)
+        elif step == "cancel":
+            both.cancel(data.draw(st.integers(0, 8)))
+        elif step == "restart":
+            both.restart(now)
+        elif step == "lead":
+            lead = data.draw(st.sampled_from([0.0, 0.05, 0.2]))
+        both.compare(now, lead)
+
+
+def cycle(books: Devices[Cargo], number: int) -> None:
+    """A launch of every kind, followed ahead, cancelled, failed and restarted, at a time of its own."""
+    now = 10.0 * number
+    first = books.launch(next(iter(books.free)), (Cargo(3 * number), Cargo(3 * number + 1)), 1.0, now)
+    opening = books.ahead(now + 0.9, 0.2)
+    assert opening is not None and opening[0] == first.worker
+    second = books.launch(opening[0], (Cargo(3 * number + 2),), 1.0, now + 0.9)
+    books.ahead_at(now + 0.9, 0.2)
+    books.cancel(3 * number)
+    books.finish(Finished(first.id, 1.0), now + 1.0)
+    books.fail(Failed(second.id, "planted"), now + 2.0)
+    assert books.lost(first.worker) and books.wake_at() == now + 2.0
+    (restart,) = books.restarts(now + 2.0)
+    books.finish(Finished(restart.id, 0.1), now + 3.0)
+
+
+def of_many(workers: int) -> Callable[[], None]:
+    """Return cycles on the last free one of these devices: the others run long launches, which nothing may follow yet."""
+    books = devices(workers)
+    for worker in range(workers - 1):
+        books.launch(worker, (Cargo(-1 - worker),), 1e6, 0.0)
+    cycle(books, 1)
+    return lambda: [cycle(books, number) for number in range(2, 12)] and None
+
+
+def test_no_event_looks_at_more_launches_where_there_are_more_devices():
+    assert lines(of_many(1000)) == lines(of_many(4)) > 300

@@ -10,13 +10,17 @@ from benchmarks.bins.dispatch import (
     HANDLE,
     HEADINGS,
     RUNTIMES,
+    SERVED_HEADINGS,
     UTILISATIONS,
     DispatchRates,
     Rate,
+    Served,
+    ServedRates,
     _batch,
     _fresh,
     _handled,
     load,
+    serve,
 )
 from pliant.bins.dispatch import DISPATCHES
 from pliant.protocol import Arrived
@@ -67,3 +71,18 @@ def test_the_slowest_policy_and_utilisation_are_judged(batch, handle, met):
 def test_the_table_has_a_line_for_each_and_a_cell_for_each_heading():
     table = rates().table()
     assert len(table) == 4 and {len(line) for line in table} == {len(HEADINGS)}
+
+
+def test_few_devices_and_many_are_given_the_same_load_each_in_both_placements():
+    served = serve(requests=200, devices=(2, 20), lengths=LENGTHS)
+    assert [(rate.placement, rate.devices) for rate in served.rates] == [
+        ("shared", 2), ("shared", 20), ("single", 2), ("single", 20)
+    ]  # fmt: skip
+    assert all(rate.requests == 200 and rate.per_second > 100 for rate in served.rates)
+    assert {len(line) for line in served.table()} == {len(SERVED_HEADINGS)}
+
+
+def test_many_devices_are_judged_by_the_share_of_the_rate_that_few_allow():
+    rates = (Served("shared", 1000, 9, 5e3), Served("shared", 8, 9, 2e4), Served("single", 8, 9, 1e4))
+    shared, single = ServedRates(rates).targets()
+    assert (shared.measured, shared.met, single.measured) == (0.25, False, 1.0)
