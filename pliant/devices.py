@@ -18,6 +18,7 @@ from heapq import heapify, heappop, heappush
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pliant.protocol import Failed, Finished, Launch
+from pliant.slowness import Slowness
 
 
 class Carried(Protocol):
@@ -29,8 +30,7 @@ class Carried(Protocol):
 
 C = TypeVar("C", bound=Carried)
 
-LEARN = 0.1  # weight of the latest launch in the corrections
-RATIOS = (0.25, 4.0)  # bounds of measured over expected seconds
+LEARN = 0.1  # weight of the latest launch in what launches take beyond the device's own
 AHEAD_SHARE = 0.25  # share of a launch before whose expected end the next one may be decided, at most
 MOST_BEYOND = 0.1  # seconds that a launch counts as beyond the device's own, at most
 
@@ -59,7 +59,7 @@ class Devices(Generic[C]):
     def __init__(self, workers: int, restart_pause: float) -> None:
         self.free = OrderedDict[int, int]((worker, worker) for worker in range(workers))
         """The free workers in the order of becoming free, with a number that grows in this order."""
-        self.slowdown = 1.0  # measured over expected seconds, smoothed
+        self._slowness = Slowness()
         self.turnaround = 0.0  # seconds of a launch beyond the device's own, smoothed
         self._workers, self._pause = workers, restart_pause
         self._freed = workers  # the next number in `free`
@@ -73,6 +73,25 @@ class Devices(Generic[C]):
         self._closed: list[tuple[float, int]] = []  # heaps of launches that may be followed: later, by when that opens,
         self._open: list[tuple[float, int]] = []  # and by now, by expected end; some entries are outdated
         self._launches = 0
+
+    @property
+    def slowdown(self) -> float:
+        """Measured over expected seconds, smoothed; see pliant/slowness.py."""
+        return self._slowness.mean
+
+    @property
+    def least_slowdown(self) -> float:
+        """The least of the latest launches: nothing that could be in time at it is hopeless."""
+        return self._slowness.least
+
+    @property
+    def excess(self) -> float:
+        """Mean seconds by which pauses prolong a launch."""
+        return self._slowness.excess
+
+    def forget(self) -> None:
+        """Begin anew with a slowdown of 1, as another profile holds from now on."""
+        self._slowness = Slowness()
 
     @property
     def running(self) -> list[Running[C]]:
@@ -139,6 +158,10 @@ class Devices(Generic[C]):
         """Return the seconds that a launch takes from its decision to its end, corrected by former launches."""
         return expected * self.slowdown + self.turnaround
 
+    def hoped(self, expected: float) -> float:
+        """Return the seconds that a launch takes at least, were it as fast as the fastest of late."""
+        return expected * min(self.least_slowdown, self.slowdown)
+
     def launch(
         self,
         worker: int,
@@ -179,8 +202,7 @@ class Devices(Generic[C]):
         running = self._end(event.launch)
         self._go_on(running, now)
         if running.launch.kind == "run":
-            low, high = RATIOS
-            self.slowdown += LEARN * (min(max(event.seconds / running.expected, low), high) - self.slowdown)
+            self._slowness.learn(event.seconds, running.expected)
             beyond = min(max(now - running.launched - event.seconds, 0.0), MOST_BEYOND)
             self.turnaround += LEARN * (beyond - self.turnaround)
         return running

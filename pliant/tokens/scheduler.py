@@ -168,7 +168,7 @@ class TokensScheduler:
         check_tasks(knowledge, (r.task for running in self._devices.running for r in running.carried))
         self._policy.learn(replace(knowledge, limits=dict(self._limits)))
         if knowledge.latency != self._latency:  # the old table's correction does not hold for the new one
-            self._devices.slowdown = 1.0
+            self._devices.forget()
         self._latency, self._lead = knowledge.latency, knowledge.lead
 
     def _decide(self, worker: int, begin: float, now: float) -> Decision:
