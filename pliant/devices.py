@@ -13,6 +13,7 @@ of them: `running`, `busy` and `check`.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -61,6 +62,7 @@ class Devices(Generic[C]):
         """The free workers in the order of becoming free, with a number that grows in this order."""
         self._slowness = Slowness()
         self.turnaround = 0.0  # seconds of a launch beyond the device's own, smoothed
+        self.ended = -math.inf  # when the latest launch did
         self._workers, self._pause = workers, restart_pause
         self._freed = workers  # the next number in `free`
         self._running: dict[int, Running[C]] = {}
@@ -200,6 +202,7 @@ class Devices(Generic[C]):
     def finish(self, event: Finished, now: float) -> Running[C]:
         """Free the worker of a launch and learn from its seconds. Returns what ran."""
         running = self._end(event.launch)
+        self.ended = now
         self._go_on(running, now)
         if running.launch.kind == "run":
             self._slowness.learn(event.seconds, running.expected)

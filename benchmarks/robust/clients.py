@@ -47,8 +47,8 @@ def capacity(world: World, seconds: float, launch: float) -> float:
 
 
 def lasting(world: World, seconds: float, capacity: float) -> float:
-    """Return the seconds of the load: about as many requests in every world, and `seconds` in one that changes."""
-    changes = world.steps or world.drift or world.pausing != World("").pausing
+    """Return the seconds of the load: about as many requests in every world, and `seconds` in one that changes or pauses."""
+    changes = world.steps or world.drift or world.pause
     return seconds if changes else seconds * min(max(1 / capacity, SHORTEST), LONGEST)
 
 

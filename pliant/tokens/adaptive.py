@@ -18,13 +18,13 @@ slower gamma at their cost.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice, takewhile
-from math import exp, floor, log
+from math import exp, floor, inf, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,9 @@ from pliant.protocol import Request
 from pliant.tokens.plan import DROP, PlannedBatch, plan
 from pliant.tokens.policy import Decision, Knowledge, PoolState, check_tasks
 from pliant.tokens.price import Hull, hull, price
+from pliant.tokens.sizes import first_sizes, full_size
+
+TINY = 1e-9  # slowdown at which anything is in time, and what takes less still earns more a second
 
 Floats = NDArray[np.float64]
 Entry = tuple[float, int]
@@ -53,7 +56,11 @@ class AdaptiveConfig:
     bucket: float = 0.01  # see plan.py; short queues are planned exactly whatever its value
     price_share: float = 0.98  # share of the price that is charged; at all of it marginal kinds would never be planned
     marginal: float = 0.1  # a kind that nets less than this share of its worth is marginal
-    window: float = 1.0  # seconds over which arrivals are counted
+    window: float = 1.0  # seconds over which arrivals are counted, at most
+    spans: float = 2.0  # the same in mean times from arrival to deadline
+    pauses: float = (
+        0.1  # share of that time that a launch's mean pause counts as, at most: more would forbid all launches
+    )
     notable: float = 0.0005  # seconds by which the turnaround must change before seconds are computed again
     max_kinds: int = 64  # above it, kinds without waiting requests and recent arrivals are forgotten
     grain: float = 0.1  # a task's requests whose utilities differ by less than this share may count as one kind
@@ -82,6 +89,7 @@ class AdaptivePolicy:
         self._kinds: dict[Key, _Kind] = {}
         self._arrivals: deque[tuple[float, Key]] = deque()
         self._counts: Counter[Key] = Counter()
+        self._span = inf  # seconds from arrival to deadline, of the latest decision
         self._turnaround = 0.0
         self._set_knowledge(knowledge)
 
@@ -102,13 +110,12 @@ class AdaptivePolicy:
         self._seconds_GN = self._profile_GN.copy()
         self._seconds_GN[:, 1:] += turnaround
         self._size_G = [
-            _full_size(row[: most + 1], self._config) for row, most in zip(self._seconds_GN, self._most_G, strict=True)
+            full_size(row[: most + 1], self._config.seconds, self._config.waste)
+            for row, most in zip(self._seconds_GN, self._most_G, strict=True)
         ]
         buckets = [size for size in self._knowledge.latency.buckets if size <= self._config.max_batch]
         self._buckets_G = [[size for size in buckets if size < full] + [full] for full in self._size_G]
-        self._first_GN = [
-            _first_sizes(row, sizes) for row, sizes in zip(self._seconds_GN, self._buckets_G, strict=True)
-        ]
+        self._first_GN = [first_sizes(row, sizes) for row, sizes in zip(self._seconds_GN, self._buckets_G, strict=True)]
         self._sample_G = np.array([row[n] / n for row, n in zip(self._seconds_GN, self._size_G, strict=True)])
         for key, kind in self._kinds.items():
             kind.worth_G, kind.hull = self._worth(key)
@@ -147,9 +154,14 @@ class AdaptivePolicy:
         self._counts[key] += 1
         self._forget(now)
 
+    @property
+    def _window(self) -> float:
+        """Seconds over which arrivals are counted: requests that come later have other devices' time."""
+        return min(self._config.window, self._config.spans * self._span)
+
     def _forget(self, now: float) -> None:
         """Forget arrivals before the window, and kinds of which nothing is left where there are too many."""
-        while self._arrivals and self._arrivals[0][0] < now - self._config.window:
+        while self._arrivals and self._arrivals[0][0] < now - self._window:
             self._counts[self._arrivals.popleft()[1]] -= 1
         if len(self._kinds) > self._config.max_kinds:
             self._counts = +self._counts
@@ -194,11 +206,13 @@ class AdaptivePolicy:
         return None if first is None else first - self._fastest * slowdown
 
     def decide(self, pool: PoolState, now: float) -> Decision:
-        if abs(pool.turnaround - self._turnaround) > self._config.notable:
-            self._set_turnaround(pool.turnaround)
+        self._span = pool.span
+        turnaround = (pool.turnaround + min(pool.pauses, self._config.pauses * pool.span)) / pool.slowdown
+        if abs(turnaround - self._turnaround) > self._config.notable + 0.05 * self._turnaround:
+            self._set_turnaround(turnaround)
         seconds_GN = self._seconds_GN * pool.slowdown
         worth = self._price(pool, now)
-        batches = self._batches(self._by_setting(worth, pool.turn))
+        batches = self._batches(self._by_setting(worth, pool.turn), now + self._fastest * pool.slowdown)
         if batches:
             planned = [self._planned(batch) for batch in batches]
             charged = worth / pool.slowdown
@@ -211,9 +225,16 @@ class AdaptivePolicy:
                     self._fill(served, index, worth, seconds_GN[index], now, pool.order)
                     return self._decision(served, index)
         index, served = self._fallback(seconds_GN, now, pool.turn)
+        if not served:
+            index, served = self._fallback(self._hoped(pool), now, pool.turn)
         if served and pool.turn is not None:
             self._fill(served, index, worth, seconds_GN[index], now, pool.order)
         return self._decision(served, index) if served else Decision()
+
+    def _hoped(self, pool: PoolState) -> Floats:
+        """Return the seconds that launches take if all goes well."""
+        hope = pool.slowdown if pool.hope is None else min(pool.hope, pool.slowdown)
+        return self._profile_GN * hope + pool.turnaround if hope else self._profile_GN * TINY
 
     def _waiting(self, turn: Turn) -> list[_Kind]:
         """Return the kinds with waiting requests of these tenants."""
@@ -223,7 +244,7 @@ class AdaptivePolicy:
         """Return the price of device time: utility per second of the profile."""
         self._forget(now)
         demand = [(self._kinds[key].hull, count) for key, count in self._counts.items() if key in self._kinds]
-        capacity = self._config.window * len(pool.clocks) / pool.slowdown
+        capacity = self._window * len(pool.clocks) / pool.slowdown
         return self._config.price_share * price(demand, capacity)
 
     def _by_setting(self, worth: float, turn: Turn = None) -> list[tuple[float, int, list[_Kind]]]:
@@ -245,12 +266,17 @@ class AdaptivePolicy:
         ranked = sorted(kinds_by_key, key=lambda key: (nets[key], key), reverse=True)
         return [(nets[key], key[0], kinds_by_key[key]) for key in ranked]
 
-    def _batches(self, ranked: list[tuple[float, int, list[_Kind]]]) -> list[list[Entry]]:
-        """Return batches of one setting each, by earliest deadline; beyond the horizon only those that net most."""
+    def _batches(self, ranked: list[tuple[float, int, list[_Kind]]], earliest: float) -> list[list[Entry]]:
+        """Return batches of one setting each, by earliest deadline; beyond the horizon only those that net most.
+
+        Requests whose deadlines are before `earliest` are left out.
+        """
         batches: list[list[Entry]] = []
         for _, best, kinds in ranked:
             left = self._config.horizon - len(batches)
-            entries = list(islice(merge(*(kind.waiting for kind in kinds)), self._size_G[best] * left))
+            entries = list(
+                islice(merge(*(_since(kind.waiting, earliest) for kind in kinds)), self._size_G[best] * left)
+            )
             while entries and len(batches) < self._config.horizon:
                 size = self._first(best, len(entries))
                 batches.append(entries[:size])
@@ -355,39 +381,14 @@ class AdaptivePolicy:
         assert all(self._requests[request].deadline == deadline for deadline, request in listed)
 
 
+def _since(waiting: list[Entry], earliest: float) -> list[Entry]:
+    """Return those of the sorted requests whose deadlines are not before `earliest`."""
+    return waiting if not waiting or waiting[0][0] >= earliest else waiting[bisect_left(waiting, (earliest, -1)) :]
+
+
 def _in_time(entries: Iterable[Entry], seconds_N: Floats, now: float) -> list[Entry]:
     """Return as many of the requests as one launch can answer in time, those of the latest deadlines; sorted."""
     in_time = sorted(entries)
     while in_time and now + seconds_N[len(in_time)] > in_time[0][0]:
         in_time.pop(0)
     return in_time
-
-
-def _full_size(seconds_N: Floats, config: AdaptiveConfig) -> int:
-    """Return the size of a full batch at one setting: as many requests as `seconds` allow, or as avoid much waste."""
-    rate_N = np.arange(1, len(seconds_N)) / seconds_N[1:]
-    thrifty = int((rate_N >= (1 - config.waste) * rate_N.max()).argmax()) + 1
-    allowed = max(config.seconds, float(seconds_N[thrifty]))  # what takes no longer costs nothing
-    return max(thrifty, int(seconds_N.searchsorted(allowed, side="right")) - 1)
-
-
-def _first_sizes(seconds_N: Floats, sizes: Sequence[int]) -> list[int]:
-    """Return for every number of requests up to the last size how many run first, so that all take least time.
-
-    `sizes` ascend. Requests between two of them run as one batch, which takes as long as the larger, or as the smaller
-    first and then the rest. The larger batches run first.
-    """
-    if len(sizes) == 1:
-        return list(range(sizes[0] + 1))
-    seconds = seconds_N.tolist()
-    least, first = seconds[:1], [0]
-    for count in range(1, sizes[-1] + 1):
-        fewest, best = seconds[count], count
-        for size in sizes:
-            if size >= count:
-                break
-            if (taken := seconds[size] + least[count - size]) < fewest or (taken == fewest and best < count):
-                fewest, best = taken, size
-        least.append(fewest)
-        first.append(best)
-    return first

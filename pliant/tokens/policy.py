@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Protocol
 
 import numpy as np
@@ -97,7 +98,9 @@ class PoolState:
 
     `slowdown`: measured over predicted seconds, smoothed; policies multiply their predictions by it. `turnaround`:
     seconds of a launch beyond those of the device, on the way there and back; 0 in a simulation. `turn`: the tenants
-    whose turn it is, and `order`: all that wait, the least served first (see pliant/fairness.py).
+    whose turn it is, and `order`: all that wait, the least served first (see pliant/fairness.py). `hope`: the slowdown at
+    which nothing is hopeless that may be in time; None: `slowdown`. `pauses`: mean seconds by which pauses prolong a
+    launch. `span`: seconds from arrival to deadline, smoothed.
     """
 
     worker: int
@@ -106,6 +109,9 @@ class PoolState:
     turnaround: float = 0.0
     turn: Turn = None
     order: Sequence[str] = ()
+    hope: float | None = None
+    pauses: float = 0.0
+    span: float = inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ from pliant.protocol import (
 from pliant.retries import Retries
 from pliant.tokens.policy import Decision, Knowledge, Policy, PoolState, check_tasks
 
+SPAN = 0.02  # weight of the latest request in the mean time from arrival to deadline
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -55,6 +57,7 @@ class TokensScheduler:
         self._lead = 0.0  # seconds, of the latest profile
         self._limits: dict[int, int] = {}  # setting -> requests that run at once, where a device lacked memory for more
         self._now = 0.0  # of the latest event
+        self._span = 0.0  # seconds from arrival to deadline, smoothed; 0 before the first arrival
 
     @property
     def waiting(self) -> int:
@@ -105,7 +108,7 @@ class TokensScheduler:
                 actions = []
             case Woke():
                 actions = []
-        actions += self._drop(self._policy.expire(now, self._devices.slowdown), "late")
+        actions += self._drop(self._policy.expire(now, self._hope(now)), "late")
         actions += self._devices.restarts(now)
         while len(self._policy) and (opening := self._opening(now)) is not None:
             worker, begin = opening
@@ -117,6 +120,16 @@ class TokensScheduler:
         self._now = now
         return actions
 
+    def _hope(self, now: float) -> float:
+        """Return the slowdown at which nothing is hopeless that may be in time: the least of the latest launches.
+
+        It is 0 where no launch has run or ended for as long as requests have time: then one is tried whatever was learnt,
+        so that no belief lasts because it is never tested.
+        """
+        devices = self._devices
+        stale = devices.free and not devices.running and now - devices.ended >= self._span
+        return 0.0 if stale else devices.least_slowdown
+
     def _opening(self, now: float) -> tuple[int, float] | None:
         """Return the worker to be given work now, and when it begins with that; None for none."""
         if self._devices.free:
@@ -126,11 +139,13 @@ class TokensScheduler:
     def wake_at(self) -> float | None:
         """Return when `Woke` should come if nothing else happens before; None for never."""
         ahead = self._devices.ahead_at(self._now, self._lead) if self._lead and len(self._policy) else None
-        times = (self._devices.wake_at(), self._policy.wake_at(self._devices.slowdown), ahead)
+        times = (self._devices.wake_at(), self._policy.wake_at(self._hope(self._now)), ahead)
         return min((at for at in times if at is not None), default=None)
 
     def _arrive(self, request: Request, now: float) -> list[Action]:
         inner = request.arrival + (1 - self._options.margin) * (request.deadline - request.arrival)
+        within = max(inner - request.arrival, 0.0)
+        self._span += (within - self._span) * (SPAN if self._span else 1.0)
         surplus = None
         if len(self._policy) >= self._options.max_waiting * self._workers:
             surplus = self._fairness.surplus(*self._tenant(request))
@@ -178,15 +193,16 @@ class TokensScheduler:
         """
         clocks = (*[now] * len(self._devices.free), *self._devices.busy(now))
         if not self._fairness.several:
-            return self._policy.decide(self._pool_state(worker, clocks, None), begin)
+            return self._policy.decide(self._pool_state(worker, clocks, None, now), begin)
         turns = self._fairness.turns()
-        decisions = (self._policy.decide(self._pool_state(worker, clocks, turn), begin) for turn in turns)
+        decisions = (self._policy.decide(self._pool_state(worker, clocks, turn, now), begin) for turn in turns)
         return next((decision for decision in decisions if not decision.idle), Decision())
 
-    def _pool_state(self, worker: int, clocks: tuple[float, ...], turn: Turn) -> PoolState:
+    def _pool_state(self, worker: int, clocks: tuple[float, ...], turn: Turn, now: float) -> PoolState:
         devices = self._devices
         order = () if turn is None else self._fairness.order()
-        return PoolState(worker, clocks, devices.slowdown, devices.turnaround, turn, order)
+        slow, hope = (devices.slowdown, devices.turnaround), self._hope(now)
+        return PoolState(worker, clocks, *slow, turn, order, hope, devices.excess, self._span)
 
     def _carry_out(self, decision: Decision, worker: int, now: float) -> list[Action]:
         actions = self._drop(decision.drop, "late")

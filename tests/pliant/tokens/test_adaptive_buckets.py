@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from pliant.latency import LatencyTable
 from pliant.report import report
 from pliant.simulator import simulate
-from pliant.tokens.adaptive import _first_sizes
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.reference import ReferenceConfig, reference_load
 from pliant.tokens.simulated import SimulatedDevice
+from pliant.tokens.sizes import first_sizes
 from tests.fixtures.tokens.adaptive import ONE, filled, policy
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)
@@ -72,7 +72,7 @@ def test_no_other_division_takes_less_time(steps, edges):
     """By trying every division of up to twelve requests into batches, each of which takes as long as its bucket."""
     row = np.cumsum(steps + [0.001] * (len(edges) - len(steps)))
     seconds_N = np.array([0.0, *(row[next(i for i, e in enumerate(edges) if e >= n)] for n in range(1, edges[-1] + 1))])
-    first = _first_sizes(seconds_N, edges)
+    first = first_sizes(seconds_N, edges)
 
     def taken(count: int) -> float:
         return 0.0 if not count else float(seconds_N[first[count]]) + taken(count - first[count])

@@ -212,9 +212,9 @@ def test_a_new_profile_is_not_judged_by_how_wrong_the_old_one_was():
     fresh.handle(Changed(KNOWN.plain()), 0.0)
     (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
     fresh.handle(Finished(launch.id, 1000.0), 1000.0)
-    assert fresh.slowdown == pytest.approx(1.3)
+    assert fresh.slowdown == pytest.approx(1.1)
     fresh.handle(Changed(KNOWN.plain()), 1001.0)
-    assert fresh.slowdown == pytest.approx(1.3)
+    assert fresh.slowdown == pytest.approx(1.1)
     slower = LatencyTable(TABLE.settings, TABLE.batches, tuple(tuple(2 * s for s in row) for row in TABLE.seconds))
     fresh.handle(Changed(replace(KNOWN, latency=slower).plain()), 1002.0)
     assert fresh.slowdown == 1.0

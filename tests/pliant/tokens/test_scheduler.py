@@ -73,6 +73,12 @@ requests_ = st.lists(
 )
 
 
+def hopeless(request, policy) -> bool:
+    """Whether by the profile not even the fastest launch of it alone would have been in time."""
+    table = known(policy).latency
+    return request.deadline - request.arrival < min(table.at(setting, 1) for setting in table.settings)
+
+
 @settings(max_examples=200)
 @given(
     requests_,
@@ -88,7 +94,7 @@ def test_any_load_and_any_changes_end_with_one_fate_per_request(drawn, policy, w
     profiles = [(at, slower(policy, factor)) for at, factor in changes]
     journal, books = run(load, world, workers, policy, profiles, max_waiting=max_waiting)
     if not failing and not changes and policy in TRIMMING:
-        assert books.late == []
+        assert all(hopeless(books.arrived[id], policy) for id in books.late), "only what an idle device tries, to learn"
     assert replay(scheduler(policy, workers, max_waiting=max_waiting), journal) == journal
 
 
@@ -224,11 +230,11 @@ def test_a_slower_device_is_learnt_and_answers_stop_being_late(policy):
     assert books.scheduler.slowdown == pytest.approx(1.5, rel=0.01)
 
 
-def test_one_wild_measurement_moves_the_correction_by_a_third_at_most():
+def test_one_wild_measurement_moves_the_correction_by_a_tenth_at_most():
     fresh = scheduler()
     (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
     fresh.handle(Finished(launch.id, 1000.0), 1000.0)
-    assert fresh.slowdown == pytest.approx(1.3)
+    assert fresh.slowdown == pytest.approx(1.1)
 
 
 @pytest.mark.parametrize("policy", TRIMMING)
