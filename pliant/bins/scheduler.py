@@ -188,8 +188,7 @@ class BinsScheduler:
 
     def _is_hopeless(self, request: Request, now: float) -> bool:
         """Whether no launch could be in time. While a device idles it may try, so that no belief goes untested."""
-        hoped = 0.0 if self._pool.idle else self._devices.hoped(self._seconds(request))
-        return now + hoped > request.deadline
+        return now + self._devices.hoped(self._seconds(request), self._pool.idle) > request.deadline
 
     def _seconds(self, request: Request) -> float:
         """Return the seconds of the request by itself, by the profile."""

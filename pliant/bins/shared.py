@@ -139,8 +139,8 @@ class SharedPool:
             del self._must[number]
             if at > now:  # the correction of the profile has changed meanwhile
                 self._watch(request, at)
-            elif is_late and self.waiting == 1 and self.idle and now < request.deadline:
-                self._watch(request, request.deadline)  # a device has nothing else to do than to try
+            elif is_late and self.waiting == 1 and self.idle and now < (latest := self._hopeless_at(request, True)):
+                self._watch(request, latest)  # a device has nothing else to do than to try
             elif is_late:
                 del self._waiting[number]
                 self.late -= 1
@@ -280,9 +280,9 @@ class SharedPool:
         """Return the latest time at which it is to start."""
         return self._latest_end(request) - self._devices.seconds(self._alone(request))
 
-    def _hopeless_at(self, request: Request) -> float:
-        """Return from when on no launch could be in time, were it as fast as the fastest of late."""
-        return request.deadline - self._devices.hoped(self._alone(request))
+    def _hopeless_at(self, request: Request, idle: bool = False) -> float:
+        """Return from when on no launch could be in time, were it as fast as may be hoped (of an idle device: more)."""
+        return request.deadline - self._devices.hoped(self._alone(request), idle)
 
     def _latest_end(self, request: Request) -> float:
         return latest_end(request, self._config.margin)

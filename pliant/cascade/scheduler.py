@@ -238,7 +238,7 @@ class CascadeScheduler:
     def _may_try(self, model: int, item: Item, now: float) -> bool:
         """Whether a device has nothing else to do than to try a hopeless first level: no belief goes untested."""
         free = any(worker in self._devices.free for worker in self._knowledge.models[model].workers)
-        return free and item.former is None and item.until > now
+        return free and item.former is None and item.until > now + self._devices.hoped(item.alone, idle=True)
 
     def _launch(self, worker: int, now: float) -> list[Launch]:
         """Launch the worker's next batch, if there is one."""
