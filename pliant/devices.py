@@ -33,6 +33,7 @@ C = TypeVar("C", bound=Carried)
 
 LEARN = 0.1  # weight of the latest launch in what launches take beyond the device's own
 AHEAD_SHARE = 0.25  # share of a launch before whose expected end the next one may be decided, at most
+TRIED = 1 / 32  # of the profile's seconds: what would have to be faster is not even tried
 MOST_BEYOND = 0.1  # seconds that a launch counts as beyond the device's own, at most
 
 
@@ -159,6 +160,14 @@ class Devices(Generic[C]):
     def seconds(self, expected: float) -> float:
         """Return the seconds that a launch takes from its decision to its end, corrected by former launches."""
         return expected * self.slowdown + self.turnaround
+
+    def hoped(self, expected: float, idle: bool = False) -> float:
+        """Return the seconds that a launch takes at least, were it as fast as the fastest of late.
+
+        On an `idle` device it is tried whether it is far faster than that: no belief lasts because it is never tested.
+        """
+        least = min(self.least_slowdown, self.slowdown)
+        return expected * (min(least, TRIED) if idle else least)
 
     def launch(
         self,

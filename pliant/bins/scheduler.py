@@ -54,6 +54,10 @@ class Pool(Protocol):
     def late(self) -> int:
         """Number of waiting requests that were put behind all others, as they cannot be in time."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether a device in use has nothing to do."""
+
     def add(self, request: Request, now: float) -> int | None:
         """Take in a request that arrived."""
 
@@ -167,7 +171,7 @@ class BinsScheduler:
             surplus = self._fairness.surplus(request.tenant, request.weight)
             if surplus is None:
                 return self._drop(request.id, "full", now)
-        if self._config.drop_late and now + self._alone(request) > latest_end(request, self._config.margin):
+        if self._config.drop_late and self._is_hopeless(request, now):
             return self._drop(request.id, "late", now)
         actions = self._make_room(surplus, now) if surplus is not None else []
         self._fairness.join(request.id, request.tenant, request.weight)
@@ -182,14 +186,9 @@ class BinsScheduler:
         self._fairness.leave(request)
         return self._drop(request, "full", now)
 
-    def _alone(self, request: Request) -> float:
-        """Return the seconds of the request by itself, on a device no slower than its profile.
-
-        A slower device does not count here: if every request were dropped on that account, nothing would run, and
-        nothing would show that the device is fast again.
-        """
-        seconds = self._streams[request.task].cost(request.length)[1]  # `_seconds` would take longer
-        return min(seconds, self._devices.seconds(seconds))
+    def _is_hopeless(self, request: Request, now: float) -> bool:
+        """Whether no launch could be in time. While a device idles it may try, so that no belief goes untested."""
+        return now + self._devices.hoped(self._seconds(request), self._pool.idle) > request.deadline
 
     def _seconds(self, request: Request) -> float:
         """Return the seconds of the request by itself, by the profile."""
@@ -218,9 +217,10 @@ class BinsScheduler:
         if self._scaler:
             for request in ended.carried:
                 self._scaler.answered(now, (now - request.arrival) / self._streams[request.task].slo)
-        self._expire(now, actions)
         launch = ended.launch
-        self._serve_free(self._pool.ended(launch.worker, launch.kind, len(launch.requests), now), now, actions)
+        workers = self._pool.ended(launch.worker, launch.kind, len(launch.requests), now)
+        self._expire(now, actions)
+        self._serve_free(workers, now, actions)
 
     def _fail(self, event: Failed, now: float, actions: list[Action]) -> None:
         ended = self._devices.fail(event, now)

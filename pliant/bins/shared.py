@@ -4,8 +4,9 @@ Compiled runtimes of one encoder share its weights, so a device has room for all
 fastest runtime that takes it. What is left to decide is the order: by arrival + patience * seconds of the request's own
 work. A request can thus be overtaken by shorter ones, but only for a limited time. (Without patience this is first
 come, first served; with endless patience the shortest comes first, and under overload the longest starve.) A request
-that can no longer be in time goes behind all others, or is dropped. Waiting requests are grouped by length, so that a
-launch can take several of similar length.
+that is not expected to be in time goes behind all others, so that a device with nothing else to do still tries; it is
+dropped when no launch of late was fast enough for it. Waiting requests are grouped by length, so that a launch can take
+several of similar length.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class SharedPool:
     @property
     def waiting(self) -> int:
         return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return self._first_free() is not None
 
     def add(self, request: Request, now: float) -> int | None:
         """Take a request into the queue, and return a free worker if there is one."""
@@ -105,9 +110,8 @@ class SharedPool:
         stream = self._streams[heap[0][2].task]
         chosen = self._apart(self._candidates(heap, stream, turn))
         requests = [request for _, _, request in chosen]
-        size = batch_size(
-            requests, stream.batches, stream.cost, self._latest_end, now, self.waiting / len(self._active)
-        )
+        waiting, slowdown = self.waiting / len(self._active), self._devices.slowdown
+        size = batch_size(requests, stream.batches, stream.cost, self._latest_end, now, waiting, slowdown)
         for entry in chosen[size:]:
             heappush(self._heap_of(entry[2]), entry)
         if turn is not None and not any(request.id in self._retries for request in requests):
@@ -124,23 +128,29 @@ class SharedPool:
         self.late -= self._waiting.pop(request) >= LATE
 
     def expire(self, now: float) -> list[Request]:
-        """Return the requests to drop, which cannot be in time any more, or put these behind all others."""
-        late: list[Request] = []
+        """Put the requests behind all others that are not expected to be in time, and return the hopeless ones to drop."""
+        hopeless: list[Request] = []
         while self._starts and self._starts[0][0] <= now:
             if self._is_outdated(entry := heappop(self._starts)):
                 continue
             _, number, request = entry
-            start = self._start(request)
+            is_late = self._waiting[number] >= LATE
+            at = self._hopeless_at(request) if is_late else self._start(request)
             del self._must[number]
-            if start > now:  # the correction of the profile has changed meanwhile
-                self._watch(request, start)
-            elif self._config.drop_late:
+            if at > now:  # the correction of the profile has changed meanwhile
+                self._watch(request, at)
+            elif is_late and self.waiting == 1 and self.idle and now < (latest := self._hopeless_at(request, True)):
+                self._watch(request, latest)  # a device has nothing else to do than to try
+            elif is_late:
                 del self._waiting[number]
-                late.append(request)
+                self.late -= 1
+                hopeless.append(request)
             else:
                 self._push(request, self._waiting[number] + LATE)
                 self.late += 1
-        return late
+                if self._config.drop_late:
+                    self._watch(request, self._hopeless_at(request))
+        return hopeless
 
     def wake_at(self) -> float | None:
         """Return when `expire` is next due.
@@ -156,14 +166,15 @@ class SharedPool:
         return list(self._waiting)
 
     def check(self) -> None:
-        """Assert that each waiting request stands once in its queue, and has a start time unless it is late."""
+        """Assert that each waiting request stands once in its queue, and is watched unless it is late and never dropped."""
         places = [
             number for heap in self._all_heaps() for place, number, _ in heap if self._waiting.get(number) == place
         ]
         assert sorted(places) == sorted(self._waiting), "queue"
         late = [number for number, place in self._waiting.items() if place >= LATE]
         assert len(late) == self.late, "late"
-        assert self._must.keys() == self._waiting.keys() - set(late), "watched"
+        unwatched = set() if self._config.drop_late else set(late)
+        assert self._must.keys() == self._waiting.keys() - unwatched, "watched"
 
     def _note_free(self, worker: int) -> None:
         if worker in self._devices.free:
@@ -266,8 +277,12 @@ class SharedPool:
         return self._streams[request.task].cost(request.length)[1]
 
     def _start(self, request: Request) -> float:
-        """Return the latest time at which it can start."""
+        """Return the latest time at which it is to start."""
         return self._latest_end(request) - self._devices.seconds(self._alone(request))
+
+    def _hopeless_at(self, request: Request, idle: bool = False) -> float:
+        """Return from when on no launch could be in time, were it as fast as may be hoped (of an idle device: more)."""
+        return request.deadline - self._devices.hoped(self._alone(request), idle)
 
     def _latest_end(self, request: Request) -> float:
         return latest_end(request, self._config.margin)

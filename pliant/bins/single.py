@@ -68,6 +68,10 @@ class SinglePool:
         """Number of waiting requests."""
         return len(self._queue_of) + len(self._unassigned)
 
+    @property
+    def idle(self) -> bool:
+        return any(worker in self._up for worker in self._devices.free)
+
     def add(self, request: Request, now: float) -> int | None:
         """Dispatch a new request, and return the worker whose queue it joined."""
         first = self._first[request.task][request.length]
@@ -92,7 +96,8 @@ class SinglePool:
             del self._queue_of[request.id]
             return Work((request,), *self._cost(worker, request))
         first = self._apart(queue, [queue[at] for at in range(min(len(queue), runtime.batches[-1]))])
-        size = batch_size(first, runtime.batches, runtime.cost, self._latest_end, now, len(queue))
+        slowdown = self._devices.slowdown
+        size = batch_size(first, runtime.batches, runtime.cost, self._latest_end, now, len(queue), slowdown)
         requests = tuple(queue.popleft() for _ in range(size))
         for request in requests:
             del self._queue_of[request.id]

@@ -37,12 +37,13 @@ def batch_size(
     ends: Callable[[Request], float],
     now: float,
     waiting: float = 0.0,
+    slowdown: float = 1.0,
 ) -> int:
     """Return how many of the first `requests` run in one launch: the number in `ladder` with the most texts per second.
 
     Larger numbers are excluded in two cases. One: these requests and those behind them would on average end later than
     if these ran one after the other (`waiting`: requests for this device, these included). Two: a request would miss
-    the time by which it must end (`ends`) but would meet it if it ran alone now.
+    the time by which it must end (`ends`) but would meet it if it ran alone now. `slowdown` corrects the profile's seconds.
     """
     if len(requests) == 1:
         return 1
@@ -53,12 +54,12 @@ def batch_size(
     for index, request in enumerate(requests, start=1):
         longest = max(longest, request.length)
         end = ends(request)
-        if now + cost(request.length, 1)[1] <= end:
+        if now + cost(request.length, 1)[1] * slowdown <= end:
             first_end = min(first_end, end)
         if index == 1 or index not in ladder:
             continue
         seconds = cost(longest, index)[1]
-        if now + seconds > first_end:
+        if now + seconds * slowdown > first_end:
             break
         behind = max(waiting - index, 0.0)
         one_by_one = index * alone * ((index + 1) / 2 + behind)

@@ -98,35 +98,52 @@ class BatchTimes:
 
 
 def densest(
-    waiting: Sequence[Waiting], times: BatchTimes, now: float, slowdown: float = 1.0, beyond: float = 0.0
+    waiting: Sequence[Waiting],
+    times: BatchTimes,
+    now: float,
+    slowdown: float = 1.0,
+    beyond: float = 0.0,
+    excess: float = 0.0,
 ) -> Batch | None:
     """Return the batch of the most value a second; None if no batch is in time.
 
-    `slowdown` and `beyond` (seconds) correct the profile, as learnt by pliant/devices.py.
+    `slowdown` and `beyond` (seconds) correct the profile, as learnt by pliant/devices.py; `excess`: the mean seconds by
+    which pauses prolong a launch, which are part of its price alone.
     """
     if len(waiting) == 1:
-        return _alone(waiting[0], times, now, slowdown, beyond)
-    return _best(waiting, times, now, slowdown, beyond, first=False)
+        return _alone(waiting[0], times, now, slowdown, beyond, excess)
+    return _best(waiting, times, now, slowdown, beyond, excess, first=False)
 
 
 def urgent(
-    waiting: Sequence[Waiting], times: BatchTimes, now: float, slowdown: float = 1.0, beyond: float = 0.0
+    waiting: Sequence[Waiting],
+    times: BatchTimes,
+    now: float,
+    slowdown: float = 1.0,
+    beyond: float = 0.0,
+    excess: float = 0.0,
 ) -> Batch | None:
     """Return the densest batch with the first of `waiting`; None if that one can no longer be in time."""
     if len(waiting) == 1:
-        return _alone(waiting[0], times, now, slowdown, beyond)
-    return _best(waiting, times, now, slowdown, beyond, first=True)
+        return _alone(waiting[0], times, now, slowdown, beyond, excess)
+    return _best(waiting, times, now, slowdown, beyond, excess, first=True)
 
 
-def _alone(item: Waiting, times: BatchTimes, now: float, slowdown: float, beyond: float) -> Batch | None:
+def _alone(item: Waiting, times: BatchTimes, now: float, slowdown: float, beyond: float, excess: float) -> Batch | None:
     """Return the batch of one request, as most queues hold; None if it is too late."""
     seconds = times.alone(item.length)
     took = seconds * slowdown + beyond
-    return Batch((0,), seconds, item.value / took) if item.deadline >= now + took else None
+    return Batch((0,), seconds, item.value / (took + excess)) if item.deadline >= now + took else None
 
 
 def _best(
-    waiting: Sequence[Waiting], times: BatchTimes, now: float, slowdown: float, beyond: float, first: bool
+    waiting: Sequence[Waiting],
+    times: BatchTimes,
+    now: float,
+    slowdown: float,
+    beyond: float,
+    excess: float,
+    first: bool,
 ) -> Batch | None:
     if not waiting:
         return None
@@ -141,14 +158,14 @@ def _best(
     rank_SBW = fits_SBW.cumsum(axis=2, dtype=np.int16)
     taken_SBW = fits_SBW & (rank_SBW <= size_B[:, None])
     allowed_SB = (rank_SBW[:, :, -1] >= size_B) & (fits_SBW[:, :, 0] | (not first))
-    density_SB = np.where(allowed_SB, (taken_SBW @ value_W) / took_SB, -np.inf)
+    density_SB = np.where(allowed_SB, (taken_SBW @ value_W) / (took_SB + excess), -np.inf)
     s, b = divmod(int(density_SB.argmax()), density_SB.shape[1])
     if not allowed_SB[s, b]:
         return None
     # Its longest text may be shorter than the length that was tried.
     taken_W = taken_SBW[s, b]
     seconds = float(times.batch_seconds(int(length_W[taken_W].max()))[b])
-    density = float(value_W[taken_W].sum()) / (seconds * slowdown + beyond)
+    density = float(value_W[taken_W].sum()) / (seconds * slowdown + beyond + excess)
     return Batch(tuple(sorted(order_W[taken_W].tolist())), seconds, density)
 
 

@@ -3,7 +3,7 @@
 A pure state machine (see pliant/protocol.py) that keeps its devices by pliant/devices.py. What a level found reaches it
 as data: a result's `gain` (None: the answer suffices) and the `length` that the next level would read. A request
 without time for its next level gets the answer that it has, with the reason: keeping the deadline comes before the last
-percent.
+percent. So does one whose next level still runs when the deadline comes.
 
 A free worker takes the batch of the most value a second among the models that it has loaded. The value of a request is
 its utility times the first level's accuracy, and beyond the first level its utility times the expected gain. So under
@@ -14,18 +14,17 @@ urgent request would be late behind the densest batch goes first, so that reques
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from heapq import nsmallest
-from itertools import chain, takewhile
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from itertools import takewhile
 
-import numpy as np
-
-from pliant.cascade.batching import Batch, BatchTimes, densest, urgent
+from pliant.cascade.batching import BatchTimes
+from pliant.cascade.choice import Choice, Item
 from pliant.cascade.knowledge import Knowledge, Path
 from pliant.devices import Devices
 from pliant.errors import InputError
-from pliant.fairness import FAIRNESS, Fairness, FairnessConfig, Turn
+from pliant.fairness import FAIRNESS, Fairness, FairnessConfig
 from pliant.protocol import (
     Action,
     Answer,
@@ -44,9 +43,6 @@ from pliant.protocol import (
 )
 from pliant.retries import Retries
 
-POOL = 64  # requests of one model that are considered for a batch
-CALM = 0.25  # of the mean time left: up to so much waiting work, urgency decides
-SHORT = 0.95  # of a batch's value a second that a shorter one for tenants who are ahead of others must keep
 LEAST_VALUE = 1e-3  # that a gain counts as, so that no promised level waits for ever
 
 
@@ -59,34 +55,6 @@ class Options:
     attempts: int = 2  # failed launches of one level, the last one alone, after which a request goes no further
     restart_pause: float = 1.0  # seconds before a failed restart is tried again
     fairness: FairnessConfig = FAIRNESS  # how tenants share the devices
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Item:
-    """A request that waits at one level of its path, ordered by deadline."""
-
-    deadline: float  # in seconds, earlier than the request's by the margin
-    id: int
-    request: Request = field(compare=False)
-    step: int = field(compare=False)  # index in its path
-    length: int = field(compare=False)  # tokens
-    value: float = field(compare=False)
-    alone: float = field(default=0.0, compare=False)  # seconds in a batch of its own, by the profile
-    work: float = field(default=0.0, compare=False)  # seconds of the device in a batch of the best size, by the profile
-    former: int | None = field(default=None, compare=False)  # the launch that gave the answer so far
-
-
-@dataclass(frozen=True, slots=True)
-class _Proposal:
-    """A batch of one model. `latest`: the time by which it must start for its most urgent request."""
-
-    model: int
-    batch: Batch
-    items: tuple[Item, ...]
-    latest: float
-
-
-_Find = Callable[[Sequence[Item], BatchTimes, float, float, float], Batch | None]
 
 
 class CascadeScheduler:
@@ -105,6 +73,9 @@ class CascadeScheduler:
         self._times = [BatchTimes(model.latency) for model in knowledge.models]
         self._queues: list[list[Item]] = [[] for _ in knowledge.models]
         self._longest = [0.0 for _ in knowledge.models]  # bound of `Item.alone` in each queue, in seconds
+        self._choice = Choice(knowledge, self._times, self._devices, self._fairness)
+        self._running: dict[int, Item] = {}  # that have an answer while a further level runs, by request
+        self._due: list[tuple[float, int]] = []  # a heap of these by deadline; some entries are outdated
 
     @property
     def waiting(self) -> int:
@@ -134,18 +105,25 @@ class CascadeScheduler:
         return actions
 
     def wake_at(self) -> float | None:
-        times = [self._devices.wake_at(), *(self._first_latest(model) for model in range(len(self._queues)))]
+        while self._due and not self._is_due(self._due[0]):
+            heappop(self._due)
+        times = [self._devices.wake_at(), *(self._first_hopeless(model) for model in range(len(self._queues)))]
+        times += [self._due[0][0]] if self._due else []
         return min((at for at in times if at is not None), default=None)
 
-    def _first_latest(self, model: int) -> float | None:
-        """Return the earliest `_latest` of a queue. As it is sorted by deadline, most of it need not be looked at."""
-        longest = self._devices.seconds(self._longest[model])
+    def _is_due(self, entry: tuple[float, int]) -> bool:
+        at, id = entry
+        return id in self._running and self._running[id].deadline == at
+
+    def _first_hopeless(self, model: int) -> float | None:
+        """Return the earliest `_hopeless_at` of a queue. As it is sorted by deadline, most need not be looked at."""
+        longest = self._devices.hoped(self._longest[model])
         first: float | None = None
         for item in self._queues[model]:
             if first is not None and item.deadline - longest >= first:
                 break
-            latest = self._latest(item)
-            first = latest if first is None else min(first, latest)
+            at = self._hopeless_at(item)
+            first = at if first is None else min(first, at)
         return first
 
     def _path(self, request: Request) -> Path:
@@ -189,6 +167,7 @@ class CascadeScheduler:
         actions: list[Action] = []
         for item in running.carried:
             self._retries.forget(item.id)
+            self._running.pop(item.id, None)
             actions += self._go_on(item, results.get(item.id, Result(item.id)), event.launch)
         return actions
 
@@ -210,6 +189,7 @@ class CascadeScheduler:
         given_up = self._retries.failed([item.id for item in running.carried], alone, lost)
         actions: list[Action] = []
         for item in running.carried:
+            self._running.pop(item.id, None)
             if item.id in given_up:
                 actions.append(_give_up(item, "failed"))
             else:
@@ -218,6 +198,7 @@ class CascadeScheduler:
 
     def _cancel(self, request: int) -> None:
         self._retries.forget(request)
+        self._running.pop(request, None)
         if not self._devices.cancel(request):
             self._remove(request)
 
@@ -228,12 +209,20 @@ class CascadeScheduler:
             self._take_out(model, {request})
 
     def _expire(self, now: float) -> list[Action]:
-        """Drop or answer the requests that no launch from now on could serve in time."""
+        """Drop or answer the requests that no launch from now on could serve in time, and those that run for too long."""
         actions: list[Action] = []
+        while self._due and self._due[0][0] <= now:
+            if self._is_due(entry := heappop(self._due)):
+                item = self._running.pop(entry[1])
+                self._devices.cancel(item.id)
+                self._retries.forget(item.id)
+                actions.append(_give_up(item, "late"))
         for model, queue in enumerate(self._queues):
-            longest = self._devices.seconds(self._longest[model])
+            longest = self._devices.hoped(self._longest[model])
             pressed = takewhile(lambda item: item.deadline - longest <= now, queue)  # noqa: B023  used at once
-            late = [item for item in pressed if self._latest(item) <= now]
+            late = [item for item in pressed if self._hopeless_at(item) <= now]
+            if late and len(late) == len(queue) and self._may_try(model, late[-1], now):
+                late.pop()
             if late:
                 self._take_out(model, {item.id for item in late})
                 actions += [_give_up(item, "failed" if item.id in self._retries else "late") for item in late]
@@ -242,13 +231,18 @@ class CascadeScheduler:
                     self._fairness.leave(item.id)
         return actions
 
-    def _latest(self, item: Item) -> float:
-        """Return the latest time at which the request can be launched to be in time."""
-        return item.deadline - self._devices.seconds(item.alone)
+    def _hopeless_at(self, item: Item) -> float:
+        """Return from when on no launch of the request could be in time, were it as fast as the fastest of late."""
+        return item.until - self._devices.hoped(item.alone)
+
+    def _may_try(self, model: int, item: Item, now: float) -> bool:
+        """Whether a device has nothing else to do than to try a hopeless first level: no belief goes untested."""
+        free = any(worker in self._devices.free for worker in self._knowledge.models[model].workers)
+        return free and item.former is None and item.until > now + self._devices.hoped(item.alone, idle=True)
 
     def _launch(self, worker: int, now: float) -> list[Launch]:
         """Launch the worker's next batch, if there is one."""
-        proposal = self._decide(worker, now)
+        proposal = self._choice.decide(self._queues, self._longest, worker, now)
         if proposal is None:
             return []
         together = set(self._retries.together([item.id for item in proposal.items]))
@@ -258,121 +252,16 @@ class CascadeScheduler:
             items = tuple(item for item in items if item.id in together)
             longest = max(item.length for item in items)
             seconds = float(self._times[proposal.model].batch_seconds(longest)[len(items) - 1])
+        for item in items:
+            if item.former is not None:
+                self._running[item.id] = item
+                heappush(self._due, (item.deadline, item.id))
         launch = self._devices.launch(worker, items, seconds, now, proposal.model)
         self._fairness.launch(launch.id, launch.requests, seconds, [item.work for item in items])
         return [launch]
 
     def _take_out(self, model: int, ids: Set[int]) -> None:
         self._queues[model] = [item for item in self._queues[model] if item.id not in ids]
-
-    def _decide(self, worker: int, now: float) -> _Proposal | None:
-        """Return the densest batch or, while it is calm, the most urgent one that would be late behind it."""
-        served = [n for n, model in enumerate(self._knowledge.models) if self._queues[n] and worker in model.workers]
-        if not self._fairness.several:
-            return self._best(served, None, now)
-        tenants = {item.request.tenant for model in served for item in self._queues[model]}
-        proposals = ((turn, self._best(served, turn, now)) for turn in self._fairness.turns(tenants))
-        turn, proposal = next((p for p in proposals if p[1] is not None), (None, None))
-        if turn is None or proposal is None:
-            return proposal
-        waiting = sum(item.request.tenant in turn for model in served for item in self._queues[model])
-        return proposal if waiting > len(proposal.items) else self._fill(proposal, turn, now)
-
-    def _best(self, served: list[int], turn: Turn, now: float) -> _Proposal | None:
-        queues = {n: self._of(self._queues[n], turn) for n in served}
-        dense = max(
-            (p for model, queue in queues.items() for p in self._dense(model, queue, now)),
-            key=lambda p: p.batch.density,
-            default=None,
-        )
-        if dense is None:
-            return None
-        dense = self._shorten(dense)
-        if not self._calm(queues, now):
-            return dense
-        after = now + self._devices.seconds(dense.batch.seconds)
-        pressing = [p for model, queue in queues.items() for p in self._urgent(model, queue, now) if p.latest < after]
-        return min(pressing, key=lambda p: p.latest, default=dense)
-
-    @staticmethod
-    def _of(queue: list[Item], turn: Turn) -> list[Item]:
-        return queue if turn is None else [item for item in queue if item.request.tenant in turn]
-
-    def _fill(self, proposal: _Proposal, turn: frozenset[str], now: float) -> _Proposal:
-        """Add requests of tenants whose turn it is not, the least served first.
-
-        They are no longer than those of the batch, all stay in time, and a second of the batch gets no less valuable.
-        """
-        model, items = proposal.model, list(proposal.items)
-        seconds_B = self._times[model].batch_seconds(max(item.length for item in items))
-        rank = {name: place for place, name in enumerate(self._fairness.order())}
-        longest, latest = max(item.length for item in items), min(item.deadline for item in items)
-        full = now + self._devices.seconds(float(seconds_B[-1]))  # a flood's first ones are often too late for that
-        queue = (item for item in self._queues[model] if item.deadline >= full)
-        others = (item for item in queue if item.request.tenant not in turn and item.length <= longest)
-        value, density, count = sum(item.value for item in items), proposal.batch.density, len(items)
-        for item in nsmallest(POOL, others, key=lambda i: (rank[i.request.tenant], -i.value / i.work, i)):
-            if len(items) == len(seconds_B):
-                break
-            took = self._devices.seconds(float(seconds_B[len(items)]))
-            if now + took <= min(latest, item.deadline) and value + item.value >= density * took:
-                items.append(item)
-                value, density, latest = value + item.value, (value + item.value) / took, min(latest, item.deadline)
-        if len(items) == count:
-            return proposal
-        seconds = float(seconds_B[len(items) - 1])
-        full_batch = Batch((), seconds, density)
-        return self._shorten(_Proposal(model, full_batch, tuple(items), latest - self._devices.seconds(seconds)))
-
-    def _shorten(self, proposal: _Proposal) -> _Proposal:
-        """Leave out requests of tenants who are ahead of others while that costs little of the value a second.
-
-        A launch is not interrupted: the others, who may come at any time, wait for all of it.
-        """
-        behind = self._fairness.behind()
-        if behind is None:
-            return proposal
-        items = sorted(proposal.items, key=lambda item: item.request.tenant not in behind)
-        least = max(sum(item.request.tenant in behind for item in items), 1)
-        if least == len(items):
-            return proposal
-        longest_N = np.maximum.accumulate([item.length for item in items])
-        seconds_N = self._times[proposal.model].table(longest_N)[range(len(items)), range(len(items))]
-        value_N = np.cumsum([item.value for item in items])
-        for count in range(least, len(items)):
-            seconds = float(seconds_N[count - 1])
-            took = self._devices.seconds(seconds)
-            density = float(value_N[count - 1]) / took
-            if density >= SHORT * proposal.batch.density:
-                latest = min(item.deadline for item in items[:count]) - took
-                return _Proposal(proposal.model, Batch((), seconds, density), tuple(items[:count]), latest)
-        return proposal
-
-    def _calm(self, queues: Mapping[int, list[Item]], now: float) -> bool:
-        """Whether the work that waits for these models is small compared with the time left for it."""
-        items = list(chain.from_iterable(queues.values()))
-        work = sum(sum(i.work for i in queue) / len(self._knowledge.models[n].workers) for n, queue in queues.items())
-        left = sum(item.deadline for item in items) / len(items) - now
-        return work * self._devices.slowdown <= CALM * left
-
-    def _dense(self, model: int, queue: list[Item], now: float) -> Iterator[_Proposal]:
-        """Yield the model's densest batch, if any, from the POOL requests of the most value for their seconds."""
-        places = range(len(queue))
-        if len(queue) > POOL:
-            density_W = np.array([item.value / item.work for item in queue])
-            places = np.sort(np.argsort(-density_W, kind="stable")[:POOL]).tolist()
-        yield from self._propose(model, densest, [queue[place] for place in places], now)
-
-    def _urgent(self, model: int, queue: list[Item], now: float) -> Iterator[_Proposal]:
-        """Yield the model's batch with its most urgent request, if any."""
-        yield from self._propose(model, urgent, queue[:POOL], now)
-
-    def _propose(self, model: int, find: _Find, pool: list[Item], now: float) -> Iterator[_Proposal]:
-        devices = self._devices
-        batch = find(pool, self._times[model], now, devices.slowdown, devices.turnaround)
-        if batch is not None:
-            items = tuple(pool[at] for at in batch.chosen)
-            yield _Proposal(model, batch, items, min(i.deadline for i in items) - devices.seconds(batch.seconds))
 
     def check(self) -> None:
         """Raises AssertionError unless workers are accounted for, requests wait or run once, and queues are sorted."""
@@ -382,6 +271,8 @@ class CascadeScheduler:
         places += [item.id for running in self._devices.running for item in running.carried]
         assert len(set(places)) == len(places), "a request is in two places"
         self._retries.check(set(places))
+        carried = {item.id: item for running in self._devices.running for item in running.carried}
+        assert self._running == {id: item for id, item in carried.items() if item.former is not None}, "answers so far"
         assert all(queue == sorted(queue) for queue in self._queues), "a queue is out of order"
         for model, queue in enumerate(self._queues):
             assert all(self._path(item.request).models[item.step] == model for item in queue), "wrong queue"

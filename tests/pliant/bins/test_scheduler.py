@@ -121,11 +121,36 @@ def test_the_margin_is_kept_for_the_way_back():
 
 
 @PLACEMENTS
-def test_who_cannot_be_in_time_by_the_profile_is_dropped_as_it_comes_or_served_where_nobody_is_dropped(placement):
+def test_who_cannot_be_in_time_by_the_profile_is_dropped_as_it_comes_where_the_device_has_other_work(placement):
     late = ask(7, length=512, within=0.001)
-    assert scheduler(known(placement)).handle(Arrived(late), 0.0) == [Drop(7, "late")]
-    (launch,) = scheduler(known(placement), drop_late=False).handle(Arrived(late), 0.0)
-    assert launch.requests == (7,)
+    fresh = scheduler(known(placement))
+    fresh.handle(Arrived(ask(0, length=512)), 0.0)
+    assert fresh.handle(Arrived(late), 0.0) == [Drop(7, "late")]
+    served = scheduler(known(placement), drop_late=False)
+    served.handle(Arrived(ask(0, length=512)), 0.0)
+    assert served.handle(Arrived(late), 0.0) == []
+
+
+@PLACEMENTS
+def test_an_idle_device_refuses_nothing_as_only_a_launch_can_show_that_the_profile_is_wrong(placement):
+    fresh, answered = scheduler(known(placement)), 0
+    for number in range(20):
+        now = float(number)
+        (launch,) = fresh.handle(Arrived(ask(number, now, length=512, within=0.001)), now)
+        answered += fresh.handle(done(launch, 0.0005), now + 0.0005) == [Answer(number, launch.id)]
+        fresh.check()
+    assert answered == 20
+
+
+def test_who_waits_hopelessly_is_tried_where_nothing_else_is_left_to_do():
+    fresh = scheduler(known("shared"))
+    (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
+    seconds = known("shared").streams[0].cost(512)[1]
+    fresh.handle(Arrived(ask(1, length=512, within=1.5 * seconds)), 0.0)
+    now = 0.9 * seconds
+    answer, tried = fresh.handle(done(launch, now), now)
+    assert (answer, tried.requests) == (Answer(0, 0), (1,))
+    fresh.check()
 
 
 @PLACEMENTS
@@ -239,10 +264,10 @@ def test_as_many_wait_as_each_worker_may_have_waiting_and_no_more(placement):
 @PLACEMENTS
 def test_who_would_end_exactly_in_time_is_taken_and_who_would_end_later_is_not(placement):
     seconds = known(placement).streams[0].cost(500)[1]
-    for within, taken in ((seconds, True), (seconds - 1e-9, False)):
-        actions = scheduler(known(placement)).handle(Arrived(ask(0, length=500, within=within)), 0.0)
-        assert bool(launches(actions)) == taken
-        assert taken or actions == [Drop(0, "late")]
+    for within, fate in ((seconds, []), (seconds - 1e-9, [Drop(0, "late")])):
+        fresh = scheduler(known(placement))
+        fresh.handle(Arrived(ask(1)), 0.0)
+        assert fresh.handle(Arrived(ask(0, length=500, within=within)), 0.0) == fate
 
 
 @PLACEMENTS
@@ -357,7 +382,9 @@ def test_who_is_dropped_counts_for_the_scaling_and_brings_a_spare_device_back():
         fresh.handle(done(launch), at + 0.001)
         fresh.handle(Woke(), at + 0.001)
     assert fresh.active == 1
+    (launch,) = fresh.handle(Arrived(ask(19, 1.3)), 1.3)
     assert fresh.handle(Arrived(ask(20, 1.3, within=1e-6)), 1.3) == [Drop(20, "late")]
+    fresh.handle(done(launch), 1.301)
     assert fresh.handle(Woke(), fresh.wake_at()) == []
     assert fresh.active == 2
     assert {launches(fresh.handle(Arrived(ask(i, 2.0)), 2.0))[0].worker for i in (30, 31)} == {0, 1}

@@ -15,6 +15,7 @@ from pliant.devices import Devices
 from pliant.fairness import Fairness, FairnessConfig
 from pliant.protocol import Answer, Arrived, Failed, Launch, Request, Woke
 from pliant.retries import Retries
+from pliant.slowness import SEEN
 from tests.fixtures.bins.loads import SLOS, ask, bursty, done, known, launches, run, scheduler
 
 CLOSE = 1e-9
@@ -288,11 +289,14 @@ def test_where_late_ones_are_dropped_they_are_dropped_when_they_would_be_late_an
 
 def test_who_could_still_be_in_time_on_a_device_that_has_become_faster_waits_on():
     books, devices = pool(1)
-    devices.slowdown = 4.0
+    devices.launch(0, (ask(9),), 1.0, 0.0)
+    for _ in range(SEEN):
+        devices._slowness.learn(4.0, 1.0)
     put(books, ask(0, length=500))
     early, seconds = books.wake_at(), KNOWN.streams[0].cost(500)[1]
     assert early == pytest.approx(SLOS["mail"] - 4 * seconds)
-    devices.slowdown = 1.0
+    for _ in range(SEEN):
+        devices._slowness.learn(1.0, 1.0)
     assert books.expire(early) == []
     books.check()
     assert books.wake_at() == pytest.approx(SLOS["mail"] - seconds)

@@ -140,13 +140,43 @@ def test_the_next_wake_up_is_for_a_long_text_although_a_short_one_is_more_urgent
     assert fresh.wake_at() == pytest.approx(1.001 - FIRST)
 
 
-def test_a_request_that_no_level_can_serve_is_dropped():
-    assert scheduler(LEVEL).handle(Arrived(ask(7, within=FIRST - 0.001)), 0.0) == [Drop(7, "late")]
+def test_a_request_that_no_level_can_serve_is_dropped_where_the_device_has_other_work():
+    fresh = scheduler(LEVEL)
+    started(fresh, ask(0))
+    assert fresh.handle(Arrived(ask(7, within=FIRST - 0.001)), 0.0) == [Drop(7, "late")]
 
 
-def test_the_margin_is_kept_for_the_way_back():
-    assert scheduler(LEVEL, margin=0.5).handle(Arrived(ask(7, within=1.9 * FIRST)), 0.0) == [Drop(7, "late")]
-    assert started(scheduler(LEVEL, margin=0.5), ask(7, within=2.1 * FIRST))
+def test_an_idle_device_refuses_nothing_as_only_a_launch_can_show_that_the_profile_is_wrong():
+    fresh = scheduler(LEVEL)
+    for number in range(20):
+        now = float(number)
+        launch = started(fresh, ask(number, at=now, within=FIRST / 2), now)
+        assert fresh.handle(done(launch, now, seconds=FIRST / 4), now + FIRST / 4) == [Answer(number, launch.id)]
+        fresh.check()
+
+
+def test_the_margin_is_kept_for_the_way_back_as_long_as_others_wait():
+    fresh = scheduler(LEVEL, margin=0.5)
+    launch = started(fresh, ask(0))
+    fresh.handle(Arrived(ask(1, within=2.9 * FIRST)), 0.0)
+    fresh.handle(Arrived(ask(2)), 0.0)
+    _, second = fresh.handle(done(launch, FIRST), FIRST)
+    assert second.requests == (2,)
+    assert fresh.wake_at() == pytest.approx(1.9 * FIRST)
+
+
+def test_who_has_an_answer_gets_it_by_its_deadline_though_a_further_level_still_runs():
+    fresh = scheduler(LEVEL, margin=0.5)
+    launch = started(fresh, ask(0, within=2 * (FIRST + SECOND) + 0.01))
+    (further,) = fresh.handle(done(launch, FIRST, 0.5), FIRST)
+    assert further.setting == 1
+    due = fresh.wake_at()
+    assert due == pytest.approx(FIRST + SECOND + 0.005)
+    assert fresh.handle(Woke(), due) == [Answer(0, launch.id, "late")]
+    fresh.check()
+    assert fresh.wake_at() is None
+    assert fresh.handle(done(further, 9 * SECOND), due + 8 * SECOND) == []
+    fresh.check()
 
 
 def test_a_full_house_drops_who_comes_and_answers_who_would_go_on():
@@ -250,11 +280,11 @@ def test_a_load_of_one_level_is_served_like_any_other():
 # Limits
 
 
-def test_without_options_15_percent_of_the_time_are_kept_and_2048_requests_may_wait():
+def test_without_options_2048_requests_may_wait():
     fresh = CascadeScheduler(LEVEL)
     started(fresh, ask(0, within=100.0))
     fresh.handle(Arrived(ask(1, at=10.0, within=20.0)), 10.0)
-    assert fresh.wake_at() == pytest.approx(10.0 + 0.85 * 20.0 - FIRST)
+    assert fresh.wake_at() == pytest.approx(10.0 + 20.0 - FIRST)
     assert not any(fresh.handle(Arrived(ask(number, at=10.0, within=100.0)), 10.0) for number in range(2, 2049))
     assert fresh.waiting == 2048
     assert fresh.handle(Arrived(ask(2049, at=10.0, within=100.0)), 10.0) == [Drop(2049, "full")]

@@ -1,0 +1,177 @@
+"""The cascade in worlds that differ from its profile: the default candidate against either model alone.
+
+Doing nothing clever is one model for every text: one after the other, first come, first served, or batched as the
+default is. Outputs are made up: all levels find the same texts hard, the large model fewer of them. The plan is ours over
+these outputs. Goodput: right answers in time, by their utility, for each second of the load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from benchmarks.robust.clients import Clients, back, capacity, crowd, lasting, segments
+from benchmarks.robust.first_come import FirstCome
+from pliant.cascade import simulated
+from pliant.cascade.artifact import Cascade, LevelOutputs, Outputs
+from pliant.cascade.batching import BatchTimes
+from pliant.cascade.knowledge import Knowledge, knowledge
+from pliant.cascade.plan import PlanConfig, make
+from pliant.cascade.scheduler import CascadeScheduler
+from pliant.cascade.simulated import Walks, walks
+from pliant.latency import LatencyTable
+from pliant.protocol import Answer, Finished, Journal, Launch, Result, Scheduler
+from pliant.simulator import Execute, Observer, simulate
+from pliant.workload import RequestKind, Segment, piecewise
+from pliant.workload import requests as drawn
+from pliant.worlds import Course, World
+
+TEXTS, CLASSES, SKILLS, NOISE = 2000, 4, (2.2, 3.4), 0.3
+LENGTHS, BATCHES = (16, 64, 256), (1, 4, 16)
+SCALES = (0.5, 4.0)  # milliseconds of a launch of each level, and as much again every 64 tokens
+TASK = "texts"
+KINDS = (RequestKind(TASK, 0.15, 1.0), RequestKind(TASK, 0.6, 0.4))
+DEADLINE, SECONDS, LOADS = 0.3, 3.0, (0.3, 0.95, 1.5)
+OURS = "default"
+RIVALS = ("large, first come", "small, first come", "large", "small")
+BATCH = 8  # texts of a launch at the capacity
+
+
+def _table(scale: float) -> LatencyTable:
+    rows = tuple(tuple(0.001 * scale * (1 + length * batch / 64) for batch in BATCHES) for length in LENGTHS)
+    return LatencyTable(LENGTHS, BATCHES, rows)
+
+
+@cache
+def outputs() -> Outputs:
+    """Return what both levels say of each text."""
+    rng = np.random.default_rng(0)
+    label_R, hard_R = rng.integers(CLASSES, size=TEXTS), rng.gumbel(0, 1.0, TEXTS)
+    length_R = np.clip(40 * rng.lognormal(0, 0.7, TEXTS), 4, LENGTHS[-1]).astype(np.int32)
+    base_RK = rng.normal(0, 0.5, (TEXTS, CLASSES))
+    levels = []
+    for skill in SKILLS:
+        logits_RK = base_RK + rng.normal(0, NOISE, (TEXTS, CLASSES))
+        logits_RK[np.arange(TEXTS), label_R] += skill - hard_R
+        levels.append(LevelOutputs((1.5 * logits_RK).astype(np.float32), length_R))
+    names = ("small", "large")
+    return Outputs(TASK, tuple("abcd"), names, names, label_R.astype(np.float64), tuple(levels), (), "made up")
+
+
+@cache
+def planned() -> tuple[Cascade, Walks, Knowledge]:
+    """Return the plan, what every candidate does with every text, and what the scheduler knows."""
+    tables = [_table(scale) for scale in SCALES]
+    cascade = make(outputs(), tables, [None, None], PlanConfig(further=()), False, "made up")
+    return cascade, walks(cascade, outputs()), knowledge([cascade])
+
+
+def _setting(policy: str) -> int:
+    """Return the number of the candidate that a policy asks of."""
+    cascade, _, _ = planned()
+    if policy == OURS:
+        return 0
+    level = cascade.levels.index(next(level for level in cascade.levels if policy.startswith(level.name)))
+    return next(number for number, candidate in enumerate(cascade.candidates) if candidate.levels == (level,))
+
+
+def scheduler(policy: str) -> Scheduler:
+    """Return a fresh scheduler."""
+    _, _, known = planned()
+    if not policy.endswith("first come"):
+        return CascadeScheduler(known)
+    (model,) = known.tasks[TASK][_setting(policy)].models
+    return FirstCome(1, 1, lambda _waiting: (1, model))
+
+
+def value(policy: str, world: World, load: float, seed: int, clients: str = "patient") -> float:
+    """Return the utility of right answers in time, one a question, for each second of the load."""
+    true = capacity(world, SECONDS, BATCH / rate())
+    parts = segments(load * true * rate(), lasting(world, SECONDS, true), clients, true * rate(), DEADLINE)
+    journal, those = play(policy, world, parts, true * rate(), seed, clients)
+    return sum(earned(journal, those).values()) / sum(part.seconds for part in parts)
+
+
+@cache
+def rate() -> float:
+    """Return what the device can do with the default by the profile, in requests a second."""
+    _, walked, known = planned()
+    return simulated.capacity(known, {TASK: walked})
+
+
+def play(
+    policy: str,
+    world: World,
+    parts: list[Segment],
+    true: float,
+    seed: int,
+    clients: str = "patient",
+    watch: Callable[[Scheduler], Observer] | None = None,
+) -> tuple[Journal, Clients]:
+    """Return the journal of a policy on this load, and its clients.
+
+    `true`: requests a second of the true device; `watch`: gives what is called after every event.
+    """
+    rng = np.random.default_rng((seed, 2))
+    (first, *_), setting = planned()[1], _setting(policy)
+    load = drawn(piecewise(parts, rng), KINDS, rng)
+    row_of = rng.integers(TEXTS, size=len(load)).tolist()
+    length_R = first[0].length_R
+    those = crowd(
+        [replace(r, length=int(length_R[row]), setting=setting) for r, row in zip(load, row_of, strict=True)],
+        clients,
+        true,
+    )
+    execute, sent, fresh = _execute(those, row_of), list(those.asked.values()), scheduler(policy)
+    observe = None if watch is None else watch(fresh)
+    course = Course(world, seed)
+    return simulate(fresh, sent, execute, observe, course=course, door=those.door, retry=those.retry), those
+
+
+def _execute(those: Clients, row_of: list[int]) -> Execute:
+    """Return launches that take the profile's seconds. `row_of`: the text of every request that was sent first."""
+    _, walked, known = planned()
+    times = [BatchTimes(model.latency) for model in known.models]
+
+    def execute(launch: Launch) -> tuple[float, Finished]:
+        texts = [(id, those.asked[id].setting, row_of[those.first[id]]) for id in launch.requests]
+        results = tuple(result(launch.setting, *text) for text in texts)
+        longest = max(int(outputs().levels[launch.setting].length[row]) for _, _, row in texts)
+        seconds = float(times[launch.setting].batch_seconds(longest)[len(texts) - 1])
+        return seconds, Finished(launch.id, seconds, results)
+
+    def result(model: int, id: int, setting: int, row: int) -> Result:
+        steps = walked[setting]
+        place = known.tasks[TASK][setting].models.index(model)
+        gain, right = float(steps[place].gain_R[row]), bool(steps[place].correct_R[row])
+        if np.isnan(gain) or place + 1 == len(steps):
+            return Result(id, right)
+        return Result(id, right, gain, int(steps[place + 1].length_R[row]))
+
+    return execute
+
+
+def recovery(policy: str, seed: int) -> float:
+    """Return the typical deadlines after a burst of ten times the capacity until as much as before is earned."""
+    parts = segments(0.7 * rate(), 2 * SECONDS, "burst", rate(), DEADLINE)
+    journal, those = play(policy, World("true"), parts, rate(), seed)
+    got = earned(journal, those)
+    since, end = parts[0].seconds, parts[0].seconds + parts[1].seconds
+    offered = ((request, got.get(id, 0.0)) for id, request in those.asked.items())
+    return back(((r.arrival, value, r.utility) for r, value in offered), since, end, DEADLINE)
+
+
+def earned(journal: Journal, those: Clients) -> dict[int, float]:
+    """Return the utility of each request that was answered rightly and in time, each question once."""
+    right: Mapping[tuple[int, int], bool | None] = {
+        (entry.event.launch, result.request): result.correct
+        for entry in journal
+        if isinstance(entry.event, Finished)
+        for result in entry.event.results
+    }
+    answers = {a.request: a.launch for entry in journal for a in entry.actions if isinstance(a, Answer)}
+    in_time = those.answered(answers)
+    return {id: those.asked[id].utility for id in in_time if right[answers[id], id]}
