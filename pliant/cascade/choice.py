@@ -190,7 +190,7 @@ class Choice:
 
     def _urgent(self, model: int, queue: Sequence[Item], now: float) -> Iterator[Proposal]:
         """Yield the model's batch with its most urgent request, if any."""
-        yield from self._propose(model, urgent, queue[:POOL], now)
+        yield from self._propose(model, urgent, list(queue[:POOL]), now)
 
     def _propose(self, model: int, find: _Find, pool: list[Item], now: float) -> Iterator[Proposal]:
         devices = self._devices
