@@ -45,7 +45,7 @@ def closure(*entries: Entry) -> dict[str, str]:
 
     A name is that of a module, or of a flow's module and what is defined in it, such as "flows.tokens.stages:make_task".
     """
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
     waiting = {name for entry in entries for name in _named(f"{entry.__module__}.{entry.__qualname__}")}
     while waiting:
         name = waiting.pop()
@@ -54,10 +54,10 @@ def closure(*entries: Entry) -> dict[str, str]:
         chosen = [part for part in parts if item in part.names or not part.names] if item else parts
         if item and not any(part.names for part in chosen):
             raise LookupError(f"{module} defines no {item}")
-        found[name] = "\n".join(part.code for part in chosen if part.code)
+        modules[name] = "\n".join(part.code for part in chosen if part.code)
         reached = {each for part in chosen for each in part.reached} | set(_above(module))
-        waiting |= {each for each in reached if not is_apart(each)} - found.keys()
-    return found
+        waiting |= {each for each in reached if not is_apart(each)} - modules.keys()
+    return modules
 
 
 def libraries(names: Iterable[str]) -> list[str]:

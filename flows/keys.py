@@ -53,8 +53,8 @@ def keep(store: FolderStore, key: str, artifact: Artifact, notes: Mapping[str, A
 
 def kept(store: FolderStore, key: str) -> StageResult | None:
     """Return the result that the store keeps under a stage's key; None where the stage has to run."""
-    found = store.kept(key)
-    return None if found is None else {"key": key, "digest": found[0], "notes": found[1]}
+    entry = store.kept(key)
+    return None if entry is None else {"key": key, "digest": entry[0], "notes": entry[1]}
 
 
 def _version(library: str) -> str:

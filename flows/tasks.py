@@ -53,8 +53,8 @@ def cached_stage(name: str, **more: Any) -> Callable[[Callable[P, StageResult]],
         @wraps(function)
         def unless_kept(*args: P.args, **kwargs: P.kwargs) -> Any:
             given = signature(function).bind(*args, **kwargs).arguments
-            found = kept(given["store"], given["key"])
-            return function(*args, **kwargs) if found is None else Completed(name="Cached", data=found)
+            entry = kept(given["store"], given["key"])
+            return function(*args, **kwargs) if entry is None else Completed(name="Cached", data=entry)
 
         as_task: Task[P, Any] = limited_task(name, **more)(unless_kept)
 

@@ -34,7 +34,7 @@ class FrontDoor:
         self._begun = -math.inf  # the present window
         self._forecast: float | None = None  # None: to be computed anew
 
-    def asked(self, deadline: float) -> None:
+    def note_deadline(self, deadline: float) -> None:
         """Note that a request must be answered within so many seconds of its arrival at the socket."""
         self.usual_deadline *= (max(deadline, LEAST) / self.usual_deadline) ** NEWEST
 

@@ -66,12 +66,12 @@ def requests(parts: list[Segment], seed: int) -> list[Request]:
     return [Request(i, at, at + DEADLINE, BERT_BASE.name, 1.0, length) for i, (at, length) in enumerate(drawn)]
 
 
-def _execute(knowledge: Knowledge, asked: Mapping[int, Request]) -> Execute:
-    """Return launches that take the profile's seconds. `asked`: every request by its id, those sent again later too."""
+def _execute(knowledge: Knowledge, sent: Mapping[int, Request]) -> Execute:
+    """Return launches that take the profile's seconds. `sent`: every request by its id, those sent again later too."""
     runtimes = {setting: runtime for runtime in knowledge.runtimes for setting in runtime.settings}
 
     def execute(launch: Launch) -> tuple[float, Finished]:
-        longest = max((asked[request].length for request in launch.requests), default=0)
+        longest = max((sent[request].length for request in launch.requests), default=0)
         seconds = runtimes[launch.setting].cost(longest, len(launch.requests))[1]
         return seconds, Finished(launch.id, seconds, tuple(map(Result, launch.requests)))
 
@@ -106,7 +106,7 @@ def play(
     `true`: requests a second of the true devices; `watch`: gives what is called after every event.
     """
     those, fresh = crowd(requests(parts, seed), clients, true), scheduler(policy)
-    execute, sent = _execute(known(policy), those.asked), list(those.asked.values())
+    execute, sent = _execute(known(policy), those.sent), list(those.sent.values())
     observe = None if watch is None else watch(fresh)
     course = Course(world, seed)
     return simulate(fresh, sent, execute, observe, course=course, door=those.door, retry=those.retry), those
@@ -118,7 +118,7 @@ def recovery(policy: str, seed: int) -> float:
     journal, those = play(policy, World("true"), parts, rate(), seed)
     ids = answered(journal, those)
     since, end = parts[0].seconds, parts[0].seconds + parts[1].seconds
-    return back(((r.arrival, float(id in ids), 1.0) for id, r in those.asked.items()), since, end, DEADLINE)
+    return back(((r.arrival, float(id in ids), 1.0) for id, r in those.sent.items()), since, end, DEADLINE)
 
 
 def answered(journal: Journal, those: Clients) -> set[int]:

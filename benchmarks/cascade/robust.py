@@ -125,7 +125,7 @@ def play(
         clients,
         true,
     )
-    execute, sent, fresh = _execute(those, row_of), list(those.asked.values()), scheduler(policy)
+    execute, sent, fresh = _execute(those, row_of), list(those.sent.values()), scheduler(policy)
     observe = None if watch is None else watch(fresh)
     course = Course(world, seed)
     return simulate(fresh, sent, execute, observe, course=course, door=those.door, retry=those.retry), those
@@ -137,7 +137,7 @@ def _execute(those: Clients, row_of: list[int]) -> Execute:
     times = [BatchTimes(model.latency) for model in known.models]
 
     def execute(launch: Launch) -> tuple[float, Finished]:
-        texts = [(id, those.asked[id].setting, row_of[those.first[id]]) for id in launch.requests]
+        texts = [(id, those.sent[id].setting, row_of[those.first[id]]) for id in launch.requests]
         results = tuple(result(launch.setting, *text) for text in texts)
         longest = max(int(outputs().levels[launch.setting].length[row]) for _, _, row in texts)
         seconds = float(times[launch.setting].batch_seconds(longest)[len(texts) - 1])
@@ -160,7 +160,7 @@ def recovery(policy: str, seed: int) -> float:
     journal, those = play(policy, World("true"), parts, rate(), seed)
     got = earned(journal, those)
     since, end = parts[0].seconds, parts[0].seconds + parts[1].seconds
-    offered = ((request, got.get(id, 0.0)) for id, request in those.asked.items())
+    offered = ((request, got.get(id, 0.0)) for id, request in those.sent.items())
     return back(((r.arrival, value, r.utility) for r, value in offered), since, end, DEADLINE)
 
 
@@ -174,4 +174,4 @@ def earned(journal: Journal, those: Clients) -> dict[int, float]:
     }
     answers = {a.request: a.launch for entry in journal for a in entry.actions if isinstance(a, Answer)}
     in_time = those.answered(answers)
-    return {id: those.asked[id].utility for id in in_time if right[answers[id], id]}
+    return {id: those.sent[id].utility for id in in_time if right[answers[id], id]}

@@ -28,21 +28,21 @@ STEP = 1.35  # from one rate to the next, in search of the best
 PAST = 2  # rates that must be worse than the best before the search ends
 FIRST, LAST = 40.0, 5000.0  # requests a second that are offered, the least and the most
 PAUSE = 1.0  # seconds between two rates
-HEADINGS = ("requests/s", "asked", "in time", "late", "refused", "in time over the best rate", "clients behind, s")
+HEADINGS = ("requests/s", "sent", "in time", "late", "refused", "in time over the best rate", "clients behind, s")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Message:
     """The bytes of a whole POST request on a connection that is kept, and its deadline in seconds."""
 
     request: bytes
     deadline: float
 
 
-def post(path: str, body: bytes, deadline: float) -> Asked:
+def post(path: str, body: bytes, deadline: float) -> Message:
     """Return a request with a JSON body."""
     lines = [f"POST {path} HTTP/1.1", "host: localhost", "content-type: application/json"]
-    return Asked("\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode() + body, deadline)
+    return Message("\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode() + body, deadline)
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Answers:
     `lag` is the most seconds by which the clients were behind their own schedule: they were overloaded themselves.
     """
 
-    asked: int = 0
+    sent: int = 0
     useful: int = 0
     answered: int = 0
     false: int = 0
@@ -114,7 +114,7 @@ class Client(asyncio.Protocol):
             self._timer.cancel()
 
 
-async def offer(address: tuple[str, int], asked: Asked, rate: float, seconds: float) -> Answers:
+async def offer(address: tuple[str, int], message: Message, rate: float, seconds: float) -> Answers:
     """Ask at times of a Poisson process."""
     draw, loop, answers = np.random.default_rng(int(rate)), asyncio.get_running_loop(), Answers()
     kept: list[Client] = []
@@ -123,27 +123,27 @@ async def offer(address: tuple[str, int], asked: Asked, rate: float, seconds: fl
 
     async def ask_anew(began: float) -> None:
         try:
-            connecting = loop.create_connection(lambda: Client(kept, answers, asked.deadline), *address)
+            connecting = loop.create_connection(lambda: Client(kept, answers, message.deadline), *address)
             _, client = await asyncio.wait_for(connecting, PATIENCE)
         except (OSError, TimeoutError):
             return
         clients.append(client)
-        client.ask(asked.request, began)
+        client.ask(message.request, began)
 
     due = time.monotonic()
     end = due + seconds
     while due < end:
         due += draw.exponential(1 / rate)
         wait = due - time.monotonic()
-        if wait > 0 or answers.asked % 16 == 0:
+        if wait > 0 or answers.sent % 16 == 0:
             await asyncio.sleep(max(0.0, wait))
         answers.lag = max(answers.lag, time.monotonic() - due)
         if kept:
-            kept.pop().ask(asked.request, time.monotonic())
+            kept.pop().ask(message.request, time.monotonic())
         else:
             tasks.add(task := asyncio.create_task(ask_anew(time.monotonic())))
             task.add_done_callback(tasks.discard)
-        answers.asked += 1
+        answers.sent += 1
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and (tasks or not all(client.done for client in clients)):
         await asyncio.sleep(0.05)
@@ -152,21 +152,21 @@ async def offer(address: tuple[str, int], asked: Asked, rate: float, seconds: fl
     return answers
 
 
-def offered(address: tuple[str, int], asked: Asked, rate: float, seconds: float) -> Answers:
+def offered(address: tuple[str, int], message: Message, rate: float, seconds: float) -> Answers:
     """Ask from a process of its own."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_offer, args=(address, asked, rate, seconds, theirs), daemon=True)
+    process = context.Process(target=_offer, args=(address, message, rate, seconds, theirs), daemon=True)
     process.start()
     answers: Answers = ours.recv()
     process.join()
     return answers
 
 
-def _offer(address: tuple[str, int], asked: Asked, rate: float, seconds: float, result: Any) -> None:
+def _offer(address: tuple[str, int], message: Message, rate: float, seconds: float, result: Any) -> None:
     if len(cores := sorted(os.sched_getaffinity(0))) > 1:
         os.sched_setaffinity(0, cores[-1:])
-    result.send(asyncio.run(offer(address, asked, rate, seconds)))
+    result.send(asyncio.run(offer(address, message, rate, seconds)))
 
 
 def leave_a_core(supervisor: int) -> None:
@@ -182,7 +182,7 @@ def leave_a_core(supervisor: int) -> None:
 class Overload:
     """What came of each rate: in search of the best one, then in rounds at that one and at `TIMES` as many answers."""
 
-    asked: Asked
+    message: Message
     seconds: float
     search: Sequence[tuple[float, Answers]]
     rounds: Sequence[dict[int, Answers]] = field(default_factory=tuple)
@@ -190,7 +190,7 @@ class Overload:
     @property
     def best(self) -> float:
         """Return the rate with the most answers in time."""
-        return max(self.search, key=lambda one: one[1].useful)[0]
+        return max(self.search, key=lambda pair: pair[1].useful)[0]
 
     def rate(self, times: int) -> float:
         """Return the rate of `times`; 1: the best one, else so many times the answers that it had in time."""
@@ -210,10 +210,10 @@ class Overload:
         rows = []
         for times in (1, *TIMES):
             each = [row[times] for row in self.rounds]
-            counts = ("asked", "useful", "late", "refused")
-            values = [[getattr(one, name) for one in each] for name in counts]
+            counts = ("sent", "useful", "late", "refused")
+            values = [[getattr(answers, name) for answers in each] for name in counts]
             cells = [f"{median(value) / self.seconds:.0f}/s" for value in values]
-            lag = f"{max(one.lag for one in each):.2f}"
+            lag = f"{max(answers.lag for answers in each):.2f}"
             rows.append((f"{self.rate(times):.0f}", *cells, f"{self.share(times):.2f}", lag))
         return rows
 
@@ -228,7 +228,7 @@ class Overload:
     def plain(self) -> dict[str, Any]:
         """Return the figures as JSON values."""
         return {
-            "deadline": self.asked.deadline,
+            "deadline": self.message.deadline,
             "rates": {times: self.rate(times) for times in (1, *TIMES)},
             "shares": {times: self.share(times) for times in TIMES},
             "false": self.false(),
@@ -236,27 +236,27 @@ class Overload:
         }
 
 
-def measure(url: str, asked: Asked, seconds: float, rounds: int, progress: Progress = silent) -> Overload:
+def measure(url: str, message: Message, seconds: float, rounds: int, progress: Progress = silent) -> Overload:
     """Look for the rate at which most answers are in time, then offer that and more in turns."""
     host, port = url.removeprefix("http://").split(":")
     address = (host, int(port))
     search: list[tuple[float, Answers]] = []
     rate = FIRST
     while rate <= LAST and not _is_past(search):
-        search.append((rate, offered(address, asked, rate, seconds)))
+        search.append((rate, offered(address, message, rate, seconds)))
         time.sleep(PAUSE)
         rate *= STEP
         progress(len(search), len(search) + 3 * rounds)
-    found = Overload(asked, seconds, search)
+    so_far = Overload(message, seconds, search)
     rows: list[dict[int, Answers]] = []
     for number in range(rounds):
         row: dict[int, Answers] = {}
         for times in sorted((1, *TIMES), reverse=number % 2 == 1):  # so that no rate always follows the same one
-            row[times] = offered(address, asked, found.rate(times), seconds)
+            row[times] = offered(address, message, so_far.rate(times), seconds)
             time.sleep(PAUSE)
         rows.append(row)
         progress(len(search) + 3 * (number + 1), len(search) + 3 * rounds)
-    return Overload(asked, seconds, search, rows)
+    return Overload(message, seconds, search, rows)
 
 
 def _is_past(search: Sequence[tuple[float, Answers]]) -> bool:

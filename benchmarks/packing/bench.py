@@ -12,13 +12,13 @@ from functools import partial
 from rich.console import Console
 
 from benchmarks import console, harness
-from benchmarks.door import chats as door
 from benchmarks.door import overload
 from benchmarks.harness import Context, Measured, Part, Skipped, need
 from benchmarks.packing import (
     alike,
     batches,
     contest,
+    door,
     engine,
     forecasts,
     lateness,

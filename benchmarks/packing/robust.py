@@ -57,8 +57,8 @@ def value(policy: str, world: World, load: float, seed: int, clients: str = "pat
     seconds = crowd.lasting(world, SECONDS, share)
     capacity, deadline = CAPACITY * share, DEADLINE / share
     segments = crowd.segments(load * capacity, seconds, clients, capacity, deadline)
-    asked = _load(piecewise(segments, np.random.default_rng((seed, 2))), deadline, seed)
-    return _in_time(policy, world, asked, seed, clients, capacity) / sum(each.seconds for each in segments)
+    offered = _load(piecewise(segments, np.random.default_rng((seed, 2))), deadline, seed)
+    return _in_time(policy, world, offered, seed, clients, capacity) / sum(each.seconds for each in segments)
 
 
 def _in_time(policy: str, world: World, load: _Load, seed: int, clients: str, capacity: float) -> int:
@@ -141,8 +141,8 @@ def _true_ratio(job: tuple[int, float, int]) -> float:
     places, load, seed = job
     within = places / CAPACITY
     times = poisson(load * CAPACITY, TRUE_SECONDS * within, np.random.default_rng((seed, 4)))
-    asked = _load(times, within, seed)
+    offered = _load(times, within, seed)
     ours, rival = (
-        _in_time(policy, World("as the profile says"), asked, seed, "patient", CAPACITY) for policy in (OURS, *RIVALS)
+        _in_time(policy, World("as the profile says"), offered, seed, "patient", CAPACITY) for policy in (OURS, *RIVALS)
     )
     return ours / max(rival, 1)

@@ -69,25 +69,25 @@ class Clients:
 
     door: FrontDoor
     retry: Retry | None
-    asked: Mapping[int, Request]  # every request that was sent, by its id
+    sent: Mapping[int, Request]  # every request that was sent, by its id
     first: Mapping[int, int]  # id -> id of the request that was sent first
 
     def answered(self, answers: Iterable[int]) -> set[int]:
         """Return the ids, among those of the answered requests, whose clients had them in time: one a question."""
-        in_time = (id for id in answers if self.door.delivered[id] <= self.asked[id].deadline)
+        in_time = (id for id in answers if self.door.delivered[id] <= self.sent[id].deadline)
         return set({self.first[id]: id for id in in_time}.values())
 
 
 def crowd(load: Iterable[Request], clients: str, capacity: float) -> Clients:
     """Return the clients of a load. `capacity`: requests a second of the true device."""
-    asked = {request.id: request for request in load}
-    first = {id: id for id in asked}
+    sent = {request.id: request for request in load}
+    first = {id: id for id in sent}
     door = FrontDoor(BUSY / (2 * capacity) if clients == "door" else 0.0)
-    return Clients(door, _again(asked, first) if clients == "retry" else None, asked, first)
+    return Clients(door, _again(sent, first) if clients == "retry" else None, sent, first)
 
 
-def _again(asked: dict[int, Request], first: dict[int, int]) -> Retry:
-    numbers, attempts = count(max(asked, default=-1) + 1), dict.fromkeys(asked, 1)
+def _again(sent: dict[int, Request], first: dict[int, int]) -> Retry:
+    numbers, attempts = count(max(sent, default=-1) + 1), dict.fromkeys(sent, 1)
 
     def retry(request: Request, now: float) -> Request | None:
         origin = first[request.id]
@@ -96,7 +96,7 @@ def _again(asked: dict[int, Request], first: dict[int, int]) -> Retry:
         attempts[origin] += 1
         within = request.deadline - request.arrival
         again = replace(request, id=next(numbers), arrival=now, deadline=now + within)
-        asked[again.id], first[again.id] = again, origin
+        sent[again.id], first[again.id] = again, origin
         return again
 
     return retry

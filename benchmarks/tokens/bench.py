@@ -14,9 +14,20 @@ from rich.console import Console
 
 from benchmarks import console, harness
 from benchmarks.door import overload
-from benchmarks.door import pictures as door
 from benchmarks.harness import Context, Measured, Part
-from benchmarks.tokens import buckets, devices, gpu, host, house, kernels, live, planner, policies, short_deadlines
+from benchmarks.tokens import (
+    buckets,
+    devices,
+    door,
+    gpu,
+    host,
+    house,
+    kernels,
+    live,
+    planner,
+    policies,
+    short_deadlines,
+)
 from benchmarks.tokens.demo import OVERRIDES
 from benchmarks.tokens.endpoint import address, live_bundle, test_examples
 from benchmarks.tokens.live_contenders import measure as measure_live

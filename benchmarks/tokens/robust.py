@@ -59,7 +59,7 @@ def value(policy: str, world: World, load: float, seed: int, clients: str = "pat
     rate = true * BATCH / TABLE.at(0, BATCH)
     parts = segments(load * rate, lasting(world, SECONDS, true), clients, rate, DEADLINE)
     journal, those = play(policy, world, parts, rate, seed, clients)
-    return sum(_earned(journal, those).values()) / sum(those.asked[id].utility for id in set(those.first.values()))
+    return sum(_earned(journal, those).values()) / sum(those.sent[id].utility for id in set(those.first.values()))
 
 
 def play(
@@ -86,7 +86,7 @@ def recovery(policy: str, seed: int) -> float:
     journal, those = play(policy, World("true"), parts, rate, seed)
     earned = _earned(journal, those)
     since, end = parts[0].seconds, parts[0].seconds + parts[1].seconds
-    offered = ((request, earned.get(id, 0.0)) for id, request in those.asked.items())
+    offered = ((request, earned.get(id, 0.0)) for id, request in those.sent.items())
     return back(((r.arrival, got, r.utility) for r, got in offered), since, end, DEADLINE)
 
 
@@ -100,5 +100,5 @@ def _earned(journal: Journal, those: Clients) -> dict[int, float]:
                 gamma_of.update(dict.fromkeys(action.requests, action.setting))
             elif isinstance(action, Answer):
                 answers.append(action.request)
-    asked = those.asked
-    return {id: asked[id].utility * ACCURACY[asked[id].task][gamma_of[id]] for id in those.answered(answers)}
+    sent = those.sent
+    return {id: sent[id].utility * ACCURACY[sent[id].task][gamma_of[id]] for id in those.answered(answers)}

@@ -68,11 +68,11 @@ def earned(policy: str, load: str, seed: int = 0, knowledge: Knowledge | None = 
     knowledge = knowledge or known()
     kinds = [RequestKind(t, DEADLINES[i % 2], u) for t in knowledge.accuracy for i, u in enumerate(UTILITIES)]
     capacity, rng = knowledge.latency.throughput(0, BUCKETS[-1]), np.random.default_rng(seed)
-    asked = requests(piecewise([Segment(x * capacity, seconds) for x, seconds in LOADS[load]], rng), kinds, rng)
-    device = SimulatedDevice(knowledge.latency, knowledge.accuracy, asked, np.random.default_rng(seed))
-    utility = report(simulate(make(policy, knowledge, options=Options(margin=0.0)), asked, device)).utility
-    bound = fluid(asked, Devices(knowledge.latency, knowledge.accuracy)).utility
-    return Earned(load, policy, utility / sum(r.utility for r in asked), utility / bound)
+    offered = requests(piecewise([Segment(x * capacity, seconds) for x, seconds in LOADS[load]], rng), kinds, rng)
+    device = SimulatedDevice(knowledge.latency, knowledge.accuracy, offered, np.random.default_rng(seed))
+    utility = report(simulate(make(policy, knowledge, options=Options(margin=0.0)), offered, device)).utility
+    bound = fluid(offered, Devices(knowledge.latency, knowledge.accuracy)).utility
+    return Earned(load, policy, utility / sum(r.utility for r in offered), utility / bound)
 
 
 def measure(seeds: int) -> list[Earned]:

@@ -8,7 +8,7 @@ from typing import Any
 from cli import options
 
 OVERRIDES = ("data", "upstream", "backbone", "device", "other_device", "limit")
-PARTS = "planner, kernels, gpu, policies, short, devices, host, house or live"
+PARTS = "planner, kernels, gpu, policies, short, devices, host, house, live or door"
 
 
 def train(parser: ArgumentParser) -> None:

@@ -68,7 +68,7 @@ class Endpoint(Generic[S, C, H, D, M]):
         counts from a time, which is earlier than `arrived` by what its answer will take to be written; it may be called
         again for a copy, and reads `chosen`. `ended` waits for the end of an answer that is returned when it begins.
         """
-        self.front_door.asked(deadline)
+        self.front_door.note_deadline(deadline)
         arrived -= self.front_door.way_back(asyncio.get_running_loop().time())
         trials = self._refresher.trials
         return await (call(arrived) if trials is None else trials.answer(call, arrived, judge, ended))

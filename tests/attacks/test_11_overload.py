@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.door.chats import SERVICE, chat
-from benchmarks.door.overload import HEADINGS, Asked, leave_a_core, measure, offered, post
+from benchmarks.door.overload import HEADINGS, Message, leave_a_core, measure, offered, post
+from benchmarks.packing.door import SERVICE, chat
 from tests.fixtures.attacks import Targets, say
 from tests.fixtures.live import running
 from tests.fixtures.packing import published as packing
@@ -38,7 +38,7 @@ ROUNDS = 5
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 100\r\n\r\n" + b" " * 100
 
 
-def photograph() -> Asked:
+def photograph() -> Message:
     """Return a request with an image that is decoded on the event loop, in some milliseconds."""
     pixels, file = np.random.default_rng(0).integers(0, 256, (250, 250, 3), dtype=np.uint8), io.BytesIO()
     Image.fromarray(pixels).save(file, "JPEG", quality=75)

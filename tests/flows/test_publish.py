@@ -27,6 +27,7 @@ class Config:
 
 STORE = SimpleNamespace(path=lambda key: key)
 RESULT = {"key": "k", "digest": "d"}
+KEPT = {"one": "its configuration"}
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_of_several_those_are_released_together_that_the_gate_let_pass(system, r
     module = module_of(system, registry, monkeypatch, _register=registered, **{log: nothing})
     items = [SimpleNamespace(name=name, task=name) for name in ("one", "two")]
     verdicts = {item.name: verdict(item.name not in refused) for item in items}
-    release = module.publish(None, Config(), items, verdicts, STORE, silent)
+    release = module.publish(None, Config(), items, verdicts, STORE, silent, KEPT)
     passed = [name for name in ("part-one", "whole-one", "part-two", "whole-two") if name.split("-")[1] not in refused]
     assert registry.commits == ([passed] if passed else [])
     assert release.promoted is (not refused)
@@ -79,7 +80,7 @@ def test_a_backbone_and_its_tasks_are_released_only_if_the_gate_let_them_pass(pa
     packed = lambda name, *_: Package(name, "d")  # noqa: E731
     module = module_of("tokens", registry, monkeypatch, _log=nothing, _log_training=nothing, _package=packed)
     results = {"backbone": RESULT, "profile": RESULT}
-    release = module.publish(None, Config(), results, None, verdict(passed), STORE, silent)
+    release = module.publish(None, Config(), results, None, verdict(passed), STORE, silent, KEPT)
     assert registry.commits == ([["pliant-tokens-backbone", "pliant-tokens-profile"]] if passed else [])
     assert (release.promoted, release.reason) == (passed, verdict(passed).reason)
     assert len(release.new) == 2
@@ -105,7 +106,7 @@ def test_a_generators_plan_is_released_only_if_the_gate_let_it_pass(retrained, p
         loaded = SimpleNamespace(champion=champion, generator=None)
         release = module.publish_retrained(None, Config(), loaded, results, verdict(passed), STORE, silent)
     else:
-        release = module.publish(None, Config(), results, verdict(passed), STORE, silent)
+        release = module.publish(None, Config(), results, verdict(passed), STORE, silent, KEPT)
     assert [names[-2:] for names in registry.commits] == ([["predictor", "plan"]] if passed else [])
     assert (("plan", CHAMPION) in registry.aliases) is passed
     assert (release.promoted, release.reason) == (passed, verdict(passed).reason)

@@ -92,12 +92,12 @@ def test_times_beyond_the_scale_count_as_its_ends(seconds, forecast):
 def test_the_usual_deadline_is_that_of_most_requests_whatever_few_ask_for():
     door = FrontDoor()
     for number in range(2000):
-        door.asked(3600.0 if number % 100 == 50 else 0.1)
+        door.note_deadline(3600.0 if number % 100 == 50 else 0.1)
     assert door.usual_deadline == pytest.approx(0.1, rel=0.15)
     for _ in range(200):
-        door.asked(2.0)
+        door.note_deadline(2.0)
     assert door.usual_deadline == pytest.approx(2.0, rel=0.01)
-    door.asked(0.0)
+    door.note_deadline(0.0)
     assert 0.0 < door.usual_deadline < 2.0
 
 

@@ -18,7 +18,7 @@ def test_the_search_ends_past_the_best_rate_and_shares_are_medians_over_that_rat
     def offered(_address, _asked, rate, seconds) -> Answers:
         offers.append(rate)
         useful = min(rate, max(0.0, 400.0 - rate)) if rate < 390.0 else 150.0  # the best below is some 200 a second
-        return Answers(asked=int(rate * seconds), useful=int(useful * seconds), answered=int(300 * seconds), false=3)
+        return Answers(sent=int(rate * seconds), useful=int(useful * seconds), answered=int(300 * seconds), false=3)
 
     monkeypatch.setattr(overload, "offered", offered)
     monkeypatch.setattr(overload, "PAUSE", 0.0)
@@ -39,11 +39,11 @@ def test_answers_count_by_when_their_clients_have_them():
         time.sleep(0.05)
         await answer(scope, receive, send)
 
-    asked = post("/predict", b"{}", 20.0)
+    message = post("/predict", b"{}", 20.0)
     with behind_the_door(answer) as server:
         address = server.connect().getsockname()[0], server._socket.getsockname()[1]
-        answers = asyncio.run(offer(address, asked, 50.0, 0.5))
-        assert answers.asked == answers.answered == answers.useful > 0
+        answers = asyncio.run(offer(address, message, 50.0, 0.5))
+        assert answers.sent == answers.answered == answers.useful > 0
         assert (answers.late, answers.refused, answers.false) == (0, 0, 0)
     with behind_the_door(slow) as server:
         address = "127.0.0.1", server._socket.getsockname()[1]

@@ -12,6 +12,7 @@ from flows.arithmetic import ArithmeticConfig
 from flows.bins import measure as bins_measure
 from flows.bins.config import BinsFlowConfig, EngineConfig
 from flows.bins.measure import Half, measure
+from pliant.bins.artifact import ENGINES_ON
 from pliant.bins.runtimes import runtime as bins_runtime
 from pliant.errors import ArtifactError, InputError
 from pliant.progress import silent
@@ -42,6 +43,7 @@ def graphs_on_a_cpu(monkeypatch):
         return bins_runtime.GraphsEngine(model, model.inputs, device, uncapturable, note)
 
     monkeypatch.setattr(bins_runtime, "_engine", engine)
+    monkeypatch.setitem(ENGINES_ON, "cpu", ("graphs", "eager"))
 
 
 def test_a_model_that_cannot_be_captured_is_measured_with_the_next_engine(tmp_path, graphs_on_a_cpu):
@@ -68,6 +70,7 @@ def test_whatever_torch_raises_the_next_engine_is_tried_and_without_one_it_is_a_
         return profile(encoder, engine, *rest, **options)
 
     monkeypatch.setattr(bins_measure, "profile", failing)
+    monkeypatch.setitem(ENGINES_ON, "cpu", ("graphs", "eager"))
     measured = measure(config("graphs", "eager"), tiny_encoder(), tmp_path, silent)
     reason = "tiny does not run with the engine graphs: CUDA out of memory."
     assert (measured.engine, measured.untried) == ("eager", {"graphs": reason})

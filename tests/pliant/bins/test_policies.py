@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -32,8 +34,10 @@ def test_first_come_serves_in_order_of_arrival_on_the_dynamic_runtime_alone():
     order = [number for launch in ran for number in launch.requests]
     dynamic = len(bins(placement="shared").shapes) - 1
     assert {launch.setting for launch in ran} == {dynamic}
-    # A batch includes later texts of the same class, so only the first requests of launches must be in order.
-    assert [launch.requests[0] for launch in ran] == sorted(launch.requests[0] for launch in ran)
+    # A batch includes later texts of the same class, so only the first requests of launches must be in order. Whoever is
+    # not expected to be in time waits behind all others, and is seldom tried.
+    first = [launch.requests[0] for launch in ran]
+    assert sum(later < before for before, later in pairwise(first)) <= 0.01 * len(first)
     assert len(order) == len(set(order))
 
 

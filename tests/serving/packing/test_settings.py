@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.policy import POLICIES
+from pliant.packing.scheduling.policy import SERVED
 from serving.packing.settings import SETTINGS, PackingSettings
 from serving.settings import Settings
 
@@ -43,7 +43,7 @@ def test_numbers_must_be_above_zero_and_finite(name):
 
 
 def test_the_policy_is_one_of_those_that_are_known():
-    for policy in POLICIES:
+    for policy in SERVED:
         assert PackingSettings(policy=policy).policy == policy
     with pytest.raises(InputError, match="PLIANT_POLICY is 'other', but must be one of default"):
         PackingSettings(policy="other")

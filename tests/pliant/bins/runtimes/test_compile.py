@@ -25,9 +25,9 @@ from tests.fixtures.bins.encoders import random_payload, tiny_encoder
 SHAPES = (Shape(8, 1), Shape(40, 2, dynamic=True))
 
 
-@pytest.mark.parametrize("engine", ["eager", "graphs"])
-def test_engines_that_compile_nothing_ahead_have_no_files(tmp_path, engine):
-    assert compile_shapes(tiny_encoder(), SHAPES, engine, tmp_path) == {}
+@pytest.mark.parametrize(("engine", "device"), [("eager", "cpu"), ("graphs", "cuda:0")])
+def test_engines_that_compile_nothing_ahead_have_no_files(tmp_path, engine, device):
+    assert compile_shapes(tiny_encoder(), SHAPES, engine, tmp_path, device) == {}
     assert list(tmp_path.iterdir()) == []
 
 

@@ -155,9 +155,9 @@ def test_in_no_world_are_fewer_in_time_than_first_come_first_served_without_refu
     slower = world.factor * float(np.exp(world.noise**2 / 2)) + world.pause * world.pause_seconds / robust.ITERATION
     capacity = robust.CAPACITY / slower
     times = poisson(load * capacity, 300 / (load * capacity), np.random.default_rng(seed))
-    asked = robust._load(times, robust.PLACES / capacity, seed)
-    ours = robust._run("default", Course(world, seed), asked)
-    rival = robust._run("paged", Course(world, seed), asked)
+    offered = robust._load(times, robust.PLACES / capacity, seed)
+    ours = robust._run("default", Course(world, seed), offered)
+    rival = robust._run("paged", Course(world, seed), offered)
     in_time = [sum(not f.dropped and f.ended <= f.deadline for f in run.fates) for run in (ours, rival)]
     assert in_time[0] >= 0.85 * in_time[1] - 5
     assert all(fate.dropped in ("", "late") for fate in ours.fates)

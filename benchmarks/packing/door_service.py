@@ -1,4 +1,4 @@
-"""The packing service over an engine that computes nothing: `bentoml serve benchmarks.door.chat_service:HostService`."""
+"""The packing service over an engine that computes nothing: `bentoml serve benchmarks.packing.door_service:HostService`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HostService(HostedService):
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     async def start(self) -> None:
         """Start the service, with an idle engine in place of each that it would have."""
-        from benchmarks.door.idle_engine import IdleBuild
+        from benchmarks.packing.idle_engine import IdleBuild
         from serving.packing.assembly import Maker
 
         real = Maker._build

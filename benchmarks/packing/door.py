@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 
 from benchmarks.door import overload
-from benchmarks.door.idle_engine import TOKENS
-from benchmarks.door.overload import Asked, Overload
+from benchmarks.door.overload import Message, Overload
 from benchmarks.endpoint import launched
+from benchmarks.packing.idle_engine import TOKENS
 from pliant.progress import Progress, silent
 
-SERVICE = "benchmarks.door.chat_service:HostService"
+SERVICE = "benchmarks.packing.door_service:HostService"
 DEADLINE = 0.25  # seconds
 QUESTION = "How do I sort a list of words by their length, the longest first?"
 
 
-def chat(model: str) -> Asked:
+def chat(model: str) -> Message:
     """Return a short chat with a model."""
     fields = {"model": model, "messages": [{"role": "user", "content": QUESTION}], "max_tokens": TOKENS}
     return overload.post("/v1/chat/completions", json.dumps({**fields, "deadline": DEADLINE}).encode(), DEADLINE)

@@ -20,8 +20,8 @@ def measure(bundle: Bundle, seconds: float, rounds: int, progress: Progress = si
     """Send the champion's service, without its device's work, the same picture at several rates."""
     image = base64.b64encode(pictures(bundle.backbone.image_size)[PICTURE]).decode()
     fields = {"image": image, "task": bundle.tasks[0].name, "deadline": DEADLINE}
-    asked = overload.post("/v1/predict", json.dumps(fields).encode(), DEADLINE)
+    message = overload.post("/v1/predict", json.dumps(fields).encode(), DEADLINE)
     with launched("tokens", {"any_profile": True, "refresh_seconds": 0.0}, SERVICE) as service:
         service.wait_until_ready()
         overload.leave_a_core(service.process.pid)
-        return overload.measure(service.url, asked, seconds, rounds, progress)
+        return overload.measure(service.url, message, seconds, rounds, progress)

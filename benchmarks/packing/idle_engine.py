@@ -17,7 +17,7 @@ TOKEN = 5  # whichever: nobody reads the text
 class IdleBuild(BuildPlan):
     """Makes the idle engine in place of the one that `real` would make."""
 
-    BUILDER: ClassVar[str] = "benchmarks.door.idle_engine:build"
+    BUILDER: ClassVar[str] = "benchmarks.packing.idle_engine:build"
 
     real: EngineBuild
 
