@@ -75,6 +75,10 @@ ENTRIES: tuple[Entry, ...] = (
 """In the order in which they are measured, one after the other."""
 
 ELSEWHERE: tuple[Elsewhere, ...] = (
+    Elsewhere("tokens in other worlds", "tokens, worlds", "robust-tokens", "clever, least median"),
+    Elsewhere("bins in other worlds", "bins, worlds", "robust-bins", "clever, least median"),
+    Elsewhere("cascade in other worlds", "cascade, worlds", "robust-cascade", "clever, least median"),
+    Elsewhere("packing in other worlds", "packing, worlds", "robust-packing", "clever, least median"),
     Elsewhere("tokens beside three services", "tokens, live", "tokens-live", "live at 2x load"),
     Elsewhere("bins beside BentoML", "bins, live", "bins-live", "live, loaded: mean latency over that of bentoml"),
     Elsewhere("bins, live and simulated", "bins, simulator", "bins-fidelity", "simulated mean"),

@@ -39,8 +39,8 @@ TITLES = {
     RIVAL: "first come, first served, pages on demand",
 }
 REASON = (
-    "Pliant wins by knowing which chats can be in time, from how long their texts will be and how long the engine takes: "
-    "where either is forecast wrongly, it refuses the wrong ones."
+    "Pliant wins by starting the chats that can still be in time, by how long their texts will be and how long the engine "
+    "takes: where either is forecast wrongly, it starts the wrong ones."
 )
 COLOURS = {OURS: "#c1440e", RIVAL: "#1f5f8b"}
 
@@ -64,9 +64,9 @@ def demo(project: Settings, console: Console) -> Comparison:
     console.print(
         "Both live, in turns, the same chats. Of all that came Pliant answers "
         f"[bold]{ours.in_time:.0%}[/bold] in time, first come, first served {rival.in_time:.0%}: "
-        f"[bold]{result.ahead:.2f}x[/bold] the answers, and more of them in {result.won} of {LOAD.stretches} turns. Pliant "
-        f"accepted {ours.accepted:.0%} and refused the others at once; of the accepted {ours.kept:.0%} were answered in "
-        "time."
+        f"[bold]{result.ahead:.2f}x[/bold] the answers, and more of them in {result.won} of {LOAD.stretches} turns. More "
+        "come than can be answered: Pliant starts those that can probably still be in time, and the others end at their "
+        "deadlines without an answer."
     )
     console.print(f"\nThe picture of this run: {record(project, result)}")
     return Comparison("chats answered in time, over first come, first served", result.ahead, REASON)
