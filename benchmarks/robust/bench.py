@@ -13,6 +13,7 @@ from benchmarks import console, harness
 from benchmarks.harness import Context, Measured, Part, need
 from benchmarks.results import Target
 from benchmarks.robust import contest
+from benchmarks.robust.clients import CLIENTS
 from pliant import systems
 from pliant.progress import Progress
 
@@ -26,14 +27,18 @@ def _measure(system: str, seeds: int | None, context: Context) -> Measured:
     count = seeds or (SEEDS if context.full else QUICK_SEEDS)
     with context.stage(f"{system} in worlds that differ from its profile") as progress:
         compared = contest.measure(system, count, progress, PROCESSES)
-    headings, rows = contest.table(compared)
-    console.table(f"{system}: ours over the best rival, median of {count} seeds (worst)", headings, rows)
+    title = f"{system}: ours over the best rival, median of {count} seeds (worst)"
+    patient = [each for each in compared if each.cell.clients == CLIENTS[0]]
+    console.table(title, *contest.table(patient))
+    console.table(f"{title}, other clients", *contest.table([each for each in compared if each not in patient]))
     recovery: Callable[[str, int], float] | None = getattr(contest.contestant(system), "recovery", None)
     ours = contest.contestant(system).OURS
     recoveries = [recovery(ours, seed) for seed in range(count)] if recovery else []
     own: Callable[[int, Progress], list[Target]] | None = getattr(contest.contestant(system), "own_targets", None)
-    with context.stage(f"{system}: targets of its own") as progress:
-        further = own(count, progress) if own else []
+    further: list[Target] = []
+    if own is not None:
+        with context.stage(f"{system}: targets of its own") as progress:
+            further = own(count, progress)
     details: dict[str, Any] = {"seeds": count, "map": contest.plain(compared), "recoveries": recoveries}
     return [*contest.targets(compared, recoveries), *further], details
 
