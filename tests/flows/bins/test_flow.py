@@ -257,7 +257,7 @@ def test_the_largest_model_of_a_cascade_serves_as_an_encoder(run, place):
 )
 def test_a_mistake_comes_out_of_the_flow_as_the_sentence_that_it_is(place, config, overrides, sentence):
     with pytest.raises(InputError) as error:
-        run_connected(config, setting(place, **overrides))
+        run_connected(config, setting(place, **overrides), new_task=True)
     assert str(error.value).startswith(sentence)
 
 

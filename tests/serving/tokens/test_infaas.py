@@ -25,7 +25,7 @@ TASKS = {"digits": ["zero", "one", "two"]}
 
 
 def small(seed: int):
-    """Publish a variant whose table has more seconds than any machine takes, so that the scheduler's slowdown stays at 1."""
+    """Publish a variant by whose table the larger one can serve some two requests a second."""
     table = LatencyTable((0,), (1, 2, 4, 8, 16), ((0.1, 0.11, 0.12, 0.14, 0.2),))
     return replace(tiny_variant("small", TASKS, DEVICE, seed), latency=table)
 
@@ -36,7 +36,11 @@ def large():
     return replace(tiny_variant("large", TASKS, DEVICE, 3), latency=table)
 
 
-def test_the_model_is_switched_by_load_and_answers_say_which_one_it_was(tmp_path):
+def test_the_large_model_is_loaded_where_the_load_allows_it_and_answers_say_which_one_it_was(tmp_path):
+    """Both take next to nothing beside their tables, which is learnt: four clients are no load for the large one either.
+
+    That the small one comes back under load is tested in virtual time (tests/pliant/tokens/test_infaas.py).
+    """
     publish(tmp_path, small(1), large())
     settings = settings_for(tmp_path, policy="infaas", journal=tmp_path / "journal.jsonl")
     service = launch(settings, tmp_path, free_port(), tmp_path / "log")
@@ -46,10 +50,11 @@ def test_the_model_is_switched_by_load_and_answers_say_which_one_it_was(tmp_path
         assert (first["variant"], first["gamma"], first["versions"]) == ("small", 0, {"variant": 1})
         wait_for(lambda: now_and_then(service)["variant"] == "large")
         with asking(service, ["digits"] * 4) as clients:
-            wait_for(lambda: clients.versions("digits") and clients.answers[-1][1]["variant"] == "small")
+            wait_for(lambda: clients.versions("digits"))
             publish(tmp_path, small(2))
             assert call(service, "POST", "/v1/refresh", b"{}")[1]["changed"] == {"pliant-tokens-variant-small": 2}
-            wait_for(lambda: clients.answers[-1][1]["versions"] == {"variant": 2})
+            before = len(clients.answers)
+            wait_for(lambda: len(clients.answers) > before + 4)
         assert [one["version"] for one in call(service, "GET", "/v1/status")[1]["variants"]] == [2, 1]
         refused, told = call(service, "POST", "/v1/tasks", b'{"name": "digits"}')
         assert (refused, told["error"]["code"]) == (409, "variants")
@@ -69,7 +74,7 @@ def check_journal(folder) -> None:
     journal = read(folder / "journal.jsonl")
     actions = [action for entry in journal for action in entry.actions]
     loads = [action.setting for action in actions if isinstance(action, Launch) and action.kind == "load"]
-    assert loads[:2] == [1, 0]
+    assert loads[:1] == [1]
     assert not any(isinstance(action, Drop) for action in actions)
     begin = journal[0].event
     assert isinstance(begin, Changed)
