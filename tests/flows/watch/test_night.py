@@ -94,7 +94,8 @@ def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_w
     assert failed["flow"] == "bins"
     events = _until(lambda: [e for e in server.events(event={"name": ["pliant.flow-failed"]}) if "Crashed" in str(e)])
     # A notice that is told twice, as where its worker is slow to say that it is done, says the same twice.
-    assert {event["resource"]["prefect.resource.id"] for event in events} == {"pliant.bins"}
+    said = {(event["resource"]["prefect.resource.id"], event["payload"]["reason"]) for event in events}
+    assert said == {("pliant.bins", failed["text"])}
 
 
 _INSTALL_IMPATIENT = """
