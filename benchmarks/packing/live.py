@@ -2,10 +2,10 @@
 
 Services of the same champion are up at once, one a policy, and one of them is asked at a time: first the one, then the
 other, then the other way round, so that whatever else the machine does meets both alike. A stretch begins and ends with
-nothing to do. What the machine bears is measured in the same run and by the same way, over HTTP: what the service without
-predictions answers to always so many clients that each have one chat open. How many chats come, and how soon each is due,
-follows from that alone. What is late by its deadline the service drops, under either policy, and the client counts it as not
-answered. Answers in time count as a share of all chats that came, refused ones included.
+nothing to do. What the machine bears is measured before each pair of turns and by the same way, over HTTP: what the service
+without predictions answers to always so many clients that each have one chat open. How many chats come, and how soon each is
+due, follows from that alone. What is late by its deadline the service drops, under either policy, and the client counts it
+as not answered. Answers in time count as a share of all chats that came, refused ones included.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class Fared:
 class Contest:
     """`borne`: chats a second that the rival answers; `rate`: chats a second that came; `deadline`: seconds of each.
 
-    `generation`: share of the engine's process in the processor time of service and clients while the rival was full. The
-    rest is HTTP, forecasts and clients.
+    All three are means over the turns. `generation`: share of the engine's process in the processor time of service and
+    clients while the rival was full. The rest is HTTP, forecasts and clients.
     """
 
     borne: float
@@ -168,17 +168,28 @@ def contest(name: str, pool: Sequence[Question], config: ContestConfig, progress
         progress(1, 10)
         for url in addresses.values():
             warm(url, by_name, config.warm, chat, WARM_DEADLINE)
-        borne, generation = _bears(addresses[RIVAL], by_name, config, chat)
-        progress(3, 10)
-        before = {policy: counts(url, name) for policy, url in addresses.items()}
-        stretches, seconds = _in_turns(addresses, name, pool, borne, config, share(progress, 30, 98))
-        fared = {}
-        for policy, url in addresses.items():
-            new = counts(url, name) - before[policy]
-            some = tuple(stretches[policy]), seconds[policy]
-            fared[policy] = Fared(policy, *some, new["preempted"], new["dropped_refused"])
+        ended: dict[str, Counter[str]] = {policy: Counter() for policy in addresses}
+        stretches: dict[str, list[tuple[Reply, ...]]] = {policy: [] for policy in addresses}
+        seconds, borne = dict.fromkeys(addresses, 0.0), []
+        for number, policy, part in turns(config.stretches, list(addresses), share(progress, 20, 98)):
+            if number == len(borne):
+                borne.append(_bears(addresses[RIVAL], by_name, config, chat))
+            requests = stretch(name, borne[number][0], number, config)
+            ended[policy].subtract(counts(addresses[policy], name))
+            answers = asyncio.run(replay(addresses[policy], requests, by_name, config.seed, part, chat))
+            seconds[policy] += max(*(reply.observation.answered or 0.0 for reply in answers), requests[-1].arrival)
+            ended[policy].update(counts(addresses[policy], name))
+            stretches[policy].append(tuple(answers))
+    fared = {
+        policy: Fared(
+            policy, tuple(some), seconds[policy], ended[policy]["preempted"], ended[policy]["dropped_refused"]
+        )
+        for policy, some in stretches.items()
+    }
     progress(10, 10)
-    return Contest(borne, config.overload * borne, config.places / borne, generation, fared)
+    mean, generation = np.mean(borne, axis=0)
+    deadline = np.mean([config.places / rate for rate, _ in borne])
+    return Contest(float(mean), float(config.overload * mean), float(deadline), float(generation), fared)
 
 
 def _bears(url: str, pool: Mapping[str, Sequence[Question]], config: ContestConfig, chat: Form) -> tuple[float, float]:
@@ -190,24 +201,6 @@ def _bears(url: str, pool: Mapping[str, Sequence[Question]], config: ContestConf
     borne = asyncio.run(capacity(url, pool, config.probe, config.clients, chat, most=config.probed))
     generated, used = processor_seconds(engine) - before[0], processor_seconds(everybody) - before[1]
     return borne, generated / max(used, 1e-9)
-
-
-def _in_turns(
-    addresses: Mapping[str, str],
-    name: str,
-    pool: Sequence[Question],
-    borne: float,
-    config: ContestConfig,
-    progress: Progress,
-) -> tuple[dict[str, list[tuple[Reply, ...]]], dict[str, float]]:
-    stretches: dict[str, list[tuple[Reply, ...]]] = {policy: [] for policy in addresses}
-    seconds, chat = dict.fromkeys(addresses, 0.0), form(name, config.temperature)
-    for number, policy, part in turns(config.stretches, list(addresses), progress):
-        requests = stretch(name, borne, number, config)
-        answers = asyncio.run(replay(addresses[policy], requests, {name: pool}, config.seed, part, chat))
-        seconds[policy] += max(*(reply.observation.answered or 0.0 for reply in answers), requests[-1].arrival)
-        stretches[policy].append(tuple(answers))
-    return stretches, seconds
 
 
 def stretch(name: str, borne: float, number: int, config: ContestConfig) -> list[Request]:
