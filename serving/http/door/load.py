@@ -56,7 +56,8 @@ class LoopLoad:
     @property
     def pressed(self) -> bool:
         """Whether the loop may be full: it is saturated, or has had work for as long as a request may wait."""
-        return self.saturated or max((self._looked or 0.0) - self._idled, self._since_idle * self.cost) > self._wait
+        work = max((self._looked or 0.0) - self._idled, self._since_idle * self.cost)
+        return self.saturated or (work > SHORTEST_WAIT and work > self._wait)
 
     @property
     def retry_after(self) -> float:
