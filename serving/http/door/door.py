@@ -45,6 +45,7 @@ class Door:
         self._shed: dict[ErrorShape, bytes] = {}  # answers by shape, until the next sweep
         self._uncounted = 0  # of them
         self._waiting: deque[Callable[[], None]] = deque()  # requests to be started
+        self.under_way: set[asyncio.Task[Any] | None] = set()  # of requests that are started, until their answers begin
 
     def open(
         self,
@@ -74,9 +75,10 @@ class Door:
 
     def is_full(self, age: float) -> bool:
         """Whether a request that came `age` seconds ago is turned away for want of time, also for its answer's way back."""
-        if not self.load.saturated:
+        if not self.load.pressed:
             return False
-        return self.load.is_full(len(self._waiting), age + self._front.way_back(asyncio.get_running_loop().time()))
+        age += self._front.way_back(asyncio.get_running_loop().time())
+        return self.load.is_full(len(self._waiting), age, len(self.under_way))
 
     def answered(self, seconds: float) -> None:
         """Note that an answer was written so many seconds after it was decided."""

@@ -4,6 +4,9 @@ A request that the loop cannot handle in time delays every other. While the loop
 started. A loop without starts, between two looks at its sockets, as many as their mean cost allows within a small share of
 the deadlines that it sees, so that it looks often; as many wait as it can start within a larger share. It sheds the rest,
 and those that have waited for longer than such a deadline.
+
+Its share of idle time tells of a flood too late: what is taken in until then is late with all that comes after it. So a
+loop that has not idled for a moment sheds, too, as soon as what it has started would take it a good part of a deadline.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ SLICE = 0.02  # share of the mean deadline that the work between two looks may t
 SHORTEST_SLICE, LONGEST_SLICE = 0.005, 0.05  # seconds between which that is kept
 WAIT = 0.1  # share of the mean deadline that a request may wait to be started
 SHORTEST_WAIT, LONGEST_WAIT = 0.02, 1.0  # seconds between which that is kept
+UNDER_WAY = 0.4  # share of the mean deadline that answering all that is started may take a loop that does not idle
 IDLE = 0.05  # share of the time below which a loop counts as saturated
 WINDOW = 0.1  # seconds, the time constant of the share of idle time
 MEMORY = 0.5  # seconds, the time constant of the other sums
@@ -33,6 +37,7 @@ class LoopLoad:
     def __init__(self) -> None:
         self.earliest = 0.0  # the time after which all has come that is now read from the sockets
         self._looked: float | None = None  # when it returned
+        self._idled, self._since_idle = 0.0, 0  # when a look that had waited returned, and requests started since
         self._idle = 1.0  # share of the latest time
         self._started = 0  # requests since the latest look
         self._busy, self._count = 0.0, 0.0  # decaying sums of seconds of work, and of requests started
@@ -47,6 +52,12 @@ class LoopLoad:
     def saturated(self) -> bool:
         """Whether the loop has no idle time left."""
         return self._idle < IDLE
+
+    @property
+    def pressed(self) -> bool:
+        """Whether the loop may be full: it is saturated, or has had work for as long as a request may wait."""
+        work = max((self._looked or 0.0) - self._idled, self._since_idle * self.cost)
+        return self.saturated or (work > SHORTEST_WAIT and work > self._wait)
 
     @property
     def retry_after(self) -> float:
@@ -64,6 +75,8 @@ class LoopLoad:
         last = began if self._looked is None else self._looked
         waited = ended - began > WAITED
         self.earliest = ended if waited else last
+        if waited:
+            self._idled, self._since_idle = ended, 0
         kept = math.exp(-(ended - last) / MEMORY)  # by time: looks may be many, and starts few
         self._busy = kept * self._busy + began - last
         self._count = kept * self._count + self._started
@@ -72,14 +85,20 @@ class LoopLoad:
         self._idle = weight * self._idle + (1 - weight) * share
         self._started, self._looked = 0, ended
 
-    def is_full(self, waiting: int, age: float) -> bool:
-        """Whether the loop turns away a request that came `age` seconds ago, while so many wait to be started."""
+    def is_full(self, waiting: int, age: float, under_way: int = 0) -> bool:
+        """Whether the loop turns away a request that came `age` seconds ago, while so many wait to be started.
+
+        `under_way`: those that are started, whose answers have not begun.
+        """
+        if self.pressed and under_way > 1 and under_way * self.cost > UNDER_WAY * self.deadline:
+            return True
         too_many = waiting > 0 and (waiting + 1) * self.cost > self._wait
         return self.saturated and (too_many or age > self.deadline)
 
     def started(self) -> None:
         """A request is started."""
         self._started += 1
+        self._since_idle += 1
 
     @property
     def _wait(self) -> float:
@@ -97,7 +116,9 @@ class MeasuredSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> Any:
         began = self._clock()
         events = super().select(timeout)
-        self._load.looked(began, self._clock())
+        ended = self._clock()
+        waits = timeout is None or timeout > 0  # else it was another process that took the time
+        self._load.looked(began if waits else ended, ended)
         return events
 
 

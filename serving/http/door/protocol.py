@@ -78,7 +78,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         data = self._door.buffer[:nbytes]
         if self._parting is not None:
             self._discard(nbytes)
-        elif not self._door.load.saturated or not self._shed(data):
+        elif not self._door.load.pressed or not self._shed(data):
             self.data_received(bytes(data))
 
     def data_received(self, data: bytes) -> None:
@@ -188,23 +188,26 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         if self._lost:
             return
         self._task = self.loop.create_task(self._run(cycle, app))
-        self._task.add_done_callback(self.tasks.discard)
-        self.tasks.add(self._task)
+        for tasks in (self.tasks, self._door.under_way):
+            self._task.add_done_callback(tasks.discard)
+            tasks.add(self._task)
 
     async def _run(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Run the app for a request whose client may leave: the app is cancelled then, which is no error.
 
         The way of the answer back is measured, but not of one that waits for its reader.
         """
-        way_back = begin_way_back()
+        way_back, task = begin_way_back(), asyncio.current_task()
 
         async def until_left(scope: Any, receive: Any, send: Any) -> None:
             async def write(message: Any) -> None:
                 if self.flow.write_paused:
                     way_back.leave_out()
                 await send(message)
-                if message["type"] == "http.response.body" and (seconds := way_back.written()) is not None:
-                    self._door.answered(seconds)
+                if message["type"] == "http.response.body":
+                    self._door.under_way.discard(task)
+                    if (seconds := way_back.written()) is not None:
+                        self._door.answered(seconds)
 
             try:
                 await app(scope, receive, write)

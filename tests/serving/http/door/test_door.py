@@ -65,7 +65,7 @@ def test_a_request_that_nobody_may_send_is_turned_away_before_its_body_and_takes
         connection.close()
 
 
-def saturate(server, monkeypatch, is_full=lambda _self, _waiting, _age: True) -> None:
+def saturate(server, monkeypatch, is_full=lambda _self, _waiting, _age, _under_way: True) -> None:
     monkeypatch.setattr(LoopLoad, "saturated", property(lambda _self: True))
     monkeypatch.setattr(LoopLoad, "is_full", is_full)
 
@@ -230,9 +230,26 @@ def test_a_saturated_loop_starts_so_many_at_once_in_their_order_and_an_idle_one_
     run_virtually(main())
 
 
+def test_a_request_is_under_way_until_its_answer_begins_or_its_client_leaves():
+    app = Held()
+    with behind_the_door(app) as server:
+        staying, leaving = server.connect(), server.connect()
+        for connection in (staying, leaving):
+            connection.sendall(post())
+        until(lambda: len(server.door.under_way) == 2)
+        leaving.close()
+        until(lambda: len(server.door.under_way) == 1)
+        app.release.set()
+        assert status(next_reply(staying)) == 200
+        until(lambda: not server.door.under_way)
+        staying.close()
+
+
 def test_a_request_is_full_by_those_that_wait_and_by_its_age_and_the_way_back_of_its_answer(monkeypatch):
     asked: list[tuple[int, float]] = []
-    monkeypatch.setattr(LoopLoad, "is_full", lambda _self, waiting, age: asked.append((waiting, age)) or age > 1.0)
+    monkeypatch.setattr(
+        LoopLoad, "is_full", lambda _self, waiting, age, _under_way: asked.append((waiting, age)) or age > 1.0
+    )
     monkeypatch.setattr(LoopLoad, "saturated", property(lambda _self: True))
 
     async def main() -> None:

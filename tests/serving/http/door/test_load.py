@@ -18,35 +18,40 @@ LOOKS = 4  # between the start of a request and its answer
 SHED = 0.0001  # seconds to turn a request away
 
 
-def useful(rate: float, seconds: float = 20.0, shedding: bool = True, seed: int = 0) -> float:
+def useful(rate: float, seconds: float = 20.0, shedding: bool = True, seed: int = 0, calm: float = 0.0) -> float:
     """Return the share of the loop's time that went into answers in time, when requests come at `rate`.
+
+    The loop has idled for the most part of `calm` seconds before, which do not count.
 
     Each look at the sockets reads all that has come; then the loop starts whose turn it is, as the door does. An answer
     takes the loop as long as its request, after `LOOKS` further looks.
     """
     draw, load = random.Random(seed), LoopLoad()
     load.deadline = DEADLINE
-    now, arrival, in_time = 0.0, draw.expovariate(rate), 0
+    now, arrival, in_time = -calm, -calm, 0
     waiting: deque[float] = deque()
     begun: deque[list[float]] = deque([[] for _ in range(LOOKS)])
     while now < seconds:
         began = now
         now = max(now, arrival) if not waiting and not any(begun) else now
         load.looked(began, now)
+        begun.append([])
         while arrival <= now:
-            if not shedding or not load.is_full(len(waiting), now - arrival):
+            if shedding and load.is_full(len(waiting), now - arrival, sum(map(len, begun))):
+                now += SHED
+            elif shedding and load.saturated:
                 waiting.append(arrival)
             else:
-                now += SHED
-            arrival += draw.expovariate(rate)
-        at_once = load.at_once if shedding and load.saturated else len(waiting)
-        begun.append([waiting.popleft() for _ in range(min(at_once, len(waiting)))])
-        for _ in begun[-1]:
+                begun[-1].append(arrival)
+                load.started()
+            arrival += draw.expovariate(rate if arrival >= 0 else 0.3 / COST)
+        for _ in range(min(load.at_once, len(waiting))):
+            begun[-1].append(waiting.popleft())
             load.started()
-            now += COST / 2
+        now += len(begun[-1]) * COST / 2
         for arrived in begun.popleft():
             now += COST / 2
-            in_time += now - arrived <= DEADLINE
+            in_time += arrived >= 0 and now - arrived <= DEADLINE
     return in_time * COST / now
 
 
@@ -56,6 +61,12 @@ def test_beyond_what_the_loop_bears_answers_stay_in_time(times, seed):
     best = max(useful(share / COST, seed=seed) for share in (0.7, 0.8, 0.9, 1.0))
     assert useful(times / COST, seed=seed) >= (0.9 - SHED / COST * times) * best
     assert useful(times / COST, seed=seed, shedding=False) < 0.2 * best
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("times", [2, 4, 8])
+def test_a_sudden_flood_costs_an_idle_loop_no_more_than_a_steady_one(times, seed):
+    assert useful(times / COST, seconds=2.0, seed=seed, calm=2.0) >= useful(times / COST, seed=seed) - 0.05
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -155,6 +166,25 @@ def test_one_request_at_least_is_started_and_may_wait_however_much_it_costs():
     assert not load.is_full(0, 0.0) and load.is_full(1, 0.0)
 
 
+def test_what_is_under_way_is_bounded_once_a_loop_has_worked_without_a_pause_for_as_long_as_a_request_may_wait():
+    load = LoopLoad()
+    for now in (0.0, 0.004, 0.008):
+        load.looked(now, now)
+        load.started()
+    load.deadline = DEADLINE
+    most = round(0.4 * DEADLINE / load.cost)
+    assert not load.pressed and not load.is_full(0, 0.0, 10 * most)
+    load.looked(0.06, 0.06)
+    for _ in range(12):
+        load.started()
+    load.looked(0.061, 0.061)
+    most = int(0.4 * DEADLINE / load.cost)
+    assert load.pressed and not load.saturated
+    assert not load.is_full(0, 0.0, most) and load.is_full(0, 0.0, most + 1)
+    load.looked(0.062, 0.063)  # it idles
+    assert not load.is_full(0, 0.0, most + 1)
+
+
 def test_work_without_a_start_counts_for_the_latest_requests_and_idle_time_does_not():
     load = LoopLoad()
     load.looked(0.0, 0.0)
@@ -205,7 +235,7 @@ def test_a_look_that_took_no_longer_than_a_system_call_has_not_waited():
 
 
 def test_the_selector_reports_when_each_look_began_and_ended_and_returns_what_is_ready():
-    looks, times = [], iter([1.0, 1.5, 2.0, 2.0])
+    looks, times = [], iter([1.0, 1.5, 2.0, 2.0, 3.0, 3.5])
     load = LoopLoad()
     load.looked = lambda began, ended: looks.append((began, ended))
     ours, theirs = socket.socketpair()
@@ -214,7 +244,8 @@ def test_the_selector_reports_when_each_look_began_and_ended_and_returns_what_is
         assert selector.select(0) == []
         theirs.sendall(b"a")
         assert selector.select() == [(key, 1)]
-    assert looks == [(1.0, 1.5), (2.0, 2.0)]
+        assert selector.select(1.0) == [(key, 1)]
+    assert looks == [(1.5, 1.5), (2.0, 2.0), (3.0, 3.5)], "the first may not wait: another process took its time"
 
 
 def test_a_server_accepts_few_connections_at_a_time_and_its_queue_is_as_long_as_asked_for(monkeypatch):
