@@ -26,7 +26,7 @@ from pliant.packing.engine.runtime import Engine
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.iteration_cost import LinearCost, fit
-from pliant.packing.scheduling.plan import best_batch, swap_cost_ratio
+from pliant.packing.scheduling.plan import best_batch
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from profiling.packing.steps import StepsConfig, profile
@@ -176,7 +176,7 @@ def _ours(config: Config, cost: LinearCost, batch: Sequence[Submission]) -> Cont
     """Return our scheduler as a flow would set it, by the iterations that were measured here."""
     prompts = [submission.prompt for submission in batch]
     most = best_batch(cost, [p.tokens for p in prompts], [p.exact for p in prompts], config.memory.sequences)
-    rules = Rules(OURS, config.context, swap_cost_ratio=swap_cost_ratio(cost))
+    rules = Rules(OURS, config.context, cost=cost)
     return Contender(f"{OURS}, {most} sequences", replace(config.memory, sequences=most), rules)
 
 

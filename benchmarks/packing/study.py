@@ -84,7 +84,7 @@ class Row:
 def serve(job: Job) -> Row:
     """Serve one job, in virtual time."""
     requests = prompts(job.load, job.foretold)
-    rules = Rules(job.policy, job.foretold.context)
+    rules = Rules(job.policy, job.foretold.context, cost=job.ground.steps)
     lengths = {prompt.id: prompt.exact for prompt in requests}
     return row(job, simulate(requests, lengths, rules, job.ground.memory, job.ground.steps))
 

@@ -11,7 +11,7 @@ from flows import config
 from pliant.errors import InputError
 from pliant.packing.artifact import PRECISIONS
 from pliant.packing.scheduling.reference import ReferenceConfig
-from pliant.packing.scheduling.scheduler import SAFETY_BOUNDS
+from pliant.packing.scheduling.safety import BOUNDS
 from profiling.packing.steps import StepsConfig
 from training.packing.generator import GeneratorConfig
 from training.packing.predictor import PredictorConfig
@@ -86,7 +86,7 @@ class PlanConfig:
     seconds: float = 2.0  # that a request may take in the reference workload, where that has deadlines
 
     def __post_init__(self) -> None:
-        for name, values, least in (("levels", self.levels, SAFETY_BOUNDS[0]), ("patience", self.patience, 0.0)):
+        for name, values, least in (("levels", self.levels, BOUNDS[0]), ("patience", self.patience, 0.0)):
             if not values or min(values) < least:
                 raise InputError(f"plan.{name}", values, f"at least one, none below {least:g}")
         if self.seconds <= 0 or self.tail <= 0 or self.recomputed < 0:

@@ -33,19 +33,23 @@ WORTH = -0.02  # least change of the expected number of texts in time by one mor
 
 
 class InTime:
-    """The deadlines of texts that wait or run on one device, by id, and what became of those that were started."""
+    """The deadlines of texts that wait or run on one device, by id, and what became of those that were started.
 
-    def __init__(self, clock: Clock, grid: Grid) -> None:
+    Without a `clock` of iterations nothing is known of any.
+    """
+
+    def __init__(self, clock: Clock | None, grid: Grid) -> None:
         self.stretch = 1.0  # times what iterations take by the clock
         self.clock, self.grid = clock, grid
         self.widths_G = np.diff(grid.tokens, prepend=0.0)
         self._deadlines: dict[int, float] = {}
         self._chances: dict[int, float] = {}  # of those that run, when they started
 
-    @property
-    def binds(self) -> bool:
-        """Whether any text has a deadline."""
-        return bool(self._deadlines)
+    def chances(self, running: Running, now: float, prompt_share: float) -> Chances | None:
+        """Return the chances of this moment; None where no text has a deadline."""
+        if self.clock is None or not self._deadlines:
+            return None
+        return Chances(self, self.clock, running, now, prompt_share)
 
     def deadline(self, id: int) -> float:
         """Return a text's deadline."""
@@ -73,8 +77,9 @@ class InTime:
 class Chances:
     """The chances to be in time at one moment: of the running texts, and of waiting ones that join them."""
 
-    def __init__(self, in_time: InTime, running: Running, now: float, prompt_share: float) -> None:
-        self._in_time, self._running, self._now, self._prompt_share = in_time, running, now, prompt_share
+    def __init__(self, in_time: InTime, clock: Clock, running: Running, now: float, prompt_share: float) -> None:
+        self._in_time, self._clock = in_time, clock
+        self._running, self._now, self._prompt_share = running, now, prompt_share
         deadlines = [in_time.deadline(id) for id in running.column("id").tolist()]
         self._left_N = np.array(deadlines, float) - now
         self._cached = float((running.column("cached") + running.column("unread")).sum())
@@ -124,8 +129,7 @@ class Chances:
         """Return the seconds of an iteration if these run, too."""
         sequences = max(self._running.count + len(together), 1)
         cached = self._cached + sum(each.first_tokens for each in together)
-        in_time = self._in_time
-        return in_time.stretch * in_time.clock.seconds(sequences * (1 + self._prompt_share), sequences, cached)
+        return self._in_time.stretch * self._clock.seconds(sequences * (1 + self._prompt_share), sequences, cached)
 
     def _waiting(self, waiting: Sequence[Waiting]) -> tuple[Floats, Floats, Floats]:
         """Return the distributions [W, G], the tokens so far [W] and the seconds left [W] of waiting texts."""

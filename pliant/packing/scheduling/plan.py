@@ -1,4 +1,4 @@
-"""Parameters of a policy that follow from a profile: the largest batch, and what a preemption costs.
+"""Parameters of a policy that follow from a profile, the largest batch above all.
 
 More sequences share an iteration's fixed cost, but the tokens of each cost the others time. Where an engine's attention
 pairs every query with every cached token, an iteration's seconds grow with the square of the batch, so that beyond some
@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from pliant.packing.artifact import Packing
-from pliant.packing.scheduling.iteration_cost import IterationCost, LinearCost
+from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.policy import TURNOVER, Rules
 
 WORTH = 0.98  # share of the best rate that suffices: in a smaller batch each token comes sooner
@@ -34,11 +34,6 @@ def best_batch(cost: IterationCost, prompt_tokens: Sequence[int], output_tokens:
     return int(batches[np.argmax(rates >= WORTH * rates.max())])
 
 
-def swap_cost_ratio(cost: LinearCost) -> float:
-    """Return the cost of a preemption that swaps pages out and in, over one that reads the tokens again: 0 to 1."""
-    return min(2 * cost.swap / cost.query, 1.0) if cost.query > 0 else 1.0
-
-
 def rules_of(packing: Packing, context: int, policy: str = "default", engine: str = "") -> Rules:
     """Return the rules by which this generator is scheduled, live and simulated; `context`: its most tokens.
 
@@ -48,7 +43,6 @@ def rules_of(packing: Packing, context: int, policy: str = "default", engine: st
         policy,
         context,
         safety=packing.level,
-        swap_cost_ratio=swap_cost_ratio(packing.steps),
         reorder_patience=packing.patience,
         cost=packing.steps,
     )

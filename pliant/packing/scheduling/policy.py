@@ -50,8 +50,7 @@ class Rules:
     policy: str = "default"
     context: int = 2048
     safety: float = 1.0  # where the adaptive safety starts, in standard deviations of the predicted pages
-    preemption_target: float = 0.05  # preemptions per finished sequence at which the safety settles
-    swap_cost_ratio: float = 1.0  # cost of a preemption to the host over one that reads tokens again
+    preemption_target: float = 0.05  # preemptions of usual cost (safety.py), per finished sequence, where it settles
     reorder_patience: float = 1.5  # times the recent delay by which a request of typical size is put back
     recalibrate: bool = True  # correct forecasts by the outputs that have finished
     share: bool = True  # let prompts that begin alike share pages, where the policy does
@@ -65,8 +64,6 @@ class Rules:
             raise InputError("context", self.context, "at least 2 tokens")
         if not isfinite(self.safety):
             raise InputError("safety", self.safety, "finite")
-        if not 0 <= self.swap_cost_ratio <= 1:
-            raise InputError("swap_cost_ratio", self.swap_cost_ratio, "from 0 to 1")
         for name in ("preemption_target", "reorder_patience", "turnover_preemptions"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(name, getattr(self, name), "at least 0 and finite")

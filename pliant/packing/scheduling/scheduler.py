@@ -18,7 +18,7 @@ from pliant.fairness import Fairness
 from pliant.packing.scheduling.common_pages import CommonPages
 from pliant.packing.scheduling.deadlines import Deadlines
 from pliant.packing.scheduling.forecast import Grid, mean
-from pliant.packing.scheduling.in_time import Chances, InTime
+from pliant.packing.scheduling.in_time import InTime
 from pliant.packing.scheduling.past import Past
 from pliant.packing.scheduling.policies import make, size
 from pliant.packing.scheduling.policy import Recent, Rules, View
@@ -36,13 +36,12 @@ from pliant.packing.scheduling.request import (
     validate,
 )
 from pliant.packing.scheduling.running import Ints, Running
+from pliant.packing.scheduling.safety import Safety
 from pliant.packing.scheduling.sharing import SHARING, Delays, beyond_places, predicted, received, with_places
 from pliant.packing.scheduling.targets import Pace
 from pliant.packing.scheduling.waiting_queue import InOrder, Waiting, WaitingQueue
 
 ADMIT_EVERY = 16  # iterations after which admission is tried again although nothing has happened
-SAFETY_GAIN = 0.1  # standard deviations that one preemption adds, if its tokens are read again
-SAFETY_BOUNDS = (-2.0, 4.0)  # below 0 more is admitted than is expected to fit, for where preemptions cost little
 RECENT = 0.02  # weight of the latest request in the recent means of size and delay
 
 
@@ -52,7 +51,6 @@ class PackingScheduler:
     def __init__(self, rules: Rules, memory: Memory) -> None:
         self.rules, self.memory, self._policy = rules, memory, make(rules)
         self.calibration = Calibration()
-        self.safety = rules.safety
         self.host_used = 0  # pages
         self.discarded = 0  # tokens so far whose pages were freed, to be read again
         self.swapped = 0  # tokens so far that went to the host
@@ -67,13 +65,19 @@ class PackingScheduler:
         self._fairness = Fairness(SHARING)
         self._deadlines = Deadlines()
         self._pace = Pace(rules.cost if self._policy.targets else None)
-        self._in_time = InTime(self._pace.clock, self._grid) if self._pace.clock is not None else None
+        self._in_time = InTime(self._pace.clock, self._grid)
+        self._safety = Safety(rules, self._pace.clock)
         self._reading = Reading(memory, self._running, self._common, self._shares)
         self._pages = 0
         self._turn = 0
         self._typical = 0.0
         self._delays = Delays(RECENT)
         self._since = ADMIT_EVERY
+
+    @property
+    def safety(self) -> float:
+        """Return the standard deviations of the predicted pages that must fit."""
+        return self._safety.value
 
     @property
     def slowness(self) -> float:
@@ -253,24 +257,20 @@ class PackingScheduler:
         for id in step_input.finished:
             values, waiting = self._leave(id), self._prompts.pop(id)
             self._pace.leave(id, values["generated"], now)
-            if self._in_time is not None:
-                self._in_time.leave(id, now)
+            self._in_time.leave(id, now)
             self._past.add(values["generated"])
             if self.rules.recalibrate:
                 # Judged by the shifts of now: a forecast from before a long wait would go on moving them.
                 used = self.calibration.apply(waiting.prompt.forecast, values["limit"])
                 self.calibration = self.calibration.after(used, values["generated"], values["limit"])
             if len(self._queue):  # with an empty queue the safety holds nobody back
-                beside = self._running.count + 1
-                allowed = self.rules.preemption_target + self.rules.turnover_preemptions / beside
-                self._steer(-SAFETY_GAIN * allowed)
+                self._safety.end(self._running.count, now)
         for id in step_input.cancelled:
             self._forget(id)
 
     def _forget(self, id: int) -> None:
         self._pace.leave(id)
-        if self._in_time is not None:
-            self._in_time.leave(id)
+        self._in_time.leave(id)
         if id in self._queue:
             self.host_used -= self.memory.need(self._queue.remove(id).cached)
             self._fairness.leave(id)
@@ -286,9 +286,6 @@ class PackingScheduler:
         self._fairness.ended(id, received(self.memory, self._prompts[id], values))
         return values
 
-    def _steer(self, change: float) -> None:
-        self.safety = min(max(self.safety + change, SAFETY_BOUNDS[0]), SAFETY_BOUNDS[1])
-
     def _arrive(self, prompt: Prompt) -> None:
         forecast = self.calibration.apply(prompt.forecast, prompt.limit)
         reserved = self._policy.reserve(prompt)
@@ -302,8 +299,7 @@ class PackingScheduler:
         self._wait(Waiting(prompt, priority, row, reserved, unread=prompt.tokens))
         self._pace.arrive(prompt, mean(forecast))
         self._deadlines.add(prompt)
-        if self._in_time is not None:
-            self._in_time.arrive(prompt)
+        self._in_time.arrive(prompt)
 
     def _waits_online(self, owner: str) -> bool:
         """Return whether a request of this tenant waits, and one of anybody's that is not of an offline batch."""
@@ -319,8 +315,7 @@ class PackingScheduler:
         """Drop the requests whose deadline has passed, and return them with the reason: nobody waits for them any more."""
         late = self._deadlines.passed(now, self._known)
         for id in late:
-            if self._in_time is not None:
-                self._in_time.leave(id, now)
+            self._in_time.leave(id, now)
             self._forget(id)
         return tuple([(id, "late") for id in late])
 
@@ -347,7 +342,7 @@ class PackingScheduler:
         waiting = replace(waiting, generated=generated, cached=cached, unread=unread)
         priority, reserved = self._policy.preempted(waiting)
         self._wait(replace(waiting, priority=priority, reserve=reserved))
-        self._steer(SAFETY_GAIN * (self.rules.swap_cost_ratio if to_host else 1.0))
+        self._safety.preempt(values["cached"], to_host, self._running.count, self.cached_tokens())
         return to_host
 
     def _admit(self, now: float) -> list[int]:
@@ -361,7 +356,7 @@ class PackingScheduler:
         queries += max(running.count - self._places, 0)  # as many pause
         free = self.memory.pages - self._total(1)
         queue, room = self._queue, self._places - running.count
-        chances = self._chances(now)
+        chances = self._in_time.chances(running, now, self._pace.prompt_share)
         if chances is not None:
             queue = InOrder(chances.best_first(queue))
         if self._fairness.several:
@@ -373,7 +368,7 @@ class PackingScheduler:
         state = (self.memory, free, self._reserved(), queries, room, self.safety, running, self._grid, self._common)
         view = View(*state, at_once, self._past, self._pace if self._pace.binds else None, chances)
         taken = self._policy.admit(queue, view)
-        if chances is not None and self._in_time is not None:
+        if chances is not None:
             self._in_time.start(taken, chances.of_started(taken))
         for waiting in taken:
             if not waiting.turn and not waiting.prompt.offline:
@@ -382,12 +377,6 @@ class PackingScheduler:
         if view.all_to_read(taken) >= queries:
             self._since = ADMIT_EVERY  # more might have fitted: the iteration was full, not the cache
         return [waiting.prompt.id for waiting in taken]
-
-    def _chances(self, now: float) -> Chances | None:
-        """Return the chances of running and waiting texts to be in time, where any has a deadline."""
-        if self._in_time is None or not self._in_time.binds:
-            return None
-        return Chances(self._in_time, self._running, now, self._pace.prompt_share)
 
     def _owner(self, prompt: Prompt) -> str:
         """Return the tenant that a prompt counts for; all are the same to a policy that knows no tenants."""

@@ -56,6 +56,12 @@ class Clock:
         """Return the seconds of an iteration, with the arguments of `IterationCost.seconds`."""
         return self.ratio * float(self.cost.seconds(queries, sequences, cached))  # type: ignore[arg-type]
 
+    def again(self, tokens: int, from_host: bool, sequences: int, cached: int) -> float:
+        """Return the seconds that it takes to bring back so many tokens of a preempted text, beside those that run."""
+        if from_host:
+            return self.ratio * 2 * self.cost.swap_seconds(tokens)
+        return self.seconds(sequences + tokens, sequences, cached) - self.seconds(sequences, sequences, cached)
+
     def begin(self, now: float, queries: int, sequences: int, cached: int) -> None:
         """Note the iteration that begins; without `queries` there is none."""
         self._began = now

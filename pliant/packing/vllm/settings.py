@@ -47,7 +47,7 @@ class Settings:
     def rules(self, context: int) -> Rules:
         """Return the policy with its parameters, for a model of `context` tokens."""
         return Rules(
-            *(self.policy, context, self.safety, 0.0, 1.0, self.reorder_patience),
+            *(self.policy, context, self.safety, 0.0, self.reorder_patience),
             recalibrate=self.recalibrate,
             turnover_preemptions=self.turnover_preemptions,
         )

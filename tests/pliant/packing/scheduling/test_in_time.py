@@ -26,6 +26,7 @@ from tests.fixtures.packing.samples import prompt
 
 COST = LinearCost(0.01, 0.0, 0.01, 0.0, 0.0)  # 0.02 s for one text, 0.03 s for two
 GRID = Grid(256)
+CLOCK = Clock(COST)
 SPREAD = (2.0, 3.0, 6.0, 10.0, 16.0, 22.0, 26.0, 32.0)
 
 
@@ -42,10 +43,10 @@ def running(*texts: Waiting, generated: int = 0) -> Running:
 
 
 def chances(*texts: Waiting, now: float = 0.0, generated: int = 0) -> Chances:
-    in_time = InTime(Clock(COST), GRID)
+    in_time = InTime(CLOCK, GRID)
     for text in texts:
         in_time.arrive(text.prompt)
-    return Chances(in_time, running(*texts, generated=generated), now, 0.0)
+    return Chances(in_time, CLOCK, running(*texts, generated=generated), now, 0.0)
 
 
 def by_hand(text: Waiting, generated: int, steps: int) -> float:
@@ -107,7 +108,7 @@ def test_the_stretch_stays_within_its_bounds_and_follows_what_became_of_the_text
         in_time.leave(id, 0.5 if kept else 1.5)
         assert STRETCHES[0] <= in_time.stretch <= STRETCHES[1]
         assert in_time.stretch <= before if kept else in_time.stretch >= before
-    assert not in_time.binds
+    assert in_time.chances(Running(), 0.0, 0.0) is None
 
 
 def test_cancelled_texts_say_nothing_of_the_pace():
@@ -115,7 +116,7 @@ def test_cancelled_texts_say_nothing_of_the_pace():
     in_time.arrive(text.prompt)
     in_time.start([text], np.array([0.9]))
     in_time.leave(0)
-    assert in_time.stretch == 1.0 and not in_time.binds
+    assert in_time.stretch == 1.0 and in_time.chances(Running(), 0.0, 0.0) is None
 
 
 def test_an_idle_device_starts_a_text_whatever_it_has_learnt():

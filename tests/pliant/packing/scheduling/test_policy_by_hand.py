@@ -30,9 +30,6 @@ def view(memory: Memory, running: Running, context: int = 64) -> View:
         ("policy", "best", "one of default, paged, s3, edf, past-future, orca, oracle"),
         ("context", 1, "at least 2 tokens"),
         ("safety", float("inf"), "finite"),
-        ("swap_cost_ratio", -0.01, "from 0 to 1"),
-        ("swap_cost_ratio", 1.01, "from 0 to 1"),
-        ("swap_cost_ratio", float("nan"), "from 0 to 1"),
         ("preemption_target", -0.01, "at least 0 and finite"),
         ("preemption_target", float("inf"), "at least 0 and finite"),
         ("turnover_preemptions", -0.01, "at least 0 and finite"),
@@ -50,8 +47,6 @@ def test_a_rule_beyond_its_limits_is_refused_with_its_name_its_value_and_its_lim
     [
         ("context", 2),
         ("safety", -1e9),
-        ("swap_cost_ratio", 0),
-        ("swap_cost_ratio", 1),
         ("preemption_target", 0),
         ("preemption_target", 1e300),
         ("reorder_patience", 0),
@@ -63,7 +58,7 @@ def test_a_rule_at_its_limits_is_taken(field, value):
 
 
 def test_who_sets_no_rules_gets_those_that_were_measured_best():
-    assert Rules() == Rules("default", 2048, 1.0, 0.05, 1.0, 1.5, True)
+    assert Rules() == Rules("default", 2048, 1.0, 0.05, 1.5, True)
     assert is_frozen(Rules()) and is_frozen(Recent(1.0, 1.0)) and is_frozen(view(Memory(9, 4), Running()))
 
 

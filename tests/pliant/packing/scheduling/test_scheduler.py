@@ -13,7 +13,7 @@ from pliant.errors import InputError
 from pliant.packing.scheduling.journal import replay
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory, Prompt, StepInput, StepPlan
-from pliant.packing.scheduling.scheduler import SAFETY_BOUNDS as BOUNDS
+from pliant.packing.scheduling.safety import BOUNDS
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from tests.fixtures.packing.samples import Scene, play, policies, prompt, scene, seeds
 

@@ -30,7 +30,7 @@ def until_preempted(scheduler: PackingScheduler) -> StepPlan:
 
 
 def test_what_is_given_up_is_counted_in_tokens_raises_the_safety_and_is_read_again_as_soon_as_there_is_room():
-    scheduler = full_of_two(host_pages=0, safety=1.0, swap_cost_ratio=0.25, preemption_target=0.5)
+    scheduler = full_of_two(host_pages=0, safety=1.0, preemption_target=0.5)
     assert until_preempted(scheduler) == StepPlan(discarded=(2,))
     assert (scheduler.discarded, scheduler.swapped, scheduler.restored, scheduler.host_used) == (8, 0, 0, 0)
     assert scheduler.safety == pytest.approx(1.1)
@@ -59,11 +59,11 @@ def test_turnover_preemptions_are_shared_by_as_many_as_run_when_one_finishes():
     assert scheduler.safety == pytest.approx(1.0 - 0.1 * 2.0 / 4)
 
 
-def test_what_goes_to_the_host_costs_less_safety_and_comes_back_with_its_pages():
-    scheduler = full_of_two(host_pages=2, safety=1.0, swap_cost_ratio=0.25, preemption_target=0.5)
+def test_what_goes_to_the_host_comes_back_with_its_pages():
+    scheduler = full_of_two(host_pages=2, safety=1.0, preemption_target=0.5)
     assert until_preempted(scheduler) == StepPlan(offloaded=(2,))
     assert (scheduler.discarded, scheduler.swapped, scheduler.restored, scheduler.host_used) == (0, 8, 0, 2)
-    assert scheduler.safety == pytest.approx(1.0 + 0.1 * 0.25)
+    assert scheduler.safety == pytest.approx(1.1)
     assert scheduler.handle(StepInput(finished=(1,)), 0.2) == StepPlan(admitted=(2,))
     assert (scheduler.discarded, scheduler.swapped, scheduler.restored, scheduler.host_used) == (0, 8, 8, 0)
     assert scheduler.pages_of(2) == scheduler.pages_used == 3 and scheduler.cached_tokens() == 9

@@ -32,7 +32,7 @@ def test_a_file_names_all_of_them(tmp_path):
         )
     )
     assert read({FILE: str(file)}) == values
-    assert values.rules(10) == Rules("edf", 10, 0.5, 0.0, 1.0, 2.0, recalibrate=False, turnover_preemptions=0.1)
+    assert values.rules(10) == Rules("edf", 10, 0.5, 0.0, 2.0, recalibrate=False, turnover_preemptions=0.1)
 
 
 def test_variables_go_before_the_file(tmp_path):
