@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 
 from pliant.cascade.batching import Batch, BatchTimes, densest, urgent
-from pliant.cascade.knowledge import Knowledge
+from pliant.cascade.knowledge import Knowledge, Path
 from pliant.devices import Devices
 from pliant.fairness import Fairness, Turn
 from pliant.protocol import Request
@@ -92,6 +92,16 @@ class Choice:
             return proposal
         waiting_too = sum(item.request.tenant in turn for items in expected.values() for item in items)
         return proposal if waiting_too > len(proposal.items) else self._fill(proposal, expected, turn, now)
+
+    def alone(self, path: Path, length: int, together: float) -> bool:
+        """Return whether the last model of a path takes less of the devices by itself than the whole path does.
+
+        Every launch of `together` requests, in the mean, pays for pauses: they may cost more than a first model saves.
+        """
+        devices = self._devices
+        pauses = devices.excess / together
+        costs = [self._times[model].cost(length).least * devices.slowdown + pauses for model in path.models]
+        return costs[-1] <= sum(share * cost for share, cost in zip(path.shares, costs, strict=True))
 
     def _expected(self, queue: Sequence[Item], longest: float, now: float) -> Sequence[Item]:
         """Return those of a queue that are expected to be in time, launched alone now."""
