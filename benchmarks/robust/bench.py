@@ -33,7 +33,7 @@ def _measure(system: str, seeds: int | None, context: Context) -> Measured:
     patient = [each for each in compared if each.cell.clients == CLIENTS[0]]
     console.table(title, *contest.table(patient))
     console.table(f"{title}, other clients", *contest.table([each for each in compared if each not in patient]))
-    recoveries = contest.recoveries(system, count)
+    recoveries = contest.recoveries(system, count, PROCESSES)
     back = [(disturbance, *map("{:.2f}".format, (np.median(of), max(of)))) for disturbance, of in recoveries.items()]
     console.table(f"{system}: deadlines until it is back after", ["disturbance", "median", "most"], back)
     own: Callable[[int, Progress], list[Target]] | None = getattr(contest.contestant(system), "own_targets", None)

@@ -113,13 +113,19 @@ def _compared(cell: Cell, rivals: Sequence[str], value_PS: Any) -> Compared:
     return Compared(cell, rivals[best], float(median_R[best]), float(ratio_RS.min()), float(np.median(ours_S)))
 
 
-def recoveries(system: str, seeds: int) -> dict[str, list[float]]:
+def recoveries(system: str, seeds: int, processes: int = 1) -> dict[str, list[float]]:
     """Return the deadlines until it was back after each disturbance that the system is tried in, one a seed."""
+    tried = getattr(contestant(system), "DISTURBANCES", DISTURBANCES[:1])
+    jobs = [(system, disturbance, seed) for disturbance in tried for seed in range(seeds)]
+    values = iter(run_all(_recovery, jobs, processes, silent))
+    return {disturbance: [next(values) for _ in range(seeds)] for disturbance in tried}
+
+
+def _recovery(job: tuple[str, str, int]) -> float:
+    system, disturbance, seed = job
     offered: Any = contestant(system)
-    tried = getattr(offered, "DISTURBANCES", ())
-    if not tried:  # its recovery is that after a burst
-        return {DISTURBANCES[0]: [offered.recovery(offered.OURS, seed) for seed in range(seeds)]}
-    return {which: [offered.recovery(offered.OURS, seed, which) for seed in range(seeds)] for which in tried}
+    further = (disturbance,) if hasattr(offered, "DISTURBANCES") else ()  # without, its recovery is that after a burst
+    return float(offered.recovery(offered.OURS, seed, *further))
 
 
 def targets(compared: Sequence[Compared], recoveries: Mapping[str, Sequence[float]]) -> list[Target]:

@@ -11,7 +11,6 @@ from typing import Any, cast
 from uuid import uuid4
 
 from pliant.cascade.route import choose, number_of
-from pliant.cascade.route import choose, number_of
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.outcomes.figures import Figures
 from serving.answers import Completed, Rejected
