@@ -94,14 +94,13 @@ class Choice:
         return proposal if waiting_too > len(proposal.items) else self._fill(proposal, expected, turn, now)
 
     def alone(self, path: Path, length: int, together: float) -> bool:
-        """Return whether the last model of a path takes less of the devices by itself than the whole path does.
+        """Return whether pauses cost more than the models before the last one save, as they make more launches.
 
-        Every launch of `together` requests, in the mean, pays for pauses: they may cost more than a first model saves.
+        A launch is of `together` requests in the mean. Where those models save nothing the plan has other reasons.
         """
-        devices = self._devices
-        pauses = devices.excess / together
-        costs = [self._times[model].cost(length).least * devices.slowdown + pauses for model in path.models]
-        return costs[-1] <= sum(share * cost for share, cost in zip(path.shares, costs, strict=True))
+        costs = [self._times[model].cost(length).least * self._devices.slowdown for model in path.models]
+        saved = costs[-1] - sum(share * cost for share, cost in zip(path.shares, costs, strict=True))
+        return 0 < saved <= (sum(path.shares) - 1) * self._devices.excess / together
 
     def _expected(self, queue: Sequence[Item], longest: float, now: float) -> Sequence[Item]:
         """Return those of a queue that are expected to be in time, launched alone now."""

@@ -81,7 +81,7 @@ def knowledge(cascades: Sequence[Cascade], workers: int = 1, own: bool = False) 
                 tuple(number_of[cascade.task, level] for level in candidate.levels),
                 cascade.levels[candidate.levels[0]].accuracy,
                 candidate.shares,
-                _instead(cascade, candidate),
+                None if own else _instead(cascade, candidate),  # else the last one spares no device of the first
             )
             for candidate in cascade.candidates
         )
