@@ -223,7 +223,7 @@ def test_the_status_says_what_is_served_by_how_many_workers_and_what_labels_have
 def test_alarms_are_listed_and_taken_back_by_their_id(registry):
     async def check(service):
         while not service.endpoint.alarms():
-            (answer,) = await service.ask(SURE)
+            (answer,) = await service.ask(SURE, candidate="default")
             service.endpoint.outcome(answer["id"], "red")
         (alarm,) = service.endpoint.alarms()
         assert (alarm["task"], alarm["version"], alarm["candidate"], alarm["taken_back"]) == (
