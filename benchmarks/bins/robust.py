@@ -14,15 +14,16 @@ import numpy as np
 
 from benchmarks.bins.published import BERT_BASE, EDGES
 from benchmarks.bins.study import published_bins
-from benchmarks.robust.clients import Clients, back, capacity, crowd, lasting, segments
+from benchmarks.robust import clients as robust
+from benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
 from benchmarks.robust.first_come import Choose, FirstCome
 from pliant.bins import reference
 from pliant.bins.knowledge import Config, Knowledge, Stream, knowledge_of
 from pliant.bins.scheduler import BinsScheduler
 from pliant.protocol import Answer, Finished, Journal, Launch, Request, Result, Scheduler
-from pliant.simulator import Execute, Observer, simulate
+from pliant.simulator import Execute, Observer
 from pliant.workload import Segment, piecewise
-from pliant.worlds import Course, World
+from pliant.worlds import World
 
 OURS = "default"
 RIVALS = ("dynamic, first come", "padded, first come")
@@ -105,20 +106,18 @@ def play(
 
     `true`: requests a second of the true devices; `watch`: gives what is called after every event.
     """
-    those, fresh = crowd(requests(parts, seed), clients, true), scheduler(policy)
-    execute, sent = _execute(known(policy), those.sent), list(those.sent.values())
-    observe = None if watch is None else watch(fresh)
-    course = Course(world, seed)
-    return simulate(fresh, sent, execute, observe, course=course, door=those.door, retry=those.retry), those
+    those = crowd(requests(parts, seed), clients, true)
+    return those.play(scheduler(policy), _execute(known(policy), those.sent), world, seed, watch), those
 
 
-def recovery(policy: str, seed: int) -> float:
-    """Return the typical deadlines after a burst of ten times the capacity until as much as before is answered."""
-    parts = segments(0.7 * rate(), 4 * SECONDS, "burst", rate(), DEADLINE)
-    journal, those = play(policy, World("true"), parts, rate(), seed)
-    ids = answered(journal, those)
-    since, end = parts[0].seconds, parts[0].seconds + parts[1].seconds
-    return back(((r.arrival, float(id in ids), 1.0) for id, r in those.sent.items()), since, end, DEADLINE)
+def recovery(policy: str, seed: int, disturbance: str = DISTURBANCES[0]) -> float:
+    """Return the typical deadlines after a disturbance until as much as before is answered."""
+
+    def played(world: World, parts: list[Segment]) -> list[tuple[float, float, float]]:
+        journal, those = play(policy, world, parts, rate(), seed)
+        return those.offered(dict.fromkeys(answered(journal, those), 1.0))
+
+    return robust.recovery(disturbance, rate(), 4 * SECONDS, DEADLINE, played)
 
 
 def answered(journal: Journal, those: Clients) -> set[int]:

@@ -13,7 +13,8 @@ from functools import cache
 
 import numpy as np
 
-from benchmarks.robust.clients import Clients, back, capacity, crowd, lasting, segments
+from benchmarks.robust import clients as robust
+from benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
 from benchmarks.robust.first_come import FirstCome
 from pliant.cascade import simulated
 from pliant.cascade.artifact import Cascade, LevelOutputs, Outputs
@@ -23,11 +24,11 @@ from pliant.cascade.plan import PlanConfig, make
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import Walks, walks
 from pliant.latency import LatencyTable
-from pliant.protocol import Answer, Finished, Journal, Launch, Result, Scheduler
-from pliant.simulator import Execute, Observer, simulate
+from pliant.protocol import Answer, Finished, Journal, Launch, Request, Result, Scheduler
+from pliant.simulator import Execute, Observer
 from pliant.workload import RequestKind, Segment, piecewise
 from pliant.workload import requests as drawn
-from pliant.worlds import Course, World
+from pliant.worlds import World
 
 TEXTS, CLASSES, SKILLS, NOISE = 2000, 4, (2.2, 3.4), 0.3
 LENGTHS, BATCHES = (16, 64, 256), (1, 4, 16)
@@ -120,15 +121,17 @@ def play(
     load = drawn(piecewise(parts, rng), KINDS, rng)
     row_of = rng.integers(TEXTS, size=len(load)).tolist()
     length_R = first[0].length_R
+    fresh = scheduler(policy)
+
+    def admit(request: Request, _now: float) -> Request:
+        number = fresh.candidate(TASK, setting, request.length) if isinstance(fresh, CascadeScheduler) else setting
+        those.sent[request.id] = replace(request, setting=number)
+        return those.sent[request.id]
+
     those = crowd(
-        [replace(r, length=int(length_R[row]), setting=setting) for r, row in zip(load, row_of, strict=True)],
-        clients,
-        true,
+        [replace(r, length=int(length_R[row])) for r, row in zip(load, row_of, strict=True)], clients, true, admit
     )
-    execute, sent, fresh = _execute(those, row_of), list(those.sent.values()), scheduler(policy)
-    observe = None if watch is None else watch(fresh)
-    course = Course(world, seed)
-    return simulate(fresh, sent, execute, observe, course=course, door=those.door, retry=those.retry), those
+    return those.play(fresh, _execute(those, row_of), world, seed, watch), those
 
 
 def _execute(those: Clients, row_of: list[int]) -> Execute:
@@ -154,14 +157,14 @@ def _execute(those: Clients, row_of: list[int]) -> Execute:
     return execute
 
 
-def recovery(policy: str, seed: int) -> float:
-    """Return the typical deadlines after a burst of ten times the capacity until as much as before is earned."""
-    parts = segments(0.7 * rate(), 2 * SECONDS, "burst", rate(), DEADLINE)
-    journal, those = play(policy, World("true"), parts, rate(), seed)
-    got = earned(journal, those)
-    since, end = parts[0].seconds, parts[0].seconds + parts[1].seconds
-    offered = ((request, got.get(id, 0.0)) for id, request in those.sent.items())
-    return back(((r.arrival, value, r.utility) for r, value in offered), since, end, DEADLINE)
+def recovery(policy: str, seed: int, disturbance: str = DISTURBANCES[0]) -> float:
+    """Return the typical deadlines after a disturbance until as much as before is earned."""
+
+    def played(world: World, parts: list[Segment]) -> list[tuple[float, float, float]]:
+        journal, those = play(policy, world, parts, rate(), seed)
+        return those.offered(earned(journal, those))
+
+    return robust.recovery(disturbance, rate(), 2 * SECONDS, DEADLINE, played)
 
 
 def earned(journal: Journal, those: Clients) -> dict[int, float]:

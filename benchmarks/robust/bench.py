@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from benchmarks import console, harness
 from benchmarks.harness import Context, Measured, Part, need
 from benchmarks.results import Target
@@ -31,9 +33,9 @@ def _measure(system: str, seeds: int | None, context: Context) -> Measured:
     patient = [each for each in compared if each.cell.clients == CLIENTS[0]]
     console.table(title, *contest.table(patient))
     console.table(f"{title}, other clients", *contest.table([each for each in compared if each not in patient]))
-    recovery: Callable[[str, int], float] | None = getattr(contest.contestant(system), "recovery", None)
-    ours = contest.contestant(system).OURS
-    recoveries = [recovery(ours, seed) for seed in range(count)] if recovery else []
+    recoveries = contest.recoveries(system, count, PROCESSES)
+    back = [(disturbance, *map("{:.2f}".format, (np.median(of), max(of)))) for disturbance, of in recoveries.items()]
+    console.table(f"{system}: deadlines until it is back after", ["disturbance", "median", "most"], back)
     own: Callable[[int, Progress], list[Target]] | None = getattr(contest.contestant(system), "own_targets", None)
     further: list[Target] = []
     if own is not None:

@@ -6,23 +6,31 @@ Knows no system. A system says what its true device does in the world of its pro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
 
-from pliant.protocol import Request
-from pliant.simulator import Retry
+from pliant.protocol import Journal, Request, Scheduler
+from pliant.simulator import Execute, Observer, Retry, simulate
 from pliant.workload import Segment
-from pliant.worlds import FrontDoor, World
+from pliant.worlds import Admit, Course, FrontDoor, World
 
 CLIENTS = ("patient", "retry", "door", "burst")
 """Patient ones; ones that send again; ones behind a front door that is busy; and a burst of ten times the capacity."""
+FOR_EVER = "for ever"
+"""Ones that send again at once, as long as the load lasts."""
 
 ATTEMPTS = 4  # of a request whose client sends again: 3 times more
 BUSY = 0.6  # share of the front door's time that requests at the capacity take
 BURST, BURST_SECONDS, BURST_DEADLINES = 10.0, 3.0, 3.0  # times the capacity; at least so long, in seconds, in deadlines
+DISTURBANCES = ("a burst", "pauses")
+CALM, PAUSED = (
+    0.7,
+    10.0,
+)  # times the capacity, around a disturbance; seconds in which every launch is paused for a deadline
+AGAIN = 0.001  # seconds on the way until the request of a client that never gives up is there again
 WINDOW, BACK = 5.0, 0.95  # deadlines over which what is earned is looked at; share of what was earned before
 POINTS = 100  # of time at which a world that changes is looked at
 LONGEST, SHORTEST = (
@@ -69,7 +77,7 @@ class Clients:
 
     door: FrontDoor
     retry: Retry | None
-    sent: Mapping[int, Request]  # every request that was sent, by its id
+    sent: dict[int, Request]  # every request that was sent, by its id
     first: Mapping[int, int]  # id -> id of the request that was sent first
 
     def answered(self, answers: Iterable[int]) -> set[int]:
@@ -77,29 +85,74 @@ class Clients:
         in_time = (id for id in answers if self.door.delivered[id] <= self.sent[id].deadline)
         return set({self.first[id]: id for id in in_time}.values())
 
+    def play(
+        self,
+        scheduler: Scheduler,
+        execute: Execute,
+        world: World,
+        seed: int,
+        watch: Callable[[Scheduler], Observer] | None = None,
+    ) -> Journal:
+        """Return the journal of a scheduler with these clients. `watch`: gives what is called after every event."""
+        observe = None if watch is None else watch(scheduler)
+        course = Course(world, seed)
+        return simulate(
+            scheduler, self.sent.values(), execute, observe, course=course, door=self.door, retry=self.retry
+        )
 
-def crowd(load: Iterable[Request], clients: str, capacity: float) -> Clients:
-    """Return the clients of a load. `capacity`: requests a second of the true device."""
+    def offered(self, earned: Mapping[int, float]) -> list[tuple[float, float, float]]:
+        """Return when each request came, what it earned (by its id; 0 if it is not there) and what it could have."""
+        return [(request.arrival, earned.get(id, 0.0), request.utility) for id, request in self.sent.items()]
+
+
+def crowd(load: Iterable[Request], clients: str, capacity: float, admit: Admit | None = None) -> Clients:
+    """Return the clients of a load. `capacity`: requests a second of the true device; `admit`: see `FrontDoor`."""
     sent = {request.id: request for request in load}
     first = {id: id for id in sent}
-    door = FrontDoor(BUSY / (2 * capacity) if clients == "door" else 0.0)
-    return Clients(door, _again(sent, first) if clients == "retry" else None, sent, first)
+    door = FrontDoor(BUSY / (2 * capacity) if clients == "door" else 0.0, admit)
+    retries = {"retry": _again(sent, first, ATTEMPTS), FOR_EVER: _again(sent, first, math.inf)}
+    return Clients(door, retries.get(clients), sent, first)
 
 
-def _again(sent: dict[int, Request], first: dict[int, int]) -> Retry:
+def _again(sent: dict[int, Request], first: dict[int, int], most: float) -> Retry:
+    end = max((request.arrival for request in sent.values()), default=0.0) if most == math.inf else math.inf
+    pause = AGAIN if most == math.inf else 0.0
     numbers, attempts = count(max(sent, default=-1) + 1), dict.fromkeys(sent, 1)
 
     def retry(request: Request, now: float) -> Request | None:
         origin = first[request.id]
-        if attempts[origin] == ATTEMPTS:
+        if attempts[origin] == most or now > end:
             return None
         attempts[origin] += 1
         within = request.deadline - request.arrival
-        again = replace(request, id=next(numbers), arrival=now, deadline=now + within)
+        at = now + pause
+        again = replace(request, id=next(numbers), arrival=at, deadline=at + within)
         sent[again.id], first[again.id] = again, origin
         return again
 
     return retry
+
+
+def recovery(
+    disturbance: str,
+    rate: float,
+    seconds: float,
+    deadline: float,
+    play: Callable[[World, list[Segment]], Iterable[tuple[float, float, float]]],
+) -> float:
+    """Return the deadlines until as much as before is earned: after a burst, or after `PAUSED` seconds of pauses.
+
+    `rate`: what the device of the profile can do, a second; `seconds`: of the load beside the disturbance; `play`: returns
+    what `back` takes, of a load in a world.
+    """
+    if disturbance == DISTURBANCES[0]:
+        world, parts = World("burst"), segments(CALM * rate, seconds, "burst", rate, deadline)
+    else:
+        parts = [Segment(CALM * rate, of) for of in (seconds / 4, PAUSED, seconds * 3 / 4)]
+        pausing = (parts[0].seconds, parts[0].seconds + PAUSED)
+        world = World("pauses", pause=1.0, pause_seconds=deadline, pausing=pausing)
+    since = parts[0].seconds
+    return back(play(world, parts), since, since + parts[1].seconds, deadline)
 
 
 def back(earned: Iterable[tuple[float, float, float]], since: float, end: float, deadline: float) -> float:

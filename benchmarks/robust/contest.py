@@ -6,7 +6,7 @@ virtual time. A cell of the map compares ours with each rival seed by seed; the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, cast
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.jobs import run_all
 from benchmarks.results import Target
-from benchmarks.robust.clients import CLIENTS
+from benchmarks.robust.clients import CLIENTS, DISTURBANCES
 from pliant import systems
 from pliant.progress import Progress, silent
 from pliant.worlds import World, worlds
@@ -113,17 +113,33 @@ def _compared(cell: Cell, rivals: Sequence[str], value_PS: Any) -> Compared:
     return Compared(cell, rivals[best], float(median_R[best]), float(ratio_RS.min()), float(np.median(ours_S)))
 
 
-def targets(compared: Sequence[Compared], recoveries: Sequence[float]) -> list[Target]:
-    """Return the targets of one system's map. `recoveries`: deadlines until it was back, a seed each; may be empty."""
+def recoveries(system: str, seeds: int, processes: int = 1) -> dict[str, list[float]]:
+    """Return the deadlines until it was back after each disturbance that the system is tried in, one a seed."""
+    tried = getattr(contestant(system), "DISTURBANCES", DISTURBANCES[:1])
+    jobs = [(system, disturbance, seed) for disturbance in tried for seed in range(seeds)]
+    values = iter(run_all(_recovery, jobs, processes, silent))
+    return {disturbance: [next(values) for _ in range(seeds)] for disturbance in tried}
+
+
+def _recovery(job: tuple[str, str, int]) -> float:
+    system, disturbance, seed = job
+    offered: Any = contestant(system)
+    further = (disturbance,) if hasattr(offered, "DISTURBANCES") else ()  # without, its recovery is that after a burst
+    return float(offered.recovery(offered.OURS, seed, *further))
+
+
+def targets(compared: Sequence[Compared], recoveries: Mapping[str, Sequence[float]]) -> list[Target]:
+    """Return the targets of one system's map. `recoveries`: deadlines until it was back, a seed each, by disturbance."""
     system = compared[0].cell.system
     least = Target(
         f"{system}: over doing nothing clever, least median", min(c.median for c in compared), ">=", MEDIAN, "x"
     )
     worst = Target(f"{system}: the same, worst seed", min(c.worst for c in compared), ">=", WORST, "x")
-    if not recoveries:
-        return [least, worst]
-    back = Target(f"{system}: deadlines after a burst until it is back, most", max(recoveries), "<=", RECOVERED)
-    return [least, worst, back]
+    backs = [
+        Target(f"{system}: deadlines after {disturbance} until it is back, most", max(of), "<=", RECOVERED)
+        for disturbance, of in recoveries.items()
+    ]
+    return [least, worst, *backs]
 
 
 def table(compared: Sequence[Compared]) -> tuple[list[str], list[tuple[str, ...]]]:

@@ -12,15 +12,15 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.robust.clients import Clients, back, capacity, crowd, lasting, segments
+from benchmarks.robust import clients as robust
+from benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
 from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Finished, Journal, Launch, Scheduler
-from pliant.simulator import simulate
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
 from pliant.workload import RequestKind, Segment, piecewise, requests
-from pliant.worlds import Course, World
+from pliant.worlds import World
 
 GAMMAS = (-10, -5, 0, 4)
 TABLE = LatencyTable(
@@ -69,9 +69,7 @@ def play(
     rng = np.random.default_rng(seed)
     load = requests(piecewise(parts, rng), KINDS, rng)
     those = crowd(load, clients, rate)
-    course = Course(world, seed)
-    journal = simulate(MAKERS[policy](), load, _execute, course=course, door=those.door, retry=those.retry)
-    return journal, those
+    return those.play(MAKERS[policy](), _execute, world, seed), those
 
 
 def _execute(launch: Launch) -> tuple[float, Finished]:
@@ -79,15 +77,15 @@ def _execute(launch: Launch) -> tuple[float, Finished]:
     return seconds, Finished(launch.id, seconds)
 
 
-def recovery(policy: str, seed: int) -> float:
-    """Return the typical deadlines after a burst of ten times the capacity until as much as before is earned."""
+def recovery(policy: str, seed: int, disturbance: str = DISTURBANCES[0]) -> float:
+    """Return the typical deadlines after a disturbance until as much as before is earned."""
     rate = BATCH / TABLE.at(0, BATCH)
-    parts = segments(0.7 * rate, 2 * SECONDS, "burst", rate, DEADLINE)
-    journal, those = play(policy, World("true"), parts, rate, seed)
-    earned = _earned(journal, those)
-    since, end = parts[0].seconds, parts[0].seconds + parts[1].seconds
-    offered = ((request, earned.get(id, 0.0)) for id, request in those.sent.items())
-    return back(((r.arrival, got, r.utility) for r, got in offered), since, end, DEADLINE)
+
+    def played(world: World, parts: list[Segment]) -> list[tuple[float, float, float]]:
+        journal, those = play(policy, world, parts, rate, seed)
+        return those.offered(_earned(journal, those))
+
+    return robust.recovery(disturbance, rate, 2 * SECONDS, DEADLINE, played)
 
 
 def _earned(journal: Journal, those: Clients) -> dict[int, float]:

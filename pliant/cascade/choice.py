@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 
 from pliant.cascade.batching import Batch, BatchTimes, densest, urgent
-from pliant.cascade.knowledge import Knowledge
+from pliant.cascade.knowledge import Knowledge, Path
 from pliant.devices import Devices
 from pliant.fairness import Fairness, Turn
 from pliant.protocol import Request
@@ -92,6 +92,15 @@ class Choice:
             return proposal
         waiting_too = sum(item.request.tenant in turn for items in expected.values() for item in items)
         return proposal if waiting_too > len(proposal.items) else self._fill(proposal, expected, turn, now)
+
+    def alone(self, path: Path, length: int, together: float) -> bool:
+        """Return whether pauses cost more than the models before the last one save, as they make more launches.
+
+        A launch is of `together` requests in the mean. Where those models save nothing the plan has other reasons.
+        """
+        costs = [self._times[model].cost(length).least * self._devices.slowdown for model in path.models]
+        saved = costs[-1] - sum(share * cost for share, cost in zip(path.shares, costs, strict=True))
+        return 0 < saved <= (sum(path.shares) - 1) * self._devices.excess / together
 
     def _expected(self, queue: Sequence[Item], longest: float, now: float) -> Sequence[Item]:
         """Return those of a queue that are expected to be in time, launched alone now."""

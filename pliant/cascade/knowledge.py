@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pliant.cascade.artifact import Cascade
+from pliant.cascade.artifact import Candidate, Cascade
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 
@@ -23,10 +23,15 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One candidate: the numbers of its models in order, and the accuracy of the first one alone."""
+    """One candidate: the numbers of its models in order, and the accuracy of the first one alone.
+
+    `shares`: of requests that run each model; `instead`: the candidate that is the last model alone and promises no less.
+    """
 
     models: tuple[int, ...]
     accuracy: float
+    shares: tuple[float, ...] = ()
+    instead: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +80,18 @@ def knowledge(cascades: Sequence[Cascade], workers: int = 1, own: bool = False) 
             Path(
                 tuple(number_of[cascade.task, level] for level in candidate.levels),
                 cascade.levels[candidate.levels[0]].accuracy,
+                candidate.shares,
+                None if own else _instead(cascade, candidate),  # else the last one spares no device of the first
             )
             for candidate in cascade.candidates
         )
     return Knowledge(tuple(models), tasks)
+
+
+def _instead(cascade: Cascade, candidate: Candidate) -> int | None:
+    alone = (candidate.levels[-1],)
+    able = (n for n, other in enumerate(cascade.candidates) if other.levels == alone != candidate.levels)
+    return next((n for n in able if cascade.candidates[n].promised >= candidate.promised), None)
 
 
 def prunes(cascade: Cascade) -> set[int]:

@@ -43,6 +43,7 @@ from pliant.protocol import (
 )
 from pliant.retries import Retries
 
+TOGETHER = 0.1  # weight of the latest launch in the mean of requests of a launch
 LEAST_VALUE = 1e-3  # that a gain counts as, so that no promised level waits for ever
 
 
@@ -75,6 +76,7 @@ class CascadeScheduler:
         self._longest = [0.0 for _ in knowledge.models]  # bound of `Item.alone` in each queue, in seconds
         self._choice = Choice(knowledge, self._times, self._devices, self._fairness)
         self._running: dict[int, Item] = {}  # that have an answer while a further level runs, by request
+        self._together = 1.0  # requests of a launch, smoothed
         self._due: list[tuple[float, int]] = []  # a heap of these by deadline; some entries are outdated
 
     @property
@@ -126,14 +128,28 @@ class CascadeScheduler:
             first = at if first is None else min(first, at)
         return first
 
-    def _path(self, request: Request) -> Path:
-        paths = self._knowledge.tasks.get(request.task, ())
-        if not 0 <= request.setting < len(paths):
-            raise InputError("task and candidate", (request.task, request.setting), "known to the scheduler")
-        return paths[request.setting]
+    def _path(self, task: str, candidate: int) -> Path:
+        paths = self._knowledge.tasks.get(task, ())
+        if not 0 <= candidate < len(paths):
+            raise InputError("task and candidate", (task, candidate), "known to the scheduler")
+        return paths[candidate]
+
+    def _path_of(self, item: Item) -> Path:
+        return self._path(item.request.task, item.request.setting)
+
+    def candidate(self, task: str, asked: int, length: int) -> int:
+        """Return the candidate to ask of for a request of `length` tokens: `asked`, or its last model alone.
+
+        That is whichever takes less of the devices now, with the pauses of every launch. Both are numbers. Raises
+        `InputError` for an unknown task or candidate.
+        """
+        path = self._path(task, asked)
+        if path.instead is None or not self._choice.alone(path, length, self._together):
+            return asked
+        return path.instead
 
     def _arrive(self, request: Request) -> list[Action]:
-        accuracy = self._path(request).accuracy  # raises before anything has changed
+        accuracy = self._path(request.task, request.setting).accuracy  # raises before anything has changed
         if (dropped := self._make_room(request)) is None:
             return [Drop(request.id, "full")]
         inner = request.arrival + (1 - self._options.margin) * (request.deadline - request.arrival)
@@ -155,7 +171,7 @@ class CascadeScheduler:
 
     def _queue(self, item: Item) -> None:
         self._fairness.join(item.id, item.request.tenant, item.request.weight)
-        model = self._path(item.request).models[item.step]
+        model = self._path_of(item).models[item.step]
         queue, cost = self._queues[model], self._times[model].cost(item.length)
         self._longest[model] = max(self._longest[model], cost.alone) if queue else cost.alone
         insort(queue, replace(item, alone=cost.alone, work=cost.least))
@@ -172,7 +188,7 @@ class CascadeScheduler:
         return actions
 
     def _go_on(self, item: Item, result: Result, launch: int) -> list[Action]:
-        last = item.step + 1 == len(self._path(item.request).models)
+        last = item.step + 1 == len(self._path_of(item).models)
         if last or result.gain is None:
             return [Answer(item.id, launch)]
         if (dropped := self._make_room(item.request)) is None:
@@ -256,6 +272,7 @@ class CascadeScheduler:
             if item.former is not None:
                 self._running[item.id] = item
                 heappush(self._due, (item.deadline, item.id))
+        self._together += TOGETHER * (len(items) - self._together)
         launch = self._devices.launch(worker, items, seconds, now, proposal.model)
         self._fairness.launch(launch.id, launch.requests, seconds, [item.work for item in items])
         return [launch]
@@ -275,7 +292,7 @@ class CascadeScheduler:
         assert self._running == {id: item for id, item in carried.items() if item.former is not None}, "answers so far"
         assert all(queue == sorted(queue) for queue in self._queues), "a queue is out of order"
         for model, queue in enumerate(self._queues):
-            assert all(self._path(item.request).models[item.step] == model for item in queue), "wrong queue"
+            assert all(self._path_of(item).models[item.step] == model for item in queue), "wrong queue"
             assert all((item.former is None) == (item.step == 0) for item in queue), "an answer without its launch"
 
 

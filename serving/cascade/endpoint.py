@@ -7,10 +7,11 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from pliant.cascade.route import choose, number_of
+from pliant.cascade.scheduler import CascadeScheduler
 from pliant.outcomes.figures import Figures
 from serving.answers import Completed, Rejected
 from serving.arms import is_copy
@@ -103,6 +104,10 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         """Return the answer for one text. Nothing is awaited between choosing a generation and submitting to its driver."""
         driver, (handler, number) = self._generations.chosen.driver, self._choose(request)
         progress = begin(handler, number, *text, self._draw)
+        if request.candidate is None and request.latency is None:
+            scheduler = cast(CascadeScheduler, driver.scheduler)
+            if (better := scheduler.candidate(request.task, number, progress.length)) != number:
+                number, progress = better, begin(handler, better, *text, self._draw)
         left = request.deadline - (self.now - arrived)
         submitted = driver.submit(
             request.task,

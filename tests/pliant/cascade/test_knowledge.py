@@ -37,9 +37,11 @@ def test_models_are_numbered_over_tasks_and_levels():
 def test_a_path_is_a_candidate_in_numbers_of_models_with_the_first_levels_accuracy():
     known = knowledge([NEWS, PAIRS])
     assert known.tasks == {
-        "news": (Path((0, 1), 0.8), Path((1,), 0.9)),
-        "pairs": (Path((2, 4), 0.6), Path((2, 3, 4), 0.6)),
+        "news": (Path((0, 1), 0.8, (1.0, 1.0), 1), Path((1,), 0.9, (1.0,))),
+        "pairs": (Path((2, 4), 0.6, (1.0, 1.0)), Path((2, 3, 4), 0.6, (1.0, 1.0, 1.0))),
     }
+    own = knowledge([NEWS, PAIRS], 2, own=True)
+    assert own.tasks["news"][0].instead is None, "the first model has a device of its own"
     assert [model.workers for model in known.models] == [(0,)] * 5
     known.check(1)
 

@@ -13,7 +13,7 @@ from pliant.cascade.knowledge import Knowledge, Model, Path
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import SimulatedCascade
 from pliant.errors import InputError
-from pliant.protocol import Answer, Arrived, Cancelled, Changed, Drop, Failed, Finished, Launch, Woke, replay
+from pliant.protocol import Answer, Arrived, Cancelled, Changed, Drop, Failed, Finished, Launch, Result, Woke, replay
 from pliant.simulator import simulate
 from tests.fixtures.cascade.loads import (
     FIRST,
@@ -67,6 +67,20 @@ def test_any_load_and_world_keep_the_books_and_wake_ups_in_order(seed, where, fa
     """`simulate` itself raises for a wake-up that is not later."""
     world = World(seed, slow, failing, failing, 0.2)
     run(bursty(seed, 0.08), world, *where, margin=margin, restart_pause=0.03, max_waiting=25)
+
+
+def test_while_pauses_cost_more_than_a_first_model_saves_the_last_one_is_asked_alone():
+    at = (0,)
+    paths = (Path((0, 1), 0.8, (1.0, 0.5), 1), Path((1,), 0.9, (1.0,)))
+    cascade = CascadeScheduler(Knowledge((Model(table(0.3), at), Model(table(1.0), at)), {"news": paths}))
+    assert [cascade.candidate("news", asked, 64) for asked in (0, 1)] == [0, 1]
+    for i in range(20):  # every fourth launch is paused
+        (launch,) = (a for a in cascade.handle(Arrived(ask(i, 10.0 * i)), 10.0 * i) if isinstance(a, Launch))
+        seconds = cascade._devices.running[0].expected + (i % 4 == 1)
+        cascade.handle(Finished(launch.id, seconds, (Result(i, True),)), 10.0 * i + seconds)
+    assert [cascade.candidate("news", asked, 64) for asked in (0, 1)] == [1, 1]
+    with pytest.raises(InputError, match="task and candidate"):
+        cascade.candidate("news", 2, 64)
 
 
 @PLACES

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pliant.cascade.scheduler import CascadeScheduler
 from pliant.errors import InputError
 from pliant.fallbacks import Fallback
 from registry.names import CASCADE_TASK
@@ -71,6 +72,17 @@ def test_an_answer_says_how_it_came_about_and_how_long_it_took(registry):
         for level in ("small", "large"):
             assert service.sample("pliant_answers_total", level=level, **labels) == 1
         assert service.sample("pliant_outcomes_total", task="colours", outcome="on_time") == 2
+
+    serve(registry, check)
+
+
+def test_the_scheduler_chooses_the_candidate_unless_the_request_names_it(registry, monkeypatch):
+    async def check(service):
+        monkeypatch.setattr(CascadeScheduler, "candidate", lambda _self, _task, _asked, _length: 3)
+        (answer,) = await service.ask(SURE)
+        assert (answer["candidate"], answer["levels"]) == ("single", ["large"])
+        (named,) = await service.ask(SURE, candidate="default")
+        assert (named["candidate"], named["levels"]) == ("default", ["small"])
 
     serve(registry, check)
 
@@ -211,7 +223,7 @@ def test_the_status_says_what_is_served_by_how_many_workers_and_what_labels_have
 def test_alarms_are_listed_and_taken_back_by_their_id(registry):
     async def check(service):
         while not service.endpoint.alarms():
-            (answer,) = await service.ask(SURE)
+            (answer,) = await service.ask(SURE, candidate="default")
             service.endpoint.outcome(answer["id"], "red")
         (alarm,) = service.endpoint.alarms()
         assert (alarm["task"], alarm["version"], alarm["candidate"], alarm["taken_back"]) == (
