@@ -170,7 +170,8 @@ def contest(name: str, pool: Sequence[Question], config: ContestConfig, progress
             warm(url, by_name, config.warm, chat, WARM_DEADLINE)
         ended: dict[str, Counter[str]] = {policy: Counter() for policy in addresses}
         stretches: dict[str, list[tuple[Reply, ...]]] = {policy: [] for policy in addresses}
-        seconds, borne = dict.fromkeys(addresses, 0.0), []
+        seconds = dict.fromkeys(addresses, 0.0)
+        borne: list[tuple[float, float]] = []
         for number, policy, part in turns(config.stretches, list(addresses), share(progress, 20, 98)):
             if number == len(borne):
                 borne.append(_bears(addresses[RIVAL], by_name, config, chat))

@@ -26,17 +26,12 @@ ATTEMPTS = 4  # of a request whose client sends again: 3 times more
 BUSY = 0.6  # share of the front door's time that requests at the capacity take
 BURST, BURST_SECONDS, BURST_DEADLINES = 10.0, 3.0, 3.0  # times the capacity; at least so long, in seconds, in deadlines
 DISTURBANCES = ("a burst", "pauses")
-CALM, PAUSED = (
-    0.7,
-    10.0,
-)  # times the capacity, around a disturbance; seconds in which every launch is paused for a deadline
+CALM = 0.7  # times the capacity, around a disturbance
+PAUSED = 10.0  # seconds in which every launch is paused for a deadline
 AGAIN = 0.001  # seconds on the way until the request of a client that never gives up is there again
 WINDOW, BACK = 5.0, 0.95  # deadlines over which what is earned is looked at; share of what was earned before
 POINTS = 100  # of time at which a world that changes is looked at
-LONGEST, SHORTEST = (
-    4.0,
-    0.25,
-)  # the load of a device that is slow lasts longer, that of a fast one less long, by at most this
+LONGEST, SHORTEST = 4.0, 0.25  # the load of a slow device lasts longer, that of a fast one less long, by at most this
 
 
 def capacity(world: World, seconds: float, launch: float) -> float:

@@ -41,6 +41,9 @@ class Contestant(Protocol):
     def value(self, policy: str, world: World, load: float, seed: int, clients: str = "patient") -> float:
         """Return the utility, or the answers in time, that a policy gives on these arrivals in this world."""
 
+    def recovery(self, policy: str, seed: int, disturbance: str = DISTURBANCES[0]) -> float:
+        """Return the deadlines after a disturbance until as much is earned as before it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -114,18 +117,16 @@ def _compared(cell: Cell, rivals: Sequence[str], value_PS: Any) -> Compared:
 
 
 def recoveries(system: str, seeds: int, processes: int = 1) -> dict[str, list[float]]:
-    """Return the deadlines until it was back after each disturbance that the system is tried in, one a seed."""
-    tried = getattr(contestant(system), "DISTURBANCES", DISTURBANCES[:1])
-    jobs = [(system, disturbance, seed) for disturbance in tried for seed in range(seeds)]
+    """Return the deadlines until it was back after each disturbance, one a seed."""
+    jobs = [(system, disturbance, seed) for disturbance in DISTURBANCES for seed in range(seeds)]
     values = iter(run_all(_recovery, jobs, processes, silent))
-    return {disturbance: [next(values) for _ in range(seeds)] for disturbance in tried}
+    return {disturbance: [next(values) for _ in range(seeds)] for disturbance in DISTURBANCES}
 
 
 def _recovery(job: tuple[str, str, int]) -> float:
     system, disturbance, seed = job
-    offered: Any = contestant(system)
-    further = (disturbance,) if hasattr(offered, "DISTURBANCES") else ()  # without, its recovery is that after a burst
-    return float(offered.recovery(offered.OURS, seed, *further))
+    offered = contestant(system)
+    return offered.recovery(offered.OURS, seed, disturbance)
 
 
 def targets(compared: Sequence[Compared], recoveries: Mapping[str, Sequence[float]]) -> list[Target]:
