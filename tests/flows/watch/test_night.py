@@ -79,7 +79,8 @@ def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_w
     deployment = server.call("GET", "/deployments/name/bins/nightly")["id"]
     run = server.start(deployment)
     crash = {"state": {"type": "CRASHED", "name": "Crashed", "message": "The machine is gone."}, "force": True}
-    server.call("POST", f"/flow_runs/{run}/set_state", crash)
+    for _ in range(2):  # as where the answer to the first was lost: two events of the same run
+        server.call("POST", f"/flow_runs/{run}/set_state", crash)
     pool = server.call("GET", "/work_pools/pliant")["id"]
     resource = {"prefect.resource.id": f"prefect.work-pool.{pool}", "prefect.resource.name": "pliant"}
     not_ready = Event("prefect.work-pool.not-ready", "", {}).to_prefect() | {"resource": resource}
@@ -92,10 +93,9 @@ def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_w
     failed = next(notice for notice in notices if notice["text"].startswith("bins: the run"))
     assert failed["text"].endswith("ended as Crashed. The machine is gone.")
     assert failed["flow"] == "bins"
-    events = _until(lambda: [e for e in server.events(event={"name": ["pliant.flow-failed"]}) if "Crashed" in str(e)])
-    # A notice that is told twice, as where its worker is slow to say that it is done, says the same twice.
-    said = {(event["resource"]["prefect.resource.id"], event["payload"]["reason"]) for event in events}
-    assert said == {("pliant.bins", failed["text"])}
+    assert [notice["text"] for notice in notices].count(failed["text"]) == 1
+    (event,) = _until(lambda: [e for e in server.events(event={"name": ["pliant.flow-failed"]}) if "Crashed" in str(e)])
+    assert event["resource"]["prefect.resource.id"] == "pliant.bins"
 
 
 _INSTALL_IMPATIENT = """
