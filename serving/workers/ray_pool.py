@@ -38,8 +38,10 @@ ENVIRONMENT = {
     # Seconds that a process does without the control process of the cluster's head, after which Ray ends it. Devices work
     # without the head, so that Ray's own 60 s would end a service that answers.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
+    # Ray's own 15 lets whatever else runs on a node go before its devices.
+    "RAY_worker_niceness": "0",
 }
-"""Defaults of variables that Ray reads when it is imported. Nodes need the last one, too, when they are started."""
+"""Defaults of variables that Ray reads when it is imported. Nodes need the last two, too, when they are started."""
 
 
 class RayPool:
