@@ -42,10 +42,6 @@ class Nodes:
         """Kill the head's control process (GCS), without a warning. The nodes and their devices stay."""
         self.order("kill head")
 
-    def start_head(self) -> None:
-        """Start the head's control process again at its old address; it remembers nothing."""
-        self.order("start head")
-
     def order(self, *words: str) -> Any:
         self._pipe.send(words)
         return self._receive()
@@ -104,9 +100,6 @@ def _keep(pipe: Connection, silence: float) -> None:
                     pipe.send(name)
                 case ("kill head",):
                     running.head_node.kill_gcs_server()
-                    pipe.send("")
-                case ("start head",):
-                    running.head_node.start_gcs_server()
                     pipe.send("")
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return

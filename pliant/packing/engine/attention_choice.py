@@ -140,7 +140,8 @@ def differences(kind: type[PageCache], case: Case) -> Iterator[float]:
         parts = [text.part(begin, end) for text, begin, end in zip(texts, begins, ends, strict=False)]
         query, key, value = (torch.cat(tensors, 1)[None] for tensors in zip(*parts, strict=True))
         scale = PEAK / width
-        out = batch.attend(0, *(each.to(case.device) for each in (query, key, value)), scale).float().cpu()
+        there = query.to(case.device), key.to(case.device), value.to(case.device)
+        out = batch.attend(0, *there, scale).float().cpu()
         expected = replace(batch, cache=plain).attend(0, query.float(), key.float(), value.float(), scale)
         yield float((out - expected).abs().max())
 
