@@ -7,6 +7,7 @@ head has no room for devices: the service's own machine is not what is lost.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,6 +78,7 @@ def cluster(silence: float = SILENCE) -> Iterator[Nodes]:
 def _keep(pipe: Connection, silence: float) -> None:
     """Run a cluster until the other end is closed, or its process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", f"{START_LIMIT:.0f}")  # 30 are too few on a busy machine
     import_ray()
     from ray.cluster_utils import Cluster
 

@@ -133,7 +133,7 @@ def measure(progress: Progress = silent, load: Load = Load(), placements: Sequen
     with cluster() as nodes:
         for _ in range(WORKERS):
             nodes.add()
-        pool = RayPool(nodes.address, place_limit=5.0)
+        pool = RayPool(nodes.address, place_limit=60.0)  # starting a process on a busy machine takes its time
         try:
             for number, placement in enumerate(placements):
                 part = share(progress, 40 * number, 40 + 40 * number)

@@ -10,7 +10,7 @@ from benchmarks.endpoint import launched
 from benchmarks.packing.idle_engine import TOKENS
 from pliant.progress import Progress, silent
 
-SERVICE = "benchmarks.packing.door_service:HostService"
+SERVICE = "benchmarks.packing.door_service:PackingService"
 DEADLINE = 0.25  # seconds
 QUESTION = "How do I sort a list of words by their length, the longest first?"
 

@@ -42,7 +42,7 @@ from serving.tokens.settings import TokensSettings
 from serving.workers.child_process import pack
 from serving.workers.device_process import ArrayOutbox
 
-SERVICE = "benchmarks.tokens.host_service:HostService"
+SERVICE = "benchmarks.tokens.host_service:TokensService"
 BATCH = 16  # requests in a launch, for the cost of the way to the device
 STEPS = ("parsing", "decoding", "scheduling", "transport")
 HEADINGS = (

@@ -16,16 +16,17 @@ from registry.mlflow_store import MlflowRegistry
 from registry.store import FolderStore
 from training.packing.lengths import LengthData
 
-PINBALL = "pinball"
-"""Key of the pinball loss among the metrics of training/packing/predictor.py."""
-
 
 @dataclass(frozen=True, slots=True)
 class Challenger:
-    """The new side, and the held-out prompts that both are judged on; their order is that of the plan's requests."""
+    """The new side, and the held-out prompts that both are judged on; their order is that of the plan's requests.
+
+    `ignorant`: the pinball loss on them of the training lengths' own quantiles, whatever the prompt.
+    """
 
     candidate: Candidate
     held_out: LengthData
+    ignorant: float
 
 
 def challenger_from(store: FolderStore, results: ModelResults) -> Challenger:
@@ -36,13 +37,15 @@ def challenger_from(store: FolderStore, results: ModelResults) -> Challenger:
 
 
 def challenger_of(packing: Packing, predictor: Predictor, context: int, held_out: LengthData) -> Challenger:
-    return Challenger(Candidate(packing, context, loss(predictor, held_out)), held_out)
+    figures = training.packing.predictor.judge(predictor, held_out)
+    return Challenger(Candidate(packing, context, figures["pinball"]), held_out, figures["constant_pinball"])
 
 
 def champion_against(registry: MlflowRegistry, challenger: Challenger) -> Candidate | None:
     """Return the champion of the same name, with its own predictor's forecasts of the challenger's requests.
 
-    None where there is no champion.
+    A champion's predictor says nothing of the lengths that another generator gives. There the challenger's predictor is
+    compared with one that knows nothing, and the plans with the same forecasts. None where there is no champion.
     """
     new = challenger.candidate.packing
     champion = champions.load_champions(registry).get(new.name)
@@ -50,14 +53,12 @@ def champion_against(registry: MlflowRegistry, challenger: Challenger) -> Candid
         return None
     old = champion.packing
     context = champions.fetch_generator(registry, champion).context
-    if old.predictor == new.predictor:
+    if old.predictor == new.predictor or old.generator != new.generator:
         packing = replace(old, forecasts=new.forecasts, buckets=new.buckets)
-        return Candidate(packing, context, challenger.candidate.pinball)
+        same = old.generator == new.generator
+        return Candidate(packing, context, challenger.candidate.pinball if same else challenger.ignorant)
     predictor = champions.fetch_predictor(registry, champion)
     forecasts, buckets = forecasts_of(predictor, challenger.held_out.prompts)
     packing = replace(old, forecasts=forecasts, buckets=buckets)
-    return Candidate(packing, context, loss(predictor, challenger.held_out))
-
-
-def loss(predictor: Predictor, data: LengthData) -> float:
-    return float(training.packing.predictor.judge(predictor, data)[PINBALL])
+    figures = training.packing.predictor.judge(predictor, challenger.held_out)
+    return Candidate(packing, context, figures["pinball"])

@@ -2,7 +2,8 @@
 
 It may if its predictor is no worse in pinball loss on the same held-out prompts, and if in the simulator, on the same
 reference workload of the lengths observed last, requests complete no later on average, no later in the tail and no fewer
-of them. Each side forecasts with its own predictor. Knows no Prefect and no registry.
+of them. Each side forecasts with its own predictor, but of the same generator alone (see contest.py). Knows no Prefect and
+no registry.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from pliant.progress import Progress, silent
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan that holds what its own predictor says of the prompts observed last, and that predictor's loss on them.
+    """A plan that holds what is forecast of the prompts observed last, and the loss of its predictor on them.
 
-    `pinball` is the mean quantile loss in the log of the length; `context` the generator's.
+    `pinball` is the mean quantile loss in the log of the length; `context` the generator's. Of a champion of another
+    generator, the forecasts are the challenger's, and the loss is that of a predictor that knows nothing.
     """
 
     packing: Packing
@@ -63,7 +65,8 @@ def judge(
     progress(1, 2)
     new = _side(challenger, champion, challenger, config, reference)
     progress(2, 2)
-    worse = elsewhere or _rejection(new, old, config)
+    same = champion.packing.generator == challenger.packing.generator
+    worse = elsewhere or _rejection(new, old, config, same)
     good = f"a request takes {_ms(new.fared.mean)}, no worse than the champion's {_ms(old.fared.mean)}"
     return Judged(not worse, worse or good, new, old)
 
@@ -92,9 +95,13 @@ def _measured_alike(champion: Candidate, challenger: Candidate) -> Candidate:
     return replace(champion, packing=replace(old, steps=new.steps))
 
 
-def _rejection(new: Side, old: Side, config: GateConfig) -> str:
+def _rejection(new: Side, old: Side, config: GateConfig, same: bool) -> str:
+    """Return why the challenger is rejected; empty if it is not. `same`: whether both are of one generator."""
     factor, mine, theirs = 1 + config.tolerance, new.fared, old.fared
     loss = f"its predictor's pinball loss is {new.pinball:.4f}"
+    if not same and new.pinball > old.pinball * factor:
+        ignorant = f"{loss}, worse than the {old.pinball:.4f} of one that knows nothing"
+        return f"{ignorant} (the champion's predictor is of another generator, whose lengths are others)"
     left = f"it leaves {mine.unfinished:.1%} of the requests unfinished"
     return (
         rejection(new.pinball <= old.pinball * factor, loss, f"{old.pinball:.4f}")

@@ -39,7 +39,7 @@ from pliant.errors import PliantError
 
 PREFIX = "pliant: "
 ALARM_PREFIX = f"{PREFIX}an alarm of "
-BURST = timedelta(seconds=30)  # within which alarms are one run
+BURST = timedelta(seconds=30)  # within which alarms are one run, and what is told of one run or pool is told once
 BLOCK = "pliant-alerts"
 DAY = timedelta(days=1)
 MISSING = timedelta(hours=26)  # a nightly run, and two hours for the night's other ones
@@ -88,7 +88,13 @@ def automations(targets: Targets, flow_limit: float, missing: timedelta = MISSIN
     result = [
         AutomationCore(
             name=f"{PREFIX}a run failed",
-            trigger=EventTrigger(expect=set(FAILED), match=dict(RUNS), match_related=ours),
+            trigger=EventTrigger(
+                expect=set(FAILED),
+                match=dict(RUNS),
+                match_related=ours,
+                for_each={"prefect.resource.id"},
+                within=BURST,
+            ),
             actions=_notify(targets, ended, "{{ flow.name }}"),
         ),
         AutomationCore(
@@ -96,6 +102,7 @@ def automations(targets: Targets, flow_limit: float, missing: timedelta = MISSIN
             trigger=EventTrigger(
                 expect={"prefect.work-pool.not-ready"},
                 match={"prefect.resource.id": f"prefect.work-pool.{targets.pool}"},
+                within=BURST,
             ),
             actions=_notify(
                 targets, f"The work pool {POOL} has no worker: nothing is trained until one is started.", ""

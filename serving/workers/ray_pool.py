@@ -38,8 +38,10 @@ ENVIRONMENT = {
     # Seconds that a process does without the control process of the cluster's head, after which Ray ends it. Devices work
     # without the head, so that Ray's own 60 s would end a service that answers.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
+    # Ray's own 15 lets whatever else runs on a node go before its devices.
+    "RAY_worker_niceness": "0",
 }
-"""Defaults of variables that Ray reads when it is imported. Nodes need the last one, too, when they are started."""
+"""Defaults of variables that Ray reads when it is imported. Nodes need the last two, too, when they are started."""
 
 
 class RayPool:
@@ -61,7 +63,7 @@ class RayPool:
             raise InputError("ray_address", address, "host:port or auto, on a machine that is a node of the cluster")
         self._resources, self._limits = resources, (place_limit, start_limit)
         self._ray = import_ray()
-        _check_reachable(address)
+        check_reachable(address)
         with _keeping_sigterm():
             _connect(self._ray, address)
 
@@ -70,11 +72,6 @@ class RayPool:
         from serving.workers.ray_workers import RayWorker
 
         return RayWorker(build, self._resources, *self._limits)
-
-    @property
-    def nodes(self) -> int:
-        """Return the number of nodes that are up, as far as the cluster knows."""
-        return sum(node["Alive"] for node in self._ray.nodes())
 
     def close(self) -> None:
         """Close the connection, which ends all devices of this pool and a local cluster."""
@@ -93,7 +90,7 @@ def import_ray() -> Any:
     return ray
 
 
-def _check_reachable(address: str) -> None:
+def check_reachable(address: str) -> None:
     """Raise `WorkerError` if nothing listens at the address; Ray itself would try for minutes."""
     host, separator, port = address.rpartition(":")
     if not separator:

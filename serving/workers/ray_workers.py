@@ -17,6 +17,7 @@ from ray.exceptions import RayError
 
 from pliant.errors import WorkerError
 from serving.workers.device_process import Build, Device
+from serving.workers.ray_pool import check_reachable
 from serving.workers.resources import Resources
 from serving.workers.worker import CallingWorker
 
@@ -76,7 +77,11 @@ class RayWorker(CallingWorker):
                 self._home = await actor.home.remote()
         except TimeoutError:
             await self.stop()  # or Ray would place it at any later time
-            raise WorkerError(f"no node had room for {needs} within {self._place_limit:g} s") from None
+            await asyncio.to_thread(check_reachable, ray.get_runtime_context().gcs_address)
+            room = f"no node had room for {needs} within {self._place_limit:g} s"
+            raise WorkerError(
+                f"{room}, or the cluster's head was started anew: then nodes and service must be, too"
+            ) from None
         except RayError as error:
             await self.stop()
             raise WorkerError(f"no node could start the device's actor: {_sentence(error)}") from None

@@ -12,7 +12,7 @@ Shape suffixes: S sequences, N tokens of a sequence, H heads, G heads with keys,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -33,6 +33,18 @@ TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.04, torch.float16: 0.005}
 """Of what is attended to, which is about 1, by the precision of the cache: a few roundings of it."""
 PEAK = 8.0  # score of the key that a query is close to; so about half of its attention is there
 BLOCK = 64  # tokens whose keys a kernel reads together, at least
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What attention is chosen for. `heads` have keys of their own, each shared by `sharing` heads of queries."""
+
+    page_tokens: int
+    heads: int
+    sharing: int
+    width: int
+    dtype: torch.dtype
+    device: torch.device
 
 
 class WrongAttentionError(Exception):
@@ -59,28 +71,19 @@ def page_cache(
         kinds = (CompiledPageCache,)
     elif device.type == "cuda" and dtype in (torch.bfloat16, torch.float16):
         kinds = (VariedLengthPageCache, GatheredPageCache)
-    kind = chosen(kinds, page_tokens, heads, sharing, width, dtype, device)
+    kind = chosen(kinds, Case(page_tokens, heads, sharing, width, dtype, device))
     return kind(layers, pages, page_tokens, heads, width, dtype, device)
 
 
-def chosen(
-    kinds: Sequence[type[PageCache]],
-    page_tokens: int,
-    heads: int,
-    sharing: int,
-    width: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> type[PageCache]:
+def chosen(kinds: Sequence[type[PageCache]], case: Case) -> type[PageCache]:
     """Return the first of these kinds that runs and is right, else plain torch; one that is wrong is always reported.
 
     One that does not run is reported only where plain torch is left: torch's kernel takes no small pages, for example.
     """
-    case = page_tokens, heads, sharing, width, dtype, device
     failed: list[str] = []
     for kind in kinds:
         try:
-            check(kind, *case)
+            check(kind, case)
         except WrongAttentionError as error:
             failed.append(f"{kind.__name__} is wrong: {error}")
             fallbacks.note("attention", f"attention over pages leaves out {failed[-1]}")
@@ -97,46 +100,31 @@ def chosen(
         reason = f"attention over pages runs in plain torch, sequence by sequence, since {'; '.join(failed)}"
         fallbacks.note("attention", reason)
     try:
-        check(PageCache, *case)
+        check(PageCache, case)
     except WrongAttentionError as error:
         raise PliantError(
-            f"Plain torch's attention in {dtype} is wrong on {device}: {error}. Use another device."
+            f"Plain torch's attention in {case.dtype} is wrong on {case.device}: {error}. Use another device."
         ) from error
     return PageCache
 
 
-def check(
-    kind: type[PageCache],
-    page_tokens: int,
-    heads: int,
-    sharing: int,
-    width: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> None:
+def check(kind: type[PageCache], case: Case) -> None:
     """Compare what a cache of this kind attends to with what plain torch does.
 
     Raises `WrongAttentionError` if they differ by more than rounding, and whatever the kernel raises.
     """
-    worst = max(differences(kind, page_tokens, heads, sharing, width, dtype, device), key=_badness)
-    if not worst <= TOLERANCES[dtype]:  # NaN is not
-        raise WrongAttentionError(f"it is off by {worst:.2g}, and rounding alone by at most {TOLERANCES[dtype]:g}")
+    worst = max(differences(kind, case), key=_badness)
+    if not worst <= TOLERANCES[case.dtype]:  # NaN is not
+        raise WrongAttentionError(f"it is off by {worst:.2g}, and rounding alone by at most {TOLERANCES[case.dtype]:g}")
 
 
 def _badness(difference: float) -> float:
     return float("inf") if difference != difference else difference
 
 
-def differences(
-    kind: type[PageCache],
-    page_tokens: int,
-    heads: int,
-    sharing: int,
-    width: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Iterator[float]:
+def differences(kind: type[PageCache], case: Case) -> Iterator[float]:
     """Yield the largest difference of two iterations: the cached tokens are read, then those that follow."""
+    page_tokens, heads, width = case.page_tokens, case.heads, case.width
     cached_S = [page_tokens - 1, 2 * page_tokens, 0]
     totals_S = [page_tokens + 1, 2 * page_tokens + 1, max(page_tokens, BLOCK) + 2]
     need_S = [-(-total // page_tokens) for total in totals_S]
@@ -145,14 +133,15 @@ def differences(
     for row, (end, need) in enumerate(zip(np.cumsum(need_S), need_S, strict=True)):
         table_SM[row, :need] = pages[end - need : end]
     sizes = 1, len(pages), page_tokens, heads, width
-    cache, plain = kind(*sizes, dtype, device), PageCache(*sizes, torch.float32, torch.device("cpu"))
-    texts = [_Text(total, heads, sharing, width, seed).to(dtype) for seed, total in enumerate(totals_S)]
+    cache, plain = kind(*sizes, case.dtype, case.device), PageCache(*sizes, torch.float32, torch.device("cpu"))
+    texts = [_Text(total, heads, case.sharing, width, seed).to(case.dtype) for seed, total in enumerate(totals_S)]
     for begins, ends in (([0, 0], cached_S[:2]), (cached_S, totals_S)):
         batch = _batch(begins, ends, table_SM, page_tokens, cache)
         parts = [text.part(begin, end) for text, begin, end in zip(texts, begins, ends, strict=False)]
         query, key, value = (torch.cat(tensors, 1)[None] for tensors in zip(*parts, strict=True))
         scale = PEAK / width
-        out = batch.attend(0, query.to(device), key.to(device), value.to(device), scale).float().cpu()
+        there = query.to(case.device), key.to(case.device), value.to(case.device)
+        out = batch.attend(0, *there, scale).float().cpu()
         expected = replace(batch, cache=plain).attend(0, query.float(), key.float(), value.float(), scale)
         yield float((out - expected).abs().max())
 

@@ -45,6 +45,7 @@ def test_alarms_that_a_service_posts_are_one_run_with_the_reason_and_none_is_cou
     assert begin - event_time >= timedelta(seconds=30)  # when no other alarm is swallowed any more
     stored = _until(lambda: server.events(event={"name": [ALARM]}))
     assert sorted(event["id"] for event in stored) == sorted(event.identity for event in sent)
+    server.call("DELETE", f"/flow_runs/{run['id']}")  # or the worker of another test would begin to train
 
 
 def test_a_triggered_run_has_its_report_and_another_one_soon_after_is_put_off_but_not_lost(server: Server):
@@ -63,8 +64,7 @@ def test_a_triggered_run_has_its_report_and_another_one_soon_after_is_put_off_bu
     waited = datetime.fromisoformat(later["expected_start_time"]) - datetime.fromisoformat(runs[first]["start_time"])
     assert abs(waited - timedelta(hours=1)) < timedelta(seconds=1)
     wanted = {"artifacts": {"key": {"any_": ["tokens-drift"]}}}
-    # The worker may have begun the run of the test before, too, if starting took long.
-    (report,) = [each for each in server.call("POST", "/artifacts/filter", wanted) if each["flow_run_id"] in runs]
+    (report,) = server.call("POST", "/artifacts/filter", wanted)
     assert REASON in report["data"]
     assert report["flow_run_id"] == first
 
@@ -79,7 +79,8 @@ def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_w
     deployment = server.call("GET", "/deployments/name/bins/nightly")["id"]
     run = server.start(deployment)
     crash = {"state": {"type": "CRASHED", "name": "Crashed", "message": "The machine is gone."}, "force": True}
-    server.call("POST", f"/flow_runs/{run}/set_state", crash)
+    for _ in range(2):  # as where the answer to the first was lost: two events of the same run
+        server.call("POST", f"/flow_runs/{run}/set_state", crash)
     pool = server.call("GET", "/work_pools/pliant")["id"]
     resource = {"prefect.resource.id": f"prefect.work-pool.{pool}", "prefect.resource.name": "pliant"}
     not_ready = Event("prefect.work-pool.not-ready", "", {}).to_prefect() | {"resource": resource}
@@ -92,10 +93,9 @@ def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_w
     failed = next(notice for notice in notices if notice["text"].startswith("bins: the run"))
     assert failed["text"].endswith("ended as Crashed. The machine is gone.")
     assert failed["flow"] == "bins"
-    events = _until(lambda: [e for e in server.events(event={"name": ["pliant.flow-failed"]}) if "Crashed" in str(e)])
-    # A notice that is told twice, as where its worker is slow to say that it is done, says the same twice.
-    said = {(event["resource"]["prefect.resource.id"], event["payload"]["reason"]) for event in events}
-    assert said == {("pliant.bins", failed["text"])}
+    assert [notice["text"] for notice in notices].count(failed["text"]) == 1
+    (event,) = _until(lambda: [e for e in server.events(event={"name": ["pliant.flow-failed"]}) if "Crashed" in str(e)])
+    assert event["resource"]["prefect.resource.id"] == "pliant.bins"
 
 
 _INSTALL_IMPATIENT = """

@@ -11,7 +11,7 @@ import torch
 from pliant.errors import PliantError
 from pliant.fallbacks import Collector
 from pliant.packing.engine import attention_choice
-from pliant.packing.engine.attention_choice import WrongAttentionError, check, chosen, page_cache
+from pliant.packing.engine.attention_choice import Case, WrongAttentionError, check, chosen, page_cache
 from pliant.packing.engine.page_attention import (
     CompiledPageCache,
     GatheredPageCache,
@@ -52,7 +52,7 @@ def test_the_fastest_way_that_runs_is_taken(device, dtype, width, kind) -> None:
 def test_right_attention_passes_in_every_precision_and_size_of_page(monkeypatch, dtype, page_tokens, heads) -> None:
     use(monkeypatch, varlen.varlen_attn)
     for kind in (*KINDS, PageCache):
-        check(kind, page_tokens, *heads, 32, dtype, CPU)
+        check(kind, Case(page_tokens, *heads, 32, dtype, CPU))
 
 
 @DTYPES
@@ -61,7 +61,7 @@ def test_right_attention_passes_in_every_precision_and_size_of_page(monkeypatch,
 def test_a_kernel_that_is_wrong_is_not_used_and_the_fallback_says_so(monkeypatch, fault, page_tokens, dtype) -> None:
     collector = Collector()
     use(monkeypatch, varlen.wrong(fault))
-    kind = chosen(KINDS, page_tokens, 2, 3, 32, dtype, CPU)
+    kind = chosen(KINDS, Case(page_tokens, 2, 3, 32, dtype, CPU))
     reported = collector.take()
     assert {fallback.kind for fallback in reported} == {"attention"}
     assert "VariedLengthPageCache is wrong: it is off by" in reported[0].reason
@@ -84,7 +84,7 @@ def test_a_way_that_does_not_run_here_leaves_the_next_silently_and_plain_torch_w
 
     collector = Collector()
     use(monkeypatch, refuses)
-    kind = chosen(KINDS, 16, 2, 1, 8, torch.float32, CPU)
+    kind = chosen(KINDS, Case(16, 2, 1, 8, torch.float32, CPU))
     if error is ValueError:
         assert (kind, collector.take()) == (GatheredPageCache, ())
     else:
@@ -123,10 +123,10 @@ def test_an_error_that_is_no_refusal_is_not_hidden(monkeypatch) -> None:
 
     use(monkeypatch, broken)
     with pytest.raises(KeyError):
-        chosen(KINDS, 16, 2, 1, 8, torch.float32, CPU)
+        chosen(KINDS, Case(16, 2, 1, 8, torch.float32, CPU))
 
 
 def test_not_a_number_is_worse_than_any_difference(monkeypatch) -> None:
     monkeypatch.setattr(attention_choice, "differences", lambda *given: iter([float("nan"), 0.0]))
     with pytest.raises(WrongAttentionError, match="off by nan"):
-        check(PageCache, 16, 1, 1, 8, torch.float32, CPU)
+        check(PageCache, Case(16, 1, 1, 8, torch.float32, CPU))
