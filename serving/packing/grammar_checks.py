@@ -113,7 +113,8 @@ class GrammarChecks:
                 body = [waiting.grammar.encode()]
                 outcome, told, used = await self._process.call(LIMIT, body, seconds)
             except Exception as error:  # anything from the process; the next one starts another
-                logger.error("a grammar could not be tried: %s", error or type(error).__name__)
+                logger.error("a grammar could not be tried: %s: %s", type(error).__name__, error)
+                self._fairness.ended(waiting.number)
                 self._end(waiting, WorkerError("the grammar could not be tried"))
                 continue
             self._fairness.ended(waiting.number, used)
