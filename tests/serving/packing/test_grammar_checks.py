@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pliant.errors import InputError, WorkerError
-from pliant.packing.engine.grammar import Grammars
+from pliant.packing.engine.grammar import KEPT_BYTES, Grammars
 from serving.client import Client
 from serving.http.api_errors import ApiError
 from serving.packing import grammar_checks as module
@@ -29,37 +29,26 @@ def grammars() -> Grammars:
     return Grammars(TOKENIZER.to_str(), TOKENIZER.get_vocab_size(), (0,))
 
 
-def test_each_hostile_kind_is_refused_or_served_within_the_limits() -> None:
-    async def outcomes() -> dict[str, tuple[str, float]]:
-        checks = GrammarChecks(grammars())
-        spent: list[float] = []
-        ended = checks._fairness.ended
-        checks._fairness.ended = lambda number, used: (spent.append(used), ended(number, used))[1]  # type: ignore
-        found = {}
-        try:
-            for kind, fields in hostile().items():
-                spent.clear()
-                try:
-                    await checks.check(output_grammar(fields)[0], "response_format", US)
-                    found[kind] = "", sum(spent)
-                except InputError as error:
-                    found[kind] = str(error), sum(spent)
-            await checks.check(HONEST, "response_format", US)
-        finally:
-            checks.stop()
-        return found
+@pytest.fixture
+def patient(monkeypatch):
+    """The tests' machine may be busy: only the processor's time counts."""
+    monkeypatch.setattr(process, "WALL_SECONDS", 600.0)
 
-    found = asyncio.run(outcomes())
-    assert len(found) == 20
-    assert {kind for kind, (trouble, _) in found.items() if trouble} >= REFUSED
-    for kind, (trouble, seconds) in found.items():
-        assert seconds < module.FIRST_SECONDS + module.SECONDS + 0.2, kind  # processor time; the rest starts the copies
-        assert len(trouble) < 500 and "\n" not in trouble, kind
-    ours = grammars()
-    for kind, (trouble, _) in found.items():
-        if not trouble:
+
+def test_each_hostile_kind_is_refused_or_served_within_the_limits(patient) -> None:
+    ours, found = grammars(), {}
+    ours.load()
+    for kind, fields in hostile().items():
+        grammar = output_grammar(fields)[0]
+        found[kind], _, seconds = process._try_apart(ours, grammar.encode(), module.SECONDS)
+        assert seconds < module.SECONDS + 0.25, kind  # the rest is for the copy of the process
+    assert len(found) == 20 and process.LATE not in found.values()
+    assert {kind for kind, outcome in found.items() if outcome != process.FINE} >= REFUSED
+    for kind, outcome in found.items():
+        if outcome == process.FINE:
             ours.check(output_grammar(hostile()[kind])[0], kind)
-    assert sum(size for _, size in ours._recent.values()) <= 64 * 1024 * 1024
+    assert sum(size for _, size in ours._recent.values()) <= KEPT_BYTES
+    assert process._try_apart(ours, HONEST.encode(), module.SECONDS)[0] == process.FINE
 
 
 class Scripted:
@@ -143,7 +132,7 @@ def test_a_tenant_has_a_limited_number_waiting_and_none_is_left_when_it_stops() 
     asyncio.run(ask())
 
 
-def test_memory_and_time_of_a_try_are_limited_and_the_process_goes_on() -> None:
+def test_memory_and_time_of_a_try_are_limited_and_the_process_goes_on(patient) -> None:
     """A grammar that takes too much is told apart by what it took too much of."""
 
     class Greedy(Grammars):
@@ -154,7 +143,7 @@ def test_memory_and_time_of_a_try_are_limited_and_the_process_goes_on() -> None:
             while grammar == "time" or (grammar == "memory" and len(held) < 1000):
                 held += [bytearray(1 << 20)] if grammar == "memory" else []
 
-    tried = {what: process._try_apart(Greedy("", 1, ()), what.encode(), 0.05) for what in ("time", "memory", "good")}
+    tried = {what: process._try_apart(Greedy("", 1, ()), what.encode(), 2.0) for what in ("time", "memory", "good")}
     assert {what: outcome for what, (outcome, _, _) in tried.items()} == {
         "time": "time",
         "memory": "memory",
