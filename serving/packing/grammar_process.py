@@ -22,7 +22,7 @@ MEMORY = 64 * 1024 * 1024  # bytes beyond what the process has
 STACK = 4 * 1024 * 1024  # bytes, half of what the engine's process has
 WALL_SECONDS = 5.0  # for a machine that has no time for so little
 FINE, REFUSED, TIME, MEMORY_OR_STACK, LATE = "fine", "refused", "time", "memory", "late"
-BY_SIGNAL = {signal.SIGPROF: TIME, signal.SIGALRM: LATE}
+BY_SIGNAL: dict[int, str] = {signal.SIGPROF: TIME, signal.SIGALRM: LATE}
 
 
 def main(channel: socket.socket, incoming: IO[bytes]) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 64 * 1024 * 1024  # of compiled grammars
 LEAST_BYTES = 64 * 1024  # that a compiled grammar is taken to have
-LIMITS = {"step_lexer_fuel": 50_000, "step_max_items": 20_000, "max_lexer_states": 10_000}
+LIMITS: dict[str, Any] = {"step_lexer_fuel": 50_000, "step_max_items": 20_000, "max_lexer_states": 10_000}
 """Of the library, for one mask and for the automaton of one text. A step of that fuel takes some 4 ms."""
 TRIED_TOKENS = 16
 BURST_SECONDS, TOKEN_SECONDS = 0.05, 0.001
