@@ -83,7 +83,7 @@ to stop are given up.
 | path | 200 | 503 |
 |---|---|---|
 | `/livez`, `/healthz` | the process is sound | it should be started again |
-| `/readyz` | the champion is loaded and a device is up | none is |
+| `/readyz` | the champion is loaded and a device is up | none is, or packing's engine has outputs and is silent for 5 s |
 | `/metrics` | counters for Prometheus; with keys, for the roles `monitor` and `admin` | |
 
 `/livez`, `/readyz` and `/healthz` need no key. A service that is starting accepts connections, and answers them once its

@@ -5,9 +5,11 @@ The field `pliant` in each finished choice is our own: predicted and actual leng
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -24,10 +26,27 @@ class Form:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def whole(self, reply: Reply) -> dict[str, Any]:
-        """Return the whole answer."""
+        """Return the whole answer, without log-probabilities."""
         choices = [self._whole_choice(reply, choice, index) for index, choice in enumerate(reply.answered)]
         kind = "chat.completion" if self.chat else "text_completion"
         return {**self._head(reply, kind), "choices": choices, "usage": reply.usage}
+
+    async def written(self, reply: Reply) -> bytes:
+        """Return the whole answer as JSON, with log-probabilities, while the event loop serves others."""
+        content, mark = self.whole(reply), uuid4().hex
+        texts = []
+        for choice, shown in zip(reply.answered, content["choices"], strict=True):
+            if choice.logprobs is not None:
+                shown["logprobs"] = mark
+                async with choice.logprobs.turn:
+                    texts.append(await choice.logprobs.written())
+        head, *rest = json.dumps(content).split(f'"{mark}"')
+        return "".join([head, *chain(*zip(texts, rest, strict=True))]).encode()
+
+    def more(self, reply: Reply, choice: Choice) -> dict[str, Any] | None:
+        """Return a chunk with more log-probabilities of the prompt, after the first chunk; None if there are no more."""
+        logprobs = choice.logprobs and choice.logprobs.take_prompt()
+        return self._chunk(reply, choice, {"text": "", "logprobs": logprobs}) if logprobs else None
 
     def first(self, reply: Reply, choice: Choice) -> dict[str, Any] | None:
         """Return the chunk that begins a choice, before its first token; None if there is none."""
@@ -82,8 +101,7 @@ class Form:
         text = "".join([part for part in parts if isinstance(part, str)])
         message = {"message": _message(text, [part for part in parts if isinstance(part, ToolCall)])}
         fields: Mapping[str, Any] = message if self.chat else {"text": choice.echo + text if reply.info.echo else text}
-        logprobs = choice.logprobs and choice.logprobs.whole()
-        end = {"logprobs": logprobs, "finish_reason": choice.finish_reason, "pliant": choice.details}
+        end = {"logprobs": None, "finish_reason": choice.finish_reason, "pliant": choice.details}
         return {"index": index, **fields, **end}
 
 

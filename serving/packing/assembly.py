@@ -152,6 +152,7 @@ class Maker:
             [handler.engine for handler in used],
             [handler.forecaster for handler in used],
             observed,
+            [handler.reader.grammars for handler in used],
             forecasters_first=(self._settings.predict_device or devices(self._settings)[0]) != "cpu",
         )
         return Generation(number, catalog, handlers, pool)
@@ -163,7 +164,6 @@ class Maker:
             logger.warning(text, name, served.packing.engine, *2 * (settings.engine,))
         served = spread(settings, served)
         reader = PromptReader(served.generator, served.context)
-        reader.grammars.load()  # now, as it would hold up the event loop
         forecaster = self._forecaster(served, used[0])
         on_devices = [(device, self._engine(served, device)) for device in used]
         engines = [engine for _, engine in on_devices]

@@ -42,6 +42,7 @@ from serving.way_back import current_way_back, note_decided
 
 AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
 MESSAGE = 64  # characters that rendering a message by the chat template costs at least
+MAX_PROMPT_LOGPROBS = 1 << 17  # of one request
 STRIDE = 0x9E3779B97F4A7C15  # between the seeds of a request's outputs: far from other requests' small seeds
 SEEDS = 1 << 63
 
@@ -154,6 +155,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             most = 1 if request.silent else request.max_tokens
             limits = [handler.reader.max_new_tokens(prompt, most, name) for prompt in tokens]
             _check_tokens(handler.reader, request.sampling)
+            _check_logprobs(request, sum(len(prompt.ids) for prompt in tokens))
             for prompt, limit in zip(tokens, limits, strict=True):
                 self._check_targets(handler, request, prompt, limit, arrived)
             sampling = request.sampling
@@ -162,7 +164,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
                 sampling = replace(sampling, grammar=calls)
             if sampling.grammar:
                 field = "tools" if request.tools.forced else request.form
-                await asyncio.to_thread(handler.reader.grammars.check, sampling.grammar, field)
+                await handler.reader.grammars.check(sampling.grammar, field, request.client)
             forecasts = await self._forecasts(handler, request, tokens, limits)
             if present is self._generations.chosen:
                 return _ReadRequest(handler, tokens, limits, forecasts, sampling)
@@ -259,6 +261,8 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
 
     def _on_choice_end(self, handler: Handler, choice: Choice, watched: bool) -> None:
         name = handler.served.packing.name
+        if choice.output.finish == "grammar":
+            handler.reader.grammars.refuse(choice.output.first.sampling.grammar)
         self.metrics.ended(name, handler.served.generator.version, choice)
         self.metrics.engine(name, handler.engine.status)
         if watched:
@@ -335,6 +339,14 @@ def _cannot_keep(prompt: Prompt, seconds: float) -> ApiError:
     named = ", ".join(targets)
     message = f"the targets ({named}) cannot be kept now: by the forecast they would be missed by {seconds:.2g} s"
     return ApiError(503, "late", message, "deadline", retry_after=seconds)
+
+
+def _check_logprobs(request: GenerationRequest, tokens: int) -> None:
+    """Raise `InputError` for more log-probabilities of prompts than an answer can have."""
+    numbers = tokens * request.best_of * (request.sampling.prompt_logprobs + 1)
+    if numbers > MAX_PROMPT_LOGPROBS:
+        shown = f"{numbers} log-probabilities of the prompts' tokens"
+        raise InputError("echo with logprobs", shown, f"at most {MAX_PROMPT_LOGPROBS}: tokens x (logprobs + 1) x n")
 
 
 def _check_tokens(reader: PromptReader, sampling: Sampling) -> None:

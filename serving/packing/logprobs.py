@@ -1,12 +1,19 @@
-"""Writes the log-probabilities of tokens in the two shapes of OpenAI's API: of completions and of chats."""
+"""Writes the log-probabilities of tokens in the two shapes of OpenAI's API: of completions and of chats.
+
+There may be a hundred thousand numbers in an answer. They are written in pieces of a few milliseconds, of one answer at a
+time, between which the event loop serves everybody else.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import codecs
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
-from pliant.packing.engine.logprobs import TokenLogprobs
+from pliant.packing.engine.logprobs import TokenLogprobs, piece_tokens
 from serving.packing.engine.in_flight import InFlightOutput
 from serving.packing.token_texts import TokenTexts
 
@@ -20,29 +27,51 @@ class LogprobsWriter:
     """The log-probabilities of one choice, in parts as they become known. `prompt`: tokens that are repeated first."""
 
     def __init__(self, texts: TokenTexts, output: InFlightOutput, prompt: Sequence[int], chat: bool) -> None:
-        self._texts, self._output, self._prompt, self._chat = texts, output, prompt, chat
+        self._texts, self._output, self._chat = texts, output, chat
+        self._prompt = self._of_prompt(prompt)
+        self._size = piece_tokens(output.first.sampling.logprobs)
         self._written = 0  # of the output's tokens
         self._offset = 0  # characters before the next token
         self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
 
+    @property
+    def turn(self) -> asyncio.Lock:
+        """What an answer holds while it is written, one at a time."""
+        return self._texts.turn
+
+    def _of_prompt(self, prompt: Sequence[int]) -> Iterator[Entry]:
+        known: Iterable[TokenLogprobs | None] = chain([None], self._output.prompt_logprobs) if prompt else ()
+        yield from zip(prompt, known, strict=True)
+
     def take_prompt(self) -> dict[str, Any] | None:
-        """Return those of the prompt, if it is repeated."""
-        prompt, self._prompt = self._prompt, ()
-        known = [None, *self._output.prompt_logprobs]
-        return self._shaped(list(zip(prompt, known, strict=True))) if prompt else None
+        """Return the next piece of those of the prompt, if it is repeated; None if there is no more."""
+        entries = list(islice(self._prompt, self._size))
+        return self._shaped(entries) if entries else None
 
     def take(self) -> dict[str, Any] | None:
         """Return those of the output's tokens since the last call; None if there are none."""
-        entries = list(zip(self._output.tokens, self._output.logprobs, strict=True))[self._written :]
+        entries = self._entries(self._written, None)
         self._written += len(entries)
         return self._shaped(entries) if entries else None
 
-    def whole(self) -> dict[str, Any]:
-        """Return those of the prompt and of the whole output."""
-        parts = [part for part in (self.take_prompt(), self.take()) if part is not None] or [self._shaped([])]
-        if self._chat:  # never repeats its prompt
-            return parts[0]
-        return {name: [each for part in parts for each in part[name]] for name in parts[0]}
+    async def written(self) -> str:
+        """Return those of the prompt and of the whole output, as JSON."""
+        columns: dict[str, list[str]] = {name: [] for name in self._shaped([]) if name != "refusal"}
+        for part in self._pieces():
+            for name, items in columns.items():
+                items += [json.dumps(part[name])[1:-1]] if part[name] else []
+            await asyncio.sleep(0)
+        lists = [f'"{name}": [{", ".join(items)}]' for name, items in columns.items()]
+        return "{" + ", ".join([*lists, *(['"refusal": null'] if self._chat else [])]) + "}"
+
+    def _pieces(self) -> Iterator[dict[str, Any]]:
+        while (part := self.take_prompt()) is not None:
+            yield part
+        for begin in range(0, len(self._output.tokens), self._size):
+            yield self._shaped(self._entries(begin, begin + self._size))
+
+    def _entries(self, begin: int, end: int | None) -> list[Entry]:
+        return list(zip(self._output.tokens[begin:end], self._output.logprobs[begin:end], strict=True))
 
     def _shaped(self, entries: Sequence[Entry]) -> dict[str, Any]:
         return self._of_chat(entries) if self._chat else self._of_completion(entries)

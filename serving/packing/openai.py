@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -93,7 +94,11 @@ async def _answer(request: Request, endpoint: Endpoint, prompt: str) -> Response
         raise
     if body.stream:
         return EventStream(_events(form, reply), reply.cancel, endpoint.settings.stream_limit, reply.headers)
-    return json_response(form.whole(reply), 200, dict(reply.final_headers))
+    headers = dict(reply.final_headers)
+    if any(choice.logprobs is not None for choice in reply.choices):
+        content = await while_connected(request.receive, form.written(reply))
+        return Response(content, 200, headers, media_type="application/json")
+    return json_response(form.whole(reply), 200, headers)
 
 
 def _begun(reply: Reply) -> bool:
@@ -111,6 +116,9 @@ async def _events(form: Form, reply: Reply) -> AsyncIterator[bytes]:
         first = form.first(reply, choice)
         if first is not None:
             yield _event(first)
+        while (more := form.more(reply, choice)) is not None:
+            yield _event(more)
+            await asyncio.sleep(0)  # others are served in between
     open_choices = list(reply.choices)
     while open_choices:
         reply.changed.clear()

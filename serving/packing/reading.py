@@ -17,6 +17,7 @@ from pliant.packing.engine.grammar import Grammars
 from pliant.packing.tools import ToolFormat
 from serving.http.api_errors import ApiError
 from serving.packing.catalog import ServedGenerator
+from serving.packing.grammar_checks import GrammarChecks
 from serving.packing.request import PromptInput
 from serving.packing.text import Detokenizer, Writer
 from serving.packing.token_texts import TokenTexts
@@ -50,7 +51,7 @@ class PromptReader:
         self._vocabulary = int(config.get("vocab_size") or self._tokenizer.get_vocab_size())
         self.context = context
         self.texts = TokenTexts(self._tokenizer)
-        self.grammars = Grammars(generator.tokenizer, self._vocabulary, generator.ends)
+        self.grammars = GrammarChecks(Grammars(generator.tokenizer, self._vocabulary, generator.ends))
         longest = max(map(len, self._tokenizer.get_vocab()), default=0)
         self._max_characters = context * max(longest, MIN_TOKEN_CHARACTERS)
         self._template = ChatTemplate(generator.chat_template, special_tokens(config, self._tokenizer))

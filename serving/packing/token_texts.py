@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from tokenizers import Tokenizer
 
 BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+CACHED = 1 << 15  # texts of tokens that are kept
 SPACE = "\u2581"  # how sentencepiece writes a space
 
 
@@ -18,6 +21,9 @@ class TokenTexts:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self.turn = asyncio.Lock()
+        """Of the answers whose tokens are written: one at a time."""
+        self.text_of = lru_cache(CACHED)(self._text_of)
         self._special = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         self._added = {id: token.content for id, token in tokenizer.get_added_tokens_decoder().items()}
         kinds = set(_kinds(json.loads(tokenizer.to_str())["decoder"]))
@@ -37,7 +43,7 @@ class TokenTexts:
         byte = BYTE.fullmatch(name)
         return bytes([int(byte[1], 16)]) if byte else name.replace(SPACE, " ").encode()
 
-    def text_of(self, token: int) -> str:
+    def _text_of(self, token: int) -> str:
         """Return a token as text. Bytes that are no whole characters are shown as OpenAI does: bytes:\\xe2\\x80."""
         content = self.bytes_of(token)
         try:

@@ -11,10 +11,12 @@ import asyncio
 import io
 import os
 import pickle
+import resource
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 from pliant.errors import WorkerError
@@ -23,17 +25,18 @@ from serving.workers.child_process import HEADER, pack, read, receive, spawn
 NICE = 10  # what such a process lowers its priority by: the event loop and the devices come first
 START_SECONDS = 60.0  # that the process may take to start
 PIECE = 256 * 1024  # bytes that the event loop handles at a time
+DATA_FIELD = 5  # of /proc/self/statm: pages of data
 LONG = 1024  # characters of a text that is not part of the pickle of an answer
 
 
 class HelperProcess:
     """Answers one message at a time. It starts with the first message, and again after it had to be ended.
 
-    `entry` ("module:function") calls `help_out`.
+    `entry` ("module:function") calls `help_out`, and before that receives `first`, if that is given.
     """
 
-    def __init__(self, entry: str) -> None:
-        self._entry, self._turn = entry, asyncio.Lock()
+    def __init__(self, entry: str, first: object = None) -> None:
+        self._entry, self._first, self._turn = entry, first, asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -65,6 +68,10 @@ class HelperProcess:
             raise answer
         return answer
 
+    def end(self) -> None:
+        """End the process, with what it does; another call would start it again."""
+        self._end()
+
     @contextmanager
     def _ending_if_it_fails(self) -> Iterator[None]:
         """End the process if the block raises: what is left in its socket belongs to no later call."""
@@ -83,6 +90,8 @@ class HelperProcess:
         if self._streams is None:
             connection, self._process = spawn(self._entry)
             self._streams = await asyncio.open_connection(sock=connection)
+            if self._first is not None:
+                self._streams[1].write(pack(self._first))
             async with asyncio.timeout(START_SECONDS):
                 await self._streams[0].readexactly(1)
         return self._streams
@@ -113,6 +122,14 @@ def help_out(channel: socket.socket, incoming: IO[bytes], answer: Callable[..., 
     while True:
         size, arguments = receive(incoming)
         _send_answer(channel, answer(read(incoming, size), *arguments))
+
+
+def limit_memory(size: int) -> None:
+    """Limit this process's data to `size` bytes more than it has, where the system says how much that is."""
+    statm = Path("/proc/self/statm")
+    if statm.is_file():
+        present = int(statm.read_text().split()[DATA_FIELD]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (present + size, resource.RLIM_INFINITY))
 
 
 class _Pickler(pickle.Pickler):

@@ -3,14 +3,24 @@
 The library llguidance compiles a grammar, in its dialect of Lark, and says after every token which may follow. It needs no
 torch, so that a service can check a grammar before it accepts a request.
 
+What a grammar costs is bounded. The library's own limits hold for each mask: the expressions and the items that it may
+come from, and the states of the automaton that a text may have made (some 600 bytes each). They do not hold for all that
+is done while a grammar is compiled: `multipleOf` makes an automaton of as many states as the number is large. So a service
+lets a process try a grammar first (`try_out`), whose time and memory only a process can limit. A text whose masks take
+more processor time than others' can bear is `costly`.
+
 Shape suffixes: V vocabulary.
 """
 
 from __future__ import annotations
 
 import json
+import random
+import resource
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +31,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-RECENT = 64  # compiled grammars that are kept
+KEPT_BYTES = 64 * 1024 * 1024  # of compiled grammars
+LEAST_BYTES = 64 * 1024  # that a compiled grammar is taken to have
+LIMITS: dict[str, Any] = {"step_lexer_fuel": 50_000, "step_max_items": 20_000, "max_lexer_states": 10_000}
+"""Of the library, for one mask and for the automaton of one text. A step of that fuel takes some 4 ms."""
+TRIED_TOKENS = 16
+BURST_SECONDS, TOKEN_SECONDS = 0.05, 0.001
+"""Of a processor: what the masks of a text may take beyond an allowance for each token."""
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """How JSON is written: without line breaks. A small model may else go on with whitespace for ever."""
 
@@ -42,7 +58,7 @@ class Grammars:
         self._text, self._vocabulary, self._ends = tokenizer, vocabulary, list(ends)
         self._tokenizer: Any = None
         self._trouble = ""  # why there is none
-        self._recent: dict[str, Any] = {}  # compiled grammars, the last used at the end
+        self._recent: dict[str, tuple[Any, int]] = {}  # compiled grammars with their bytes, the last used at the end
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[Grammars], tuple[str, int, list[int]]]:
@@ -50,26 +66,31 @@ class Grammars:
         return Grammars, (self._text, self._vocabulary, self._ends)
 
     def check(self, grammar: str, name: str) -> None:
-        """Raise `InputError` for a grammar that cannot be used; `name` is its field."""
+        """Compile a grammar ahead of its first text. Raise `InputError` if it cannot be used; `name` is its field."""
         self.load()
         if self._trouble:
             raise InputError(name, "given", f"left out: {self._trouble}")
-        from llguidance import LLMatcher
+        trouble = self._compiled(grammar).get_error()
+        if trouble:
+            raise InputError(name, f"refused ({_sentence(trouble)})", "one that can be compiled")
 
-        lark = LLMatcher.grammar_from_lark(grammar)
-        failed, messages = LLMatcher.validate_grammar_with_warnings(lark, self._tokenizer)
-        if failed:
-            raise InputError(name, f"refused ({_sentence(messages[0])})", "one that can be compiled")
+    def try_out(self, grammar: str, name: str) -> None:
+        """As `check`, and also raise for one that is too complex for the beginning of some text."""
+        self.check(grammar, name)
+        matcher, choice = self.matcher(grammar), random.Random(0)
+        for _ in range(TRIED_TOKENS):
+            tokens = np.flatnonzero(matcher.allowed())
+            if matcher.stuck:
+                raise InputError(name, "too complex", "one whose texts take less work")
+            if not len(tokens):
+                return
+            matcher.take(int(tokens[choice.randrange(len(tokens))]))
 
     def load(self) -> None:
         """Read the tokenizer, which takes some tenths of a second in which nothing else runs in this process."""
         with self._lock:
             if self._tokenizer is None and not self._trouble:
                 self._read_tokenizer()
-
-    def compile(self, grammar: str) -> None:
-        """Compile a grammar ahead of its first text, which may take some tenths of a second."""
-        self._compiled(grammar)
 
     def matcher(self, grammar: str, tokens: Sequence[int] = ()) -> Matcher:
         """Return the state of a text that has these tokens already."""
@@ -78,18 +99,27 @@ class Grammars:
         return Matcher(matcher)
 
     def _compiled(self, grammar: str) -> Any:
-        """Return the state of an empty text, which is kept for the next one with the same grammar."""
-        from llguidance import LLMatcher
+        """Return the state of an empty text, which is kept for the next one with the same grammar.
+
+        Another thread may use what is kept meanwhile, or compile another grammar.
+        """
+        from llguidance import LLMatcher, LLParserLimits
 
         self.load()
         with self._lock:
-            matcher = self._recent.pop(grammar, None)
-            if matcher is None:
-                matcher = LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=0)
-            self._recent[grammar] = matcher
-            if len(self._recent) > RECENT:
+            kept = self._recent.pop(grammar, None)
+            if kept is not None:
+                self._recent[grammar] = kept
+                return kept[0]
+        before = _memory()
+        lark, limits = LLMatcher.grammar_from_lark(grammar), LLParserLimits(**LIMITS)
+        matcher = LLMatcher(self._tokenizer, lark, log_level=0, limits=limits)
+        size = max(_memory() - before, len(grammar), LEAST_BYTES)
+        with self._lock:
+            self._recent[grammar] = matcher, size
+            while sum(size for _, size in self._recent.values()) > KEPT_BYTES:
                 del self._recent[next(iter(self._recent))]
-            return matcher
+        return matcher
 
     def _read_tokenizer(self) -> None:
         if not self._ends:
@@ -106,27 +136,42 @@ class Grammars:
 
 
 class Matcher:
-    """What a grammar allows next in one text."""
+    """What a grammar allows next in one text. `costly`: its masks have taken more time than they may."""
 
     def __init__(self, matcher: Any) -> None:
-        self._matcher = matcher
+        self._matcher, self._left = matcher, BURST_SECONDS
 
     @property
     def stuck(self) -> bool:
         """Whether nothing more can come, since the grammar has become too complex or was left."""
         return bool(self._matcher.is_error())
 
+    @property
+    def costly(self) -> bool:
+        return self._left < 0
+
     def exclude(self, scores_V: Tensor) -> None:
         """Set the scores of all tokens that may not come next to minus infinity; of none, if it is stuck."""
-        allowed = self._matcher.compute_bitmask()
+        began = time.thread_time()
+        allowed_V = self.allowed()[: len(scores_V)]
+        self._left = min(self._left + TOKEN_SECONDS - (time.thread_time() - began), BURST_SECONDS)
         if not self.stuck:
-            bits_V = np.unpackbits(np.frombuffer(allowed, np.uint8), bitorder="little")[: len(scores_V)]
-            excluded_V = scores_V.new_tensor(bits_V == 0, dtype=_bool())
+            excluded_V = scores_V.new_tensor(allowed_V == 0, dtype=_bool())
             scores_V.masked_fill_(excluded_V, -np.inf)
+
+    def allowed(self) -> np.ndarray[Any, Any]:
+        """Return uint8 [V or somewhat more], 1 for each token that may come next; all the same, if it is stuck."""
+        return np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), np.uint8), bitorder="little")
 
     def take(self, token: int) -> None:
         """Go on by a token."""
         self._matcher.consume_token(token)
+
+
+def _memory() -> int:
+    """Return the resident bytes of this process; 0 where the system does not say."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * resource.getpagesize() if statm.is_file() else 0
 
 
 def _bool() -> Any:

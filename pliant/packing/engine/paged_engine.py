@@ -258,8 +258,10 @@ class PagedEngine:
         for sequence, tokens in batch:
             sequence.read += tokens
         taken = [self._take(sequence, token) for sequence, token in zip(sequences, chosen, strict=True)]
-        stuck = tuple([sequence.id for sequence in sequences if sequence.stuck])
-        return StepResult(tuple(taken), logprobs=logprobs, prompt_logprobs=prompt_logprobs, stuck=stuck)
+        held = [sequence for sequence in sequences if sequence.matcher is not None]
+        stuck = tuple([sequence.id for sequence in held if sequence.stuck])
+        costly = tuple([s.id for s in held if s.id in self._sequences and s.matcher is not None and s.matcher.costly])
+        return StepResult(tuple(taken), logprobs=logprobs, prompt_logprobs=prompt_logprobs, stuck=stuck, costly=costly)
 
     def _forward(self, batch: list[tuple[_Sequence, int]], counts_S: Any, starts_S1: Any, last_B: Any) -> Tensor:
         """Return the scores of the next tokens [B, V] or, with some rows more behind them, of a padded batch."""

@@ -47,6 +47,7 @@ class _InFlight:
     preemptions: int = 0
     recomputed: int = 0
     seconds: float = 0.0  # of the device since the last report
+    costly: bool = False  # its grammar takes more time than it may
     logprobs: tuple[TokenLogprobs, ...] = ()  # not yet reported
     prompt_logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)  # by place; reported with the first token
 
@@ -65,7 +66,8 @@ class _InFlight:
 class Engine:
     """Generates texts in a thread of its own. Raises `InputError` for a memory or a model that it cannot use.
 
-    `deliver` is called in that thread once an iteration, with the progress of all texts, and must return at once.
+    `deliver` is called in that thread once an iteration, with the progress of all texts (which may be none: a sign of
+    life), and must return at once.
     `journal` gets every (now, StepInput, StepPlan). An exception of either ends the engine. `sampling=False` always
     takes the likeliest token. `margin` is for transformers' scheduler. `clock` gives seconds and is the one of
     `Prompt.deadline`. `processes` above 1 share the model (parallel.py), each with `threads`; losing one ends the
@@ -189,7 +191,6 @@ class Engine:
             raise InputError("logit_bias or stop_token_ids", unknown, f"a token from 0 to {self._vocabulary - 1}")
         if submission.sampling.grammar:
             self._grammars.check(submission.sampling.grammar, "grammar")
-            self._grammars.compile(submission.sampling.grammar)
 
     def _run(self) -> None:
         try:
@@ -240,7 +241,7 @@ class Engine:
         for id in dict.fromkeys(cancelled):
             self._executor.cancel(id)
             if id in self._flights:
-                self._end(id, (), "cancelled", now)
+                self._end(id, (), "grammar" if self._flights[id].costly else "cancelled", now)
         return StepInput(tuple(map(self._prompt, added)), tuple(self._ended), tuple(gone))
 
     def _prompt(self, submission: Submission) -> Prompt:
@@ -291,6 +292,11 @@ class Engine:
             self._flights[id].logprobs = (logprobs,)
         for id, token, last in step.tokens:
             self._token(id, token, last, id in step.stuck, now)
+        for (
+            id
+        ) in step.costly:  # ended as if it was cancelled, since clocks differ where several processes share a model
+            self._flights[id].costly = True
+            self.cancel(id)
 
     def _token(self, id: int, token: int, last: bool, stuck: bool, now: float) -> None:
         flight = self._flights[id]
@@ -309,8 +315,7 @@ class Engine:
 
     def _deliver_news(self) -> None:
         news, self._news = self._news, []
-        if news:
-            self._deliver(news)
+        self._deliver(news)
 
     def _end_all(self, how: str) -> None:
         """Report every text as ended. After an error the scheduler is not told, since its state may be wrong."""

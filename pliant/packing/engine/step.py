@@ -21,6 +21,7 @@ class StepResult:
     sequences: int = 0  # in the iteration; 0: there was nothing to run
     logprobs: tuple[tuple[int, TokenLogprobs], ...] = ()  # id, and of its new token
     stuck: tuple[int, ...] = ()  # ids of those whose last token came because their grammar says nothing more
+    costly: tuple[int, ...] = ()  # ids of those that go on, though their grammar takes more time than it may
     prompt_logprobs: tuple[
         tuple[int, int, TokenLogprobs], ...
     ] = ()  # id, a place in its prompt, and of the token there

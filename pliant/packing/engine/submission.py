@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from pliant.errors import InputError
-from pliant.packing.engine.logprobs import TokenLogprobs
+from pliant.packing.engine.logprobs import PackedLogprobs, TokenLogprobs
 from pliant.packing.scheduling.request import Prompt
 from pliant.pickled import pickled_by_fields
 
@@ -138,7 +138,9 @@ class Progress:
     generated: int  # tokens in all, those before a crash included
     seconds: float = 0.0  # of the device since the last report, an iteration shared equally among its texts
     logprobs: tuple[TokenLogprobs, ...] = ()  # of each of `tokens`, where requested
-    prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of the prompt's tokens from its second on, with the first token
+    prompt_logprobs: (
+        tuple[TokenLogprobs, ...] | PackedLogprobs
+    ) = ()  # of the prompt's from its second on, with the first
 
 
 @dataclass(frozen=True, slots=True)

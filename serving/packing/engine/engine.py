@@ -38,6 +38,7 @@ class EngineLimits:
     """Time limits of an engine's process."""
 
     silence: float = 60.0  # seconds without a message, with outputs pending, after which the process counts as hung
+    stalled: float = 5.0  # the same, after which it is not ready
     drain: float = 3600.0  # seconds that `stop` waits for pending outputs
     retry: float = 1.0  # seconds between two attempts to start the process
 
@@ -99,8 +100,9 @@ class EngineDriver:
 
     @property
     def ready(self) -> bool:
-        """Whether the process runs."""
-        return self._up and not self._stopping
+        """Whether the process runs and makes iterations, where it has outputs to make them for."""
+        silent = self._clock() - self._last_message_at if self._outputs else 0.0
+        return self._up and not self._stopping and silent <= min(self._limits.stalled, self._limits.silence)
 
     @property
     def alive(self) -> bool:

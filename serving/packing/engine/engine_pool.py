@@ -10,6 +10,7 @@ from serving.packing.engine.engine import EngineDriver
 from serving.packing.engine.engine_group import EngineGroup
 from serving.packing.engine.forecaster import Forecaster
 from serving.packing.engine.observed import ObservedLengths
+from serving.packing.grammar_checks import GrammarChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class EnginePool:
     engines: Sequence[EngineDriver | EngineGroup]
     forecasters: Sequence[Forecaster]
     observed: Sequence[ObservedLengths]
+    grammars: Sequence[GrammarChecks] = ()
     forecasters_first: bool = False  # start the engines after them: an engine takes what is free of a GPU's memory
 
     @property
@@ -55,5 +57,7 @@ class EnginePool:
         await asyncio.gather(*(engine.stop() for engine in self.engines))
         for forecaster in self.forecasters:
             await forecaster.stop()
+        for checks in self.grammars:
+            checks.stop()
         for file in self.observed:
             file.close()

@@ -13,7 +13,9 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
 
 from serving.workers.child_process import pack, receive, sentence
@@ -45,8 +47,9 @@ class MessageSender:
         try:
             while True:
                 for message in joined([self._waiting.get(), *self._gathered()]):
+                    packed_message = pack(compact(message))
                     with self._sending:
-                        self._channel.sendall(pack(message))
+                        self._channel.sendall(packed_message)
         except OSError:
             return  # the parent has closed the socket, which `main` notices too
 
@@ -65,6 +68,16 @@ def joined(messages: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return messages_out
 
 
+def compact(message: tuple[str, Any]) -> tuple[str, Any]:
+    """Return the message with the log-probabilities of prompts as bytes: the parent's event loop reads them in pieces."""
+    kind, value = message
+    if kind != "progress" or not any(progress.prompt_logprobs for progress in value):
+        return message
+    from pliant.packing.engine.logprobs import packed
+
+    return kind, [replace(each, prompt_logprobs=packed(each.prompt_logprobs)) for each in value]
+
+
 class ProgressReporter:
     """Sends the engine's progress to the parent, and its status at intervals."""
 
@@ -76,7 +89,8 @@ class ProgressReporter:
         """Send progress; called in the engine's thread. If the engine has failed, end the process, which is restarted."""
         if any(progress.finished == "failed" for progress in updates):
             _end(self._sender, self.engine)
-        self._sender.put("progress", updates)
+        if updates:
+            self._sender.put("progress", updates)
         now = time.monotonic()
         if self.engine is not None and now - self._last_status_at > STATUS_SECONDS:
             self._last_status_at = now
@@ -99,19 +113,55 @@ def serve(incoming: IO[bytes], sender: MessageSender, build: Build) -> None:
         return
     reporter.engine = engine
     sender.put("ready")
+    submitter = Submitter(engine, sender)
     try:
         while True:
-            _do(engine, sender, *receive(incoming))
+            _do(engine, submitter, sender, *receive(incoming))
     finally:
         engine.stop()
 
 
-def _do(engine: Engine, sender: MessageSender, verb: str, arguments: Sequence[Any]) -> None:
+class Submitter:
+    """Submits texts to an engine. Those with a grammar wait in a thread for its compilation, and no other text with them."""
+
+    def __init__(self, engine: Engine, sender: MessageSender) -> None:
+        self._engine, self._sender = engine, sender
+        self._compiling = ThreadPoolExecutor(1, "grammars")
+        self._open: dict[int, bool] = {}  # ids of those that are not submitted yet, and whether they were cancelled
+        self._lock = threading.Lock()
+
+    def submit(self, submission: Submission) -> None:
+        if not submission.sampling.grammar:
+            _submit(self._engine, self._sender, submission)
+            return
+        with self._lock:
+            self._open[submission.prompt.id] = False
+        self._compiling.submit(self._compile, submission)
+
+    def cancel(self, id: int) -> None:
+        with self._lock:
+            if id in self._open:
+                self._open[id] = True
+                return
+        self._engine.cancel(id)
+
+    def _compile(self, submission: Submission) -> None:
+        try:
+            _submit(self._engine, self._sender, submission)
+        except Exception as error:  # a bug, which must not leave the text without an end
+            _end(self._sender, self._engine, f"{type(error).__name__}: {error}")
+        with self._lock:
+            cancelled = self._open.pop(submission.prompt.id)
+        if cancelled:
+            self._engine.cancel(submission.prompt.id)
+
+
+def _do(engine: Engine, submitter: Submitter, sender: MessageSender, verb: str, arguments: Sequence[Any]) -> None:
     match verb:
         case "submit":
-            _submit(engine, sender, *arguments)
+            submitter.submit(*arguments)
         case "cancel":
-            engine.cancel(*arguments)
+            submitter.cancel(*arguments)
         case "poll":
             accounting_error = _accounting_error(engine)
             sender.put("report", (*arguments, engine.status(), accounting_error))

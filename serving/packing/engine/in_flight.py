@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import nan
 
-from pliant.packing.engine.logprobs import TokenLogprobs
+from pliant.packing.engine.logprobs import PackedLogprobs, TokenLogprobs
 from pliant.packing.engine.submission import Progress, Submission
 from pliant.packing.scheduling.forecast import MEDIAN
 from serving.packing.text import Writer
@@ -33,7 +33,7 @@ class InFlightOutput:
     silent: bool = False  # only its prompt is asked about: the one token that an engine must generate is dropped
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # of each token, where requested
-    prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of the prompt's tokens from its second on, where requested
+    prompt_logprobs: tuple[TokenLogprobs, ...] | PackedLogprobs = ()  # of the prompt's from its second on, if requested
     finish: str = ""
     fault: str = ""  # why it failed, for the client
     at_stop_string: bool = False  # it ended there

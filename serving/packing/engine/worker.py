@@ -101,6 +101,7 @@ class EngineProcess:
         with suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 self.on_message(*await _receive(reader))
+                await asyncio.sleep(0)  # what has come is read without a pause else
         self.on_end()
 
     async def _failed(self, how: str) -> WorkerError:

@@ -36,6 +36,7 @@ def llm_engine(
 ) -> Any:
     """Return vLLM's engine of the model in `folder`. Raises what vLLM raises where it cannot be built."""
     from vllm import EngineArgs, LLMEngine
+    from vllm.config import StructuredOutputsConfig
 
     arguments = EngineArgs(
         str(folder),
@@ -50,5 +51,7 @@ def llm_engine(
         scheduler_cls=embedded(embedding),
         generation_config="vllm",
         disable_log_stats=True,
+        # The library by which the service has tried each grammar. By itself vLLM would give some to another one.
+        structured_outputs_config=StructuredOutputsConfig(backend="guidance"),
     )
     return LLMEngine.from_engine_args(arguments)

@@ -170,8 +170,7 @@ class VllmEngine:
             news += self._progress(output, now)
         self._busy += time.perf_counter() - began
         self._compare_all()
-        if news:
-            self._deliver(news)
+        self._deliver(news)  # also if it is empty: a sign of life
 
     def _take_up(self) -> list[Progress]:
         """Hand over what came, and end what was cancelled. Returns the reports of these."""

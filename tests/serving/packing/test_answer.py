@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -116,10 +118,15 @@ class Written:
         return "new ones"
 
     def take_prompt(self):
-        return "of the prompt"
+        self.prompt, taken = "", self.prompt
+        return taken
 
-    def whole(self):
-        return "all"
+    prompt = "of the prompt"
+
+    turn = asyncio.Lock()
+
+    async def written(self):
+        return '["all"]'
 
 
 def test_log_probabilities_stand_beside_the_text_that_they_belong_to():
@@ -127,10 +134,16 @@ def test_log_probabilities_stand_beside_the_text_that_they_belong_to():
         stream = reply(echo=True, logprobs=Written())
         (choice,) = stream.choices
         shown = {"first": form.first(stream, choice), "text": form.part(stream, choice, "a")}
-        shown |= {"last": form.last(stream, choice), "whole": form.whole(stream)}
+        choice.logprobs.prompt = ""
+        assert form.more(stream, choice) is None
+        choice.logprobs.prompt = "more of it"
+        more = form.more(stream, choice)
+        assert (more["choices"][0]["logprobs"], more["choices"][0].get("text")) == ("more of it", "")
+        whole = json.loads(asyncio.run(form.written(stream)))
+        shown |= {"last": form.last(stream, choice), "whole": whole}
         logprobs = {name: content["choices"][0]["logprobs"] for name, content in shown.items()}
         first = None if form.chat else "of the prompt"
-        assert logprobs == {"first": first, "text": "new ones", "last": "new ones", "whole": "all"}
+        assert logprobs == {"first": first, "text": "new ones", "last": "new ones", "whole": ["all"]}
 
 
 def test_every_chunk_has_its_choices_numbers_of_tokens_where_they_are_wanted():

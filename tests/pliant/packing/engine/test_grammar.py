@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from dataclasses import replace
 from functools import cache
@@ -157,14 +158,43 @@ def test_what_contradicts_a_grammar_is_refused(fields: dict[str, Any]) -> None:
         Sampling(grammar=DIGITS, **fields)
 
 
-def test_recent_grammars_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RECENT", 2)
+def test_compiled_grammars_are_kept_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [0]
+    monkeypatch.setattr(module, "_memory", lambda: held[0])
+    monkeypatch.setattr(module, "KEPT_BYTES", 2 * module.LEAST_BYTES)
     grammars = Grammars(TOKENIZER.to_str(), VOCABULARY, (0,))
     first = grammars._compiled(DIGITS)
-    grammars.compile(JSON)
+    grammars.check(JSON, "f")
     assert grammars._compiled(DIGITS) is first
-    grammars.compile("start: /a/")
+    grammars.check("start: /a/", "f")
     assert grammars._compiled(DIGITS) is first, "another was used longer ago"
-    grammars.compile("start: /b/")
-    grammars.compile("start: /c/")
-    assert grammars._compiled(DIGITS) is not first
+    monkeypatch.setattr(module, "_memory", lambda: held.append(held.pop() + module.LEAST_BYTES + 1) or held[0])
+    grammars.check("start: /b/", "f")
+    assert grammars._compiled(DIGITS) is not first, "one large one has the room of two"
+
+
+def test_a_text_whose_grammar_takes_too_much_time_ends_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = prompts(2)
+    with running(MEMORY, PAGED, generator=generator()) as (engine, desk):
+        monkeypatch.setattr(module, "TOKEN_SECONDS", -module.BURST_SECONDS / 3)
+        engine.submit(submission(0, texts[0], limit=20, sampling=Sampling(grammar=DIGITS)))
+        engine.submit(submission(1, texts[1], limit=20))
+        desk.wait(2)
+        assert desk.last[0].finished == "grammar" and 3 <= len(desk.tokens[0]) <= 4
+        assert tuple(desk.tokens[1]) == generated(generator(), texts[1:], limit=20)[0]
+        engine.check()
+        assert not engine.status().error
+
+
+def test_the_automaton_of_a_text_is_limited() -> None:
+    """By the library, which reports it as an error of that text."""
+    matcher = Grammars(TOKENIZER.to_str(), VOCABULARY, (0,)).matcher(
+        'start: %json {"type": "integer", "multipleOf": 20011}'
+    )
+    digits, choice = [TOKENIZER.token_to_id(digit) for digit in "123456789"], random.Random(0)
+    tokens = 0
+    while not matcher.stuck and tokens < 3000:
+        matcher.allowed()
+        matcher.take(choice.choice(digits))
+        tokens += 1
+    assert matcher.stuck and tokens > 500, "of 20011 states"

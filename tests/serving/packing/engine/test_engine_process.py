@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import InputError, WorkerError
+from pliant.packing.engine.logprobs import PIECE, TokenLogprobs
+from pliant.packing.engine.submission import Progress
 from serving.packing.engine import engine_process
 from serving.packing.engine.engine_process import STATUS_SECONDS, MessageSender, ProgressReporter, serve
 from serving.workers.child_process import pack, receive
@@ -59,6 +61,10 @@ def ends(monkeypatch):
     monkeypatch.setattr(engine_process.os, "_exit", end)
 
 
+def text(id: int, grammar: str = "") -> SimpleNamespace:
+    return SimpleNamespace(prompt=SimpleNamespace(id=id), sampling=SimpleNamespace(grammar=grammar))
+
+
 def run(engine: Engine, *messages: tuple) -> Sender:
     """Serve these messages until the parent closes the socket."""
     sender = Sender()
@@ -71,8 +77,7 @@ def run(engine: Engine, *messages: tuple) -> Sender:
 
 def test_messages_reach_the_engine_in_order_and_it_stops_with_its_parent():
     engine = Engine()
-    text = SimpleNamespace(prompt=SimpleNamespace(id=4))
-    sender = run(engine, ("submit", (text,)), ("cancel", (4,)), ("poll", (9,)))
+    sender = run(engine, ("submit", (text(4),)), ("cancel", (4,)), ("poll", (9,)))
     assert [call[0] for call in engine.calls] == ["submit", "cancel", "check", "status", "stop"]
     assert engine.calls[1] == ("cancel", 4) and pickle.dumps(engine.calls[0][1])
     assert sender.sent[0] == ("ready", None)
@@ -90,14 +95,14 @@ def test_a_report_says_what_is_wrong_with_the_books(error, fault):
 
 def test_a_text_that_the_engine_refuses_is_rejected_by_its_id_and_others_go_on():
     engine = Engine(submit=InputError("prompt", "long", "shorter"))
-    sender = run(engine, ("submit", (SimpleNamespace(prompt=SimpleNamespace(id=4)),)), ("poll", (1,)))
+    sender = run(engine, ("submit", (text(4),)), ("poll", (1,)))
     assert sender.sent[1] == ("rejected", (4, "prompt is long, but must be shorter"))
     assert sender.sent[2][0] == "report"
 
 
 def test_an_engine_that_has_died_ends_its_process():
     engine = Engine(submit=WorkerError("dead"))
-    incoming = io.BytesIO(pack(("submit", (SimpleNamespace(prompt=SimpleNamespace(id=4)),))))
+    incoming = io.BytesIO(pack(("submit", (text(4),))))
     with pytest.raises(Ended, match="1"):
         serve(incoming, Sender(), lambda _deliver: engine)
 
@@ -112,7 +117,7 @@ def test_an_engine_that_cannot_be_built_says_why_once():
 
 
 def progress(finished: str = "") -> SimpleNamespace:
-    return SimpleNamespace(finished=finished)
+    return SimpleNamespace(finished=finished, prompt_logprobs=())
 
 
 def test_progress_is_sent_at_once_and_the_status_now_and_then(monkeypatch):
@@ -125,6 +130,48 @@ def test_progress_is_sent_at_once_and_the_status_now_and_then(monkeypatch):
         now[0] = 100.0 + seconds
         reporter.deliver([progress("stop")])
     assert [kind for kind, _ in sender.sent] == ["progress", "progress", "status", "progress", "progress", "status"]
+
+
+def test_iterations_without_progress_are_a_sign_of_life(monkeypatch):
+    sender, now = Sender(), [100.0]
+    monkeypatch.setattr(engine_process.time, "monotonic", lambda: now[0])
+    reporter = ProgressReporter(sender)
+    reporter.engine = Engine()
+    for _ in range(10):
+        reporter.deliver([])
+        now[0] += STATUS_SECONDS / 2
+    assert [kind for kind, _ in sender.sent] == ["status"] * 4
+
+
+def test_log_probabilities_of_a_prompt_leave_as_bytes_in_pieces():
+    known = tuple(TokenLogprobs(-float(at), ((at, -0.5), (7, -1.5))) for at in range(2000))
+    update = Progress(3, (5,), "", 0.0, 0, 0, 1, prompt_logprobs=known)
+    kind, (sent,) = engine_process.compact(("progress", [update]))
+    assert kind == "progress" and len(sent.prompt_logprobs) == 2000
+    assert tuple(sent.prompt_logprobs) == known
+    assert [len(pickle.loads(piece)) for piece in sent.prompt_logprobs.pieces[:-1]] == [PIECE // 3] * 2
+    assert engine_process.compact(("ready", None)) == ("ready", None)
+
+
+def test_nobody_waits_for_the_grammar_of_another_text_and_it_can_be_cancelled_meanwhile():
+    compiled, sender = threading.Event(), Sender()
+
+    class Compiling(Engine):
+        def submit(self, submission):
+            if submission.sampling.grammar:
+                compiled.wait(10)
+            self.calls.append(("submit", submission.prompt.id))
+
+    engine = Compiling()
+    submitter = engine_process.Submitter(engine, sender)
+    submitter.submit(text(1, "start: /a/"))
+    submitter.submit(text(2))
+    submitter.cancel(1)
+    assert engine.calls == [("submit", 2)]
+    compiled.set()
+    submitter._compiling.shutdown()
+    submitter.cancel(2)
+    assert engine.calls == [("submit", 2), ("submit", 1), ("cancel", 1), ("cancel", 2)]
 
 
 def test_a_failed_output_ends_the_process_before_anything_is_sent():
@@ -172,7 +219,7 @@ def test_why_a_process_ends_is_in_the_log(caplog):
         with pytest.raises(Ended):
             reporter.deliver([progress("failed")])
     with pytest.raises(Ended):
-        serve(io.BytesIO(pack(("submit", (SimpleNamespace(prompt=SimpleNamespace(id=4)),)))), Sender(), poor)
+        serve(io.BytesIO(pack(("submit", (text(4),)))), Sender(), poor)
     reasons = ("the engine failed while it was built", "it broke", "dead")
     assert caplog.messages == [f"the engine's process ends: {reason}" for reason in reasons]
 
@@ -198,7 +245,8 @@ def test_a_sender_never_makes_others_wait_keeps_their_order_and_ends_with_the_so
         sender = MessageSender(theirs)
         (thread,) = set(threading.enumerate()) - before
         assert thread.daemon, "or the process would never end"
-        sent = [("ready", None), ("progress", [b"x" * 1_000_000]), ("progress", [2]), ("progress", [3]), ("status", 4)]
+        updates = [progress("x" * 1_000_000), progress("2"), progress("3")]
+        sent = [("ready", None), *(("progress", [each]) for each in updates), ("status", 4)]
         for kind, value in sent:
             sender.put(kind, value)
         with ours.makefile("rb") as incoming:
@@ -206,7 +254,7 @@ def test_a_sender_never_makes_others_wait_keeps_their_order_and_ends_with_the_so
             while not received or received[-1] != ("status", 4):
                 received.append(receive(incoming))
         assert received[0] == sent[0]
-        assert [item for kind, items in received[1:-1] for item in items] == [b"x" * 1_000_000, 2, 3]
+        assert [item for kind, items in received[1:-1] for item in items] == updates
         assert {kind for kind, _ in received[1:-1]} == {"progress"}
         theirs.shutdown(socket.SHUT_RDWR)
         sender.put("status", 5)
