@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing
@@ -88,10 +89,11 @@ def input_ids(folder: Path) -> list[str]:
         raise InputError("inputs", path, f"a file that can be read ({error})") from None
 
 
-def forget(folder: Path, ids: Collection[str] | None = None) -> int:
+def forget(folder: Path, ids: Collection[str] | None = None, before: float = math.inf) -> int:
     """Remove the inputs of these answers, None: of all, and return how many there were. A service may be running.
 
-    The bytes are overwritten. Raises `InputError` for a file that cannot be changed.
+    `before`: only those that were kept before this time, in seconds since 1970. The bytes are overwritten. Raises
+    `InputError` for a file that cannot be changed.
     """
     path = folder / INPUTS
     if not path.is_file():
@@ -100,9 +102,10 @@ def forget(folder: Path, ids: Collection[str] | None = None) -> int:
         with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as base:
             base.execute("PRAGMA secure_delete = ON")
             if ids is None:
-                count = base.execute("DELETE FROM inputs").rowcount
+                count = base.execute("DELETE FROM inputs WHERE at < ?", (before,)).rowcount
             else:
-                count = sum(base.execute("DELETE FROM inputs WHERE id = ?", (id,)).rowcount for id in ids)
+                delete = "DELETE FROM inputs WHERE id = ? AND at < ?"
+                count = sum(base.execute(delete, (id, before)).rowcount for id in ids)
             base.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what was deleted is still in the log of writes
     except sqlite3.Error as error:
         raise InputError("inputs", path, f"a file that can be changed ({error})") from None

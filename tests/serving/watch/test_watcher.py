@@ -130,14 +130,14 @@ def test_copies_and_the_challengers_answers_are_not_seen():
     assert seen.take() == {} and seen.streams == {}
     seen.label("coin", 1, coin)
     seen.label("coin", 7, coin)
-    assert seen.take() == {"coin": [0, 1]} and seen.take() == {}
+    assert seen.take() == {-1: {"coin": [0, 1]}} and seen.take() == {}
 
 
 def test_there_are_only_so_many_streams():
     seen = Seen()
     for number in range(MAX_STREAMS + 5):
         seen.label(f"coin {number}", 0, coin)
-    assert len(seen.streams) == len(seen.take()) == MAX_STREAMS
+    assert len(seen.streams) == len(seen.take()[-1]) == MAX_STREAMS
 
 
 def test_accuracy_is_estimated_from_the_latest_confidences(tmp_path):
@@ -186,7 +186,7 @@ def test_a_status_that_is_read_while_counts_are_tested_elsewhere_shows_the_look_
 
     async def read_meanwhile(work, *arguments):
         with monkeypatch.context() as patch:
-            patch.setattr(service.watcher._watch, "figures", half_done)
+            patch.setattr(service.watcher._watch.whole, "figures", half_done)
             assert service.watcher.to_dict()["streams"] == before
         return work(*arguments)
 
