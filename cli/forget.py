@@ -12,7 +12,7 @@ from typing import Any
 
 from pliant import systems
 from pliant.errors import InputError
-from pliant.outcomes.files import INPUTS, folder_of, forget, input_ids
+from pliant.outcomes.files import INPUTS, OBSERVED, folder_of, forget, forget_prompts, input_ids
 
 
 def command(commands: Any) -> None:
@@ -58,9 +58,7 @@ def _forget_inputs(folder: Path, system: str, args: Namespace, before: float) ->
 
 
 def _forget_prompts(home: Path, args: Namespace, before: float) -> int:
-    from serving.packing.engine import observed
-
-    folder, ids = home / observed.FOLDER, {id.removeprefix("chatcmpl-").removeprefix("cmpl-") for id in args.ids}
+    folder, ids = home / OBSERVED, {id.removeprefix("chatcmpl-").removeprefix("cmpl-") for id in args.ids}
     if not folder.is_dir():
         raise InputError("SYSTEM", "packing", f"one that was started with --observe, and there is no {folder}")
 
@@ -69,10 +67,7 @@ def _forget_prompts(home: Path, args: Namespace, before: float) -> int:
             return bool(line.get("tenant") == args.tenant)
         return line.get("id") in ids if ids else line.get("time", 0.0) < before
 
-    try:
-        return observed.forget(folder, meant)
-    except OSError as error:
-        raise InputError("prompts", folder, f"a folder of files that can be changed ({error})") from None
+    return forget_prompts(folder, meant)
 
 
 def _meant(folder: Path, ids: Iterable[str]) -> list[str]:

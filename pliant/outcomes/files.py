@@ -7,20 +7,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pliant.errors import InputError
-from pliant.lines import Torn, complete_lines
+from pliant.lines import Torn, blank_lines, complete_lines
 from pliant.outcomes.labels import LabelRecord, record_of
 
 LABELS = "labels.jsonl"
 OLDER = "labels.jsonl.1"
 INPUTS = "inputs.db"
+OBSERVED = "observed"  # folder of the prompts that packing observed, below PLIANT_HOME
 BUSY_SECONDS = 10.0  # that a reader waits for a service's transaction, which takes some milliseconds
 
 
@@ -87,6 +90,26 @@ def input_ids(folder: Path) -> list[str]:
             return [id for (id,) in base.execute("SELECT id FROM inputs ORDER BY sequence")]
     except sqlite3.Error as error:
         raise InputError("inputs", path, f"a file that can be read ({error})") from None
+
+
+def prompt_of(line: bytes) -> Mapping[str, Any]:
+    """Return what a line of observed prompts holds (serving/packing/engine/observed.py); nothing if it is none."""
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def forget_prompts(folder: Path, meant: Callable[[Mapping[str, Any]], bool]) -> int:
+    """Overwrite the observed prompts that are meant, of all models, and return how many. A service may be running.
+
+    Raises `InputError` for a file that cannot be changed.
+    """
+    try:
+        return sum(blank_lines(path, lambda line: meant(prompt_of(line))) for path in sorted(folder.glob("*.jsonl")))
+    except OSError as error:
+        raise InputError("prompts", folder, f"a folder of files that can be changed ({error})") from None
 
 
 def forget(folder: Path, ids: Collection[str] | None = None, before: float = math.inf) -> int:

@@ -34,7 +34,7 @@ class Keeper:
     def __init__(self, store: Store, inputs: Inputs | None = None, seconds: float = SECONDS) -> None:
         self.inputs, self._store, self._seconds = inputs, store, seconds
         self._end, self._wake = threading.Event(), threading.Event()
-        self._asked: deque[asyncio.Future[bool]] = deque()  # that wait for the next write
+        self._waiters: deque[asyncio.Future[bool]] = deque()  # that wait for the next write
         self._thread: threading.Thread | None = None
         self._drain: Callable[[], Changes] = Changes
         self._failing = False  # to keep inputs
@@ -51,10 +51,10 @@ class Keeper:
 
     async def written(self) -> bool:
         """Wait until all that has changed by now was handed to the operating system, and return whether it was."""
-        asked = asyncio.get_running_loop().create_future()
-        self._asked.append(asked)
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
         self._wake.set()
-        return await asked
+        return await waiter
 
     def close(self) -> None:
         """Write the rest and end."""
@@ -74,13 +74,13 @@ class Keeper:
             self._write()
 
     def _write(self) -> None:
-        asked = [self._asked.popleft() for _ in range(len(self._asked))]  # before what they wait for is drained
+        waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]  # before what they wait for is drained
         written = False
         try:
             written = self._store.write(self._drain())
         except Exception:  # a fault here must not end the thread
             logger.exception("outcomes were not kept")
-        for each in asked:
+        for each in waiters:
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
                 each.get_loop().call_soon_threadsafe(_answer, each, written)
         if self.inputs is None:
@@ -94,9 +94,9 @@ class Keeper:
             self._failing = True
 
 
-def _answer(asked: asyncio.Future[bool], written: bool) -> None:
-    if not asked.done():
-        asked.set_result(written)
+def _answer(waiter: asyncio.Future[bool], written: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(written)
 
 
 def open_keeper(

@@ -22,39 +22,23 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pliant.lines import blank_lines, open_to_append
+from pliant.outcomes.files import OBSERVED, prompt_of
 from serving.packing.reply import Choice
 
 logger = logging.getLogger("pliant.serving")
 
-FOLDER = "observed"
 DAYS = 30  # that a line is kept
 DAY = 86_400.0  # seconds
 
 
-def forget(folder: Path, meant: Callable[[Mapping[str, Any]], bool]) -> int:
-    """Overwrite the lines that are meant, of all models, and return how many there were. A service may be running.
-
-    Raises `OSError`.
-    """
-    return sum(blank_lines(path, lambda line: meant(_read(line))) for path in sorted(folder.glob("*.jsonl")))
-
-
-def _read(line: bytes) -> Mapping[str, Any]:
-    try:
-        content = json.loads(line)
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 def observed_path(home: Path, model: str) -> Path:
     """Return the file of a model's observed lengths."""
-    return home / FOLDER / f"{model}.jsonl"
+    return home / OBSERVED / f"{model}.jsonl"
 
 
 class ObservedLengths:
@@ -99,7 +83,7 @@ class ObservedLengths:
             self._pruned = limit
             for path in (self._path, self._path.with_suffix(".1.jsonl")):
                 if path.is_file():
-                    blank_lines(path, lambda line: _read(line).get("time", 0.0) < limit, leading=True)
+                    blank_lines(path, lambda line: prompt_of(line).get("time", 0.0) < limit, leading=True)
 
 
 def line(choice: Choice, generator: str, id: str = "") -> Mapping[str, Any]:
