@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from pliant.watch.binning import classes, linear
 from pliant.watch.detector import Stream
-from serving.arms import to_challenger, to_champion_as_copy
+from serving.arms import evidence_of, to_challenger, to_champion_as_copy
 from serving.state_file import StateFile
 from serving.watch.seen import MAX_STREAMS, Seen
 from serving.watch.watcher import Watcher, WatcherParts, WatchMetrics
@@ -194,3 +194,26 @@ def test_a_status_that_is_read_while_counts_are_tested_elsewhere_shows_the_look_
     service.toss(600, 0.5)
     run_virtually(service.watcher.look())
     assert service.watcher.to_dict()["streams"] != before
+
+
+def test_what_one_tenant_sends_is_shown_and_starts_nothing_until_others_send_it_too(tmp_path):
+    async def main():
+        service = Service(tmp_path)
+
+        async def tossed(heads: dict[str, float], blocks: int) -> None:
+            for _ in range(blocks):
+                for tenant, share in heads.items():
+                    with evidence_of(tenant):
+                        service.toss(50, share)
+                await service.watcher.look()
+
+        await tossed({"acme": 0.5, "beta": 0.5, "evil": 0.5}, 40)
+        await tossed({"acme": 0.5, "beta": 0.5, "evil": 1.0}, 200)
+        assert service.watcher.to_dict()["alarms"][0]["stream"] == "coin" and service.events == []
+        service.restart()
+        await tossed({"acme": 0.5, "beta": 0.5, "evil": 1.0}, 50)
+        assert service.events == []
+        await tossed({"acme": 0.9, "beta": 0.9, "evil": 1.0}, 100)
+        assert [(kind, figures["stream"]) for kind, figures in service.events] == [("alarm", "coin")]
+
+    asyncio.run(main())
