@@ -105,7 +105,9 @@ class Trial:
         """
         by_challenger, hidden = self._draw()
         tenant, begun = evidence_tenant(), self._clock()
-        possible = arrived + deadline - begun > self.rollout.usual_latency(tenant)
+        # The deadline of an answer that goes on after it has begun is that of its beginning, whose usual latency is unknown.
+        needed = self.rollout.usual_latency(tenant) if ended is None else 0.0
+        possible = arrived + deadline - begun > needed
         request = Tried(uuid4().hex, call, arrived, begun, judge, ended, tenant, hidden and possible)
         if by_challenger:
             return await self._by_challenger(request)
