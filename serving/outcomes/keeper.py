@@ -51,7 +51,7 @@ class Keeper:
 
     async def written(self) -> bool:
         """Wait until all that has changed by now was handed to the operating system, and return whether it was."""
-        waiter = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._wake.set()
         return await waiter

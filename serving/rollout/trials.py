@@ -184,7 +184,7 @@ class Trials(Generic[C, H, D]):
         if served is not None and served.number == number:
             left[served.number] = served
         for release in left.values():
-            rollout = self._restored(release)
+            rollout, _ = self._restored(release) or (None, "")
             decided = rollout is not None and rollout.decided
             reason = rollout.reason if rollout is not None and decided else UNKNOWN
             known = {"release": release.number, "reason": reason}
