@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pliant import systems
 from pliant.errors import InputError
-from pliant.outcomes.files import INPUTS, folder_of, forget, input_ids
+from pliant.outcomes.files import INPUTS, OBSERVED, folder_of, forget, forget_prompts, input_ids
 
 
 def command(commands: Any) -> None:
     """Add the command to those of `pliant`."""
-    text = "remove the texts or pictures that a service kept (PLIANT_KEEP_INPUTS), also while it runs"
+    text = "remove the texts or pictures that a service kept (PLIANT_KEEP_INPUTS, PLIANT_OBSERVE), also while it runs"
     more = "They are overwritten. What a running service got within the last second is still written: call it again."
     parser = commands.add_parser("forget", help=text, description=f"{text.capitalize()}. {more}")
     parser.add_argument("system", metavar="SYSTEM", help=", ".join(systems.names()))
     text = "id of an answer, given by the service or chosen by a client; may be repeated"
     parser.add_argument("--id", action="append", default=[], metavar="ID", dest="ids", help=text)
+    parser.add_argument("--tenant", metavar="NAME", help="remove the prompts that this tenant sent (packing)")
+    parser.add_argument("--days", type=float, metavar="N", help="remove those that are older than N days")
     parser.add_argument("--all", action="store_true", help="remove those of all answers")
     parser.set_defaults(run=run)
 
@@ -30,16 +34,40 @@ def run(args: Namespace) -> None:
     from flows import settings
 
     system = systems.system(args.system).name
-    if bool(args.ids) == args.all:
-        raise InputError("forget", "both --id and --all" if args.all else "no id", "given either --id ID or --all")
-    folder = folder_of(settings.read().home, system)
+    given = [("--id", bool(args.ids)), ("--tenant", args.tenant is not None), ("--days", args.days is not None)]
+    named = [name for name, is_given in (*given, ("--all", args.all)) if is_given]
+    if len(named) != 1:
+        wanted = "given one of --id ID, --tenant NAME, --days N and --all"
+        raise InputError("forget", " and ".join(named) or "no id", wanted)
+    before = math.inf if args.days is None else time.time() - 86_400 * args.days
+    home = settings.read().home
+    if system == "packing":
+        count, what = _forget_prompts(home, args, before), "observed prompt"
+    else:
+        count, what = _forget_inputs(folder_of(home, system), system, args, before), "kept input"
+    print(f"{system}: removed {count} {what}{'s' * (count != 1)}.")
+
+
+def _forget_inputs(folder: Path, system: str, args: Namespace, before: float) -> int:
     if not (folder / INPUTS).is_file():
-        kept = (
-            "a service keeps inputs only with PLIANT_KEEP_INPUTS=true; prompts of --observe lie in PLIANT_HOME/observed"
-        )
+        kept = "a service keeps inputs only with PLIANT_KEEP_INPUTS=true"
         raise InputError("SYSTEM", system, f"one whose inputs are kept, and there is no {folder / INPUTS}: {kept}")
-    count = forget(folder, None if args.all else _meant(folder, args.ids))
-    print(f"{system}: removed {count} kept input{'s' * (count != 1)}.")
+    if args.tenant is not None:
+        raise InputError("--tenant", args.tenant, "left out, as inputs are kept without the tenant that sent them")
+    return forget(folder, _meant(folder, args.ids) if args.ids else None, before)
+
+
+def _forget_prompts(home: Path, args: Namespace, before: float) -> int:
+    folder, ids = home / OBSERVED, {id.removeprefix("chatcmpl-").removeprefix("cmpl-") for id in args.ids}
+    if not folder.is_dir():
+        raise InputError("SYSTEM", "packing", f"one that was started with --observe, and there is no {folder}")
+
+    def meant(line: Mapping[str, Any]) -> bool:
+        if args.tenant is not None:
+            return bool(line.get("tenant") == args.tenant)
+        return line.get("id") in ids if ids else line.get("time", 0.0) < before
+
+    return forget_prompts(folder, meant)
 
 
 def _meant(folder: Path, ids: Iterable[str]) -> list[str]:

@@ -24,7 +24,8 @@ from typing import Literal
 from flows.config import check_minimum
 from pliant.errors import InputError
 from pliant.outcomes.files import INPUTS, KeptInput, read_inputs, read_labels
-from pliant.outcomes.labels import LabelRecord, teachable, trusted_tenants
+from pliant.outcomes.labels import LabelRecord, teachable
+from pliant.tenants import trusted_tenants
 
 logger = logging.getLogger("pliant")
 

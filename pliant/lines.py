@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -59,6 +59,28 @@ def append_whole(path: Path, content: bytes) -> int:
             os.ftruncate(descriptor, before)
             raise
         return os.fstat(descriptor).st_size
+
+
+def blank_lines(path: Path, meant: Callable[[bytes], bool], leading: bool = False) -> int:
+    """Overwrite the lines that are meant with spaces, and return how many there were. Another process may be appending.
+
+    `leading`: only those before the first that is not meant. Raises `OSError`.
+    """
+    count, place = 0, 0
+    with path.open("r+b") as file:
+        for line in iter(file.readline, b""):
+            place += len(line)
+            if not line.endswith(b"\n") or line.isspace():
+                continue
+            if meant(line):
+                file.seek(place - len(line))
+                file.write(b" " * (len(line) - 1) + b"\n")
+                count += 1
+            elif leading:
+                break
+        file.flush()
+        os.fsync(file.fileno())
+    return count
 
 
 def open_log(path: Path) -> BinaryIO:

@@ -1,4 +1,5 @@
-"""What is known of the request that is being handled: its key, which arm of a trial answers it, and whether it is a copy.
+"""What is known of the request that is being handled: its key, whose evidence it is, which arm of a trial answers it, and
+whether it is a copy.
 
 Context variables, so that the tasks that a request starts know it, too, and nothing has to be handed through.
 """
@@ -8,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from uuid import uuid4
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _KEY: ContextVar[str] = ContextVar("key of the request", default="")
+_TENANT: ContextVar[str] = ContextVar("tenant whose evidence is capped", default="")
 _TO_CHALLENGER: ContextVar[bool] = ContextVar("whether the request goes to the challenger", default=False)
 _COPY: ContextVar[bool] = ContextVar("whether this is a copy, whose answer nobody gets", default=False)
 
@@ -21,8 +25,25 @@ def set_request_key(key: str) -> None:
 
 
 def request_key() -> str:
-    """Return the request's key; a new one for a request without."""
-    return _KEY.get() or uuid4().hex
+    """Return the request's key; empty for a request without."""
+    return _KEY.get()
+
+
+def set_evidence_tenant(tenant: str) -> None:
+    """Note whose evidence the request is, until the end of its task; "" where that is not capped (pliant/tenants.py)."""
+    _TENANT.set(tenant)
+
+
+def evidence_tenant() -> str:
+    """Return whose evidence the request is, as far as that is capped; "" where it is not."""
+    return _TENANT.get()
+
+
+@contextmanager
+def evidence_of(tenant: str) -> Iterator[None]:
+    """Let what is counted in this context be the evidence of this tenant, where a task of another request counts it."""
+    with _set(_TENANT, tenant):
+        yield
 
 
 @contextmanager
@@ -53,7 +74,7 @@ def is_copy() -> bool:
 
 
 @contextmanager
-def _set(variable: ContextVar[bool], value: bool) -> Iterator[None]:
+def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
     token = variable.set(value)
     try:
         yield

@@ -70,6 +70,7 @@ class Settings:
     webhook_secret: str = ""  # that the tracking server signs its messages with
     watch_seconds: float = 5.0  # between two looks at what was seen, for signs of a change; 0: not watched
     watch_burn_in: int = 5000  # answers from which a release's usual traffic is learnt
+    trusted_labels: str = ""  # tenants whose labels and requests count without limit; anonymous: labels without a key
     try_challengers: bool = True  # try what waits in the registry on real requests before it is served
     trial_copied: float = 0.1  # share of the requests, copies of which go to a challenger in shadow
     trial_copies: int = 500  # that are compared before it answers clients; 0: none

@@ -15,12 +15,14 @@ Key = tuple[str, str | int, str]
 
 @dataclass(frozen=True, slots=True)
 class LabelResult:
-    """What a label led to. Only a "counted" one changes figures; `broke`: whether it broke the promise."""
+    """What a label led to. Only a "counted" one changes figures; `broke`: whether it broke the promise, and `refuted`
+    whether that is now so without any one tenant's labels."""
 
     status: Status
     answered: Answered | None = None
     correct: bool | None = None
     broke: bool = False
+    refuted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,23 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pliant.errors import InputError
-from pliant.lines import Torn, complete_lines
+from pliant.lines import Torn, blank_lines, complete_lines
 from pliant.outcomes.labels import LabelRecord, record_of
 
 LABELS = "labels.jsonl"
 OLDER = "labels.jsonl.1"
 INPUTS = "inputs.db"
+OBSERVED = "observed"  # folder of the prompts that packing observed, below PLIANT_HOME
 BUSY_SECONDS = 10.0  # that a reader waits for a service's transaction, which takes some milliseconds
 
 
@@ -88,10 +92,31 @@ def input_ids(folder: Path) -> list[str]:
         raise InputError("inputs", path, f"a file that can be read ({error})") from None
 
 
-def forget(folder: Path, ids: Collection[str] | None = None) -> int:
+def prompt_of(line: bytes) -> Mapping[str, Any]:
+    """Return what a line of observed prompts holds (serving/packing/engine/observed.py); nothing if it is none."""
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def forget_prompts(folder: Path, meant: Callable[[Mapping[str, Any]], bool]) -> int:
+    """Overwrite the observed prompts that are meant, of all models, and return how many. A service may be running.
+
+    Raises `InputError` for a file that cannot be changed.
+    """
+    try:
+        return sum(blank_lines(path, lambda line: meant(prompt_of(line))) for path in sorted(folder.glob("*.jsonl")))
+    except OSError as error:
+        raise InputError("prompts", folder, f"a folder of files that can be changed ({error})") from None
+
+
+def forget(folder: Path, ids: Collection[str] | None = None, before: float = math.inf) -> int:
     """Remove the inputs of these answers, None: of all, and return how many there were. A service may be running.
 
-    The bytes are overwritten. Raises `InputError` for a file that cannot be changed.
+    `before`: only those that were kept before this time, in seconds since 1970. The bytes are overwritten. Raises
+    `InputError` for a file that cannot be changed.
     """
     path = folder / INPUTS
     if not path.is_file():
@@ -100,9 +125,10 @@ def forget(folder: Path, ids: Collection[str] | None = None) -> int:
         with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as base:
             base.execute("PRAGMA secure_delete = ON")
             if ids is None:
-                count = base.execute("DELETE FROM inputs").rowcount
+                count = base.execute("DELETE FROM inputs WHERE at < ?", (before,)).rowcount
             else:
-                count = sum(base.execute("DELETE FROM inputs WHERE id = ?", (id,)).rowcount for id in ids)
+                delete = "DELETE FROM inputs WHERE id = ? AND at < ?"
+                count = sum(base.execute(delete, (id, before)).rowcount for id in ids)
             base.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what was deleted is still in the log of writes
     except sqlite3.Error as error:
         raise InputError("inputs", path, f"a file that can be changed ({error})") from None

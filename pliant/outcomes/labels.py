@@ -2,8 +2,8 @@
 
 A stranger who may post labels must not move the next champion. What protects it: a label counts only for an answer that its
 tenant got, so nobody labels more than he asked; a label says which tenant reported it; those of clients without a key teach
-nothing; and of the labels that teach in a task no tenant has more than a share, unless it is trusted. Where fewer tenants
-label than that share needs (below four for a quarter) and none is trusted, nothing is taught.
+nothing; and of the labels that teach in a task no tenant has more than a share (pliant/tenants.py), unless it is trusted.
+Where fewer tenants label than that share needs (below four for a quarter) and none is trusted, nothing is taught.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from typing import Any
 
 from pliant.errors import InputError
 from pliant.outcomes.answered import Label
-
-SHARE = 0.25  # of the labels of a task that teach: the most of one tenant that is not trusted
-ANONYMOUS = "anonymous"  # stands for clients without a key where tenants are listed
+from pliant.tenants import SHARE, largest_equal_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +64,6 @@ def record_of(line: str) -> LabelRecord:
         raise InputError("line", line[:80], f"a label as a service writes it ({error})") from None
 
 
-def trusted_tenants(setting: str) -> frozenset[str]:
-    """Return the tenants that a setting lists, separated by commas; `anonymous` is the tenant without a name."""
-    names = {name.strip() for name in setting.split(",")} - {""}
-    return frozenset("" if name == ANONYMOUS else name for name in names)
-
-
 def teachable(
     labels: Iterable[LabelRecord], trusted: Collection[str] = (), share: float = SHARE
 ) -> tuple[LabelRecord, ...]:
@@ -103,22 +95,6 @@ def teachable(
             room[place] -= 1
             chosen.append(record)
     return tuple(reversed(chosen))
-
-
-def largest_equal_part(free: int, counts: Collection[int], share: float) -> int:
-    """Return the largest number of labels such that, where every tenant of `counts` gives at most so many, none gives
-    more than `share` of all; `free` are those of tenants without this limit."""
-
-    def fits(limit: int) -> bool:
-        taken = [min(count, limit) for count in counts]
-        return max(taken, default=0) <= share * (free + sum(taken))
-
-    low, high = 0, max(counts, default=0)
-    # What fits is an interval from 0 on: the whole grows ever more slowly with the limit, the limit itself does not.
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
 
 
 def _label(value: Any) -> Label:

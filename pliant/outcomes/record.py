@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from pliant.outcomes.answered import Answered
 from pliant.outcomes.betting import BETS, CONFIDENCE, Wealth, bet, evidence, initial_wealth
 from pliant.outcomes.figures import Figures, Key, LevelFigures, Report, ReportedLabel
+from pliant.tenants import Groups, WithoutEach
 
 BINS = 15  # of the expected calibration error, as in pliant/cascade/calibrate.py
+TARGET = 1 / (1 - CONFIDENCE)  # the evidence that breaks a promise
 MAX_REPORTS = 200  # labels of one candidate that an alarm shows, the latest ones
 
 
@@ -41,6 +43,34 @@ class _Level:
         )
 
 
+class _Bets:
+    """The bets against a promise from some of the labels."""
+
+    def __init__(self, labels: int = 0, wealth: Wealth | None = None) -> None:
+        self.labels, self.wealth = labels, initial_wealth() if wealth is None else wealth
+
+    def add(self, wrong: bool, promised: float) -> None:
+        self.wealth = bet(self.wealth, self.labels, wrong, promised)
+        self.labels += 1
+
+    @property
+    def evidence(self) -> float:
+        return float(evidence(self.wealth, self.labels))
+
+    def copy(self) -> _Bets:
+        return _Bets(self.labels, self.wealth)  # `bet` makes new ones
+
+    def state(self) -> list[Any]:
+        return [self.labels, self.wealth.tolist()]
+
+    @classmethod
+    def restored(cls, state: list[Any]) -> _Bets:
+        labels, wealth = int(state[0]), np.array(state[1], np.float64)
+        if wealth.shape != (BETS,) or not (wealth >= 0).all():
+            raise ValueError(f"wealth needs {BETS} numbers of at least 0")
+        return cls(labels, wealth)
+
+
 @dataclass(frozen=True, slots=True)
 class RecordState:
     """A copy of a record, which another thread may write to disk: plain numbers, and the latest labels."""
@@ -50,32 +80,47 @@ class RecordState:
 
 
 class Record:
-    """Counts the labels of one candidate."""
+    """Counts the labels of one candidate.
+
+    A promise is `broken` by all labels together, which an alarm shows. It is `refuted`, which others act on, where the
+    labels that may teach break it without those of any one group of tenants, too (pliant/tenants.py).
+    """
 
     def __init__(self) -> None:
         self.levels: dict[str, _Level] = {}
-        self.wealth: Wealth = initial_wealth()
         self.promised: float | None = None
-        self.labels, self.correct, self.broken = 0, 0, False
+        self.correct, self.broken, self.refuted = 0, False, False
         self.reports: deque[ReportedLabel] = deque(maxlen=MAX_REPORTS)
+        self._bets, self._groups = _Bets(), Groups()
+        self._teaching = WithoutEach(_Bets(), _Bets.copy)
 
-    def add(self, answered: Answered, reported: ReportedLabel) -> bool:
-        """Count an answer. Returns whether it broke the promise."""
+    @property
+    def labels(self) -> int:
+        return self._bets.labels
+
+    def add(self, answered: Answered, reported: ReportedLabel, tenant: str | None = "") -> bool:
+        """Count an answer. `tenant`: whose evidence its label is, "" where that is not capped; None: it teaches nothing.
+
+        Returns whether it broke the promise.
+        """
         correct = reported.correct
         self.levels.setdefault(answered.level, _Level()).add(answered.confidence, correct)
         if answered.promised is None:
             return False
         self.promised = answered.promised
         self.reports.append(reported)
-        self.wealth = bet(self.wealth, self.labels, not correct, answered.promised)
-        self.labels += 1
+        self._bets.add(not correct, answered.promised)
         self.correct += correct
-        before, self.broken = self.broken, self.broken or self.evidence >= 1 / (1 - CONFIDENCE)
+        if tenant is not None:
+            for bets in self._teaching.seeing(self._groups.of(tenant)):
+                bets.add(not correct, answered.promised)
+            self.refuted |= all(bets.evidence >= TARGET for bets in self._teaching.every)
+        before, self.broken = self.broken, self.broken or self.evidence >= TARGET
         return self.broken and not before
 
     @property
     def evidence(self) -> float:
-        return float(evidence(self.wealth, self.labels))
+        return self._bets.evidence
 
     def figures(self, key: Key) -> Figures:
         """Return the figures; `key` says of what they are."""
@@ -91,11 +136,15 @@ class Record:
         }
         counts = {
             "levels": levels,
-            "wealth": self.wealth.tolist(),
+            "wealth": self._bets.wealth.tolist(),
             "promised": self.promised,
             "labels": self.labels,
             "correct": self.correct,
             "broken": self.broken,
+            "refuted": self.refuted,
+            "tenants": self._groups.tenants,
+            "teaching": self._teaching.whole.state(),
+            "without": {str(group): bets.state() for group, bets in self._teaching.without.items()},
         }
         return RecordState(counts, tuple(self.reports))
 
@@ -111,13 +160,15 @@ class Record:
             level.labels, level.correct = np.array(labels, np.int64), np.array(correct, np.int64)
             level.confidence = np.array(confidence, np.float64)
             record.levels[str(name)] = level
-        record.wealth = np.array(counts["wealth"], np.float64)
-        if record.wealth.shape != (BETS,) or not (record.wealth >= 0).all():
-            raise ValueError(f"wealth needs {BETS} numbers of at least 0")
+        record._bets = _Bets.restored([counts["labels"], counts["wealth"]])
         promised = counts["promised"]
         record.promised = None if promised is None else float(promised)
-        record.labels, record.correct = int(counts["labels"]), int(counts["correct"])
-        record.broken = bool(counts["broken"])
+        record.correct, record.broken = int(counts["correct"]), bool(counts["broken"])
+        if "teaching" in counts:  # what former versions wrote lacks it
+            record.refuted, record._groups = bool(counts["refuted"]), Groups(map(str, counts["tenants"]))
+            record._teaching.whole = _Bets.restored(counts["teaching"])
+            without = {int(group): _Bets.restored(bets) for group, bets in counts["without"].items()}
+            record._teaching.without.update(without)
         record.reports.extend(state.reports)
         return record
 

@@ -7,7 +7,8 @@ with `restore`.
 The promise of a candidate is an accuracy. It is tested again with every label, and an ordinary test would sooner or
 later raise a false alarm. So the test is an e-process, a bet against the promise (pliant/outcomes/betting.py).
 
-A broken promise raises an alarm, which keeps the labels that led to it, and who reported them. An alarm that is taken back
+A broken promise raises an alarm, which keeps the labels that led to it, and who reported them. Others hear of it once it is
+broken without any one tenant's labels, too (pliant/outcomes/record.py). An alarm that is taken back
 (the labels were false) lets the test of its candidate start anew.
 
 The bound is for one (task, version, candidate). It assumes that labelled answers are no worse than the others: if
@@ -85,8 +86,8 @@ class Tracker:
         row = self._row(id, now)
         return None if row is None else self._answers.answered(row)
 
-    def take(self, id: str, label: Label, report: Report = NOBODY) -> LabelResult:
-        """Count the label of an answer. A second label for the same answer changes nothing.
+    def take(self, id: str, label: Label, report: Report = NOBODY, tenant: str | None = "") -> LabelResult:
+        """Count the label of an answer. A second label for the same answer changes nothing. `tenant`: see `Record.add`.
 
         Raises `InputError` as `Answered.correct` does.
         """
@@ -99,14 +100,15 @@ class Tracker:
             status: Status = "repeated" if former == label else "contradicted"
             return LabelResult(status, answered, answered.correct(former))
         number, record = self._answers.set_label(row, label), self._record_of(answered)
-        broke = record.add(answered, ReportedLabel(id, label, correct, report))
+        before = record.refuted
+        broke = record.add(answered, ReportedLabel(id, label, correct, report), tenant)
         if self._recorded:
             taken = _record(id, answered, label, correct, report, self._answers.at(row))
             self._new_labels.append((self._answers.sequence(row), number, taken))
             self._change(_key(answered))
         if broke:
             self._raise_alarm(self.figures_of(answered), record, report.at)
-        return LabelResult("counted", answered, correct, broke)
+        return LabelResult("counted", answered, correct, broke, record.refuted and not before)
 
     def alarms(self) -> list[Alarm]:
         """Return the latest alarms, the oldest first."""

@@ -9,7 +9,8 @@ whole state is plain JSON, exactly. Decisions are final: what comes later is ign
 
 The evidence of all measures is the weighted mean of their e-processes, and so one itself: a challenger that is no worse
 than the margins is ever taken back on the evidence with a probability of at most alpha, over all measures, steps and
-looks together. Growing needs no proof unless a measure demands it, only enough requests and no evidence against it.
+looks together. Growing needs enough requests, no evidence against it, and what proof a measure demands: of lateness it does.
+Both evidence and proof have to hold without any one group of tenants (pliant/tenants.py).
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ from pliant.rollout.events import (
     check_event,
 )
 from pliant.rollout.measures import Arm, Comparison, Reference
-from pliant.rollout.state import count, field, items, real, table, text
+from pliant.rollout.state import count, field, group_numbers, items, real, table, text
+from pliant.tenants import Groups
 
-SCHEMA = 1
+SCHEMA = 2
 REMEMBERED = 2048  # ids of the latest events, which do not count twice
+MAX_TENANTS = 100_000  # of a stored state
 
 Stage = Literal["shadow", "canary", "promoted", "taken_back"]
 
@@ -65,7 +68,8 @@ class Rollout:
         self._last: float | None = None  # time of the latest event
         self._held = False  # a note has said that the canary does not grow
         self._seen: dict[int, None] = {}  # digests of ids, the newest last
-        self._reference = Reference(self.config.late_quantile)
+        self._groups = Groups()
+        self._references: dict[int, Reference] = {}  # by group of tenants
         self._weights = self.config.weights
         self._comparisons = _comparisons(self.config)
 
@@ -130,48 +134,56 @@ class Rollout:
         return True
 
     def _count(self, event: ShadowCompared | CanaryOutcome | Label) -> None:
+        group = self._groups.of(event.tenant)
         match event:
             case ShadowCompared():
                 if self.stage == "shadow":
                     self.copies += 1
                     self._step_count += 1
                 if event.agree is not None:
-                    self._add("agreement", float(not event.agree))
-                self._add_pair("utility", event.utility_champion, event.utility_challenger)
+                    self._add("agreement", float(not event.agree), group)
+                self._add_pair("utility", event.utility_champion, event.utility_challenger, group)
             case Label():
-                self._add_pair("accuracy", float(event.champion), float(event.challenger))
-                self._add_pair("score", event.score_champion, event.score_challenger)
+                self._add_pair("accuracy", float(event.champion), float(event.challenger), group)
+                self._add_pair("score", event.score_champion, event.score_challenger, group)
             case CanaryOutcome():
-                self._count_outcome(event)
+                self._count_outcome(event, group)
 
-    def _count_outcome(self, event: CanaryOutcome) -> None:
-        late = event.late
-        if late is None and event.latency is not None and self._reference.seconds is not None:
-            late = event.latency > self._reference.seconds
-        if event.arm == "champion" and event.latency is not None:
-            self._reference.add(event.latency)
-        if self.stage != "canary":  # in shadow there is nothing to compare with
-            return
-        if event.arm == "canary":
+    def _count_outcome(self, event: CanaryOutcome, group: int) -> None:
+        if self.stage == "canary" and event.arm == "canary":
             self.requests += 1
             self._step_count += 1
-        self._add_outcome("errors", event.arm, float(event.error))
+        if not event.fair:
+            return
+        late, reference = event.late, self._references.setdefault(group, Reference(self.config.late_quantile))
+        if late is None and event.latency is not None and reference.seconds is not None:
+            late = event.latency > reference.seconds
+        if event.arm == "champion" and event.latency is not None:
+            reference.add(event.latency)
+        if self.stage != "canary":  # in shadow there is nothing to compare with
+            return
+        self._add_outcome("errors", event.arm, float(event.error), group)
         if late is not None:
-            self._add_outcome("late", event.arm, float(late))
+            self._add_outcome("late", event.arm, float(late), group)
         if event.utility is not None:
-            self._add_outcome("outcome", event.arm, 1 - event.utility)
+            self._add_outcome("outcome", event.arm, 1 - event.utility, group)
 
-    def _add(self, name: str, difference: float) -> None:
+    def usual_latency(self, tenant: str = "") -> float:
+        """Return the seconds that half of the champion's recent answers to a tenant's group took; 0 before it is known."""
+        reference = self._references.get(self._groups.of(tenant))
+        return (reference.usual if reference else None) or 0.0
+
+    def _add(self, name: str, difference: float, group: int) -> None:
         if name in self._comparisons:
-            self._comparisons[name].add(difference)
+            self._comparisons[name].add(difference, group)
 
-    def _add_pair(self, name: str, champion: float | None, challenger: float | None) -> None:
+    def _add_pair(self, name: str, champion: float | None, challenger: float | None, group: int) -> None:
         if champion is not None and challenger is not None:
-            self._add(name, champion - challenger)
+            self._add(name, champion - challenger, group)
 
-    def _add_outcome(self, name: str, arm: Arm, loss: float) -> None:
+    def _add_outcome(self, name: str, arm: Arm, loss: float, group: int) -> None:
         if name in self._comparisons:
-            self._comparisons[name].add_outcome(arm, loss)
+            self._comparisons[name].add_outcome(arm, loss, group)
 
     def _decide(self) -> list[Action]:
         if (evidence := self.evidence) >= self.config.target:
@@ -267,7 +279,8 @@ class Rollout:
             "last": self._last,
             "held": self._held,
             "seen": list(self._seen),
-            "reference": self._reference.to_dict(),
+            "tenants": self._groups.tenants,
+            "references": {str(group): each.to_dict() for group, each in self._references.items()},
             "comparisons": {name: each.to_dict() for name, each in self._comparisons.items()},
         }
 
@@ -295,7 +308,12 @@ class Rollout:
         self._last = None if field(state, "last") is None else real(state, "last", -math.inf, math.inf)
         self._held = bool(field(state, "held"))
         self._seen = {count({"id": digest}, "id"): None for digest in items(state, "seen", REMEMBERED)}
-        self._reference = Reference.from_dict(self.config.late_quantile, table(state, "reference"))
+        self._groups = Groups(text({"tenant": each}, "tenant") for each in items(state, "tenants", MAX_TENANTS))
+        references, quantile = table(state, "references"), self.config.late_quantile
+        self._references = {
+            group: Reference.from_dict(quantile, table(references, name))
+            for name, group in group_numbers(references).items()
+        }
         comparisons = table(state, "comparisons")
         for name, each in self._comparisons.items():
             each.restore(table(comparisons, name))

@@ -1,4 +1,7 @@
-"""What a rollout hears of, and what it wants done. Latencies are in seconds, utilities and scores from 0 to 1."""
+"""What a rollout hears of, and what it wants done. Latencies are in seconds, utilities and scores from 0 to 1.
+
+`tenant`: whose evidence an outcome is, as far as that is capped; "" where it is not (pliant/tenants.py).
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ class ShadowCompared:
     agree: bool | None = None
     utility_champion: float | None = None
     utility_challenger: float | None = None
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class CanaryOutcome:
     """A client's request has been answered by one arm, or has failed (`error`), while a canary runs.
 
     `latency` is None where it was not measured. `late` says whether a deadline was missed; None: the latency decides.
+    `fair`: whether it says anything of the arm. It does not where the client could know which arm would answer, or where
+    none could have kept what the client left of its deadline.
     """
 
     id: str
@@ -36,6 +42,8 @@ class CanaryOutcome:
     error: bool = False
     late: bool | None = None
     utility: float | None = None
+    tenant: str = ""
+    fair: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,7 @@ class Label:
     challenger: bool
     score_champion: float | None = None
     score_challenger: float | None = None
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +82,7 @@ Event = ShadowCompared | CanaryOutcome | Label | Tick | Broken | Cancelled
 
 @dataclass(frozen=True, slots=True)
 class SetShare:
-    """From now on the challenger answers this share of the requests: those of `assign.is_canary`."""
+    """From now on the challenger answers this share of the requests: whose `assign.position` is below it."""
 
     share: float
 

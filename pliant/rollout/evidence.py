@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.errors import InputError
-from pliant.rollout.state import count, numbers, real
+from pliant.rollout.state import count, group_numbers, numbers, real, table
+from pliant.tenants import NOBODY, WithoutEach
 
 STAKES = (0.05, 0.2, 0.4, 0.6, 0.8, 0.95)  # of the largest stake, which would lose all at once
 SEEKING = 0.7  # share of the wealth that seeks the target within the horizon
@@ -51,23 +52,57 @@ class Hypothesis:
             raise InputError("target and horizon", (self.target, self.horizon), "above 1, and not negative")
 
 
+class _Wealth:
+    """The wealth of all bets on a series of outcomes, as logarithms, and what follows from them, kept for speed."""
+
+    __slots__ = ("fixed", "grid", "seeking", "value")
+
+    def __init__(self, grid: list[float], seeking: float) -> None:
+        self.grid, self.seeking = grid, seeking  # of each fixed stake, and of the bet that seeks the target
+        self.settle()
+
+    def settle(self, over: bool = False) -> None:
+        """Sum the wealth. Where the horizon is `over`, the grid gets, in equal parts, what the seeking bet has: that
+        changes no odds."""
+        if over and self.seeking != NOTHING:
+            part = SEEKING / (1 - SEEKING) * math.exp(self.seeking)
+            self.grid = [_bounded(math.log(math.exp(each) + part)) if part else each for each in self.grid]
+            self.seeking = NOTHING
+        self.fixed = (1 - SEEKING) * sum(map(math.exp, self.grid)) / len(STAKES)
+        self.value = self.fixed + SEEKING * math.exp(self.seeking)
+
+    def copy(self) -> _Wealth:
+        return _Wealth(list(self.grid), self.seeking)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"grid": list(self.grid), "seeking": self.seeking}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> _Wealth:
+        grid = numbers(state, "grid", len(STAKES), -math.inf, MAX_LOG)
+        return cls(grid, real(state, "seeking", -math.inf, MAX_LOG))
+
+
 class Evidence:
-    """The wealth of the bets against one hypothesis. `value` starts at 1; the larger, the less the hypothesis holds."""
+    """The wealth of the bets against one hypothesis. `value` starts at 1; the larger, the less the hypothesis holds.
+
+    Outcomes of a group of tenants (pliant/tenants.py) make `value` larger only as far as it is without them, too: it is the
+    least of the wealth from all outcomes and of the wealth without each group. Whatever one group makes up, `value` is at
+    most the wealth from all others' outcomes, which is an e-process as long as theirs obey the hypothesis.
+    """
 
     def __init__(self, hypothesis: Hypothesis) -> None:
         hypothesis.check()
         self.hypothesis = hypothesis
         self._largest = 1.0 / (hypothesis.margin - hypothesis.low)
-        self._grid = [0.0 for _ in STAKES]  # logarithms of each bet's wealth
-        self._seeking = 0.0  # logarithm
+        self._wealth = WithoutEach(_Wealth([0.0 for _ in STAKES], 0.0), _Wealth.copy)
         self._squares = 0.0  # sum of (x - margin)^2
         self.outcomes = 0
-        self._fixed = self._value = 0.0  # of the grid, and of all: what follows from the logarithms, kept for speed
         self._settle()
 
     @property
     def value(self) -> float:
-        return self._value
+        return self._least.value
 
     def stakes(self) -> tuple[float, ...]:
         """Return the stakes for the next outcome: those of the grid, and the one that seeks the target."""
@@ -77,55 +112,50 @@ class Evidence:
         left = self.hypothesis.horizon - self.outcomes
         if left <= 0:
             return 0.0
-        missing = (self.hypothesis.target - self._fixed) / SEEKING
-        need = max(math.log(max(missing, 1.0)) - self._seeking, LEAST_NEED)
+        missing = (self.hypothesis.target - self._least.fixed) / SEEKING
+        need = max(math.log(max(missing, 1.0)) - self._least.seeking, LEAST_NEED)
         variance = (VARIANCE * WEIGHT + self._squares) / (WEIGHT + self.outcomes)
         return min(math.sqrt(2 * need / (left * variance)), LARGEST * self._largest)
 
-    def add(self, x: float, repeats: int = 1) -> None:
+    def add(self, x: float, repeats: int = 1, group: int = NOBODY) -> None:
         """Bet on the outcome x, `repeats` times. Raises `InputError` if it is outside [low, 1]; nothing has changed."""
         if not self.hypothesis.low <= x <= 1.0:
             raise InputError("outcome", x, f"from {self.hypothesis.low:g} to 1")
         gain = x - self.hypothesis.margin
         for _ in range(min(repeats, max(self.hypothesis.horizon - self.outcomes, 0))):
-            self._step(gain, self._seek(), 1)
+            self._step(gain, self._seek(), 1, group)
             repeats -= 1
         if repeats > 0:  # beyond the horizon nothing depends on the order
-            self._step(gain, 0.0, repeats)
+            self._step(gain, 0.0, repeats, group)
 
-    def _step(self, gain: float, stake: float, repeats: int) -> None:
-        self._seeking = _bounded(self._seeking + repeats * math.log1p(stake * gain))
-        for index, share in enumerate(STAKES):
-            fixed = repeats * math.log1p(share * self._largest * gain)
-            self._grid[index] = _bounded(self._grid[index] + fixed)
+    def _step(self, gain: float, stake: float, repeats: int, group: int) -> None:
+        sought = repeats * math.log1p(stake * gain)
+        fixed = [repeats * math.log1p(share * self._largest * gain) for share in STAKES]
+        for wealth in self._wealth.seeing(group):
+            wealth.seeking = _bounded(wealth.seeking + sought)
+            wealth.grid = [_bounded(each + gained) for each, gained in zip(wealth.grid, fixed, strict=True)]
         self._squares += repeats * gain * gain
         self.outcomes += repeats
         self._settle()
 
     def _settle(self) -> None:
-        """Sum the wealth. At the horizon the grid gets, in equal parts, what the seeking bet has: that changes no odds."""
-        if self.outcomes >= self.hypothesis.horizon and self._seeking != NOTHING:
-            part = SEEKING / (1 - SEEKING) * math.exp(self._seeking)
-            self._grid = [_bounded(math.log(math.exp(each) + part)) if part else each for each in self._grid]
-            self._seeking = NOTHING
-        self._fixed = (1 - SEEKING) * sum(map(math.exp, self._grid)) / len(STAKES)
-        self._value = self._fixed + SEEKING * math.exp(self._seeking)
+        for wealth in self._wealth.every:
+            wealth.settle(self.outcomes >= self.hypothesis.horizon)
+        self._least = min(self._wealth.every, key=lambda wealth: wealth.value)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain JSON values, exactly; the hypothesis is left out."""
-        return {
-            "grid": list(self._grid),
-            "seeking": self._seeking,
-            "squares": self._squares,
-            "outcomes": self.outcomes,
-        }
+        without = {str(group): wealth.to_dict() for group, wealth in self._wealth.without.items()}
+        whole = self._wealth.whole.to_dict()
+        return {**whole, "without": without, "squares": self._squares, "outcomes": self.outcomes}
 
     @classmethod
     def from_dict(cls, hypothesis: Hypothesis, state: Mapping[str, Any]) -> Evidence:
         """Return the evidence that `to_dict` was called on. Raises `InputError` for a state that it cannot have given."""
         evidence = cls(hypothesis)
-        evidence._grid = numbers(state, "grid", len(STAKES), -math.inf, MAX_LOG)
-        evidence._seeking = real(state, "seeking", -math.inf, MAX_LOG)
+        evidence._wealth.whole, without = _Wealth.from_dict(state), table(state, "without")
+        for name, group in group_numbers(without).items():
+            evidence._wealth.without[group] = _Wealth.from_dict(table(without, name))
         evidence._squares = real(state, "squares", 0.0, math.inf)
         evidence.outcomes = count(state, "outcomes")
         evidence._settle()

@@ -9,6 +9,9 @@ Unpaired measures compare the two arms' own requests in small blocks: the mean o
 block less the mean of the champion's. As both are of the same time, a load that changes slows both and favours nobody.
 
 Late is what takes longer than nearly all of the champion's recent answers, by a quantile that was fixed before.
+
+Both blocks and this latency are of one group of tenants each (pliant/tenants.py): nobody's requests are compared with those
+of others, and what one group makes up is left out as a whole (evidence.py).
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from typing import Any, Literal
 
 from pliant.errors import InputError
 from pliant.rollout.evidence import Evidence, Hypothesis
-from pliant.rollout.state import count, field, items, numbers, real, table, text
+from pliant.rollout.state import count, field, group_numbers, items, numbers, real, table, text
+from pliant.tenants import NOBODY
 
 Arm = Literal["champion", "canary"]
 ARMS: tuple[Arm, Arm] = ("champion", "canary")
@@ -72,7 +76,9 @@ class Measure:
 
 MARGIN = 0.0025
 """By how much a challenger's answers may be worse: a quarter of a point. A larger margin is noticed later."""
-GUARDS = (Measure("late", 0.02, 0.1), Measure("errors", 0.005, 0.1))
+LATER = 0.2
+"""What growing needs proof against: a challenger that is late in so much more of its requests. Some 50 of them give it."""
+GUARDS = (Measure("late", 0.02, 0.1, prove=LATER), Measure("errors", 0.005, 0.1))
 CORRECTNESS = (Measure("accuracy", MARGIN, 0.8), *GUARDS)
 """For labels that say no more than right or wrong."""
 LABELLED = (Measure("accuracy", MARGIN, 0.25), Measure("score", MARGIN, 0.55), *GUARDS)
@@ -105,7 +111,7 @@ class Comparison:
         self.proven = self._proof is None
         self.worse = self.better = 0  # comparisons
         self._lost = 0.0  # sum of the differences
-        self._block = [0.0, 0.0, 0.0, 0.0]  # outcomes and their sum, of the champion, then of the canary
+        self._blocks: dict[int, list[float]] = {}  # by group: outcomes and their sum, of each arm
         self._total = [0.0, 0.0, 0.0, 0.0]
 
     @property
@@ -113,28 +119,28 @@ class Comparison:
         """Whether the canary may grow as far as this measure says, evidence against it apart."""
         return self.proven and self.evidence.outcomes >= self.measure.required
 
-    def add(self, difference: float) -> None:
-        """Count how much worse the challenger was in one comparison, from -1 to 1."""
-        self.evidence.add(difference)
+    def add(self, difference: float, group: int = NOBODY) -> None:
+        """Count how much worse the challenger was in one comparison, from -1 to 1, on a request of a group of tenants."""
+        self.evidence.add(difference, group=group)
         self.worse += difference > 0
         self.better += difference < 0
         self._lost += difference
         if self._proof is not None:
-            self._proof.add(-difference)
+            self._proof.add(-difference, group=group)
             self.proven = self.proven or self._proof.value >= 1 / self._alpha
 
-    def add_outcome(self, arm: Arm, loss: float) -> None:
-        """Count an outcome of one arm, from 0 (as good as can be) to 1. It is compared once the other arm has some."""
+    def add_outcome(self, arm: Arm, loss: float, group: int = NOBODY) -> None:
+        """Count an outcome of one arm, from 0 (as good as can be) to 1, of a request of a group of tenants. It is compared
+        once the other arm has some of that group."""
         if not 0 <= loss <= 1:
             raise InputError(f"outcome of {self.measure.name}", loss, "from 0 to 1")
-        first = 2 * ARMS.index(arm)
-        for sums in (self._block, self._total):
+        first, block = 2 * ARMS.index(arm), self._blocks.setdefault(group, [0.0, 0.0, 0.0, 0.0])
+        for sums in (block, self._total):
             sums[first] += 1
             sums[first + 1] += loss
-        if self._block[0] and self._block[2]:
-            difference = self._block[3] / self._block[2] - self._block[1] / self._block[0]
-            self._block = [0.0, 0.0, 0.0, 0.0]
-            self.add(difference)
+        if block[0] and block[2]:
+            del self._blocks[group]
+            self.add(block[3] / block[2] - block[1] / block[0], group)
 
     def sentence(self) -> str:
         """Return the figures in words."""
@@ -160,10 +166,11 @@ class Comparison:
         assert self.worse + self.better <= self.evidence.outcomes, "more differ than were compared"
         assert self.evidence.value >= 0, "negative evidence"
         assert abs(self._lost) <= (self.worse + self.better) * (1 + 1e-9), "more was lost than can be"
-        assert not (self._block[0] and self._block[2]), "a block with both arms is open"
-        for sums in (self._block, self._total):
+        assert not any(block[0] and block[2] for block in self._blocks.values()), "a block with both arms is open"
+        for sums in (*self._blocks.values(), self._total):
             assert all(0 <= sums[at + 1] <= sums[at] for at in (0, 2)), "an arm's losses exceed its outcomes"
-        assert all(part <= whole for part, whole in zip(self._block, self._total, strict=True)), "a block too large"
+        parts = map(sum, zip(*self._blocks.values(), strict=True))
+        assert all(part <= whole + 1e-6 for part, whole in zip(parts, self._total, strict=False)), "blocks too large"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain JSON values, exactly; the measure is left out."""
@@ -174,7 +181,7 @@ class Comparison:
             "worse": self.worse,
             "better": self.better,
             "lost": self._lost,
-            "block": list(self._block),
+            "blocks": {str(group): list(block) for group, block in self._blocks.items()},
             "total": list(self._total),
         }
 
@@ -188,7 +195,8 @@ class Comparison:
         self.proven = proven
         self.worse, self.better = count(state, "worse"), count(state, "better")
         self._lost = real(state, "lost", -1e15, 1e15)
-        self._block, self._total = (numbers(state, name, 4, 0.0, 1e15) for name in ("block", "total"))
+        self._total, blocks = numbers(state, "total", 4, 0.0, 1e15), table(state, "blocks")
+        self._blocks = {group: numbers(blocks, name, 4, 0.0, 1e15) for name, group in group_numbers(blocks).items()}
 
 
 class Reference:
@@ -199,6 +207,7 @@ class Reference:
         self._latencies: deque[float] = deque(maxlen=WINDOW)  # seconds
         self._new = 0  # since the reference was renewed
         self.seconds: float | None = None
+        self.usual: float | None = None  # seconds that half of the latest ones took at most, at that time
 
     def add(self, seconds: float) -> None:
         """Count a latency of the champion."""
@@ -207,11 +216,13 @@ class Reference:
         if len(self._latencies) >= LEAST_WINDOW and (self.seconds is None or self._new >= RENEWED):
             ordered = sorted(self._latencies)
             self.seconds = ordered[min(int(self._quantile * len(ordered)), len(ordered) - 1)]
+            self.usual = ordered[len(ordered) // 2]
             self._new = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain JSON values, exactly; the quantile is left out."""
-        return {"latencies": list(self._latencies), "new": self._new, "seconds": self.seconds}
+        fixed = {"seconds": self.seconds, "usual": self.usual}
+        return {"latencies": list(self._latencies), "new": self._new, **fixed}
 
     @classmethod
     def from_dict(cls, quantile: float, state: Mapping[str, Any]) -> Reference:
@@ -220,7 +231,8 @@ class Reference:
         length = len(items(state, "latencies", WINDOW))
         reference._latencies.extend(numbers(state, "latencies", length, 0.0, 1e9))
         reference._new = count(state, "new")
-        reference.seconds = None if field(state, "seconds") is None else real(state, "seconds", 0.0, 1e9)
+        for name in ("seconds", "usual"):
+            setattr(reference, name, None if field(state, name) is None else real(state, name, 0.0, 1e9))
         return reference
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pliant.errors import InputError
+from pliant.tenants import GROUPS, NOBODY
 
 
 def field(state: Mapping[str, Any], name: str) -> Any:
@@ -59,6 +60,15 @@ def numbers(state: Mapping[str, Any], name: str, length: int, low: float, high: 
     if len(values) != length:
         raise InputError(name, values, f"{length} numbers")
     return [_number(value, name, low, high) for value in values]
+
+
+def group_numbers(groups: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of each group of tenants (or of `NOBODY`) that is a name of the table, by that name."""
+    known = {str(group): group for group in (NOBODY, *range(GROUPS))}
+    for name in groups:
+        if name not in known:
+            raise InputError("group", name, f"{NOBODY} to {GROUPS - 1}")
+    return {name: known[name] for name in groups}
 
 
 def _number(value: object, name: str, low: float, high: float) -> float:

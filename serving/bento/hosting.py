@@ -23,6 +23,7 @@ from starlette.middleware.cors import CORSMiddleware
 from pliant import redaction
 from pliant.errors import PliantError, SchedulerError
 from pliant.front_door import FrontDoor
+from pliant.tenants import trusted_tenants
 from serving.bento.bentoml_patches import (
     freeze_gc,
     leave_out_path_metrics,
@@ -177,7 +178,8 @@ class HostedService:
         access, state = access_of(settings), self.APP.state
         self._assembly = await stage("assembly").assemble(settings)
         endpoint = state.endpoint = self._assembly.endpoint
-        state.gate = Gate(access, TenantMetrics(), state.shape_of, endpoint.metrics.errored)
+        trusted = trusted_tenants(settings.trusted_labels)
+        state.gate = Gate(access, TenantMetrics(), state.shape_of, endpoint.metrics.errored, trusted=trusted)
         # A page of another website can read an answer only if it has passed CORSMiddleware.
         judge = access.judge if not settings.cors_origins else lambda _scope: None
         state.door.open(endpoint.metrics.errored, endpoint.front_door, judge)

@@ -1,6 +1,6 @@
 """Gives every answer the header x-request-id: the one of the request, or a new one.
 
-Requests with the same x-pliant-key stay with one release while another one is tried; without it each goes by its id.
+Requests with the same x-pliant-key stay with one release while another one is tried; without it each goes by chance.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RequestIdMiddleware:
             await self._app(scope, receive, send)
             return
         id = request_id(scope["headers"])
-        set_request_key(_key(scope["headers"]) or id.decode())
+        set_request_key(_key(scope["headers"]))
         set_request_id(id.decode())
 
         async def send_with_id(message: Message) -> None:

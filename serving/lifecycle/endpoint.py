@@ -71,7 +71,7 @@ class Endpoint(Generic[S, C, H, D, M]):
         self.front_door.note_deadline(deadline)
         arrived -= self.front_door.way_back(asyncio.get_running_loop().time())
         trials = self._refresher.trials
-        return await (call(arrived) if trials is None else trials.answer(call, arrived, judge, ended))
+        return await (call(arrived) if trials is None else trials.answer(call, arrived, deadline, judge, ended))
 
     def look_soon(self) -> None:
         """Look at the registry without being waited for: it says that something was released."""

@@ -1,16 +1,20 @@
-"""Writes outcomes to disk in a thread, about once a second: the event loop never waits for a disk.
+"""Writes outcomes to disk in a thread, about once a second and whenever a label is to be acknowledged: the event loop never
+waits for a disk, and labels that come while one write is under way share the next.
 
-A killed process loses what came in the last second. Where the folder cannot be used, as another service has it or the disk
-is full at the start, the log says so and outcomes are kept in memory alone.
+A killed process loses the answers of the last second, and no label that it has acknowledged. Where the folder cannot be
+used, as another service has it or the disk is full at the start, the log says so and outcomes are kept in memory alone.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pliant.outcomes.tracker import Changes, Restored
@@ -29,7 +33,8 @@ class Keeper:
 
     def __init__(self, store: Store, inputs: Inputs | None = None, seconds: float = SECONDS) -> None:
         self.inputs, self._store, self._seconds = inputs, store, seconds
-        self._end = threading.Event()
+        self._end, self._wake = threading.Event(), threading.Event()
+        self._waiters: deque[asyncio.Future[bool]] = deque()  # that wait for the next write
         self._thread: threading.Thread | None = None
         self._drain: Callable[[], Changes] = Changes
         self._failing = False  # to keep inputs
@@ -44,9 +49,17 @@ class Keeper:
         self._thread = threading.Thread(target=self._run, name="outcomes", daemon=True)
         self._thread.start()
 
+    async def written(self) -> bool:
+        """Wait until all that has changed by now was handed to the operating system, and return whether it was."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._wake.set()
+        return await waiter
+
     def close(self) -> None:
         """Write the rest and end."""
         self._end.set()
+        self._wake.set()
         if self._thread is not None:
             self._thread.join()
         self._write()
@@ -55,14 +68,21 @@ class Keeper:
             self.inputs.close()
 
     def _run(self) -> None:
-        while not self._end.wait(self._seconds):
+        while not self._end.is_set():
+            self._wake.wait(self._seconds)
+            self._wake.clear()
             self._write()
 
     def _write(self) -> None:
+        waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]  # before what they wait for is drained
+        written = False
         try:
-            self._store.write(self._drain())
+            written = self._store.write(self._drain())
         except Exception:  # a fault here must not end the thread
             logger.exception("outcomes were not kept")
+        for each in waiters:
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                each.get_loop().call_soon_threadsafe(_answer, each, written)
         if self.inputs is None:
             return
         try:
@@ -72,6 +92,11 @@ class Keeper:
             if not self._failing:
                 logger.error("inputs cannot be kept in %s: %s; serving goes on", self._store.folder, error)
             self._failing = True
+
+
+def _answer(waiter: asyncio.Future[bool], written: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(written)
 
 
 def open_keeper(

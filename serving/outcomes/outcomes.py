@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
@@ -19,6 +19,8 @@ from pliant.outcomes.betting import CONFIDENCE
 from pliant.outcomes.figures import Figures, LabelResult, Report
 from pliant.outcomes.files import folder_of
 from pliant.outcomes.tracker import Changes, Tracker
+from pliant.tenants import trusted_tenants
+from serving.arms import evidence_tenant
 from serving.client import ANYBODY, Client
 from serving.http.access.limits import TokenBucket
 from serving.http.api_errors import ApiError
@@ -48,14 +50,18 @@ class Outcomes:
         former: int = 0,
         days: float = DAYS,
         keeper: Keeper | None = None,
+        trusted: Collection[str] = (),
     ) -> None:
-        """`clock` gives seconds since 1970; it may be set back. `former`: as for `AnswerMemory`."""
+        """`clock` gives seconds since 1970; it may be set back. `former`: as for `AnswerMemory`.
+
+        `trusted`: tenants whose labels teach without limit; "" for clients without a key, whose labels else teach nothing.
+        """
 
         def gauge(name: str, meaning: str, *labels: str) -> Gauge:
             return Gauge(f"pliant_{name}", meaning, labels, registry=registry, multiprocess_mode="livemax")
 
         self._tracker, self._clock = Tracker(memory, days * DAY, former, recorded=keeper is not None), clock
-        self._names, self._keeper = names, keeper
+        self._names, self._keeper, self._trusted = names, keeper, trusted
         self._lock = threading.Lock()  # held while a label is taken, and while the keeper's thread copies what changed
         self._buckets: dict[str, TokenBucket] = {}  # by tenant
         self._last, self._elapsed = clock(), 0.0  # seconds for the buckets, which never go back
@@ -69,7 +75,7 @@ class Outcomes:
         meaning = "Alarms over broken promises: raised or taken_back"
         self._alarms = Counter("pliant_alarms", meaning, ("task", "event"), registry=registry)
         self.on_broken: Callable[[Figures], None] = lambda _figures: None
-        """Called when a promise is found broken."""
+        """Called when a promise is found broken, and would be without any one tenant's labels, too."""
         if keeper is not None:
             self._tracker.restore(keeper.load())
             for figures in self._tracker.figures():
@@ -114,7 +120,8 @@ class Outcomes:
             message = f"id is {shorten(id)}, but must be of a recent answer to you{since}"
             raise ApiError(404, "unknown_id", message, "id")
         with self._lock:
-            taken = self._tracker.take(known, label, Report(client.tenant, client.key, now))
+            evidence = evidence_tenant() if self.teaches(client) else None
+            taken = self._tracker.take(known, label, Report(client.tenant, client.key, now), evidence)
             assert taken.answered is not None
             figures = self._tracker.figures_of(taken.answered)
         if taken.status == "contradicted":
@@ -123,6 +130,16 @@ class Outcomes:
         if taken.status == "counted":
             self._observe(taken.answered, taken, figures)
         return taken_written(self._names, id, taken.answered, taken, figures)
+
+    async def written(self) -> None:
+        """Return when a kill of the process loses no label, and no alarm taken back, of before this call. Raises `ApiError`
+        (503) where they cannot be written now; they are kept in memory, and may be reported again."""
+        if self._keeper is not None and not await self._keeper.written():
+            raise ApiError(503, "not_written", "labels cannot be written to disk now; report them again later")
+
+    def teaches(self, client: Client) -> bool:
+        """Return whether something may follow from a client's labels: it has a key, or clients without one are trusted."""
+        return bool(client.key) or client.tenant in self._trusted
 
     def alarms(self) -> list[dict[str, Any]]:
         """Return the latest alarms with the labels that led to them, as JSON values."""
@@ -175,6 +192,7 @@ class Outcomes:
         if taken.broke:
             self._alarms.labels(answered.task, "raised").inc()
             logger.error(promise_sentence(figures))
+        if taken.refuted:
             self.on_broken(figures)
 
     def _show(self, figures: Figures, level: str | None = None) -> None:
@@ -193,7 +211,10 @@ def open_outcomes(
     days = settings.outcomes_days or DAYS
     folder = folder_of(settings.home, settings.system)
     keeper = open_keeper(folder, MEMORY, days * DAY, settings.keep_inputs) if settings.outcomes_days else None
-    return Outcomes(registry, clock=PatientClock(), names=names, former=former, days=days, keeper=keeper)
+    trusted = trusted_tenants(settings.trusted_labels)
+    return Outcomes(
+        registry, clock=PatientClock(), names=names, former=former, days=days, keeper=keeper, trusted=trusted
+    )
 
 
 def chosen_id(client: Client, id: str) -> str:

@@ -29,6 +29,7 @@ class Endpoint(routing.Endpoint, Protocol):
     """What the routes call."""
 
     def outcome(self, id: str, label: Label, client: Client = ANYBODY) -> dict[str, Any]: ...
+    async def labels_written(self) -> None: ...
     def alarms(self) -> list[dict[str, Any]]: ...
     def take_back(self, id: str, client: Client) -> dict[str, Any]: ...
 
@@ -77,9 +78,11 @@ async def _outcomes(request: Request) -> Response:
     client = client_of(request)
     check_type(request, ("application/json",), "application/json")
     value = await parse(request, await read_body(request, endpoint.settings.max_body_bytes))
-    if not isinstance(value, list):
-        return json_response(endpoint.outcome(*read_outcome(value), client))
-    status, content = await take_all(value, lambda id, label: endpoint.outcome(id, label, client))
+    if isinstance(value, list):
+        status, content = await take_all(value, lambda id, label: endpoint.outcome(id, label, client))
+    else:
+        status, content = 200, endpoint.outcome(*read_outcome(value), client)
+    await endpoint.labels_written()
     return json_response(content, status)
 
 
@@ -90,4 +93,7 @@ async def _alarms(request: Request) -> Response:
 
 async def _take_back(request: Request) -> Response:
     client = check_admin(request, "take an alarm back")
-    return json_response(endpoint_of(request).take_back(request.path_params["id"], client))
+    endpoint: Endpoint = endpoint_of(request)
+    content = endpoint.take_back(request.path_params["id"], client)
+    await endpoint.labels_written()
+    return json_response(content)

@@ -20,7 +20,6 @@ class OutcomeSettings(Settings):
 
     outcomes_days: float = 30.0  # that an answer can be labelled, also after a restart; 0: nothing is kept on disk
     keep_inputs: bool = False  # also keep what people wrote or sent, to learn from it with its labels
-    trusted_labels: str = ""  # tenants whose labels teach without limit, separated by commas; anonymous: without a key
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)

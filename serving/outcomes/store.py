@@ -104,9 +104,9 @@ class Store:
                 passed_over.append(str(error))
         return entries
 
-    def write(self, changes: Changes) -> None:
-        """Write the changes. What cannot be written now, as the disk is full, is written later, within a limit; the log
-        says so once."""
+    def write(self, changes: Changes) -> bool:
+        """Write the changes, and return whether they are written. What cannot be written now, as the disk is full, is
+        written later, within a limit; the log says so once."""
         self._answers.extend(changes.answers)
         self._marks.extend(changes.labels)
         self._taken.extend(changes.taken)
@@ -126,10 +126,11 @@ class Store:
                 logger.error("outcomes cannot be kept in %s: %s; serving goes on", self.folder, error)
             self._failing = True
             self._shared.clear()  # its latest numbers may have been rolled back
-            return
+            return False
         if self._failing:
             logger.warning("outcomes are kept in %s again", self.folder)
         self._failing = False
+        return True
 
     def close(self) -> None:
         """Close the file and give up its lock."""

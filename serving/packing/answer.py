@@ -22,7 +22,6 @@ class Form:
     """The shape of one request's answers: of /v1/completions, or of /v1/chat/completions (`chat`)."""
 
     chat: bool
-    id: str = field(default_factory=lambda: uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def whole(self, reply: Reply) -> dict[str, Any]:
@@ -79,7 +78,7 @@ class Form:
 
     def _head(self, reply: Reply, kind: str) -> dict[str, Any]:
         return {
-            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}",
+            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{reply.info.id}",
             "object": kind,
             "created": self.created,
             "model": reply.info.model,

@@ -13,7 +13,7 @@ from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.packing.tools import CallParser, calls_grammar
 from serving.answers import Rejected
-from serving.arms import goes_to_challenger, is_copy
+from serving.arms import evidence_of, evidence_tenant, goes_to_challenger, is_copy
 from serving.clock import Clock
 from serving.http.api_errors import ApiError, api_error_of_drop
 from serving.lifecycle.endpoint import Endpoint
@@ -220,12 +220,14 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         writer = handler.reader.writer(tokens.ids, request.stops)
 
         copy, watched, traced, way_back = is_copy(), not goes_to_challenger(), current(), current_way_back()
+        tenant = evidence_tenant()
 
         def on_progress(output: InFlightOutput) -> None:
             if way_back is not None:
                 way_back.decided()
             if output.finish and not copy:
-                self._on_choice_end(handler, choice, watched)
+                with evidence_of(tenant):
+                    self._on_choice_end(handler, choice, watched, reply.info.id)
                 if traced is not None:
                     operation = "chat" if request.chat else "text_completion"
                     add_generation(traced, handler.served.packing.name, operation, output, self.now)
@@ -259,7 +261,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             weight=request.client.weight,
         )
 
-    def _on_choice_end(self, handler: Handler, choice: Choice, watched: bool) -> None:
+    def _on_choice_end(self, handler: Handler, choice: Choice, watched: bool, id: str) -> None:
         name = handler.served.packing.name
         if choice.output.finish == "grammar":
             handler.reader.grammars.refuse(choice.output.first.sampling.grammar)
@@ -268,7 +270,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         if watched:
             self._watch.count(name, choice)
         if handler.observed is not None:
-            handler.observed.add(choice, handler.served.generator.digest)
+            handler.observed.add(choice, handler.served.generator.digest, id)
 
     def context(self, model: str | None) -> int:
         """Return the most tokens of a prompt and its output. Raises as `_select`."""

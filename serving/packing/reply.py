@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import isnan, nan
 from typing import Any
+from uuid import uuid4
 
 from pliant.packing.scheduling.forecast import MEDIAN
 from pliant.packing.scheduling.request import FOREVER
@@ -34,6 +35,7 @@ class ReplyInfo:
     choices: int = 1  # of each prompt that are answered
     best_of: int = 1  # of each prompt that are generated
     ignored: tuple[str, ...] = ()  # names of unknown fields
+    id: str = field(default_factory=lambda: uuid4().hex)  # of the answer
 
 
 @dataclass(slots=True, eq=False)

@@ -1,8 +1,12 @@
 """A challenger on trial: routes requests by their keys, sends copies, and feeds the controller (pliant/rollout).
 
-A request that the challenger does not answer, because of an error or as its queue is too long, is answered by the champion:
-a bad challenger costs time, and no request. Of the canary's answers copies go to the champion, and of the champion's to the
-challenger, so that both are compared on the same requests.
+A request that the challenger does not answer, because of an error or as its queue is too long, is answered by the champion
+in what is left of its deadline. Of the canary's answers copies go to the champion, and of the champion's to the challenger,
+so that both are compared on the same requests.
+
+The arm is drawn with a secret, so nobody can choose which arm gets his worst requests. Who has seen the arm of a key can,
+so that errors and lateness count of the first request of a key alone. What no arm could have done in time, since its client
+was slow to send it or left it too little time, is nobody's fault.
 """
 
 from __future__ import annotations
@@ -11,19 +15,21 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from secrets import token_hex
+from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
-from pliant.rollout.assign import is_canary, is_copied
+from pliant.rollout.assign import is_copied, position
 from pliant.rollout.controller import Rollout
 from pliant.rollout.events import Action, CanaryOutcome, Event, Label, ShadowCompared
 from pliant.rollout.measures import Arm
 from registry.releases import RegistryRelease
-from serving.arms import request_key, to_challenger, to_champion_as_copy
+from serving.arms import evidence_tenant, request_key, to_challenger, to_champion_as_copy
 from serving.clock import Clock
 from serving.http.api_errors import api_error_of
-from serving.rollout.copies import Copies, Copy
+from serving.rollout.copies import Copies
 from serving.rollout.judge import Judge
 
 A = TypeVar("A")
@@ -32,11 +38,30 @@ Call = Callable[[float], Awaitable[A]]
 Ended = Callable[[A], Awaitable[None]]
 
 PAIRS = 4096  # answers of both arms whose label may still come
+KEYS = 100_000  # whose first request is known to have come; of further ones none counts
 OVERLOAD = ("late", "full")
 """Codes of requests that are refused because the queue is too long."""
 LOGGED = 5  # errors of a challenger
 
 logger = logging.getLogger("pliant.serving")
+
+
+@dataclass(frozen=True, slots=True)
+class Tried(Generic[A]):
+    """A request while there is a trial. Times are on the endpoint's clock."""
+
+    id: str
+    call: Call[A]
+    arrived: float  # its head, from which its deadline counts
+    begun: float  # when it was there as a whole
+    judge: Judge[A]
+    ended: Ended[A] | None
+    tenant: str  # whose evidence it is
+    fair: bool  # see `CanaryOutcome`
+
+
+CopyTo = Callable[[Tried[A], A], Awaitable[None]]
+"""Has a copy of a request answered by the arm that did not give this answer, and compares both."""
 
 
 class Trial:
@@ -51,12 +76,18 @@ class Trial:
         act: Callable[[list[Action]], None],
         copy_time: float = 1.0,
         unused: Callable[[], bool] = lambda: True,
+        secret: str = "",
     ) -> None:
-        """`clock` is the endpoint's, in seconds; `idle`, `copy_time` and `unused`: see `Copies`."""
+        """`clock` is the endpoint's, in seconds; `idle`, `copy_time` and `unused`: see `Copies`.
+
+        `secret`: by which arms are drawn, where a former process began this trial.
+        """
         self.release, self.rollout = release, rollout
         self.open = True
         """Whether the challenger may be given requests: while its models start anew, the champion has them."""
-        self._salt, self._clock, self._act = str(release.number), clock, act
+        self.secret = secret or token_hex(16)
+        self._drawn: set[float] = set()  # positions of keys
+        self._clock, self._act = clock, act
         self._copies = Copies(idle, copy_time, unused)
         self._failed = 0
         self._following: set[asyncio.Task[None]] = set()  # each waits for the end of an answer
@@ -64,68 +95,81 @@ class Trial:
             OrderedDict()
         )  # id of an answer -> what champion, challenger said
 
-    async def answer(self, call: Call[A], arrived: float, judge: Judge[A], ended: Ended[A] | None = None) -> A:
+    async def answer(
+        self, call: Call[A], arrived: float, deadline: float, judge: Judge[A], ended: Ended[A] | None = None
+    ) -> A:
         """Return the answer of the arm that the request's key belongs to. Raises what that arm raises.
 
-        `ended`: waits for the end of an answer that is returned when it begins, as a stream is.
+        `deadline`: in seconds from `arrived`. `ended`: waits for the end of an answer that is returned when it begins, as a
+        stream is.
         """
-        key = request_key()
-        if (
-            self.open
-            and self.rollout.stage in ("canary", "promoted")
-            and is_canary(self._salt, key, self.rollout.share)
-        ):
-            return await self._by_challenger(call, arrived, judge, ended)
-        id = uuid4().hex
+        by_challenger, hidden = self._draw()
+        tenant, begun = evidence_tenant(), self._clock()
+        # The deadline of an answer that goes on after it has begun is that of its beginning, whose usual latency is unknown.
+        needed = self.rollout.usual_latency(tenant) if ended is None else 0.0
+        possible = arrived + deadline - begun > needed
+        request = Tried(uuid4().hex, call, arrived, begun, judge, ended, tenant, hidden and possible)
+        if by_challenger:
+            return await self._by_challenger(request)
         try:
             answer = await call(arrived)
         except Exception as error:
-            self._count_failure(id, "champion", error)
+            self._count_failure(request, "champion", error)
             raise
-        copy = partial(self._copy_to_challenger, id, answer, call, judge, ended) if self._wants_copy(id) else None
-        self._answered(id, "champion", answer, arrived, judge, ended, copy)
+        self._answered(request, "champion", answer, self._copy_to_challenger if self._wants_copy(request.id) else None)
         return answer
 
-    async def _by_challenger(self, call: Call[A], arrived: float, judge: Judge[A], ended: Ended[A] | None) -> A:
-        id = uuid4().hex
+    def _draw(self) -> tuple[bool, bool]:
+        """Return whether the challenger answers the request, and whether its client could not know that."""
+        if not (self.open and self.rollout.stage in ("canary", "promoted")):
+            return False, True
+        key = request_key()
+        place = position(self.secret, key or uuid4().hex)
+        hidden = not key or (place not in self._drawn and len(self._drawn) < KEYS)
+        if key and hidden:
+            self._drawn.add(place)
+        return place < self.rollout.share, hidden
+
+    async def _by_challenger(self, request: Tried[A]) -> A:
         try:
             with to_challenger():
-                answer = await call(arrived)
+                answer = await request.call(request.arrived)
         except Exception as error:
-            # The time that the challenger has wasted is not the client's: better late than not at all. Where the request is
-            # at fault, the champion refuses it, too.
-            answer = await call(self._clock())
-            late = api_error_of(error).code in OVERLOAD
-            self.feed(CanaryOutcome(id, "canary", error=not late, late=late, utility=0.0))
             self._log(error)
+            answer = await self._by_champion_instead(request, error)
+            late = api_error_of(error).code in OVERLOAD
+            self._feed_outcome(request, "canary", error=not late, late=late, utility=0.0)
             return answer
-        decided = self.rollout.decided
-        copy = None if decided else partial(self._copy_to_champion, id, answer, call, judge, ended)
-        self._answered(id, "canary", answer, arrived, judge, ended, copy)
+        self._answered(request, "canary", answer, None if self.rollout.decided else self._copy_to_champion)
         return answer
 
-    def _answered(
-        self,
-        id: str,
-        arm: Arm,
-        answer: A,
-        arrived: float,
-        judge: Judge[A],
-        ended: Ended[A] | None,
-        copy: Copy | None,
-    ) -> None:
+    async def _by_champion_instead(self, request: Tried[A], error: Exception) -> A:
+        """Answer what the challenger failed. Where the request is at fault, the champion refuses it, too."""
+        try:
+            return await request.call(request.arrived)
+        except Exception as second:
+            refused = api_error_of(second)
+            if refused.status >= 500 or refused.code in OVERLOAD:
+                self._count_failure(request, "canary", error)
+            raise
+
+    def _answered(self, request: Tried[A], arm: Arm, answer: A, copy: CopyTo[A] | None) -> None:
         """Count an answer, now or when it has ended, and have it copied then."""
-        if ended is None:
-            self._count(id, arm, answer, arrived, judge)
+
+        def count() -> None:
+            self._count(request, arm, answer)
             if copy is not None:
-                self._copies.offer(copy)
+                self._copies.offer(partial(copy, request, answer))
+
+        if request.ended is None:
+            count()
             return
 
-        async def follow() -> None:
+        async def follow(ended: Ended[A]) -> None:
             await ended(answer)
-            self._answered(id, arm, answer, arrived, judge, None, copy)
+            count()
 
-        task = asyncio.create_task(follow())
+        task = asyncio.create_task(follow(request.ended))
         self._following.add(task)
         task.add_done_callback(self._following.discard)
 
@@ -134,7 +178,7 @@ class Trial:
         pair = self._pairs.pop(id, None)
         if pair is not None:
             champion, challenger = pair
-            self.feed(Label(id, right(champion), right(challenger)))
+            self.feed(Label(id, right(champion), right(challenger), tenant=evidence_tenant()))
 
     def feed(self, event: Event) -> None:
         """Give the controller an event, and have done what it wants."""
@@ -150,28 +194,27 @@ class Trial:
         await self._copies.stop()
 
     def _wants_copy(self, id: str) -> bool:
-        return self.rollout.stage == "shadow" and is_copied(self._salt, id, self.rollout.config.shadow_share)
+        return self.rollout.stage == "shadow" and is_copied(self.secret, id, self.rollout.config.shadow_share)
 
-    async def _copy_to_challenger(
-        self, id: str, champion: A, call: Call[A], judge: Judge[A], ended: Ended[A] | None
-    ) -> None:
+    async def _copy_to_challenger(self, request: Tried[A], champion: A) -> None:
         with to_challenger(copy=True):
-            challenger = await call(self._clock())
-        if ended is not None:
-            await ended(challenger)
-        self._compare(id, champion, challenger, judge, judge.labels(champion))
+            challenger = await self._copied(request)
+        self._compare(request, champion, challenger, request.judge.labels(champion))
 
-    async def _copy_to_champion(
-        self, id: str, challenger: A, call: Call[A], judge: Judge[A], ended: Ended[A] | None
-    ) -> None:
+    async def _copy_to_champion(self, request: Tried[A], challenger: A) -> None:
         with to_champion_as_copy():
-            champion = await call(self._clock())
-        if ended is not None:
-            await ended(champion)
-        self._compare(id, champion, challenger, judge, judge.labels(challenger))
+            champion = await self._copied(request)
+        self._compare(request, champion, challenger, request.judge.labels(challenger))
 
-    def _compare(self, id: str, champion: A, challenger: A, judge: Judge[A], known: Iterable[str]) -> None:
+    async def _copied(self, request: Tried[A]) -> A:
+        answer = await request.call(self._clock())
+        if request.ended is not None:
+            await request.ended(answer)
+        return answer
+
+    def _compare(self, request: Tried[A], champion: A, challenger: A, known: Iterable[str]) -> None:
         """Compare both answers to a request. `known`: the ids that the client may report labels under."""
+        judge = request.judge
         if judge.failure(champion) is not None or judge.failure(challenger) is not None:
             return
         said = zip(judge.labels(champion).values(), judge.labels(challenger).values(), strict=True)
@@ -180,23 +223,37 @@ class Trial:
             self._pairs.popitem(last=False)
         comparable = judge.comparable(champion, challenger)
         utilities = (judge.utility(champion), judge.utility(challenger)) if comparable else (None, None)
-        self.feed(ShadowCompared(id, judge.agree(champion, challenger), *utilities))
+        agree = judge.agree(champion, challenger)
+        self.feed(ShadowCompared(request.id, agree, *utilities, tenant=request.tenant))
 
-    def _count(self, id: str, arm: Arm, answer: A, arrived: float, judge: Judge[A]) -> None:
+    def _count(self, request: Tried[A], arm: Arm, answer: A) -> None:
+        judge = request.judge
         failure = judge.failure(answer)
         if failure is not None:
-            self._count_failure(id, arm, failure)
+            self._count_failure(request, arm, failure)
             return
-        late, latency = judge.late(answer), max(0.0, self._clock() - arrived)
-        self.feed(CanaryOutcome(id, arm, latency, late=late, utility=judge.utility(answer)))
+        latency = max(0.0, self._clock() - request.begun)
+        self._feed_outcome(request, arm, latency, late=judge.late(answer), utility=judge.utility(answer))
 
-    def _count_failure(self, id: str, arm: Arm, error: Exception) -> None:
+    def _count_failure(self, request: Tried[A], arm: Arm, error: Exception) -> None:
         """Count a request without an answer. A client's mistake is no arm's fault."""
         reported = api_error_of(error)
         if reported.code in OVERLOAD:
-            self.feed(CanaryOutcome(id, arm, late=True, utility=0.0))
+            self._feed_outcome(request, arm, late=True, utility=0.0)
         elif reported.status >= 500:
-            self.feed(CanaryOutcome(id, arm, error=True, utility=0.0))
+            self._feed_outcome(request, arm, error=True, utility=0.0)
+
+    def _feed_outcome(
+        self,
+        request: Tried[A],
+        arm: Arm,
+        latency: float | None = None,
+        error: bool = False,
+        late: bool | None = None,
+        utility: float | None = None,
+    ) -> None:
+        fair, tenant = request.fair, request.tenant
+        self.feed(CanaryOutcome(request.id, arm, latency, error, late, utility, tenant, fair))
 
     def _log(self, error: Exception) -> None:
         """Log an error of the challenger, the first few times."""

@@ -79,10 +79,12 @@ class Trials(Generic[C, H, D]):
         self._waiting = asyncio.Event()  # there is something to do
         self._trouble = ""  # what was logged last
 
-    async def answer(self, call: Call[A], arrived: float, judge: Judge[A], ended: Ended[A] | None = None) -> A:
+    async def answer(
+        self, call: Call[A], arrived: float, deadline: float, judge: Judge[A], ended: Ended[A] | None = None
+    ) -> A:
         """Return the answer to a request, by the arm that it belongs to, as `Trial.answer`. Raises what that raises."""
         trial = self._trial
-        return await (call(arrived) if trial is None else trial.answer(call, arrived, judge, ended))
+        return await (call(arrived) if trial is None else trial.answer(call, arrived, deadline, judge, ended))
 
     def label(self, id: str, right: Callable[[Any], bool]) -> None:
         """Take the label of an earlier answer: `right` says whether what an arm said is correct."""
@@ -182,7 +184,7 @@ class Trials(Generic[C, H, D]):
         if served is not None and served.number == number:
             left[served.number] = served
         for release in left.values():
-            rollout = self._restored(release)
+            rollout, _ = self._restored(release) or (None, "")
             decided = rollout is not None and rollout.decided
             reason = rollout.reason if rollout is not None and decided else UNKNOWN
             known = {"release": release.number, "reason": reason}
@@ -199,9 +201,9 @@ class Trials(Generic[C, H, D]):
         self._settled = True
 
     async def _begin(self, release: RegistryRelease) -> None:
-        rollout = self._restored(release) or Rollout(self._parts.config)
+        rollout, secret = self._restored(release) or (Rollout(self._parts.config), "")
         if rollout.decided:
-            self._trial = self._new_trial(release, rollout)
+            self._trial = self._new_trial(release, rollout, secret)
             return
         logger.info("%s is tried, at first in %s", release.name, rollout.stage)
         try:
@@ -215,13 +217,13 @@ class Trials(Generic[C, H, D]):
             self._parts.event("rollback", {"release": release.number, "reason": reason})
             await self._write_marks()
             return
-        self._trial = self._new_trial(release, rollout)
+        self._trial = self._new_trial(release, rollout, secret)
         share, kind = (rollout.config.shadow_share, "copies of ") if rollout.stage == "shadow" else (rollout.share, "")
         self._tell(rollout.stage, f"{kind}{100 * share:g}% of the requests")
 
-    def _new_trial(self, release: RegistryRelease, rollout: Rollout) -> Trial:
+    def _new_trial(self, release: RegistryRelease, rollout: Rollout, secret: str) -> Trial:
         parts = self._parts
-        return Trial(release, rollout, parts.clock, self._idle, self._act, parts.copy_time, self._unused)
+        return Trial(release, rollout, parts.clock, self._idle, self._act, parts.copy_time, self._unused, secret)
 
     async def _start(self, rollout: Rollout) -> None:
         assert self._catalog is not None, "it is loaded first"
@@ -325,16 +327,17 @@ class Trials(Generic[C, H, D]):
     def _save(self) -> None:
         if self._trial is None:
             return
-        content = {"release": self._trial.release.number, "rollout": self._trial.rollout.to_dict()}
-        self._parts.file.write(content)
+        trial = self._trial
+        rollout = trial.rollout.to_dict()
+        self._parts.file.write({"release": trial.release.number, "secret": trial.secret, "rollout": rollout})
 
-    def _restored(self, release: RegistryRelease) -> Rollout | None:
-        """Return what was known of this release's trial before the service was restarted."""
+    def _restored(self, release: RegistryRelease) -> tuple[Rollout, str] | None:
+        """Return what was known of this release's trial before the service was restarted, and the secret of its arms."""
         content = self._parts.file.read()
         if content is None or content.get("release") != release.number:
             return None
         try:
-            return Rollout.from_dict(content["rollout"])
+            return Rollout.from_dict(content["rollout"]), str(content["secret"])
         except (KeyError, TypeError, InputError) as error:
             logger.warning("the state of the trial cannot be read, so it begins anew: %s", error)
             return None

@@ -140,8 +140,13 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
     def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
         """Record the right class of an earlier answer. Raises as `Outcomes.take`."""
         taken = self._outcomes.take(id, label, client)
-        self.labelled(id, label)
+        if self._outcomes.teaches(client):
+            self.labelled(id, label)
         return taken
+
+    async def labels_written(self) -> None:
+        """Wait until the labels taken so far are written. Raises as `Outcomes.written`."""
+        await self._outcomes.written()
 
     def _on_broken(self, figures: Figures) -> None:
         self.tell("promise", broken_event(figures))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 
+from pliant.tenants import Groups
 from pliant.watch.detector import Stream
-from serving.arms import goes_to_challenger, is_copy
+from serving.arms import evidence_tenant, goes_to_challenger, is_copy
 
 MAX_STREAMS = 64  # of one service; further ones are not watched
 Make = Callable[[str], Stream]
@@ -13,7 +15,7 @@ Make = Callable[[str], Stream]
 
 
 class Seen:
-    """Counts of the block that is under way. Copies, and what a challenger answers, are not counted.
+    """Counts of the block that is under way, by group of tenants. Copies, and what a challenger answers, are not counted.
 
     `counting`: false where nothing is watched; then nothing is counted at all, and `takes` says so beforehand.
     """
@@ -21,7 +23,8 @@ class Seen:
     def __init__(self) -> None:
         self.counting = True
         self.streams: dict[str, Stream] = {}
-        self._counts: dict[str, list[int]] = {}
+        self.groups = Groups()
+        self._counts: defaultdict[int, dict[str, list[int]]] = defaultdict(dict)
 
     def takes(self) -> bool:
         """Whether what is being handled is counted: where it is not, what is costly to compute need not be."""
@@ -39,11 +42,9 @@ class Seen:
         if counts is not None and 0 <= index < len(counts):
             counts[index] += 1
 
-    def take(self) -> Mapping[str, list[int]]:
-        """Return the counts since the last call, of the streams of which anything was seen, and begin a new block."""
-        taken = {name: counts for name, counts in self._counts.items() if any(counts)}
-        for name in taken:
-            self._counts[name] = [0] * len(taken[name])
+    def take(self) -> Mapping[int, Mapping[str, list[int]]]:
+        """Return the counts since the last call, by group, of the streams of which it saw anything; begin a new block."""
+        taken, self._counts = self._counts, defaultdict(dict)
         return taken
 
     def forget(self) -> None:
@@ -52,12 +53,15 @@ class Seen:
         self._counts.clear()
 
     def _of(self, name: str, make: Make) -> list[int] | None:
-        """Return the counts of a stream; None for what is not watched."""
+        """Return the counts of a stream for the present request's group; None for what is not watched."""
         if not self.takes():
             return None
-        counts = self._counts.get(name)
-        if counts is None and len(self.streams) < MAX_STREAMS:
-            stream = make(name)
-            self.streams[name] = stream
-            counts = self._counts[name] = [0] * stream.binning.bins
+        group = self._counts[self.groups.of(evidence_tenant())]
+        counts = group.get(name)
+        if counts is None:
+            stream = self.streams.get(name)
+            if stream is None and len(self.streams) < MAX_STREAMS:
+                stream = self.streams[name] = make(name)
+            if stream is not None:
+                counts = group[name] = [0] * stream.binning.bins
         return counts

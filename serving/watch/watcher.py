@@ -3,6 +3,9 @@
 What is usual is learnt anew for every release, from the first observations after it was taken up, so an alarm means: it is
 not any more what it was when this release began. An alarm stands until the next release, or until it is reset by hand.
 Beside what requests hold, their number is watched (load.py), which needs days and so goes on through releases.
+
+Others are told of an alarm only once it would be raised without any one group of tenants, too (pliant/tenants.py): what one
+tenant sends shows in the status and the metrics, and starts nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
 from pliant.errors import InputError
+from pliant.tenants import Groups, WithoutEach
 from pliant.watch.accuracy import AccuracyEstimate, mean_confidence
 from pliant.watch.detector import Alarm
 from pliant.watch.system import ALPHA, StreamFigures, SystemWatch, system_watch_from
@@ -97,7 +101,8 @@ class Watcher:
         self._parts = parts
         self._release: int | None = None
         self._alarms: list[dict[str, Any]] = []
-        self._watch = new_watch()
+        self._watch = new_watches()
+        self._untold: dict[str, dict[str, Any]] = {}  # alarms by stream that one group alone has raised, as events
         self._load = LoadWatch()
         self._recent: dict[str, NDArray[np.int64]] = {}  # counts of the latest confidences by stream
         self._restore()
@@ -120,22 +125,44 @@ class Watcher:
     async def look(self) -> list[Alarm]:
         """Take the counts since the last look, and return the alarms that they raise."""
         self._follow_release()
-        counts = self._parts.seen.take()
-        for name in counts:
-            if name not in self._watch:
-                self._watch.add(self._parts.seen.streams[name])
+        blocks = self._parts.seen.take()
+        for name, counts in _sum(blocks.values()).items():
             if name.startswith(CONFIDENCE):
-                recent = self._recent.get(name, 0) + np.asarray(counts[name])
+                recent = self._recent.get(name, 0) + counts
                 self._recent[name] = recent // 2 if recent.sum() > RECENT else recent
-        alarms: list[Alarm] = await self._parts.in_thread(self._watch.update, counts) if counts else []
+        alarms: list[Alarm] = await self._parts.in_thread(self._update, blocks) if blocks else []
         arrivals = self._parts.metrics.arrivals()
         if arrivals is not None and (alarm := self._load.look(arrivals, self._parts.now().timestamp())):
             alarms = [*alarms, alarm]
         for alarm in alarms:
             self._raise(alarm)
+        for stream in [stream for stream in self._untold if self._is_of_many(stream)]:
+            self._parts.event("alarm", self._untold.pop(stream))
         self._rows = self._figures()
         self._parts.metrics.show(self._rows, self.estimates())
         return alarms
+
+    def _update(self, blocks: Mapping[int, Mapping[str, list[int]]]) -> list[Alarm]:
+        """Update each watch with what it sees; return the alarms that all of it together raises."""
+        parts: dict[SystemWatch, list[Mapping[str, list[int]]]] = {}
+        for group in blocks:
+            self._watch.seeing(group)  # makes what a new group is not seen by, before anything is updated
+        for group, block in blocks.items():
+            for watch in self._watch.seeing(group):
+                parts.setdefault(watch, []).append(block)
+        raised: list[Alarm] = []
+        for watch, seen in parts.items():
+            counts = _sum(seen)
+            for name in counts:
+                if name not in watch:
+                    watch.add(self._parts.seen.streams[name])
+            alarms = watch.update(counts)
+            raised += alarms if watch is self._watch.whole else ()
+        return raised
+
+    def _is_of_many(self, stream: str) -> bool:
+        """Whether the alarm of a stream has been raised without any one group's requests, too."""
+        return all(stream in watch and watch.detector(stream).alarm for watch in self._watch.without.values())
 
     def estimates(self) -> dict[str, AccuracyEstimate]:
         """Return the accuracy of the latest answers of each stream of confidences, estimated without labels."""
@@ -154,7 +181,7 @@ class Watcher:
         }
 
     def _figures(self) -> list[StreamFigures]:
-        return [*self._watch.figures(), *self._load.figures()]
+        return [*self._watch.whole.figures(), *self._load.figures()]
 
     def save(self) -> None:
         """Keep what is known, as before the service ends."""
@@ -168,7 +195,8 @@ class Watcher:
             if first:
                 return
             self._alarms.clear()
-            self._watch = new_watch()
+            self._untold.clear()
+            self._watch = new_watches()
             self._load.release()
             self._recent.clear()
             self._parts.seen.forget()
@@ -178,7 +206,7 @@ class Watcher:
         logger.warning("what is served has changed: %s", alarm.sentence)
         entry = {"at": self._parts.now().isoformat(timespec="seconds"), "release": self._release, **asdict(alarm)}
         self._alarms.append(entry)
-        self._parts.event("alarm", {"reason": alarm.sentence, **entry})
+        self._untold[alarm.stream] = {"reason": alarm.sentence, **entry}
 
     def _content(self) -> dict[str, Any]:
         at = self._parts.now().isoformat(timespec="seconds")
@@ -187,7 +215,10 @@ class Watcher:
             "release": self._release,
             "at": at,
             **self.to_dict(),
-            "watch": self._watch.to_dict(),
+            "watch": self._watch.whole.to_dict(),
+            "without": {str(group): watch.to_dict() for group, watch in self._watch.without.items()},
+            "tenants": self._parts.seen.groups.tenants,
+            "untold": self._untold,
             "load": self._load.to_dict(),
         }
 
@@ -197,12 +228,16 @@ class Watcher:
         if content is None:
             return
         try:
-            watch, release = system_watch_from(content["watch"]), content["release"]
+            watch, release = new_watches(system_watch_from(content["watch"])), content["release"]
             alarms = [dict(alarm) for alarm in content["alarms"]]
+            for group, without in content.get("without", {}).items():
+                watch.without[int(group)] = system_watch_from(without)
+            groups, untold = Groups(map(str, content.get("tenants", ()))), dict(content.get("untold", {}))
         except (KeyError, TypeError, ValueError, InputError) as error:
             logger.warning("what was watched before cannot be read, and is learnt anew: %s", error)
             return
-        self._watch, self._release, self._alarms = watch, release, alarms
+        self._watch, self._release, self._alarms, self._untold = watch, release, alarms, untold
+        self._parts.seen.groups = groups
         try:
             self._load = load_watch_from(content["load"])
         except KeyError:  # a state of before the load was watched
@@ -211,6 +246,16 @@ class Watcher:
             logger.warning("the course of the load cannot be read, and is learnt anew: %s", error)
 
 
-def new_watch() -> SystemWatch:
-    """Return the watch of a release, with what the load leaves of the system's budget of false alarms."""
-    return SystemWatch(ALPHA - ALPHA_OF_LOAD)
+def new_watches(watch: SystemWatch | None = None) -> WithoutEach[SystemWatch]:
+    """Return this watch of a release, or a new one, with what the load leaves of the system's budget of false alarms."""
+    whole = SystemWatch(ALPHA - ALPHA_OF_LOAD) if watch is None else watch
+    return WithoutEach(whole, lambda watch: system_watch_from(watch.to_dict()))
+
+
+def _sum(blocks: Iterable[Mapping[str, list[int]]]) -> dict[str, NDArray[np.int64]]:
+    """Return the counts of blocks together, by stream."""
+    total: dict[str, NDArray[np.int64]] = {}
+    for block in blocks:
+        for name, counts in block.items():
+            total[name] = total.get(name, 0) + np.asarray(counts)
+    return total

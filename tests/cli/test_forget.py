@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
 
 from pliant.outcomes.files import folder_of, input_ids
@@ -44,8 +47,13 @@ def test_all_inputs_go_at_once_and_leave_no_byte(inputs, capsys):
 @pytest.mark.parametrize(
     "words, sentence",
     [
-        (["tokens"], "forget is no id, but must be given either --id ID or --all"),
-        (["tokens", "--all", "--id", "x"], "forget is both --id and --all, but must be given either --id ID or --all"),
+        (["tokens"], "forget is no id, but must be given one of --id ID, --tenant NAME, --days N and --all"),
+        (["tokens", "--all", "--id", "x"], "forget is --id and --all, but must be given one of --id ID, --tenant NAME"),
+        (
+            ["tokens", "--tenant", "acme"],
+            "--tenant is acme, but must be left out, as inputs are kept without the tenant",
+        ),
+        (["packing", "--tenant", "acme"], "one that was started with --observe, and there is no "),
         (["cascade", "--all"], "one whose inputs are kept, and there is no "),
         (["cascade", "--id", "x"], "a service keeps inputs only with PLIANT_KEEP_INPUTS=true"),
         (["sandwiches", "--all"], "SYSTEM is sandwiches"),
@@ -62,3 +70,32 @@ def test_a_file_that_cannot_be_read_is_a_sentence(here, capsys):
     (folder / "inputs.db").write_bytes(b"no database, but long enough to be looked at " * 30)
     assert "a file that can be changed" in refused(["forget", "cascade", "--all"], capsys)
     assert "a file that can be read" in refused(["forget", "cascade", "--id", "x"], capsys)
+
+
+def test_observed_prompts_go_by_the_answers_id_by_tenant_and_by_age_while_a_service_appends(here, capsys):
+    folder, now = here / ".pliant" / "observed", time.time()
+    folder.mkdir(parents=True)
+    lines = [
+        ("tales", "a", "acme", 0),
+        ("tales.1", "b", "acme", 9),
+        ("tales.1", "c", "evil", 1),
+        ("tales", "d", "evil", 40),
+    ]
+    for model, id, tenant, days in lines:
+        entry = {"prompt": f"private {id}", "id": id, "tenant": tenant, "time": now - 86_400 * days}
+        with (folder / f"{model}.jsonl").open("ab") as file:
+            file.write(json.dumps(entry).encode() + b"\n")
+    with (folder / "tales.jsonl").open("ab") as service:
+        assert shown(["forget", "packing", "--id", "chatcmpl-a"], capsys) == "packing: removed 1 observed prompt.\n"
+        assert shown(["forget", "packing", "--days", "30"], capsys) == "packing: removed 1 observed prompt.\n"
+        service.write(json.dumps({"prompt": "new", "id": "e", "tenant": "", "time": now}).encode() + b"\n")
+    assert shown(["forget", "packing", "--tenant", "acme"], capsys) == "packing: removed 1 observed prompt.\n"
+    left = [json.loads(line) for path in folder.iterdir() for line in path.read_bytes().splitlines() if line.strip()]
+    assert sorted(entry["id"] for entry in left) == ["c", "e"]
+    assert shown(["forget", "packing", "--all"], capsys) == "packing: removed 2 observed prompts.\n"
+    assert not b"".join(path.read_bytes() for path in folder.iterdir()).strip()
+
+
+def test_inputs_older_than_some_days_go(inputs, capsys):
+    assert shown(["forget", "tokens", "--days", "1"], capsys) == "tokens: removed 0 kept inputs.\n"
+    assert shown(["forget", "tokens", "--days", "0"], capsys) == "tokens: removed 6 kept inputs.\n"

@@ -81,10 +81,22 @@ class Keys:
     _clients: Mapping[str, tuple[str, Client]] = field(init=False, repr=False, compare=False)  # hash and client by id
 
     def __post_init__(self) -> None:
+        valid = [key for key in self.keys.values() if not key.revoked]
+        users = {key.tenant for key in valid if "use" in key.rights} - {
+            key.tenant for key in valid if "admin" in key.rights
+        }
         clients = {
-            key.id: (key.sha256, Client(key.tenant, self.tenant(key.tenant).weight, key.rights, key.id))
-            for key in self.keys.values()
-            if not key.revoked
+            key.id: (
+                key.sha256,
+                Client(
+                    key.tenant,
+                    self.tenant(key.tenant).weight,
+                    key.rights,
+                    key.id,
+                    capped=len(users) > 1 and key.tenant in users,
+                ),
+            )
+            for key in valid
         }
         object.__setattr__(self, "_clients", clients)
 

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serving.arms import set_evidence_tenant
 from serving.client import Client
 from serving.http.access.access import Access
 from serving.http.access.limits import TenantLimits
@@ -21,7 +22,10 @@ from serving.monitoring.request_context import set_request_tenant
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What the middleware of one service needs. `count` counts errors by code; `shape_of` gives a path's error shape."""
+    """What the middleware of one service needs. `count` counts errors by code; `shape_of` gives a path's error shape.
+
+    `trusted`: tenants whose evidence is not capped, besides those of `Client.capped`.
+    """
 
     access: Access
     metrics: TenantMetrics
@@ -29,6 +33,7 @@ class Gate:
     count: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     limits: TenantLimits = field(default_factory=TenantLimits)
+    trusted: frozenset[str] = frozenset()
 
 
 class AccessMiddleware:
@@ -50,6 +55,7 @@ class AccessMiddleware:
         try:
             scope[CLIENT] = client = gate.access.judge(scope)
             set_request_tenant(client.tenant)
+            set_evidence_tenant(client.tenant if client.capped and client.tenant not in gate.trusted else "")
             _enter(gate, client)
         except ApiError as error:
             gate.count(error.code)

@@ -9,10 +9,12 @@ change what the model says or where it ends (penalties, `logit_bias`, `ignore_eo
      "finish": "end" (its own end token), "string" (a stop string of the client's) or "length",
      "limit": tokens that it could have had, "temperature": number,
      "forecast": quantiles in tokens at pliant.packing.scheduling.forecast.QUANTILES, "bucket": tokens, 0 if not predicted,
-     "prediction": "predicted", "late" or "failed", "generator": digest, "time": seconds since 1970}
+     "prediction": "predicted", "late" or "failed", "generator": digest, "time": seconds since 1970,
+     "id": of the answer, without chatcmpl- or cmpl-, "tenant": whose request it was}
 
 A file that reaches its size limit replaces <model>.1.jsonl, so that both together have at most twice that size. Only their
-owner can read them. Readers skip a line without its end, which a killed process leaves.
+owner can read them. What is older than `DAYS` is overwritten with spaces, as by `pliant forget`. Readers skip such lines,
+and one without its end, which a killed process leaves.
 """
 
 from __future__ import annotations
@@ -24,17 +26,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pliant.lines import open_to_append
+from pliant.lines import blank_lines, open_to_append
+from pliant.outcomes.files import OBSERVED, prompt_of
 from serving.packing.reply import Choice
 
 logger = logging.getLogger("pliant.serving")
 
-FOLDER = "observed"
+DAYS = 30  # that a line is kept
+DAY = 86_400.0  # seconds
 
 
 def observed_path(home: Path, model: str) -> Path:
     """Return the file of a model's observed lengths."""
-    return home / FOLDER / f"{model}.jsonl"
+    return home / OBSERVED / f"{model}.jsonl"
 
 
 class ObservedLengths:
@@ -43,14 +47,18 @@ class ObservedLengths:
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._path, self._max_bytes = path, max_bytes
         self._file: BinaryIO | None = None
-        self._failed = False
+        self._failed, self._pruned = False, 0.0
 
-    def add(self, choice: Choice, generator: str) -> None:
-        """Write a choice, if it ended by itself or at its limit, and not as its request alone made it."""
+    def add(self, choice: Choice, generator: str, id: str = "") -> None:
+        """Write a choice, if it ended by itself or at its limit, and not as its request alone made it.
+
+        `id`: of the answer.
+        """
         if self._failed or choice.output.finish not in ("stop", "length") or not choice.typical:
             return
         try:
-            self._write(json.dumps(line(choice, generator), ensure_ascii=False) + "\n")
+            self._write(json.dumps(line(choice, generator, id), ensure_ascii=False) + "\n")
+            self._prune(time.time() - DAYS * DAY)
         except OSError as error:
             self._failed = True
             logger.error("observed lengths are no longer written to %s: %s", self._path, error.strerror)
@@ -69,9 +77,17 @@ class ObservedLengths:
             self.close()
             self._path.replace(self._path.with_suffix(".1.jsonl"))
 
+    def _prune(self, limit: float) -> None:
+        """Once a day, overwrite the lines of before `limit`, in seconds since 1970: those at the beginning."""
+        if limit - self._pruned >= DAY:
+            self._pruned = limit
+            for path in (self._path, self._path.with_suffix(".1.jsonl")):
+                if path.is_file():
+                    blank_lines(path, lambda line: prompt_of(line).get("time", 0.0) < limit, leading=True)
 
-def line(choice: Choice, generator: str) -> Mapping[str, Any]:
-    """Return the line of a choice; `generator` is its digest."""
+
+def line(choice: Choice, generator: str, id: str = "") -> Mapping[str, Any]:
+    """Return the line of a choice; `generator` is its digest, `id` that of the answer."""
     output, forecast = choice.output, choice.forecast
     by_itself = "string" if output.at_stop_string else "end"
     return {
@@ -87,4 +103,6 @@ def line(choice: Choice, generator: str) -> Mapping[str, Any]:
         "prediction": forecast.origin,
         "generator": generator,
         "time": round(time.time(), 3),
+        "id": id,
+        "tenant": output.first.prompt.tenant,
     }

@@ -14,7 +14,8 @@ from pliant.errors import InputError
 from pliant.outcomes.answered import Answered
 from pliant.outcomes.betting import CONFIDENCE, bet, evidence, initial_wealth, reserve
 from pliant.outcomes.figures import Figures, LabelResult, LevelFigures, Report, ReportedLabel
-from pliant.outcomes.tracker import Tracker
+from pliant.outcomes.state import record_from_line, record_to_line
+from pliant.outcomes.tracker import Restored, Tracker
 
 BROKEN = 1 / (1 - CONFIDENCE)
 
@@ -279,3 +280,21 @@ def test_without_a_limit_of_age_an_answer_is_kept_for_ever():
     assert tracker.answered("x", now=1e12) == answered()
     assert tracker.answered("y", now=1e12) is None
     assert tracker.take("x", "b", Report(at=1e12)).status == "counted"
+
+
+def test_one_tenants_labels_break_a_promise_for_all_to_see_and_refute_it_for_nobody():
+    tracker = Tracker(recorded=True)
+
+    def report(number: int, tenant: str | None) -> LabelResult:
+        tracker.remember(str(number), answered())
+        return tracker.take(str(number), "a", Report(tenant or ""), tenant)
+
+    results = [report(number, tenant) for number, tenant in enumerate(["evil"] * 40 + [None] * 40)]
+    assert sum(result.broke for result in results) == 1 and not any(result.refuted for result in results)
+    again = Tracker()
+    again.restore(
+        Restored(records=dict(record_from_line(record_to_line(*each)) for each in tracker.drain().records.items()))
+    )
+    tracker = again
+    results = [report(100 + number, "acme") for number in range(40)]
+    assert sum(result.refuted for result in results) == 1, "with another tenant's it holds without any one's"

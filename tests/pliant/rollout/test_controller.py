@@ -39,9 +39,9 @@ def feed(rollout: Rollout, count: int, start: float = 0.0, prefix: str = "r") ->
     actions = []
     for index in range(count):
         id, now = f"{prefix}{index}", start + index
-        actions += rollout.handle(CanaryOutcome(f"c{id}", "champion", 0.01), now)
+        actions += rollout.handle(CanaryOutcome(f"c{id}", "champion", 0.01, late=False), now)
         if rollout.stage == "canary":
-            actions += rollout.handle(CanaryOutcome(id, "canary", 0.01), now)
+            actions += rollout.handle(CanaryOutcome(id, "canary", 0.01, late=False), now)
         actions += rollout.handle(ShadowCompared(id, True, 0.9, 0.9), now)
         actions += rollout.handle(Label(id, True, True, 0.9, 0.9), now)
         rollout.check()
@@ -290,7 +290,7 @@ def test_a_damaged_state_is_refused_with_an_input_error_or_is_harmless():
         {"step": 7},
         {"step_count": 99},
         {"step_seconds": 1e6},
-        {"schema": 2},
+        {"schema": 1},
         {"reason": "none"},
         {"stage": "lost"},
     ],

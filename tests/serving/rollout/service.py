@@ -25,6 +25,7 @@ CONFIG = RolloutConfig(
     step_seconds=10.0,
     measures=(Measure("utility", 0.0025, 0.8), *GUARDS),
 )
+DEADLINE = 1.0  # seconds
 
 
 async def inline(work, *arguments):
@@ -159,7 +160,7 @@ class Service:
             self.answered.append((value, number, is_copy()))
             return answer
 
-        return await self.trials.answer(call, asyncio.get_running_loop().time(), Judge())
+        return await self.trials.answer(call, asyncio.get_running_loop().time(), DEADLINE, Judge())
 
     async def load(self, count: int, start: int = 0) -> list[Answer]:
         """Send requests, ten a second, one after the other."""

@@ -105,6 +105,7 @@ class Following(Service):
             await asyncio.sleep(0)
             if self.task.done():
                 await self.task
+        self.task.cancel()  # of a killed process nothing goes on
 
 
 @contextmanager

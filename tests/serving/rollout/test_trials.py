@@ -137,7 +137,7 @@ def test_a_clients_mistake_is_nobodys_fault_and_is_not_answered_twice(tmp_path):
 
         for _ in range(30):
             try:
-                await asyncio.create_task(service.trials.answer(wrong, 0.0, None))
+                await asyncio.create_task(service.trials.answer(wrong, asyncio.get_running_loop().time(), 1.0, None))
             except ApiError as error:
                 assert error.status == 422
         assert 30 <= mistakes < 60, "the champion, too, was given what the challenger refused"

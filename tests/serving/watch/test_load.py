@@ -15,7 +15,7 @@ from pliant.errors import InputError
 from serving.state_file import StateFile
 from serving.watch.load import DAYS, LEAST, MINUTE, NAME, SLOTS, STREAM, WINDOW, Course, LoadWatch, load_watch_from
 from serving.watch.seen import Seen
-from serving.watch.watcher import Watcher, WatcherParts, WatchMetrics, new_watch
+from serving.watch.watcher import Watcher, WatcherParts, WatchMetrics, new_watches
 
 DAY, PER_WINDOW = 86_400, WINDOW // MINUTE
 
@@ -170,7 +170,7 @@ class Service:
         self.file, self.events, self.release = StateFile(folder / "bins.json"), [], 1
         former = LoadWatch()
         feed(former, minutes)
-        self.file.write({"release": 1, "alarms": [], "watch": new_watch().to_dict(), "load": former.to_dict()})
+        self.file.write({"release": 1, "alarms": [], "watch": new_watches().whole.to_dict(), "load": former.to_dict()})
 
         async def inline(work, *arguments):
             return work(*arguments)
@@ -219,7 +219,7 @@ def test_a_watcher_reads_the_counter_of_requests_and_raises_what_it_says(tmp_pat
 
 def test_a_course_that_cannot_be_read_is_learnt_anew(tmp_path, caplog):
     file = StateFile(tmp_path / "bins.json")
-    file.write({"release": 1, "alarms": [], "watch": new_watch().to_dict(), "load": {}})
+    file.write({"release": 1, "alarms": [], "watch": new_watches().whole.to_dict(), "load": {}})
     Watcher(WatcherParts("bins", Seen(), file, lambda: 1, WatchMetrics(CollectorRegistry())))
     assert "the course of the load cannot be read" in caplog.text
 

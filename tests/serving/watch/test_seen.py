@@ -33,4 +33,4 @@ def test_counts_say_beforehand_what_they_take():
     with to_champion_as_copy():
         assert not seen.takes()
     seen.label("coin", 1, coin)
-    assert seen.take() == {"coin": [0, 1]}
+    assert seen.take() == {-1: {"coin": [0, 1]}}

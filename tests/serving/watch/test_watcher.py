@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from pliant.watch.binning import classes, linear
 from pliant.watch.detector import Stream
-from serving.arms import to_challenger, to_champion_as_copy
+from serving.arms import evidence_of, to_challenger, to_champion_as_copy
 from serving.state_file import StateFile
 from serving.watch.seen import MAX_STREAMS, Seen
 from serving.watch.watcher import Watcher, WatcherParts, WatchMetrics
@@ -130,14 +130,14 @@ def test_copies_and_the_challengers_answers_are_not_seen():
     assert seen.take() == {} and seen.streams == {}
     seen.label("coin", 1, coin)
     seen.label("coin", 7, coin)
-    assert seen.take() == {"coin": [0, 1]} and seen.take() == {}
+    assert seen.take() == {-1: {"coin": [0, 1]}} and seen.take() == {}
 
 
 def test_there_are_only_so_many_streams():
     seen = Seen()
     for number in range(MAX_STREAMS + 5):
         seen.label(f"coin {number}", 0, coin)
-    assert len(seen.streams) == len(seen.take()) == MAX_STREAMS
+    assert len(seen.streams) == len(seen.take()[-1]) == MAX_STREAMS
 
 
 def test_accuracy_is_estimated_from_the_latest_confidences(tmp_path):
@@ -186,7 +186,7 @@ def test_a_status_that_is_read_while_counts_are_tested_elsewhere_shows_the_look_
 
     async def read_meanwhile(work, *arguments):
         with monkeypatch.context() as patch:
-            patch.setattr(service.watcher._watch, "figures", half_done)
+            patch.setattr(service.watcher._watch.whole, "figures", half_done)
             assert service.watcher.to_dict()["streams"] == before
         return work(*arguments)
 
@@ -194,3 +194,26 @@ def test_a_status_that_is_read_while_counts_are_tested_elsewhere_shows_the_look_
     service.toss(600, 0.5)
     run_virtually(service.watcher.look())
     assert service.watcher.to_dict()["streams"] != before
+
+
+def test_what_one_tenant_sends_is_shown_and_starts_nothing_until_others_send_it_too(tmp_path):
+    async def main():
+        service = Service(tmp_path)
+
+        async def tossed(heads: dict[str, float], blocks: int) -> None:
+            for _ in range(blocks):
+                for tenant, share in heads.items():
+                    with evidence_of(tenant):
+                        service.toss(50, share)
+                await service.watcher.look()
+
+        await tossed({"acme": 0.5, "beta": 0.5, "evil": 0.5}, 40)
+        await tossed({"acme": 0.5, "beta": 0.5, "evil": 1.0}, 200)
+        assert service.watcher.to_dict()["alarms"][0]["stream"] == "coin" and service.events == []
+        service.restart()
+        await tossed({"acme": 0.5, "beta": 0.5, "evil": 1.0}, 50)
+        assert service.events == []
+        await tossed({"acme": 0.9, "beta": 0.9, "evil": 1.0}, 100)
+        assert [(kind, figures["stream"]) for kind, figures in service.events] == [("alarm", "coin")]
+
+    asyncio.run(main())

@@ -289,3 +289,13 @@ def test_the_settings_say_where_the_keys_are(tmp_path):
         key_source(Settings(keys="{}", keys_file=tmp_path / "other.json"))
     with pytest.raises(InputError, match="a file that `pliant keys add` made"):
         key_source(Settings(keys_file=tmp_path / "missing.json"))
+
+
+def test_evidence_is_capped_where_several_tenants_may_only_use_the_service():
+    keys, (only, _) = with_new(Keys())
+    assert not keys.client(only).capped, "a tenant that is alone decides for itself"
+    keys, (root, _) = with_new(keys, "root", ("admin",))
+    assert not keys.client(only).capped and not keys.client(root).capped
+    keys, (other, key) = with_new(keys, "other")
+    assert keys.client(only).capped and keys.client(other).capped and not keys.client(root).capped
+    assert not keys.revoked(key.id, AT).client(only).capped

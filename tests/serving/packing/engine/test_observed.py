@@ -97,7 +97,7 @@ def test_an_output_that_did_not_end_by_itself_teaches_nothing(tmp_path, finish):
 
 
 def a_choice(prompt="Tell me", finish="stop", tokens=3, at_stop_string=False) -> SimpleNamespace:
-    prompt_fields = SimpleNamespace(tokens=11, limit=40)
+    prompt_fields = SimpleNamespace(tokens=11, limit=40, tenant="acme")
     first = SimpleNamespace(prompt=prompt_fields, sampling=SimpleNamespace(temperature=0.5))
     output = SimpleNamespace(finish=finish, tokens=[7] * tokens, at_stop_string=at_stop_string, first=first)
     forecast = SimpleNamespace(tokens=(1.23456, 2.0), bucket=16, origin="late")
@@ -106,7 +106,7 @@ def a_choice(prompt="Tell me", finish="stop", tokens=3, at_stop_string=False) ->
 
 def test_a_line_has_what_the_next_predictor_learns_from(monkeypatch):
     monkeypatch.setattr(observed.time, "time", lambda: 1234.56789)
-    assert observed.line(a_choice("é"), "digest") == {
+    assert observed.line(a_choice("é"), "digest", "some-id") == {
         "prompt": "é",
         "prompt_tokens": 11,
         "tokens": 3,
@@ -119,6 +119,8 @@ def test_a_line_has_what_the_next_predictor_learns_from(monkeypatch):
         "prediction": "late",
         "generator": "digest",
         "time": 1234.568,
+        "id": "some-id",
+        "tenant": "acme",
     }
     ends = [("stop", True, "string", False), ("length", False, "length", True), ("length", True, "length", True)]
     for finish, at_stop_string, expected, censored in ends:
