@@ -159,6 +159,11 @@ class Fairness:
         for request in requests:
             self.leave(request)
 
+    def charge(self, launch: int, name: str, service: float) -> None:
+        """Charge a tenant for a launch that began while no other was known."""
+        self._charged[launch] = service, ((name, 1.0),)
+        self._receive(self._charged[launch][1], service)
+
     def ended(self, launch: int, service: float | None = None) -> None:
         """Correct what a launch was charged by what it took; None: the prediction stands."""
         if not self._charged:
