@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from serving.http.api_errors import ApiError
 from serving.http.door.connections import Stage
-from serving.http.door.door import Door
+from serving.http.door.door import OWNER, Door
 from serving.http.door.received import received_ago
 from serving.http.door.whole_request import path_of_post
 from serving.http.routing import ARRIVED
@@ -172,17 +172,17 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         elif cycle.more_body and not cycle.waiting_for_100_continue:
             self._held = cycle, app  # a body that never comes costs no task
         else:
-            self._door.start(partial(self._start, cycle, app))
+            self._door.start(partial(self._start, cycle, app), cycle.scope[OWNER])  # type: ignore[typeddict-item]
 
     def _release(self) -> None:
         """Start the app for a request whose body is here, or as much of it as is read before the app takes it."""
         if self._held is not None:
             (cycle, app), self._held = self._held, None
             age = self.loop.time() - cycle.scope[ARRIVED]  # type: ignore[literal-required]
-            if self._door.is_full(age):  # other than when its head came
+            if not self._door.turns.contended and self._door.is_full(age):  # other than when its head came
                 self._turn_away(cycle, cycle.scope["path"], self._door.busy())
             else:
-                self._door.start(partial(self._start, cycle, app))
+                self._door.start(partial(self._start, cycle, app), cycle.scope[OWNER])  # type: ignore[typeddict-item]
 
     def _start(self, cycle: RequestResponseCycle, app: Any) -> None:
         if self._lost:
@@ -216,7 +216,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def _shed(self, data: memoryview) -> bool:
         """Turn away a whole request, without parsing it, if the loop has no time; return whether it was turned away."""
-        if self._in_message or not self._is_free():
+        if self._in_message or not self._is_free() or self._door.turns.contended:  # then it depends on whose it is
             return False
         if not (self._door.is_full(0.0) or self._door.is_full(self._age())):  # the age is a system call
             return False
