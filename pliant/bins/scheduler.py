@@ -215,7 +215,7 @@ class BinsScheduler:
             launch = self._devices.launch(worker, work.requests, work.seconds, now, work.setting, work.kind)
             costs = [self._seconds(request) for request in work.requests] if self._fairness.contended else ()
             self._fairness.launch(launch.id, launch.requests, work.seconds, costs)
-            self._returns.launched(work.seconds)
+            self._returns.launched(launch.expected)
             actions.append(launch)
 
     def _serve_free(self, workers: Iterable[int], now: float, actions: list[Action]) -> None:

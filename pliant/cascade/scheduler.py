@@ -271,7 +271,7 @@ class CascadeScheduler:
                 heappush(self._due, (item.deadline, item.id))
         launch = self._devices.launch(worker, items, seconds, now, proposal.model)
         self._fairness.launch(launch.id, launch.requests, seconds, [item.work for item in items])
-        self._returns.launched(seconds)
+        self._returns.launched(launch.expected)
         return [launch]
 
     def _take_out(self, model: int, ids: Set[int]) -> None:

@@ -231,7 +231,7 @@ class TokensScheduler:
             expected = self._seconds(decision, len(run))
             launch = self._devices.launch(worker, run, expected, now, decision.setting, kind)
             self._fairness.launch(launch.id, launch.requests, expected)
-            self._returns.launched(expected)
+            self._returns.launched(launch.expected)
             actions.append(launch)
         return actions
 
