@@ -167,12 +167,12 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         path = cycle.scope["path"]
         if cycle.scope["method"] != "POST" or not self._door.is_sheddable(path):
             super()._start_asgi_task(cycle, app)
-        elif (error := self._door.admit(cycle.scope)) is not None:
+        elif (error := self._door.admit(cycle.scope)) is not None:  # type: ignore[arg-type]
             self._turn_away(cycle, path, error)
         elif cycle.more_body and not cycle.waiting_for_100_continue:
             self._held = cycle, app  # a body that never comes costs no task
         else:
-            self._door.start(partial(self._start, cycle, app), cycle.scope[OWNER])  # type: ignore[typeddict-item]
+            self._door.start(partial(self._start, cycle, app), cycle.scope[OWNER])  # type: ignore[literal-required]
 
     def _release(self) -> None:
         """Start the app for a request whose body is here, or as much of it as is read before the app takes it."""
@@ -182,7 +182,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
             if not self._door.turns.contended and self._door.is_full(age):  # other than when its head came
                 self._turn_away(cycle, cycle.scope["path"], self._door.busy())
             else:
-                self._door.start(partial(self._start, cycle, app), cycle.scope[OWNER])  # type: ignore[typeddict-item]
+                self._door.start(partial(self._start, cycle, app), cycle.scope[OWNER])  # type: ignore[literal-required]
 
     def _start(self, cycle: RequestResponseCycle, app: Any) -> None:
         if self._lost:
