@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import Response
 
 from pliant.front_door import FrontDoor
-from serving.client import ANYBODY, Client
 from serving.http.api_errors import ApiError, ErrorShape
 from serving.http.door.connections import Connections
 from serving.http.door.limits import DoorLimits, most_connections, raise_open_files
 from serving.http.door.load import LoopLoad
-from serving.http.door.turns import Turns
 from serving.http.request_id import HEADER as REQUEST_ID
 from serving.http.request_id import request_id
 from serving.http.routing import ARRIVED
 
 LIMITS = DoorLimits()
 Headers = Iterable[tuple[bytes, bytes]]
-Judge = Callable[[Mapping[str, Any]], Client | None]
+Judge = Callable[[Mapping[str, Any]], object]
 READ_BYTES = 256 * 1024  # at a time
-OWNER = "pliant.door.client"
-"""Key of an ASGI scope: whose request it is."""
 SWEEP = 1.0  # seconds between two sweeps
 
 
@@ -47,7 +44,7 @@ class Door:
         self._judge: Judge = lambda _scope: None
         self._shed: dict[ErrorShape, bytes] = {}  # answers by shape, until the next sweep
         self._uncounted = 0  # of them
-        self.turns = Turns()  # requests to be started
+        self._waiting: deque[Callable[[], None]] = deque()  # requests to be started
 
     def open(
         self,
@@ -57,61 +54,47 @@ class Door:
     ) -> None:
         """Begin to sweep, on the running loop, and to `count` errors by code and number; allow as many files as possible.
 
-        `front` learns what answers take to be written; `judge` says whose a request is, by its scope (None: not known), and
-        raises `ApiError` for one that nobody may send.
+        `front` learns what answers take to be written; `judge` raises `ApiError` for a request that nobody may send, by its
+        scope.
         """
         self._count, self._front, self._judge = count, front, judge
         self.connections.most = most_connections(self.limits.connections, raise_open_files())
         self._sweep(asyncio.get_running_loop())
 
-    def admit(self, scope: MutableMapping[str, Any]) -> ApiError | None:
+    def admit(self, scope: Mapping[str, Any]) -> ApiError | None:
         """Return why a request is turned away before its body is read; None if it is taken in.
 
-        Who has no key is judged first, and so takes no place from others. What other tenants have waiting beyond its share
-        turns no request away.
+        Who has no key is judged first, and so takes no place from others.
         """
         try:
-            scope[OWNER] = client = self._judge(scope) or ANYBODY
+            self._judge(scope)
         except ApiError as error:
             return error
-        now = asyncio.get_running_loop().time()
-        self.turns.note(client, now)
-        if not self.is_full(now - scope[ARRIVED]):
-            return None
-        return self.busy() if self._is_full_for(client, scope[ARRIVED]) else None
-
-    def _is_full_for(self, client: Client, arrived: float) -> bool:
-        """Whether a request is turned away though it waits for others no longer than sharing has it wait."""
-        now, turns = asyncio.get_running_loop().time(), self.turns
-        return not turns.contended or self.load.is_full(turns.before(client), now - arrived + self._front.way_back(now))
+        return self.busy() if self.is_full(asyncio.get_running_loop().time() - scope[ARRIVED]) else None
 
     def is_full(self, age: float) -> bool:
         """Whether a request that came `age` seconds ago is turned away for want of time, also for its answer's way back."""
         if not self.load.saturated:
             return False
-        return self.load.is_full(len(self.turns), age + self._front.way_back(asyncio.get_running_loop().time()))
+        return self.load.is_full(len(self._waiting), age + self._front.way_back(asyncio.get_running_loop().time()))
 
     def answered(self, seconds: float) -> None:
         """Note that an answer was written so many seconds after it was decided."""
         self._front.answered(seconds, asyncio.get_running_loop().time())
 
-    def start(self, begin: Callable[[], None], client: Client = ANYBODY) -> None:
+    def start(self, begin: Callable[[], None]) -> None:
         """Call `begin`, which starts a request, now or as soon as it is this request's turn."""
-        if not self.turns:
+        if not self._waiting:
             if not self.load.saturated:
                 self._begin(begin)
                 return
             asyncio.get_running_loop().call_soon(self._start_some)
-        self.turns.append(begin, client)
+        self._waiting.append(begin)
 
     def _start_some(self) -> None:
-        """Start those whose turn it is before the next look at the sockets, and the others after it.
-
-        Where there are several tenants it is one, as nobody's request is to wait for many of another's at each step.
-        """
-        at_once = 1 if self.turns.contended else self.load.at_once
-        some = [self.turns.take() for _ in range(min(at_once, len(self.turns)))]
-        if self.turns:
+        """Start those whose turn it is before the next look at the sockets, and the others after it."""
+        some = [self._waiting.popleft() for _ in range(min(self.load.at_once, len(self._waiting)))]
+        if self._waiting:
             asyncio.get_running_loop().call_soon(self._start_some)
         for begin in some:
             self._begin(begin)
@@ -150,7 +133,6 @@ class Door:
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self.connections.sweep(loop.time())
-        self.turns.forget(loop.time())
         self.load.deadline = self._front.usual_deadline
         self._shed.clear()
         if self._uncounted:

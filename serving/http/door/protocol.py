@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from serving.http.api_errors import ApiError
 from serving.http.door.connections import Stage
-from serving.http.door.door import OWNER, Door
+from serving.http.door.door import Door
 from serving.http.door.received import received_ago
 from serving.http.door.whole_request import path_of_post
 from serving.http.routing import ARRIVED
@@ -167,22 +167,22 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         path = cycle.scope["path"]
         if cycle.scope["method"] != "POST" or not self._door.is_sheddable(path):
             super()._start_asgi_task(cycle, app)
-        elif (error := self._door.admit(cycle.scope)) is not None:  # type: ignore[arg-type]
+        elif (error := self._door.admit(cycle.scope)) is not None:
             self._turn_away(cycle, path, error)
         elif cycle.more_body and not cycle.waiting_for_100_continue:
             self._held = cycle, app  # a body that never comes costs no task
         else:
-            self._door.start(partial(self._start, cycle, app), cycle.scope[OWNER])  # type: ignore[literal-required]
+            self._door.start(partial(self._start, cycle, app))
 
     def _release(self) -> None:
         """Start the app for a request whose body is here, or as much of it as is read before the app takes it."""
         if self._held is not None:
             (cycle, app), self._held = self._held, None
             age = self.loop.time() - cycle.scope[ARRIVED]  # type: ignore[literal-required]
-            if not self._door.turns.contended and self._door.is_full(age):  # other than when its head came
+            if self._door.is_full(age):  # other than when its head came
                 self._turn_away(cycle, cycle.scope["path"], self._door.busy())
             else:
-                self._door.start(partial(self._start, cycle, app), cycle.scope[OWNER])  # type: ignore[literal-required]
+                self._door.start(partial(self._start, cycle, app))
 
     def _start(self, cycle: RequestResponseCycle, app: Any) -> None:
         if self._lost:
@@ -216,7 +216,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def _shed(self, data: memoryview) -> bool:
         """Turn away a whole request, without parsing it, if the loop has no time; return whether it was turned away."""
-        if self._in_message or not self._is_free() or self._door.turns.contended:  # then it depends on whose it is
+        if self._in_message or not self._is_free():
             return False
         if not (self._door.is_full(0.0) or self._door.is_full(self._age())):  # the age is a system call
             return False

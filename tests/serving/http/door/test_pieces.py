@@ -181,7 +181,7 @@ def test_a_request_whose_client_left_before_its_turn_is_never_begun():
 
     async def check(site):
         turns = []
-        site.door.start = lambda begin, _client: turns.append(begin)
+        site.door.start = turns.append
         protocol, _ = site.connect()
         await site.send(protocol, post())
         (begin,) = turns
