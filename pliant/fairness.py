@@ -104,6 +104,16 @@ class Fairness:
         """Whether the tenant waits, or did recently."""
         return bool(tenant.waiting) or self._served - tenant.left <= self._config.absence
 
+    def is_behind(self, name: str) -> bool:
+        """Return whether the tenant, which need not wait, has received less than each of those that wait."""
+        others = [tenant.received for tenant in self._active.values() if tenant.name != name]
+        return bool(others) and max(self.received(name), self._floor - self._config.burst) < min(others)
+
+    def share(self, names: Collection[str]) -> float:
+        """Return the part of the devices that is these tenants' share, of all that wait or did recently."""
+        there = {tenant.name: tenant.weight for tenant in self._tenants.values() if self._there(tenant)}
+        return sum(there.get(name, 0.0) for name in names) / sum(there.values()) if there else 1.0
+
     def turns(self, among: Collection[str] | None = None) -> Iterator[Turn]:
         """Yield whose turn it is, then whose it is if they have nothing that can run: everybody's."""
         turn = self.turn(among)
@@ -158,6 +168,15 @@ class Fairness:
             self._charge(launch, requests, service, costs or [1.0] * len(requests))
         for request in requests:
             self.leave(request)
+
+    def charge(self, launch: int, name: str, service: float) -> None:
+        """Charge a tenant for a launch that began while no other was known."""
+        self._charged[launch] = service, ((name, 1.0),)
+        self._receive(self._charged[launch][1], service)
+
+    def pay(self, name: str, service: float) -> None:
+        """Charge a tenant for what it cost without running."""
+        self._receive(((name, 1.0),), service)
 
     def ended(self, launch: int, service: float | None = None) -> None:
         """Correct what a launch was charged by what it took; None: the prediction stands."""

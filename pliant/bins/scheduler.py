@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from math import inf
 from typing import Protocol
 
 from pliant.bins.knowledge import Config, Knowledge
@@ -38,6 +39,7 @@ from pliant.protocol import (
     Woke,
 )
 from pliant.retries import Retries
+from pliant.returns import Returns
 
 
 class Pool(Protocol):
@@ -111,6 +113,8 @@ class BinsScheduler:
         self._devices: Devices[Request] = Devices(self._config.workers, self._config.restart_pause)
         self._fairness = Fairness(self._config.fairness)
         kind = SharedPool if knowledge.placement == "shared" else SinglePool
+        # Until when the last free device is kept for somebody. With placement "single" others may not take what it holds.
+        self._returns, self._kept, self._shared = Returns(self._fairness), inf, knowledge.placement == "shared"
         self._retries = Retries(self._config.attempts)
         self._pool: Pool = kind(knowledge, self._config, self._devices, self._fairness, self._retries)
         self._limit = self._config.max_waiting * self._config.workers
@@ -138,6 +142,7 @@ class BinsScheduler:
             case Failed():
                 self._fail(event, now, actions)
             case Cancelled(request):
+                self._returns.ended(request, now)
                 self._retries.forget(request)
                 if not self._devices.cancel(request):
                     self._pool.cancel(request)
@@ -151,6 +156,7 @@ class BinsScheduler:
     def wake_at(self) -> float | None:
         """Return when `Woke` should come if nothing else happens before; None for never."""
         times = [self._devices.wake_at(), self._pool.wake_at(), self._scaler.wake_at() if self._scaler else None]
+        times += [self._kept] if self._kept < inf and self._devices.free else []
         return min((at for at in times if at is not None), default=None)
 
     def check(self) -> None:
@@ -174,6 +180,7 @@ class BinsScheduler:
         if self._config.drop_late and self._is_hopeless(request, now):
             return self._drop(request.id, "late", now)
         actions = self._make_room(surplus, now) if surplus is not None else []
+        self._returns.came(request.id, request.tenant, now)
         self._fairness.join(request.id, request.tenant, request.weight)
         worker = self._pool.add(request, now)
         if worker is not None and worker in self._devices.free:
@@ -194,12 +201,21 @@ class BinsScheduler:
         """Return the seconds of the request by itself, by the profile."""
         return self._streams[request.task].cost(request.length)[1]
 
+    def _is_kept(self, now: float) -> bool:
+        """Whether the last free device is kept for somebody who will be back at once."""
+        kept = self._returns.until(now) if len(self._devices.free) == 1 and self.waiting else None
+        self._kept = inf if kept is None else kept
+        return kept is not None
+
     def _serve(self, worker: int, now: float, actions: list[Action]) -> None:
+        if self._shared and self._fairness.contended and self._is_kept(now):
+            return
         work = self._pool.take(worker, now)
         if work is not None:
             launch = self._devices.launch(worker, work.requests, work.seconds, now, work.setting, work.kind)
             costs = [self._seconds(request) for request in work.requests] if self._fairness.contended else ()
             self._fairness.launch(launch.id, launch.requests, work.seconds, costs)
+            self._returns.launched(launch.expected)
             actions.append(launch)
 
     def _serve_free(self, workers: Iterable[int], now: float, actions: list[Action]) -> None:
@@ -211,6 +227,8 @@ class BinsScheduler:
         ended = self._devices.finish(event, now)
         self._fairness.ended(event.launch, event.seconds)
         actions += [Answer(request.id, event.launch) for request in ended.carried]
+        for request in ended.carried:
+            self._returns.ended(request.id, now)
         if self._retries:
             for request in ended.carried:
                 self._retries.forget(request.id)
@@ -247,6 +265,9 @@ class BinsScheduler:
         workers = self._pool.woken(now)
         if self._scaler:
             workers += self._scale(self._scaler.decide(now, self._pool.late))
+        if self._kept <= now:  # nobody came for it
+            self._kept = inf
+            workers += self._devices.free
         self._serve_free(workers, now, actions)
 
     def _scale(self, more: int) -> list[int]:
@@ -267,6 +288,7 @@ class BinsScheduler:
 
     def _drop(self, request: int, reason: str, now: float) -> list[Action]:
         self._retries.forget(request)
+        self._returns.ended(request, now)
         if self._scaler:
             self._scaler.answered(now, float("inf"))
         return [Drop(request, reason)]

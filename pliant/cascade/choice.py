@@ -135,6 +135,7 @@ class Choice:
         """Add requests of tenants whose turn it is not, the least served first.
 
         They are no longer than those of the batch, all stay in time, and a second of the batch gets no less valuable.
+        Those before them are answered no later than if each launch had only their share of the device.
         """
         model, items = proposal.model, list(proposal.items)
         seconds_B = self._times[model].batch_seconds(max(item.length for item in items))
@@ -144,12 +145,13 @@ class Choice:
         queue = (item for item in expected[model] if item.deadline >= full)
         others = (item for item in queue if item.request.tenant not in turn and item.length <= longest)
         value, density, count = sum(item.value for item in items), proposal.batch.density, len(items)
+        most = self._devices.seconds(proposal.batch.seconds) / self._fairness.share({i.request.tenant for i in items})
         for item in nsmallest(POOL, others, key=lambda i: (rank[i.request.tenant], -i.value / i.work, i)):
             if len(items) == len(seconds_B):
                 break
             took = self._devices.seconds(float(seconds_B[len(items)]))
             price = took + self._devices.excess
-            if now + took <= min(latest, item.deadline) and value + item.value >= density * price:
+            if took <= most and now + took <= min(latest, item.deadline) and value + item.value >= density * price:
                 items.append(item)
                 value, density, latest = value + item.value, (value + item.value) / price, min(latest, item.deadline)
         if len(items) == count:

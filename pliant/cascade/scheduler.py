@@ -18,6 +18,7 @@ from collections.abc import Set
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import takewhile
+from math import inf
 
 from pliant.cascade.batching import BatchTimes
 from pliant.cascade.choice import Choice, Item
@@ -42,6 +43,7 @@ from pliant.protocol import (
     Woke,
 )
 from pliant.retries import Retries
+from pliant.returns import Returns
 
 TOGETHER = 0.1  # weight of the latest launch in the mean of requests of a launch
 LEAST_VALUE = 1e-3  # that a gain counts as, so that no promised level waits for ever
@@ -70,6 +72,7 @@ class CascadeScheduler:
         self._limit = self._options.max_waiting * workers
         self._devices: Devices[Item] = Devices(workers, self._options.restart_pause)
         self._fairness = Fairness(self._options.fairness)
+        self._returns, self._kept = Returns(self._fairness), inf  # until when the last free device is kept for somebody
         self._retries = Retries(self._options.attempts)
         self._times = [BatchTimes(model.latency) for model in knowledge.models]
         self._queues: list[list[Item]] = [[] for _ in knowledge.models]
@@ -87,18 +90,22 @@ class CascadeScheduler:
         match event:
             case Arrived(request):
                 actions = self._arrive(request)
+                self._returns.came(request.id, request.tenant, now)
             case Finished():
                 actions = self._finish(event, now)
             case Failed():
                 actions = self._fail(event, now)
             case Cancelled(request_id):
                 self._cancel(request_id)
+                self._returns.ended(request_id, now)
                 actions = []
             case Changed():
                 raise InputError("facts", "given", "left out: a cascade's scheduler is replaced as a whole")
             case Woke() | Limited():
                 actions = []
         actions += self._expire(now)
+        for action in actions:
+            self._returns.ended(action.request, now)  # type: ignore[union-attr]  # nothing is launched yet
         actions += self._devices.restarts(now)
         for worker in sorted(self._devices.free) if self.waiting else ():
             actions += self._launch(worker, now)
@@ -111,6 +118,7 @@ class CascadeScheduler:
             heappop(self._due)
         times = [self._devices.wake_at(), *(self._first_hopeless(model) for model in range(len(self._queues)))]
         times += [self._due[0][0]] if self._due else []
+        times += [self._kept] if self.waiting and self._devices.free else []
         return min((at for at in times if at is not None), default=None)
 
     def _is_due(self, entry: tuple[float, int]) -> bool:
@@ -257,7 +265,12 @@ class CascadeScheduler:
         return free and item.former is None and item.until > now + self._devices.hoped(item.alone, idle=True)
 
     def _launch(self, worker: int, now: float) -> list[Launch]:
-        """Launch the worker's next batch, if there is one."""
+        """Launch the worker's next batch, if there is one and the worker is not kept for somebody else."""
+        if self._fairness.contended and len(self._devices.free) == 1:
+            kept = self._returns.until(now)
+            self._kept = inf if kept is None else kept
+            if kept is not None:
+                return []
         proposal = self._choice.decide(self._queues, self._longest, worker, now)
         if proposal is None:
             return []
@@ -275,6 +288,7 @@ class CascadeScheduler:
         self._together += TOGETHER * (len(items) - self._together)
         launch = self._devices.launch(worker, items, seconds, now, proposal.model)
         self._fairness.launch(launch.id, launch.requests, seconds, [item.work for item in items])
+        self._returns.launched(launch.expected)
         return [launch]
 
     def _take_out(self, model: int, ids: Set[int]) -> None:

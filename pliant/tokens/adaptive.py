@@ -222,13 +222,13 @@ class AdaptivePolicy:
                 index = chosen[first]
                 served = _in_time(batches[first][: self._most_G[index]], seconds_GN[index], now)
                 if served:  # Nothing is left where fewer requests were measured to take longer.
-                    self._fill(served, index, worth, seconds_GN[index], now, pool.order)
+                    self._fill(served, index, worth, seconds_GN[index], now, pool)
                     return self._decision(served, index)
         index, served = self._fallback(seconds_GN, now, pool.turn)
         if not served:
             index, served = self._fallback(self._hoped(pool), now, pool.turn)
         if served and pool.turn is not None:
-            self._fill(served, index, worth, seconds_GN[index], now, pool.order)
+            self._fill(served, index, worth, seconds_GN[index], now, pool)
         return self._decision(served, index) if served else Decision()
 
     def _hoped(self, pool: PoolState) -> Floats:
@@ -296,16 +296,16 @@ class AdaptivePolicy:
         return PlannedBatch(np.array([deadline for deadline, _ in batch]), earned)
 
     def _fill(
-        self, served: list[Entry], index: int, worth: float, seconds_N: Floats, now: float, order: Sequence[str]
+        self, served: list[Entry], index: int, worth: float, seconds_N: Floats, now: float, pool: PoolState
     ) -> None:
         """Add requests that are worth the little that each costs a batch that runs anyway, while all stay in time.
 
-        Those of the tenants that come first in `order` are added first. They fill the largest bucket that they can, or
-        what is left of the batch's own, where they cost nothing.
+        Those of the tenants that come first in the pool's order are added first. They fill the largest bucket that they
+        can, or what is left of the batch's own, where they cost nothing.
         """
         sizes = [size for size in self._buckets_G[index] if size >= len(served)]
         for size in reversed(sizes):
-            joining = self._joining(served, size, index, worth, seconds_N, now, order) if size > len(served) else []
+            joining = self._joining(served, size, index, worth, seconds_N, now, pool) if size > len(served) else []
             if size == sizes[0] or len(served) + len(joining) == size:
                 served += joining
                 return
@@ -318,7 +318,7 @@ class AdaptivePolicy:
         worth: float,
         seconds_N: Floats,
         now: float,
-        order: Sequence[str],
+        pool: PoolState,
     ) -> list[Entry]:
         """Return the requests that join a batch if it becomes one of `size`."""
         room, profile_N = size - len(served), self._seconds_GN[index]
@@ -326,13 +326,15 @@ class AdaptivePolicy:
         joining = [k for k in self._kinds.values() if k.waiting and self._joins(k, index, worth, step)]
         joining.sort(key=lambda kind: kind.worth_G[index], reverse=True)
         chosen, latest, longest = set(served), served[0][0], seconds_N[: size + 1].max()
+        most = seconds_N[len(served)] * pool.prolonged
         others = (p for kind in joining for p in kind.waiting if p not in chosen)
-        if order:
-            joining.sort(key=lambda kind: order.index(kind.tenant))
+        if pool.order:
+            joining.sort(key=lambda kind: pool.order.index(kind.tenant))
             others = (p for p in others if p[0] >= now + longest)  # a flood's first ones are often too late
         added: list[Entry] = []
         for entry in islice(others, room):
-            if now + seconds_N[len(served) + len(added) + 1] > latest:
+            took = seconds_N[len(served) + len(added) + 1]
+            if now + took > latest or took > most:
                 break
             if entry[0] >= now + longest:
                 added.append(entry)

@@ -100,7 +100,8 @@ class PoolState:
     seconds of a launch beyond those of the device, on the way there and back; 0 in a simulation. `turn`: the tenants
     whose turn it is, and `order`: all that wait, the least served first (see pliant/fairness.py). `hope`: the slowdown at
     which nothing is hopeless that may be in time; None: `slowdown`. `pauses`: mean seconds by which pauses prolong a
-    launch. `span`: seconds from arrival to deadline, smoothed.
+    launch. `span`: seconds from arrival to deadline, smoothed. `prolonged`: times its seconds that a launch may take with
+    requests of tenants whose turn it is not.
     """
 
     worker: int
@@ -112,6 +113,7 @@ class PoolState:
     hope: float | None = None
     pauses: float = 0.0
     span: float = inf
+    prolonged: float = inf
 
 
 @dataclass(frozen=True, slots=True)

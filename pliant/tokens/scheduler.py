@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from pliant.devices import Devices, Running
 from pliant.errors import InputError
@@ -28,6 +29,7 @@ from pliant.protocol import (
     Woke,
 )
 from pliant.retries import Retries
+from pliant.returns import Returns
 from pliant.tokens.policy import Decision, Knowledge, Policy, PoolState, check_tasks
 
 SPAN = 0.02  # weight of the latest request in the mean time from arrival to deadline
@@ -52,6 +54,7 @@ class TokensScheduler:
         self._workers = workers
         self._devices: Devices[Request] = Devices(workers, self._options.restart_pause)
         self._fairness = Fairness(self._options.fairness)
+        self._returns, self._kept = Returns(self._fairness), inf  # until when the last free device is kept for somebody
         self._retries = Retries(self._options.attempts)
         self._latency: LatencyTable | None = None  # of the latest profile
         self._lead = 0.0  # seconds, of the latest profile
@@ -89,6 +92,7 @@ class TokensScheduler:
         match event:
             case Arrived(request):
                 actions = self._arrive(request, now)
+                self._returns.came(request.id, request.tenant, now)
             case Finished():
                 actions = self._finish(event, now)
             case Failed():
@@ -105,13 +109,18 @@ class TokensScheduler:
                 if not self._devices.cancel(request_id):
                     self._policy.cancel(request_id)
                     self._fairness.leave(request_id)
+                self._returns.ended(request_id, now)
                 actions = []
             case Woke():
                 actions = []
         actions += self._drop(self._policy.expire(now, self._hope(now)), "late")
+        for action in actions:
+            self._returns.ended(action.request, now)  # type: ignore[union-attr]  # nothing is launched yet
         actions += self._devices.restarts(now)
         while len(self._policy) and (opening := self._opening(now)) is not None:
             worker, begin = opening
+            if self._is_kept(now):
+                break
             decision = self._decide(worker, begin, now)
             if decision.idle:
                 break
@@ -119,6 +128,14 @@ class TokensScheduler:
         self._forget(actions)
         self._now = now
         return actions
+
+    def _is_kept(self, now: float) -> bool:
+        """Whether the last free device is kept for somebody who will be back at once."""
+        if not self._fairness.contended or len(self._devices.free) > 1:
+            return False
+        kept = self._returns.until(now)
+        self._kept = inf if kept is None else kept
+        return kept is not None
 
     def _hope(self, now: float) -> float:
         """Return the slowdown at which nothing is hopeless that may be in time: the least of the latest launches.
@@ -139,7 +156,8 @@ class TokensScheduler:
     def wake_at(self) -> float | None:
         """Return when `Woke` should come if nothing else happens before; None for never."""
         ahead = self._devices.ahead_at(self._now, self._lead) if self._lead and len(self._policy) else None
-        times = (self._devices.wake_at(), self._policy.wake_at(self._hope(self._now)), ahead)
+        kept = self._kept if len(self._policy) and self._devices.free else None
+        times = (self._devices.wake_at(), self._policy.wake_at(self._hope(self._now)), ahead, kept)
         return min((at for at in times if at is not None), default=None)
 
     def _arrive(self, request: Request, now: float) -> list[Action]:
@@ -201,8 +219,9 @@ class TokensScheduler:
     def _pool_state(self, worker: int, clocks: tuple[float, ...], turn: Turn, now: float) -> PoolState:
         devices = self._devices
         order = () if turn is None else self._fairness.order()
+        prolonged = inf if turn is None else 1 / self._fairness.share(turn)
         slow, hope = (devices.slowdown, devices.turnaround), self._hope(now)
-        return PoolState(worker, clocks, *slow, turn, order, hope, devices.excess, self._span)
+        return PoolState(worker, clocks, *slow, turn, order, hope, devices.excess, self._span, prolonged)
 
     def _carry_out(self, decision: Decision, worker: int, now: float) -> list[Action]:
         actions = self._drop(decision.drop, "late")
@@ -212,6 +231,7 @@ class TokensScheduler:
             expected = self._seconds(decision, len(run))
             launch = self._devices.launch(worker, run, expected, now, decision.setting, kind)
             self._fairness.launch(launch.id, launch.requests, expected)
+            self._returns.launched(launch.expected)
             actions.append(launch)
         return actions
 

@@ -200,6 +200,28 @@ def test_a_tenant_at_ten_times_its_share_does_not_slow_the_others(system, second
 
 
 @pytest.mark.parametrize(
+    ("system", "seconds", "think"), [("tokens", 8.0, 3e-3), ("bins", 2.0, 2e-4), ("cascade", 3.0, 2e-3)]
+)
+@pytest.mark.parametrize("connections", [1, 4])
+def test_a_tenant_keeps_its_half_of_what_it_has_alone_beside_30_connections_of_another(
+    system, seconds, think, connections
+):
+    """A device that took whatever waits were another's whenever the tenant comes back: 0.14 to 0.35 with one connection."""
+    alone = tenants.closed(system, {"ann": connections}, seconds, think)["ann"]
+    beside = tenants.closed(system, {"ann": connections, "many": 30}, seconds, think)
+    assert beside["ann"] >= 0.95 * alone / 2
+    most = tenants.closed(system, {"many": 30}, seconds)["many"]
+    assert beside["many"] >= 0.95 * most / 2, "nobody has more than its share from what is kept free"
+
+
+@pytest.mark.parametrize("asks", [{"deadline": 1.0}, {"ttft": 1.0}])
+@pytest.mark.parametrize(("places", "every"), [(16, 5.0), (64, 1.0), (64, 100.0)])
+def test_another_with_64_texts_at_once_refuses_nobody_and_makes_nobody_late(places, every, asks):
+    assert tenants.many_outputs(places, 0, asks, 0.0) == 1.0, "alone"
+    assert tenants.many_outputs(places, 0, asks, every) >= 0.99
+
+
+@pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (lambda fairness: fairness._owners.pop(0), "the tenants' waiting requests"),

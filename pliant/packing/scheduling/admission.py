@@ -8,19 +8,27 @@ iterations as its forecast output has tokens; prompts are read in the order in w
 accepted if its own first token and those of all that are due later come in time, less a margin that adapts to what was
 missed. It never waits for an iteration, so that a refusal takes no time.
 
+Where there are several tenants, those that wait begin in the order in which they will be served (sharing.py), and texts of
+tenants that have received much more pause. So what others ask for beyond their shares refuses nobody: a promise to a tenant
+beyond its share holds as long as the others leave it what it takes.
+
 Shape suffix: W waiting requests.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pliant.fairness import Fairness
 from pliant.packing.scheduling.forecast import QUANTILES, Floats, mean, ordered
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.request import FOREVER, Memory, Prompt
+from pliant.packing.scheduling.sharing import SHARING, can_pause, in_turn, predicted_of
 from pliant.packing.scheduling.targets import SHARE, Clock, Margin, due
 
 FULL = 0.95  # share of the memory that sequences fill
@@ -48,6 +56,7 @@ class Admission:
         self.clock, self.margin, self._memory = Clock(cost), Margin(), memory
         self._waiting: dict[int, _Accepted] = {}  # without a first token yet
         self._running: dict[int, _Accepted] = {}
+        self._fairness = Fairness(SHARING)  # as the engine's scheduler counts it
         self._learned_at = -FOREVER
         self._within = PROBE_SECONDS  # usual seconds until a target
         self._prompt = self._output = 0.0  # mean tokens of recent requests
@@ -61,8 +70,20 @@ class Admission:
         self._output += weight * (output - self._output)
         seconds = self._refusal(accepted, now)
         if seconds is None:
-            self._waiting[prompt.id] = accepted
+            self._join(accepted)
         return seconds
+
+    def _join(self, accepted: _Accepted) -> None:
+        prompt, fairness = accepted.prompt, self._fairness
+        contended, self._waiting[prompt.id] = fairness.contended, accepted
+        fairness.join(prompt.id, prompt.tenant, prompt.weight)
+        if fairness.contended and not contended:
+            for id, running in self._running.items():
+                fairness.charge(id, running.prompt.tenant, self._service(running))
+
+    def _service(self, accepted: _Accepted) -> float:
+        """Return the service that a request needs, as sharing counts it."""
+        return predicted_of(self._memory, accepted.prompt)
 
     def hopeless(self, prompt: Prompt, now: float) -> float | None:
         """Return the seconds after which a request might be accepted, if now it cannot be, however short its output is.
@@ -88,7 +109,7 @@ class Admission:
 
     def wait(self) -> float:
         """Return the seconds after which those that wait now have probably begun."""
-        ahead = sorted(self._waiting.values(), key=_order)
+        ahead = self._in_turn(self._waiting.values())
         if not ahead:
             return 0.0
         sequences = self._together(FOREVER)
@@ -98,14 +119,18 @@ class Admission:
         """Note that a request has its first token."""
         accepted = self._waiting.pop(id, None)
         if accepted is not None:
+            tenant, behind = accepted.prompt.tenant, self._fairness.behind()
             self._running[id] = accepted
-            if accepted.prompt.ttft < FOREVER:
+            self._fairness.launch(id, (id,), self._service(accepted) if self._fairness.contended else 0.0)
+            if accepted.prompt.ttft < FOREVER and (behind is None or tenant in behind):
                 self.margin.note(now <= accepted.prompt.arrival + accepted.prompt.ttft)
 
     def ended(self, id: int) -> None:
         """Forget a request."""
-        self._waiting.pop(id, None)
-        self._running.pop(id, None)
+        if self._waiting.pop(id, None) is not None:
+            self._fairness.leave(id)
+        elif self._running.pop(id, None) is not None:
+            self._fairness.ended(id)
 
     def _probes(self, now: float) -> bool:
         """Whether a request is accepted to find out how fast the engine is: it is idle, and was not measured recently."""
@@ -114,25 +139,35 @@ class Admission:
     def _lateness(self, accepted: _Accepted, now: float) -> float:
         """Return by how many seconds the worst target would be missed if the request was accepted; 0 or less: by none."""
         prompt = accepted.prompt
-        ahead = sorted([*self._waiting.values(), accepted], key=_order)
+        ahead = self._in_turn([*self._waiting.values(), accepted])
         place, sequences = ahead.index(accepted), self._together(prompt.tpot)
         iteration = self._iteration(sequences)
         if prompt.tpot < FOREVER and self.clock.seconds(1, 1, prompt.tokens) > prompt.tpot:
             return max(prompt.tpot, 1.0)  # not even alone
         first_W = self._first_tokens(ahead, sequences, iteration)
         left_W = (np.array([each.prompt.arrival + each.prompt.ttft for each in ahead]) - now) * (1 - self.margin.value)
-        late = float((first_W - left_W)[place:].max())
+        # Behind it come those that it delays, of whom those of other tenants have received more.
+        delayed = [at for at in range(place, len(ahead)) if ahead[at].prompt.tenant == prompt.tenant]
+        late = float((first_W - left_W)[delayed].max())
         if prompt.deadline < FOREVER:
             beside = self._iteration(min(sequences, len(self._running) + len(ahead)))
             end = float(first_W[place]) + beside * min(prompt.forecast[LONG], prompt.limit)
             late = max(late, end - (prompt.deadline - now))
         return late
 
+    def _in_turn(self, waiting: Iterable[_Accepted]) -> list[_Accepted]:
+        """Return them in the order in which they begin."""
+        ahead = sorted(waiting, key=_order)
+        return list(in_turn(ahead, self._fairness, self._service)) if self._fairness.contended else ahead
+
+    def _most(self) -> int:
+        """Return how many texts memory and places let run together."""
+        memory, held = self._memory, max(self._held(), 1.0)
+        return int(max(min(FULL * memory.pages * memory.page_tokens / held, memory.sequences, memory.step_tokens), 1))
+
     def _together(self, tpot: float) -> int:
         """Return how many texts run together where all are full."""
-        memory = self._memory
-        held = max(self._held(), 1.0)
-        most = int(max(min(FULL * memory.pages * memory.page_tokens / held, memory.sequences, memory.step_tokens), 1))
+        most = self._most()
         targets = [tpot, *(each.prompt.tpot for each in (*self._running.values(), *self._waiting.values()))]
         tightest = min(targets)
         return max(bisect_right(range(1, most + 1), tightest, key=self._iteration), 1) if tightest < FOREVER else most
@@ -166,6 +201,10 @@ class Admission:
         full = FULL * self._memory.pages * self._memory.page_tokens
         by_memory_W = (np.cumsum(held_W) + held - full) * sequences / full
         by_places_W = len(self._running) + 1.0 + np.arange(len(ahead)) - sequences
+        if self._fairness.contended and sequences == self._most():  # else it is no place that is lacking
+            owners = Counter(each.prompt.tenant for each in self._running.values())
+            paused = {each.prompt.tenant: can_pause(each.prompt.tenant, owners, self._fairness) for each in ahead}
+            by_places_W -= np.array([paused[each.prompt.tenant] for each in ahead])
         ends_W = np.maximum(np.maximum(by_memory_W, by_places_W), 0.0)
         seldom_W: Floats = ends_W + SELDOM * np.sqrt(ends_W)
         return seldom_W

@@ -307,9 +307,12 @@ class PackingScheduler:
         return first is not None and not first.prompt.offline and self._fairness.waits(owner)
 
     def _wait(self, waiting: Waiting) -> None:
-        prompt = waiting.prompt
+        prompt, contended = waiting.prompt, self._fairness.contended
         self._queue.add(waiting)
         self._fairness.join(prompt.id, self._owner(prompt), prompt.weight)
+        if self._fairness.contended and not contended:  # what runs began while its tenant was the only one
+            for id, running in self._prompts.items():
+                self._fairness.charge(id, self._owner(running.prompt), predicted(self.memory, running))
 
     def _late(self, now: float) -> tuple[tuple[int, str], ...]:
         """Drop the requests whose deadline has passed, and return them with the reason: nobody waits for them any more."""
@@ -359,7 +362,7 @@ class PackingScheduler:
         chances = self._in_time.chances(running, now, self._pace.prompt_share)
         if chances is not None:
             queue = InOrder(chances.best_first(queue))
-        if self._fairness.several:
+        if self._fairness.several or (self._fairness.contended and room <= 0):
             owners = Counter(self._owner(waiting.prompt) for waiting in self._prompts.values())
             queue = InOrder(with_places(queue, self._fairness, self.memory, owners, self._places))
             room = len(list(queue))

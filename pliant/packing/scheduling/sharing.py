@@ -11,9 +11,11 @@ tenant that has received most pauses: it keeps its pages and goes on when there 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
+from typing import Protocol, TypeVar
 
 from pliant.fairness import Fairness, FairnessConfig
 from pliant.packing.scheduling.forecast import mean
@@ -71,15 +73,31 @@ def predicted(memory: Memory, waiting: Waiting) -> float:
     return service(memory, waiting.unread + output, output, waiting.cached + waiting.unread + output)
 
 
+def predicted_of(memory: Memory, prompt: Prompt) -> float:
+    """Return the service that a prompt needs by its forecast, from its first token on."""
+    output = max(round(mean(prompt.forecast)), 1)
+    return service(memory, prompt.tokens + output, output, prompt.tokens + output)
+
+
 def received(memory: Memory, admitted: Waiting, values: Mapping[str, int]) -> float:
     """Return the service of a sequence since it was admitted. `values`: its columns as it leaves."""
     tokens = values["cached"] - admitted.cached - values["taken"]
     return service(memory, tokens, values["generated"] - admitted.generated, values["cached"])
 
 
-def in_turn(queue: WaitingQueue, fairness: Fairness, memory: Memory) -> Iterator[Waiting]:
-    """Yield the waiting sequences, each time the first of the tenant that would have received least by then."""
-    queues: dict[str, list[Waiting]] = {}
+class Owned(Protocol):
+    """What waits for a tenant."""
+
+    @property
+    def prompt(self) -> Prompt: ...
+
+
+W = TypeVar("W", bound=Owned)
+
+
+def in_turn(queue: Iterable[W], fairness: Fairness, service_of: Callable[[W], float]) -> Iterator[W]:
+    """Yield what waits, each time the first of the tenant that would have received least by then."""
+    queues: dict[str, list[W]] = {}
     for waiting in queue:
         queues.setdefault(waiting.prompt.tenant, []).append(waiting)
     heap = [(fairness.received(name), name, iter(sequences)) for name, sequences in queues.items()]
@@ -92,7 +110,13 @@ def in_turn(queue: WaitingQueue, fairness: Fairness, memory: Memory) -> Iterator
             heappop(heap)
             continue
         yield waiting
-        heapreplace(heap, (counter + predicted(memory, waiting) / waiting.prompt.weight, name, sequences))
+        heapreplace(heap, (counter + service_of(waiting) / waiting.prompt.weight, name, sequences))
+
+
+def can_pause(tenant: str, running: Mapping[str, int], fairness: Fairness) -> int:
+    """Return how many of the sequences that run pause for one of this tenant. `running`: their number by tenant."""
+    limit = fairness.received(tenant) + AHEAD
+    return sum(number for name, number in running.items() if fairness.received(name) > limit)
 
 
 def with_places(
@@ -103,11 +127,8 @@ def with_places(
     `running`: how many sequences run, by tenant. `places`: sequences that an iteration may have.
     """
     count, chosen = running.total(), list[Waiting]()
-    counters = {name: fairness.received(name) for name in running}
-    for waiting in islice(in_turn(queue, fairness, memory), memory.sequences):
-        limit = fairness.received(waiting.prompt.tenant) + AHEAD
-        can_pause = sum(running[name] for name, counter in counters.items() if counter > limit)
-        if count + len(chosen) - can_pause < places:
+    for waiting in islice(in_turn(queue, fairness, partial(predicted, memory)), memory.sequences):
+        if count + len(chosen) - can_pause(waiting.prompt.tenant, running, fairness) < places:
             chosen.append(waiting)
     return chosen
 

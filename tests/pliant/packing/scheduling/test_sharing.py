@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
 from tests.fixtures.packing.samples import SECONDS, STEPS, Scene, play, prompt, scene, seeds
 
 MEMORY = Memory(pages=40, page_tokens=4, step_tokens=16)
+SERVICE = partial(predicted, MEMORY)
 PLACES = Memory(60, 4, 0, 64, 4)
 ROW = Grid(64).row((1.0,) * 8, 8)
 
@@ -66,7 +68,7 @@ def test_next_comes_always_the_first_of_the_tenant_that_would_have_received_leas
         queue.add(waiting(id, tenant, forecast, weight))
     counter = {tenant: counters.get(tenant, 0.0) for tenant, *_ in items}
     left = list(queue)
-    for chosen in in_turn(queue, Received(), MEMORY):
+    for chosen in in_turn(queue, Received(), SERVICE):
         name = min({item.prompt.tenant for item in left}, key=lambda name: (counter[name], name))
         assert chosen is next(item for item in left if item.prompt.tenant == name)
         counter[name] += predicted(MEMORY, chosen) / chosen.prompt.weight
@@ -78,7 +80,7 @@ def test_tenants_that_received_nothing_share_by_turns():
     queue = WaitingQueue()
     for id in range(8):
         queue.add(waiting(id, "a" if id < 6 else "b"))
-    order = [item.prompt.tenant for item in in_turn(queue, Fairness(SHARING), MEMORY)]
+    order = [item.prompt.tenant for item in in_turn(queue, Fairness(SHARING), SERVICE)]
     assert order[:4] == ["a", "b", "a", "b"] and order[4:] == ["a"] * 4
 
 
@@ -226,5 +228,5 @@ def test_a_weight_lets_a_tenant_take_as_many_turns_more():
     queue = WaitingQueue()
     for id in range(8):
         queue.add(waiting(id, "a" if id % 2 else "b", weight=3.0 if id % 2 else 1.0))
-    order = [item.prompt.id for item in in_turn(queue, Counters(a=0.0, b=0.01), MEMORY)]
+    order = [item.prompt.id for item in in_turn(queue, Counters(a=0.0, b=0.01), SERVICE)]
     assert order == [1, 0, 3, 5, 7, 2, 4, 6]
