@@ -24,6 +24,7 @@ from pliant import redaction
 from pliant.errors import PliantError, SchedulerError
 from pliant.front_door import FrontDoor
 from serving.bento.bentoml_patches import (
+    count_in_memory,
     freeze_gc,
     leave_out_path_metrics,
     patch_timeouts,
@@ -91,6 +92,7 @@ def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
     logs.install()
     switch_off_tracing()
     leave_out_path_metrics()
+    count_in_memory()
     patch_timeouts()
     # uvicorn's default trusts every process of this machine.
     os.environ["FORWARDED_ALLOW_IPS"] = os.environ.get("PLIANT_TRUSTED_PROXIES", "")

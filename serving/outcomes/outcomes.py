@@ -32,6 +32,7 @@ from serving.outcomes.written import LEVELS, Names, alarm_written, figures_writt
 MEMORY = 100_000  # answers that can still be labelled: 8 MB from the start on
 DAYS = 30.0  # that an answer can be labelled, where nothing is kept on disk
 DAY = 86_400.0  # seconds
+RETRY = 10.0  # seconds until a label that could not be written is worth another attempt
 
 logger = logging.getLogger("pliant.serving")
 
@@ -103,9 +104,11 @@ class Outcomes:
         """Count the label of an answer that the client got; an administrator may report any.
 
         The same label may come again, and counts once. Raises `ApiError` for an unknown id or one of another tenant (404),
-        for another label than before (409) and for too many a second (429), `InputError` for a label that the task does
-        not have.
+        for another label than before (409), for too many a second (429) and while none can be written (503),
+        `InputError` for a label that the task does not have.
         """
+        if self._keeper is not None and self._keeper.failing:
+            raise ApiError(503, "not_kept", "labels cannot be written at present: report it again later", "id", RETRY)
         now = self._clock()
         self._check_rate(client.tenant, now)
         known = self._known(id, client, now)

@@ -18,7 +18,6 @@ owner can read them. Readers skip a line without its end, which a killed process
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,8 +25,7 @@ from typing import Any, BinaryIO
 
 from pliant.lines import open_to_append
 from serving.packing.reply import Choice
-
-logger = logging.getLogger("pliant.serving")
+from serving.unwritten import Writing
 
 FOLDER = "observed"
 
@@ -43,20 +41,19 @@ class ObservedLengths:
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._path, self._max_bytes = path, max_bytes
         self._file: BinaryIO | None = None
-        self._failed = False
+        self._writing = Writing("observed", path)
 
     def add(self, choice: Choice, generator: str) -> None:
         """Write a choice, if it ended by itself or at its limit, and not as its request alone made it."""
-        if self._failed or choice.output.finish not in ("stop", "length") or not choice.typical:
+        if self._writing.failing or choice.output.finish not in ("stop", "length") or not choice.typical:
             return
         try:
             self._write(json.dumps(line(choice, generator), ensure_ascii=False) + "\n")
         except OSError as error:
-            self._failed = True
-            logger.error("observed lengths are no longer written to %s: %s", self._path, error.strerror)
+            self._writing.failed(f"observed lengths are no longer written to {self._path}: {error.strerror}")
 
     def close(self) -> None:
-        if self._file is not None and not self._failed:
+        if self._file is not None and not self._writing.failing:
             self._file.close()
         self._file = None
 

@@ -1,0 +1,155 @@
+"""A disk that is full while a service runs, with all that is its own on it: requests, restarts, labels, and what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pliant.outcomes.files import folder_of, read_labels
+from tests.fixtures.attacks import Targets, honest, say
+from tests.fixtures.clients import PATIENCE, call, wait_for
+from tests.fixtures.grounds import GROUNDS
+from tests.fixtures.live import processes, running
+
+pytestmark = pytest.mark.attack
+SIZE_MB = 96
+SECONDS = 12.0  # that the disk is full
+LABELLED = {"tokens": lambda answer: (answer["id"], 0), "cascade": lambda answer: (answer["answers"][0]["id"], "red")}
+"""Id and label of an answer, of the systems that take labels."""
+
+
+@contextmanager
+def mounted(kind: str, folder: Path) -> Iterator[Path]:
+    """A small file system of its own in this folder; the test is skipped where this machine lets nobody mount one."""
+    folder.mkdir()
+    image, options = "none", ["-t", "tmpfs", "-o", f"size={SIZE_MB}m"]
+    try:
+        if kind == "ext4":
+            image, options = str(folder.with_suffix(".img")), ["-o", "loop"]
+            with Path(image).open("wb") as file:
+                file.truncate(SIZE_MB << 20)
+            subprocess.run(["mkfs.ext4", "-q", image], check=True, capture_output=True)
+        subprocess.run(["mount", *options, image, str(folder)], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no {kind} can be mounted here: {error}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
+def full(folder: Path) -> Iterator[None]:
+    """Keep the file system of this folder full to its last byte; what is freed meanwhile is taken at once."""
+    ballast, ended = folder / "ballast", threading.Event()
+
+    def fill() -> None:
+        while not ended.is_set():
+            for size in (1 << 20, 4096, 1):
+                with suppress(OSError), ballast.open("ab", buffering=0) as file:
+                    while file.write(b"x" * size):
+                        pass
+            ended.wait(0.02)
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    time.sleep(1.0)
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        ballast.unlink()
+
+
+@dataclass
+class Labels:
+    """A client that asks and reports a label for each answer, until it is stopped."""
+
+    service: object
+    system: str
+    taken: list[str] = field(default_factory=list)  # ids whose label was acknowledged
+    refused: list[int] = field(default_factory=list)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def report_on(self) -> None:
+        ground = GROUNDS[self.system]
+        while not self.stopped.wait(0.1):
+            status, answer = call(self.service, "POST", ground.path, ground.body)
+            if status != 200:
+                continue
+            id, label = LABELLED[self.system](answer)
+            status, _ = call(self.service, "POST", "/v1/outcomes", json.dumps({"id": id, "label": label}).encode())
+            (self.taken.append(id) if status == 200 else self.refused.append(status))
+
+
+@contextmanager
+def reporting(service, system: str) -> Iterator[Labels]:
+    labels = Labels(service, system)
+    thread = threading.Thread(target=labels.report_on if system in LABELLED else bool)
+    thread.start()
+    try:
+        yield labels
+    finally:
+        labels.stopped.set()
+        thread.join(PATIENCE)
+
+
+def failing(service) -> set[str]:
+    """Return what the service says that it cannot write."""
+    with urllib.request.urlopen(f"{service.url}/metrics", timeout=PATIENCE) as response:
+        text = response.read().decode()
+    return set(re.findall(r'^pliant_write_failing\{what="(\w+)"\} 1', text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+@pytest.mark.parametrize("system", GROUNDS)
+def test_a_full_disk_is_a_degraded_service(system, kind, tmp_path, monkeypatch):
+    ground, targets = GROUNDS[system], Targets(f"17 {system}, {kind}")
+    more = {"observe": True} if system == "packing" else {"keep_inputs": True} if system in LABELLED else {}
+    with mounted(kind, tmp_path / "disk") as disk:
+        (disk / "tmp").mkdir()
+        ground.publish(disk)
+        monkeypatch.setenv("TMPDIR", str(disk / "tmp"))
+        settings = ground.settings(disk, journal=disk / "journal.jsonl", refresh_seconds=0.5, watch_seconds=0.5, **more)
+        with running(settings, disk) as service:
+            before = psutil.Process(service.process.pid).children()
+            with (
+                honest(service, ("POST", ground.path, ground.body)) as asking,
+                reporting(service, system) as labels,
+            ):
+                time.sleep(3)
+                with full(disk):
+                    began = len(asking.seconds)
+                    time.sleep(SECONDS / 2)
+                    for device in processes(service):
+                        device.send_signal(signal.SIGKILL)  # its successor starts without a byte of disk
+                    time.sleep(SECONDS / 2)
+                    said = failing(service)
+                    answered = len(asking.seconds) - began
+                wait_for(lambda: failing(service) <= {"journal", "observed"})
+                time.sleep(2)
+            after = psutil.Process(service.process.pid).children()
+            log = (disk / "serve.log").read_text(errors="replace")
+        kept = {record.id for record in read_labels(folder_of(settings.home, system))}
+        say(f"{answered} requests on the full disk; failures: {asking.reasons[:3]}; cannot write: {sorted(said)}")
+        say(f"{len(labels.taken)} labels acknowledged, {len(labels.refused)} refused: {sorted(set(labels.refused))}")
+        say("\n".join(line for line in log.splitlines() if "serving" in line or "Error" in line)[-3000:])
+        targets.at_least("requests on the full disk", answered, 20)
+        targets.at_most("requests lost", len(asking.reasons), 0)
+        targets.at_most("restarts", len(set(before) ^ set(after)), 0)
+        targets.at_most("labels acknowledged and lost", len(set(labels.taken) - kept), 0)
+        targets.at_most("exceptions in the log", log.count("Traceback"), 0)
+        targets.check()
