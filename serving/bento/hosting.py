@@ -110,13 +110,13 @@ def with_access(app: FastAPI) -> Callable[[S], S]:
     """
 
     def decorate(service: Any) -> Any:
-        if wants_traces(os.environ):  # else no request pays for what nobody reads
-            service.add_asgi_middleware(TracingMiddleware, state=app.state)
         service.add_asgi_middleware(RequestIdMiddleware)
         origins = names(os.environ.get("PLIANT_CORS_ORIGINS", ""))
         if origins:
             service.add_asgi_middleware(CORSMiddleware, allow_origins=origins, **CORS)
         service.add_asgi_middleware(AccessMiddleware, state=app.state)
+        if wants_traces(os.environ):  # else no request pays for what nobody reads
+            service.add_asgi_middleware(TracingMiddleware, state=app.state)
         service.add_asgi_middleware(UnknownPathMiddleware, state=app.state)
         return service
 
