@@ -32,7 +32,7 @@ def run(args: Namespace) -> None:
     system = systems.system(args.system).name
     if bool(args.ids) == args.all:
         raise InputError("forget", "both --id and --all" if args.all else "no id", "given either --id ID or --all")
-    folder = folder_of(settings.read().home, system)
+    folder = folder_of(settings.read().home_of(system), system)
     if not (folder / INPUTS).is_file():
         kept = (
             "a service keeps inputs only with PLIANT_KEEP_INPUTS=true; prompts of --observe lie in PLIANT_HOME/observed"

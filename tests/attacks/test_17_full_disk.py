@@ -175,7 +175,8 @@ def test_a_full_disk_is_a_degraded_service(system, kind, tmp_path, monkeypatch):
             f"{len(asking.seconds)} requests on the full disk; failures: {asking.reasons[:3]}; cannot write: {sorted(said)}"
         )
         say(f"{len(labels.taken)} labels acknowledged, {len(labels.refused)} refused: {sorted(set(labels.refused))}")
-        say("\n".join(line for line in log.splitlines() if "serving" in line or "Error" in line)[-3000:])
+        say("\n".join(line for line in log.splitlines() if "serving goes on" in line or "observed" in line))
+        say("".join(log.partition("Traceback")[1:])[:2000])
         targets.at_least("requests on the full disk", len(asking.seconds), 20)
         targets.at_most("requests lost", len(asking.reasons) + len(unheard), 0)
         targets.at_most("restarts", len(set(before) ^ set(after)), 0)
