@@ -112,9 +112,11 @@ print(json.dumps({
 
 def test_importing_a_service_puts_the_patch_in_and_hosts_its_app_behind_its_door():
     environment = {name: text for name, text in os.environ.items() if not name.startswith("PLIANT_")}
+    environment["PLIANT_TRACE_SHARE"] = "0.5"
     command = [sys.executable, "-c", SERVICES]
     run = subprocess.run(command, check=True, timeout=600, capture_output=True, text=True, env=environment)
-    middleware = [["RequestIdMiddleware", False], ["AccessMiddleware", True], ["UnknownPathMiddleware", True]]
+    behind = [[f"{name}Middleware", True] for name in ("Access", "Tracing", "UnknownPath")]
+    middleware = [["RequestIdMiddleware", False], *behind]  # nothing is traced that may not pass
     guarded = {"traffic": {"timeout": 300}, "middleware": middleware}
     assert json.loads(run.stdout.splitlines()[-1]) == {
         "pliant_bins": {**guarded, "app": [["/", True]]},
