@@ -121,7 +121,7 @@ class Labels:
 def patient(body: bytes) -> bytes:
     """Return a body whose deadline leaves the time that a new device process takes to start."""
     value = json.loads(body)
-    return json.dumps({**value, "deadline": 60.0} if "deadline" in value else value).encode()
+    return json.dumps({**value, "deadline": 120.0} if "deadline" in value else value).encode()
 
 
 @contextmanager
@@ -155,6 +155,7 @@ def test_a_full_disk_is_a_degraded_service(system, kind, tmp_path, monkeypatch):
         more |= {"journal": disk / "journal.jsonl", "keys_file": tmp_path / "keys.json"}
         settings = ground.settings(disk, refresh_seconds=0.5, watch_seconds=0.5, **more)
         request, mine = ("POST", ground.path, patient(ground.body)), {"authorization": f"Bearer {keys[0]}"}
+        mine |= {"x-pliant-deadline": "120"} if system == "bins" else {}
         with running(settings, disk) as service:
             before = psutil.Process(service.process.pid).children()
             with reporting(service, system, keys[0]) as labels:
@@ -175,11 +176,13 @@ def test_a_full_disk_is_a_degraded_service(system, kind, tmp_path, monkeypatch):
             f"{len(asking.seconds)} requests on the full disk; failures: {asking.reasons[:3]}; cannot write: {sorted(said)}"
         )
         say(f"{len(labels.taken)} labels acknowledged, {len(labels.refused)} refused: {sorted(set(labels.refused))}")
-        say("\n".join(line for line in log.splitlines() if "serving goes on" in line or "observed" in line))
+        said = [line for line in log.splitlines() if re.search(r"WARNING|ERROR|serving goes on", line)]
+        say("\n".join([f"longest answer: {max(filter(None, asking.seconds)):.1f} s", *said]))
         say("".join(log.partition("Traceback")[1:])[:2000])
         targets.at_least("requests on the full disk", len(asking.seconds), 20)
         targets.at_most("requests lost", len(asking.reasons) + len(unheard), 0)
         targets.at_most("restarts", len(set(before) ^ set(after)), 0)
         targets.at_most("labels acknowledged and lost", len(set(labels.taken) - kept), 0)
-        targets.at_most("exceptions in the log", log.count("Traceback"), 0)
+        faults = log.count("Traceback") - log.count("--- Logging error ---")  # of a line for which the log had no room
+        targets.at_most("exceptions in the log", faults, 0)
         targets.check()
