@@ -55,7 +55,7 @@ def count_in_memory() -> None:
     values.ValueClass = values.MutexValue  # prometheus_client may have been imported, and has then chosen
     BentoMLContainer.metrics_client.set(PrometheusClient(multiproc=False))
     # As with files: no time of creation beside each counter, and nothing of Python and the process.
-    prometheus_client.disable_created_metrics()
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
     for name in ("GC", "PLATFORM", "PROCESS"):
         with suppress(KeyError):  # taken out before
             prometheus_client.REGISTRY.unregister(getattr(prometheus_client, f"{name}_COLLECTOR"))

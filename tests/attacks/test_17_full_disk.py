@@ -121,7 +121,7 @@ class Labels:
 def patient(body: bytes) -> bytes:
     """Return a body whose deadline leaves the time that a new device process takes to start."""
     value = json.loads(body)
-    return json.dumps({**value, "deadline": 120.0} if "deadline" in value else value).encode()
+    return json.dumps({**value, "deadline": 60.0} if "deadline" in value else value).encode()
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def test_a_full_disk_is_a_degraded_service(system, kind, tmp_path, monkeypatch):
         more |= {"journal": disk / "journal.jsonl", "keys_file": tmp_path / "keys.json"}
         settings = ground.settings(disk, refresh_seconds=0.5, watch_seconds=0.5, **more)
         request, mine = ("POST", ground.path, patient(ground.body)), {"authorization": f"Bearer {keys[0]}"}
-        mine |= {"x-pliant-deadline": "120"} if system == "bins" else {}
+        mine |= {"x-pliant-deadline": "60"} if system == "bins" else {}
         with running(settings, disk) as service:
             before = psutil.Process(service.process.pid).children()
             with reporting(service, system, keys[0]) as labels:
