@@ -40,7 +40,7 @@ def run(args: Namespace) -> None:
         wanted = "given one of --id ID, --tenant NAME, --days N and --all"
         raise InputError("forget", " and ".join(named) or "no id", wanted)
     before = math.inf if args.days is None else time.time() - 86_400 * args.days
-    home = settings.read().home
+    home = settings.read().home_of(system)
     if system == "packing":
         count, what = _forget_prompts(home, args, before), "observed prompt"
     else:

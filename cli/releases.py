@@ -57,7 +57,7 @@ def _status(args: Namespace) -> None:
     project = settings.read()
     settings.prepare(project)
     statuses = [status(project, name) for name in names]
-    watched = {name: read_state(project.home, name) for name in names}
+    watched = {name: read_state(project.home_of(name), name) for name in names}
     if args.json:
         print(json.dumps([{**each.to_dict(), "watch": watched[each.system]} for each in statuses], indent=2))
         return

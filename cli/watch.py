@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,14 @@ def run(args: Namespace) -> int:
     names = [systems.system(name).name for name in args.systems] or list(systems.names())
     if args.every is not None and not 0.1 <= args.every < float("inf"):
         raise InputError("--every", args.every, "at least 0.1 seconds")
-    home = settings.read().home
+    project = settings.read()
+    homes = {name: project.home_of(name) for name in names}
     while True:
-        states = {name: state for name in names if (state := read_state(home, name)) is not None}
+        states = {name: state for name, home in homes.items() if (state := read_state(home, name)) is not None}
         if args.json:
             print(json.dumps(states, indent=2), flush=True)
         else:
-            _show(states, home)
+            _show(states, {project.home, *homes.values()})
         if args.every is None:
             return 1 if any(state["alarms"] for state in states.values()) else 0
         time.sleep(args.every)
@@ -67,7 +68,7 @@ def alarm_lines(state: Mapping[str, Any]) -> Iterator[str]:
         yield f"estimated accuracy of {task}, without labels: {estimate['accuracy']:.1%} ({low} to {high})"
 
 
-def _show(states: Mapping[str, Any], home: Path) -> None:
+def _show(states: Mapping[str, Any], homes: Collection[Path]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -75,7 +76,8 @@ def _show(states: Mapping[str, Any], home: Path) -> None:
 
     console = Console()
     if not states:
-        console.print(f"No service has watched anything here yet ({home / 'watch'}).")
+        places = ", ".join(str(home / "watch") for home in sorted(homes))
+        console.print(f"No service has watched anything here yet ({places}).")
     for name, state in states.items():
         table = Table(*COLUMNS, title=f"{name}, release {state['release']}, at {state['at']}")
         for row in state["streams"]:
@@ -84,6 +86,7 @@ def _show(states: Mapping[str, Any], home: Path) -> None:
         console.print(table)
         for line in alarm_lines(state):
             console.print(line, highlight=False)
-    for event in latest_events(home, EVENTS_SHOWN):
+    events = [event for home in homes for event in latest_events(home, EVENTS_SHOWN)]
+    for event in sorted(events, key=lambda event: event.occurred)[-EVENTS_SHOWN:]:
         reason = event.payload.get("reason", "")
         console.print(f"{event.occurred[:19]} {event.name} of {event.system}: {reason}", highlight=False)

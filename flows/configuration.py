@@ -78,7 +78,7 @@ def to_train(
 
 def _nightly(project: Settings, system: str, given: Configuration) -> Configuration:
     beneath = systems.system(system).part("flows", "nightly").beneath
-    return replace(given, beneath=beneath({**given.file, **given.overrides}, project.home))
+    return replace(given, beneath=beneath({**given.file, **given.overrides}, project.home_of(system)))
 
 
 def kept_by(release: RegistryRelease | None, system: str) -> list[Configuration]:

@@ -56,6 +56,11 @@ class Settings:
     def store(self) -> Path:
         return self.home / "store"
 
+    def home_of(self, system: str) -> Path:
+        """Return the PLIANT_HOME of a system's service: `home` too, unless what is mounted here gives it one of its own."""
+        own = self.home / "services" / system
+        return own if own.is_dir() else self.home
+
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read PLIANT_HOME (default `.pliant`) and MLFLOW_TRACKING_URI (default `mlruns/mlflow.db` in the working directory),

@@ -26,6 +26,7 @@ from uuid import UUID, uuid4
 
 from pliant.errors import InputError
 from pliant.lines import PRIVATE, append_whole, complete_lines
+from serving.unwritten import Writing
 
 logger = logging.getLogger("pliant")
 
@@ -138,7 +139,8 @@ class EventOutbox:
         self._fresh: list[Event] = []  # neither written to a file nor sent
         self._unlogged: list[Event] = []  # that events.jsonl lacks, as the disk was full
         self._waiting: list[Event] = _events(self._file) if self._file.is_file() else []
-        self._saved, self._complained = True, set[str]()
+        self._logging, self._saving = Writing("events", self._log), Writing("events", self._file)
+        self._complained = False  # that the server does not answer
         self._wake: Callable[[], object] = _nobody
 
     @property
@@ -186,7 +188,7 @@ class EventOutbox:
                 fresh, self._fresh = self._fresh, []
             unlogged = (self._unlogged + fresh)[-MOST_WAITING:]
             if unlogged:
-                logged = self._try("events.jsonl", lambda: _append(self._log, unlogged))
+                logged = _try(self._logging, lambda: _append(self._log, unlogged))
                 self._unlogged = [] if logged else unlogged
             if self._post is None:
                 return True
@@ -195,7 +197,7 @@ class EventOutbox:
                 lost = len(self._waiting) - MOST_WAITING
                 del self._waiting[:lost]
                 logger.warning("%d events were given up, as Prefect's server has been gone for long", lost)
-            if fresh or not self._saved:
+            if fresh or self._saving.failing:
                 self._save()
             return self._send(self._post)
 
@@ -208,36 +210,39 @@ class EventOutbox:
             except urllib.error.HTTPError as error:
                 error.close()
                 if error.code in KEPT_STATUS or error.code >= 500:
-                    return self._complain("Prefect's server", error)
+                    return self._complain(error)
                 if len(batch) > 1:  # one of them is bad, and does not keep the others
                     size = 1
                     continue
                 logger.warning("Prefect's server refused the event %s with status %d", batch[0].name, error.code)
             except (OSError, ValueError) as error:
-                return self._complain("Prefect's server", error)
-            self._complained.discard("Prefect's server")
+                return self._complain(error)
+            self._complained = False
             del self._waiting[: len(batch)]
             self._save()
         return True
 
     def _save(self) -> None:
         """Write what waits, as a whole: the file is either the former one or this."""
-        self._saved = self._try("the outbox of events", lambda: _replace(self._file, self._waiting))
+        _try(self._saving, lambda: _replace(self._file, self._waiting))
 
-    def _try(self, what: str, write: Callable[[], None]) -> bool:
-        try:
-            write()
-        except OSError as error:
-            return self._complain(what, error)
-        self._complained.discard(what)
-        return True
-
-    def _complain(self, what: str, error: Exception) -> bool:
-        """Log the first failure of a row of them; return False."""
-        if what not in self._complained:
-            self._complained.add(what)
-            logger.warning("%s cannot be reached or written (%s); %d events wait", what, error, self.waiting)
+    def _complain(self, error: Exception) -> bool:
+        """Log the first failure of a row of them to reach the server; return False."""
+        if not self._complained:
+            logger.warning("Prefect's server cannot be reached (%s); %d events wait", error, self.waiting)
+        self._complained = True
         return False
+
+
+def _try(writing: Writing, write: Callable[[], None]) -> bool:
+    """Write, and return whether that succeeded."""
+    try:
+        write()
+    except OSError as error:
+        writing.failed(f"events cannot be written ({error}); they wait in memory")
+        return False
+    writing.succeeded()
+    return True
 
 
 def _nobody() -> None:

@@ -22,6 +22,7 @@ from pliant.errors import InputError
 from pliant.journal import decode, encode
 from pliant.lines import complete_lines
 from pliant.protocol import Journal, JournalEntry
+from serving.unwritten import FULL, Writing
 
 BUFFER_BYTES = 1 << 16
 FLUSH_SECONDS = 1.0
@@ -47,11 +48,14 @@ class FileRecorder:
         segment_bytes: int = SEGMENT_BYTES,
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
-        """`line` writes one entry as text. Raises `InputError` if the file cannot be made, or another service has it."""
+        """`line` writes one entry as text. Raises `InputError` if the file cannot be made, or another service has it.
+
+        Where the disk is full nothing is recorded: a process that takes the place of one that died must start.
+        """
         self._path, self._line, self._segment_bytes, self._kept_bytes = path, line, segment_bytes, kept_bytes
         self._flushed, self._size = time.monotonic(), 0
         self._file: BinaryIO | None = None
-        self._lock = threading.Lock()
+        self._writing, self._lock = Writing("journal", path), threading.Lock()
         self._timer: threading.Timer | None = None  # until entries are flushed that no other entry follows
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +68,9 @@ class FileRecorder:
         except BlockingIOError:
             raise InputError("journal", path, "a file that no other service writes") from None
         except OSError as error:
-            raise InputError("journal", path, f"a file that can be written ({error.strerror})") from None
+            if error.errno not in FULL:
+                raise InputError("journal", path, f"a file that can be written ({error.strerror})") from None
+            self._give_up(error)
 
     def __call__(self, entry: Any) -> None:
         with self._lock:
@@ -125,7 +131,7 @@ class FileRecorder:
 
     def _give_up(self, error: OSError) -> None:
         """Stop recording. The file is not closed: closing would try to write the rest again, and fail again."""
-        logger.error("the journal %s ends here: %s; serving goes on", self._path, error.strerror)
+        self._writing.failed(f"the journal {self._path} ends here: {error.strerror}; serving goes on")
         self._file = None
 
 

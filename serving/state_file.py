@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from serving.unwritten import Writing
+
 logger = logging.getLogger("pliant.serving")
 
 
@@ -16,8 +18,8 @@ class StateFile:
     """A JSON object in a file. Whatever the disk does is logged, once for each kind of trouble, and serving goes on."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._trouble = ""
+        self.path, self._trouble = path, ""
+        self._writing = Writing(path.parent.name, path)
 
     def write(self, content: dict[str, Any]) -> bool:
         """Replace the file, and return whether that succeeded; if not, it is as it was."""
@@ -27,11 +29,11 @@ class StateFile:
             draft.write_text(json.dumps(content), encoding="utf-8")
             draft.replace(self.path)
         except OSError as error:
-            self._warn(f"{self.path} cannot be written: {error.strerror}")
+            self._writing.failed(f"{self.path} cannot be written: {error.strerror}; serving goes on")
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
             return False
-        self._trouble = ""
+        self._writing.succeeded()
         return True
 
     def read(self) -> dict[str, Any] | None:

@@ -113,7 +113,7 @@ def _files(observed: Path | None) -> dict[str, Path]:
     if not names:
         named = f" named as {observed.name}" if observed else ""
         raise RegistryError(f"the registry holds no champion of packing{named}: run `pliant train packing` first")
-    home = settings.read().home
+    home = settings.read().home_of("packing")
     return {name: observed or packing_observed.default_path(home, name) for name in names}
 
 

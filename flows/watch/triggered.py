@@ -46,7 +46,7 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
                     return cast(dict[str, Any], _skipped(decision.sentence))
             check_registry(settings.read(), system, patient=run.deployment_id is not None)
             if reason:
-                report.show(system, reason, settings.read().home)
+                report.show(system, reason, settings.read().home_of(system))
             released = function(*args, **kwargs)
             if reason:
                 tag_runs(system, reason, released)

@@ -9,13 +9,20 @@ import asyncio
 import gc
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
+import prometheus_client
+from bentoml._internal.configuration.containers import BentoMLContainer
 from bentoml._internal.server.http.instruments import RunnerTrafficMetricsMiddleware
 from bentoml._internal.server.http.traffic import TimeoutMiddleware
+from bentoml._internal.server.metrics.prometheus import PrometheusClient
+from prometheus_client import values
 from starlette.responses import JSONResponse
 
 SWITCH_SECONDS = 0.0005
+COUNTERS = "PROMETHEUS_MULTIPROC_DIR"
+"""Variable by which BentoML has counters kept in mapped files, for any number of processes."""
 
 
 def patch_timeouts() -> None:
@@ -34,8 +41,24 @@ def switch_off_tracing() -> None:
 
 
 def leave_out_path_metrics() -> None:
-    """Switch off BentoML's metrics by path: anybody may ask for any path, and each takes 4 kB for good."""
+    """Switch off BentoML's metrics by path: anybody may ask for any path, and each takes memory for good."""
     RunnerTrafficMetricsMiddleware.__call__ = _pass_on
+
+
+def count_in_memory() -> None:
+    """Keep counters in the memory of the one process that serves, not in mapped files. Called before there are any.
+
+    A mapped file grows without taking room on the disk. Where the disk is full, the first write to a new page of it ends
+    the process by SIGBUS, which no code can catch. Also what this process starts, such as vLLM, maps none from now on.
+    """
+    os.environ.pop(COUNTERS, None)
+    values.ValueClass = values.MutexValue  # prometheus_client may have been imported, and has then chosen
+    BentoMLContainer.metrics_client.set(PrometheusClient(multiproc=False))
+    # As with files: no time of creation beside each counter, and nothing of Python and the process.
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+    for name in ("GC", "PLATFORM", "PROCESS"):
+        with suppress(KeyError):  # taken out before
+            prometheus_client.REGISTRY.unregister(getattr(prometheus_client, f"{name}_COLLECTOR"))
 
 
 async def _pass_on(self: Any, scope: Any, receive: Any, send: Any) -> None:

@@ -25,6 +25,7 @@ from pliant.errors import PliantError, SchedulerError
 from pliant.front_door import FrontDoor
 from pliant.tenants import trusted_tenants
 from serving.bento.bentoml_patches import (
+    count_in_memory,
     freeze_gc,
     leave_out_path_metrics,
     patch_timeouts,
@@ -92,6 +93,7 @@ def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
     logs.install()
     switch_off_tracing()
     leave_out_path_metrics()
+    count_in_memory()
     patch_timeouts()
     # uvicorn's default trusts every process of this machine.
     os.environ["FORWARDED_ALLOW_IPS"] = os.environ.get("PLIANT_TRUSTED_PROXIES", "")
@@ -109,13 +111,13 @@ def with_access(app: FastAPI) -> Callable[[S], S]:
     """
 
     def decorate(service: Any) -> Any:
-        if wants_traces(os.environ):  # else no request pays for what nobody reads
-            service.add_asgi_middleware(TracingMiddleware, state=app.state)
         service.add_asgi_middleware(RequestIdMiddleware)
         origins = names(os.environ.get("PLIANT_CORS_ORIGINS", ""))
         if origins:
             service.add_asgi_middleware(CORSMiddleware, allow_origins=origins, **CORS)
         service.add_asgi_middleware(AccessMiddleware, state=app.state)
+        if wants_traces(os.environ):  # else no request pays for what nobody reads
+            service.add_asgi_middleware(TracingMiddleware, state=app.state)
         service.add_asgi_middleware(UnknownPathMiddleware, state=app.state)
         return service
 

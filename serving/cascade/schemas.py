@@ -201,7 +201,7 @@ _ERRORS = {
     422: "A field is missing, unknown, given twice or outside its limit.",
     429: "The queue is full, or too many labels come in a second. See Retry-After.",
     500: "An error of the service.",
-    503: "The deadline cannot be met, or a worker or the registry is unavailable. See Retry-After.",
+    503: "The deadline cannot be met, a worker or the registry is gone, or labels cannot be written. See Retry-After.",
 }
 _TEI_ERRORS = {
     400: "The body is not JSON in UTF-8.",
@@ -287,7 +287,7 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def outcome_responses() -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of outcomes. A list of labels that all fail has the status of the first."""
-    return outcomes.outcome_responses(errors(400, 404, 409, 413, 415, 422, 429), TakenOutcome, TakenOutcomes)
+    return outcomes.outcome_responses(errors(400, 404, 409, 413, 415, 422, 429, 503), TakenOutcome, TakenOutcomes)
 
 
 def request_body() -> dict[str, Any]:

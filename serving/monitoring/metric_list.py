@@ -42,7 +42,7 @@ class Metric:
 
 RATIO, SWITCH = "ratio", "0 or 1"
 REQUESTS, DEVICES, REGISTRY = "Requests", "Devices", "Registry"
-DOOR = "Encryption"
+DOOR, DISK = "Encryption", "Disk"
 TENANTS, CHANGE, LABELS = "Tenants", "Changes in traffic", "Labels and promises"
 
 COMMON = (
@@ -182,6 +182,17 @@ COMMON = (
         CHANGE,
         "that Prefect's server has not taken yet, beyond 1,000 the oldest are given up",
         across="sum",
+    ),
+    Metric(
+        "pliant_write_failing",
+        "gauge",
+        SWITCH,
+        DISK,
+        "1 while files cannot be written, as on a full disk: `journal` (not that of packing), `observed`, `outcomes` "
+        "(labels, too), `inputs`, `watch`, `trials`, `events`",
+        ("what",),
+        across="max",
+        is_event=True,
     ),
 )
 """What the service of every system has."""

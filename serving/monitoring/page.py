@@ -12,9 +12,9 @@ Written by `python -m serving.monitoring` from the lists in the code (`serving/m
 `serving/SYSTEM/metric_list.py`); a test holds both to what services register.
 
 Every service shows them at `/metrics`, in Prometheus' text format. Where there are keys, that path needs a key of the role
-`monitor` ([who may call a service](operations.md#who-may-call-a-service)). They come from all processes of a service that
-serve HTTP, and begin at 0 with its start. [Monitoring](operations.md#metrics) says what to look at, and deploy/monitoring
-has rules for alerts, a configuration of Prometheus and dashboards.
+`monitor` ([who may call a service](operations.md#who-may-call-a-service)). They are counted in the memory of the process
+that serves HTTP, and begin at 0 with its start. [Monitoring](operations.md#metrics) says what to look at, and
+deploy/monitoring has rules for alerts, a configuration of Prometheus and dashboards.
 
 - *Names*. Units are seconds and plain counts; counters end in `_total`, histograms have `_bucket`, `_sum` and `_count`. Some
   names are older than this list and stay, since dashboards of others may use them: the ratios, from 0 to 1, do not end in
@@ -28,7 +28,7 @@ TAIL = """
 ## BentoML
 
 BentoML's own metrics by path, `bentoml_service_...`, are switched off: their label `endpoint` is the path as it was asked
-for, so that anybody could make series, each of which takes 4 kB as long as the service lives. prometheus.yaml drops them,
+for, so that anybody could make series, each of which takes memory as long as the service lives. prometheus.yaml drops them,
 too.
 """
 

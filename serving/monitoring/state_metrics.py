@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
+from serving.unwritten import writings
+
 SECONDS = 5.0  # between two looks
 
 
@@ -20,14 +22,18 @@ class StateMetrics:
         self._events = Counter("pliant_events", text, ("event",), registry=registry)
         text = "Events that Prefect's server has not taken yet"
         self._waiting = Gauge("pliant_events_waiting", text, registry=registry, multiprocess_mode="livesum")
+        text = "1 while files cannot be written, as on a full disk, else 0"
+        self._failing = Gauge("pliant_write_failing", text, ("what",), registry=registry, multiprocess_mode="livemax")
 
     def emitted(self, name: str) -> None:
         """Count an event of this name."""
         self._events.labels(name).inc()
 
     async def follow(self, ready: Callable[[], bool], waiting: Callable[[], int]) -> None:
-        """Show whether the service is ready and how many events wait, every `SECONDS` until cancelled."""
+        """Show whether it is ready, how many events wait and what cannot be written, every `SECONDS` until cancelled."""
         while True:
             self._ready.set(ready())
             self._waiting.set(waiting())
+            for what, failing in writings().items():
+                self._failing.labels(what).set(failing)
             await asyncio.sleep(SECONDS)

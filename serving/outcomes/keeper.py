@@ -21,6 +21,7 @@ from pliant.outcomes.tracker import Changes, Restored
 from serving.outcomes.inputs import Inputs
 from serving.outcomes.patient_clock import PatientClock
 from serving.outcomes.store import Store
+from serving.unwritten import Writing
 
 SECONDS = 1.0  # between two writes
 LOCK_SECONDS = 2.0  # that the start waits for a former service to end
@@ -37,7 +38,12 @@ class Keeper:
         self._waiters: deque[asyncio.Future[bool]] = deque()  # that wait for the next write
         self._thread: threading.Thread | None = None
         self._drain: Callable[[], Changes] = Changes
-        self._failing = False  # to keep inputs
+        self._writing = Writing("inputs", store.folder)
+
+    @property
+    def failing(self) -> bool:
+        """Whether what was last to be written could not be."""
+        return self._store.writing.failing
 
     def load(self) -> Restored:
         """Return what a former run left."""
@@ -87,11 +93,9 @@ class Keeper:
             return
         try:
             self.inputs.write()
-            self._failing = False
+            self._writing.succeeded()
         except (OSError, sqlite3.Error) as error:
-            if not self._failing:
-                logger.error("inputs cannot be kept in %s: %s; serving goes on", self._store.folder, error)
-            self._failing = True
+            self._writing.failed(f"inputs cannot be kept in {self._store.folder}: {error}; serving goes on")
 
 
 def _answer(waiter: asyncio.Future[bool], written: bool) -> None:

@@ -34,6 +34,7 @@ from serving.outcomes.written import LEVELS, Names, alarm_written, figures_writt
 MEMORY = 100_000  # answers that can still be labelled: 8 MB from the start on
 DAYS = 30.0  # that an answer can be labelled, where nothing is kept on disk
 DAY = 86_400.0  # seconds
+RETRY = 10.0  # seconds until a label that could not be written is worth another attempt
 
 logger = logging.getLogger("pliant.serving")
 
@@ -109,9 +110,11 @@ class Outcomes:
         """Count the label of an answer that the client got; an administrator may report any.
 
         The same label may come again, and counts once. Raises `ApiError` for an unknown id or one of another tenant (404),
-        for another label than before (409) and for too many a second (429), `InputError` for a label that the task does
-        not have.
+        for another label than before (409), for too many a second (429) and while none can be written (503),
+        `InputError` for a label that the task does not have.
         """
+        if self._keeper is not None and self._keeper.failing:
+            raise ApiError(503, "not_kept", "labels cannot be written at present: report it again later", "id", RETRY)
         now = self._clock()
         self._check_rate(client.tenant, now)
         known = self._known(id, client, now)
@@ -135,7 +138,7 @@ class Outcomes:
         """Return when a kill of the process loses no label, and no alarm taken back, of before this call. Raises `ApiError`
         (503) where they cannot be written now; they are kept in memory, and may be reported again."""
         if self._keeper is not None and not await self._keeper.written():
-            raise ApiError(503, "not_written", "labels cannot be written to disk now; report them again later")
+            raise ApiError(503, "not_kept", "labels cannot be written at present: report it again later", "id", RETRY)
 
     def teaches(self, client: Client) -> bool:
         """Return whether something may follow from a client's labels: it has a key, or clients without one are trusted."""

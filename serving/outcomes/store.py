@@ -39,6 +39,7 @@ from pliant.outcomes.state import (
 )
 from pliant.outcomes.tracker import MAX_CHANGES, Changes, Restored
 from serving.outcomes.label_file import LabelFile
+from serving.unwritten import Writing
 
 DATABASE = "outcomes.db"
 LOCK = "lock"
@@ -80,7 +81,7 @@ class Store:
         self._taken: deque[LabelRecord] = deque(maxlen=MAX_CHANGES)
         self._records: dict[Key, RecordState | None] = {}
         self._alarms: tuple[Alarm, ...] | None = None
-        self._failing, self._pruned = False, time.monotonic()
+        self.writing, self._pruned = Writing("outcomes", folder), time.monotonic()
 
     def load(self) -> Restored:
         """Return what a former run left. Lines that cannot be read are passed over, and the log says how many."""
@@ -122,14 +123,10 @@ class Store:
             if time.monotonic() - self._pruned > PRUNE_SECONDS:
                 self._prune()
         except (OSError, sqlite3.Error) as error:
-            if not self._failing:
-                logger.error("outcomes cannot be kept in %s: %s; serving goes on", self.folder, error)
-            self._failing = True
+            self.writing.failed(f"outcomes cannot be kept in {self.folder}: {error}; serving goes on")
             self._shared.clear()  # its latest numbers may have been rolled back
             return False
-        if self._failing:
-            logger.warning("outcomes are kept in %s again", self.folder)
-        self._failing = False
+        self.writing.succeeded()
         return True
 
     def close(self) -> None:

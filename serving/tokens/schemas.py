@@ -159,6 +159,7 @@ _OUTCOME_ERRORS = {
     415: "The body is not application/json.",
     422: "A field is missing, unknown or given twice, or the label is no class of the task.",
     429: "Too many labels come in a second. See Retry-After.",
+    503: "Labels cannot be written at present. See Retry-After.",
 }
 
 _TASK = {"type": "string", "description": "a task that GET /tasks lists"}
@@ -178,7 +179,7 @@ def outcome_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def outcome_responses() -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of outcomes. A list of labels that all fail has the status of the first."""
-    single = outcome_errors(400, 404, 409, 413, 415, 422, 429)
+    single = outcome_errors(400, 404, 409, 413, 415, 422, 429, 503)
     return outcomes.outcome_responses(single, TakenOutcome, TakenOutcomes)
 
 

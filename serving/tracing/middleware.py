@@ -1,4 +1,7 @@
-"""Makes the span of a whole request, for a share of them, and goes on with the trace that a client began.
+"""Makes the span of a whole request, for a share of them, and goes on with the trace that a client with a key began.
+
+It runs after access control, so a request that is turned away makes no span. Without a key a client's `traceparent` counts
+for nothing: neither its flag nor its identifier, by which the share is drawn, may decide what is traced.
 
 Names are those of OpenTelemetry's conventions for HTTP servers. A traced answer has the header `traceparent` (W3C Trace
 Context), by which whoever asked finds the trace. What only asks whether the service lives, or counts, is never traced.
@@ -15,11 +18,13 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serving.client import ANYBODY, Client
+from serving.http.access.roles import CLIENT
+from serving.monitoring.request_context import request_fields
 from serving.tracing.traced import Traced, set_current
 
 PARENT = "traceparent"
 UNTRACED = ("/livez", "/readyz", "/healthz", "/metrics")
-REQUEST_ID = b"x-request-id"
 SERVER_ERROR = 500
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -47,7 +52,7 @@ PROPAGATOR, HEADERS = TraceContextTextMapPropagator(), _Headers()
 
 
 class TracingMiddleware:
-    """Traces requests once `state.tracer` is there. Its sampler decides which; a client's own decision goes first."""
+    """Traces requests once `state.tracer` is there. Its sampler decides which; that of a client with a key goes first."""
 
     def __init__(self, app: ASGIApp, state: State) -> None:
         self._app, self._state = app, state
@@ -57,9 +62,11 @@ class TracingMiddleware:
         if scope["type"] != "http" or tracer is None or scope["path"] in UNTRACED:
             await self._app(scope, receive, send)
             return
-        context = PROPAGATOR.extract(scope["headers"], Context(), HEADERS)
+        client: Client = scope.get(CLIENT, ANYBODY)
+        context = PROPAGATOR.extract(scope["headers"], Context(), HEADERS) if client.key else Context()
         method = scope["method"]
         values = {"http.request.method": method, "url.path": scope["path"], "url.scheme": scope.get("scheme", "http")}
+        values["pliant.request_id"] = request_fields().get("request_id", "")
         span = tracer.start_span(f"{method} {scope['path']}", context, SpanKind.SERVER, values)
         if isinstance(span, NonRecordingSpan):
             await self._app(scope, receive, send)
@@ -85,9 +92,6 @@ def _noting(span: Span, send: Send) -> Send:
             if status >= SERVER_ERROR:
                 span.set_attribute("error.type", str(status))
                 span.set_status(StatusCode.ERROR)
-            for name, value in headers:
-                if name.lower() == REQUEST_ID:
-                    span.set_attribute("pliant.request_id", value.decode("latin-1"))
             carrier: dict[str, str] = {}
             PROPAGATOR.inject(carrier, set_span_in_context(span, Context()))
             message = {**message, "headers": [*headers, (PARENT.encode(), carrier[PARENT].encode())]}

@@ -16,10 +16,10 @@ from tests.fixtures.commands import refused, shown
 ACME, OTHERS = Client("acme"), Client("o'neill")
 
 
-@pytest.fixture
-def inputs(here):
-    """Inputs that a running service keeps: of two of its own ids, and of ids that clients chose."""
-    folder = folder_of(here / ".pliant", "tokens")
+@pytest.fixture(params=[".pliant", ".pliant/services/tokens"])
+def inputs(here, request):
+    """Inputs that a running service keeps: of two of its own ids, and of ids that clients chose; also in its own home."""
+    folder = folder_of(here / request.param, "tokens")
     folder.mkdir(parents=True)
     inputs = Inputs(folder, 1e9)
     for id in ("first", "first/1", "second", chosen_id(ACME, "mine"), chosen_id(OTHERS, "mine/1"), "mine2"):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from registry.signing.signatures import TRUSTED_KEYS
 from serving.settings import OTHERS, PREFIX, from_environment, settings_of
 from tests.deploy.kustomize import Manifest, render
 from tests.fixtures.places import ROOT
@@ -99,7 +100,7 @@ def check_settings(system: str, environment: Mapping[str, str]) -> Any:
 
 def known_to_flows() -> set[str]:
     """Return the variables PLIANT_* that flows and commands read."""
-    return {*OTHERS, f"{PREFIX}HOME", f"{PREFIX}KEYS_FILE"}
+    return {*OTHERS, f"{PREFIX}HOME", f"{PREFIX}KEYS_FILE", TRUSTED_KEYS}
 
 
 def selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -85,7 +85,7 @@ def test_prefects_work_pools_are_those_of_the_workers():
 
     assert services()["worker"]["command"][:5] == ["prefect", "worker", "start", "--pool", deployments.POOL]
     assert services()["notify"]["command"][:5] == ["prefect", "worker", "start", "--pool", deployments.NOTIFY_POOL]
-    assert services()["setup"]["command"] == ["python", "-m", automations.__name__]
+    assert services()["setup"]["command"][0].endswith(f"exec python -m {automations.__name__}")
 
 
 def make_secrets(folder, *arguments):

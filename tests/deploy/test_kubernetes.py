@@ -23,6 +23,7 @@ from tests.deploy.stack import (
     known_to_flows,
     manifests,
     named,
+    nginx_text,
     of_kind,
     pod_environment,
     pods,
@@ -166,7 +167,7 @@ def test_a_container_has_limits_and_an_image_of_one_version(overlay):
         only = container(pod)
         assert {"cpu", "memory", "ephemeral-storage"} <= set(only["resources"]["requests"]), name
         assert {"cpu", "memory", "ephemeral-storage"} <= set(only["resources"]["limits"]), name
-        assert re.fullmatch(r"pliant-\w+:\d+\.\d+\.\d+", only["image"])
+        assert re.fullmatch(r"pliant-\w+:\d+\.\d+\.\d+", only["image"]) or only["image"] == services()["proxy"]["image"]
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
@@ -290,9 +291,73 @@ def test_every_network_policy_is_about_some_pod_and_ports_that_are_there():
 
 
 def test_servers_elsewhere_are_reached_at_the_ports_that_the_policy_opens():
-    (rule,) = named("NetworkPolicy", "platform")["spec"]["egress"]
+    rules = [named("NetworkPolicy", name)["spec"]["egress"][0] for name in ("registry", "prefect")]
     addresses = named("ConfigMap", "pliant-addresses")["data"].values()
-    assert {int(re.findall(r":(\d+)", address)[0]) for address in addresses} == {port["port"] for port in rule["ports"]}
+    opened = {port["port"] for rule in rules for port in rule["ports"]}
+    assert {int(re.findall(r":(\d+)", address)[0]) for address in addresses} == opened
+
+
+def reached(labels, policies):
+    """Return the ports, and to whom, that a pod with these labels may reach, by the network policies."""
+    return {
+        (port["port"], next(iter(peer)))
+        for policy in policies
+        if selected(policy["spec"]["podSelector"], labels)
+        for rule in policy["spec"].get("egress", ())
+        for peer in rule["to"]
+        for port in rule["ports"]
+    }
+
+
+def test_endpoints_reach_the_registry_and_of_prefect_the_door_for_events_alone():
+    policies = of_kind("NetworkPolicy")
+    for name, labels, pod in pods():
+        ports = reached(labels, policies) - {(53, "namespaceSelector")}
+        match labels["app.kubernetes.io/component"]:
+            case "endpoint":
+                assert ports == {(5000, "namespaceSelector"), (4280, "podSelector")}, name
+                assert pod_environment(pod)["PREFECT_API_URL"] == "http://events:4280/api"
+            case "door":
+                assert ports == {(4200, "namespaceSelector")}
+            case "flows":
+                assert {(5000, "namespaceSelector"), (4200, "namespaceSelector")} <= ports, name
+
+
+def test_the_door_passes_events_on_as_the_proxy_of_the_compose_file_does():
+    text = named("ConfigMap", "pliant-events")["data"]["nginx.conf"]
+    locations = [re.sub(r"\s+", " ", each) for each in re.findall(r"location .*?\n\s*}\n", text, re.DOTALL)]
+    there = re.sub(r"\s+", " ", nginx_text().partition("listen 4280;")[2])
+    server = named("ConfigMap", "pliant-addresses")["data"]["PREFECT_API_URL"].removesuffix("/api")
+    assert f"proxy_pass {server};" in text and text.count("proxy_pass") == 1
+    for shared in ("location / { return 404; }", "location = /api/events { limit_except POST { deny all; }"):
+        assert any(each.startswith(shared) for each in locations) and shared in there
+
+
+def test_a_state_is_written_by_one_endpoint_and_read_by_the_flows():
+    claims = {
+        name: {
+            (mount["mountPath"], volume["persistentVolumeClaim"]["claimName"])
+            for volume in pod["volumes"]
+            for mount in container(pod)["volumeMounts"]
+            if "persistentVolumeClaim" in volume and volume["name"] == mount["name"] and not mount.get("readOnly")
+        }
+        for name, _, pod in pods()
+    }
+    for system in SYSTEMS:
+        assert claims[system] == {("/opt/pliant/.pliant", f"pliant-state-{system}")}
+        assert claims[f"{system}-further"] == set()
+        assert (f"/opt/pliant/.pliant/services/{system}", f"pliant-state-{system}") in claims["worker"]
+
+
+def test_the_worker_alone_holds_the_key_that_signs_and_nothing_unsigned_is_served():
+    holders = [name for name, _, pod in pods() if "pliant-signing" in json.dumps(pod["volumes"])]
+    assert holders == ["worker"]
+    assert pod_environment(pod_of("worker"))["PLIANT_SIGNING_KEY"] == "/signing/release.pem"
+    for name in (*ENDPOINTS, "worker"):
+        pod = pod_of(name)
+        mounts = {mount["mountPath"]: mount["name"] for mount in container(pod)["volumeMounts"]}
+        assert mounts[pod_environment(pod)["PLIANT_TRUSTED_KEYS"]] == "trusted"
+        assert {"name": "trusted", "configMap": {"name": "pliant-trusted"}} in pod["volumes"]
 
 
 def test_the_ingress_leads_to_services_by_names_that_they_know():

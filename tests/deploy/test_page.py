@@ -34,8 +34,8 @@ def test_the_page_says_of_every_volume_whether_it_is_backed_up(volume):
 
 def test_archives_are_made_of_the_folders_that_volumes_are_mounted_on_and_unpacked_into_them():
     text = PAGE.partition("## Back-up")[2]
-    archives = {mode: set(re.findall(rf"(mlflow|worker|keys) (?:tar )?-C (\S+) -{mode}f", text)) for mode in "cx"}
-    assert len(archives["c"]) == 3 and archives["c"] == archives["x"]
+    archives = {mode: set(re.findall(rf"(mlflow|worker|keys|setup) (?:tar )?-C (\S+) -{mode}f", text)) for mode in "cx"}
+    assert len(archives["c"]) == 4 and archives["c"] == archives["x"]
     for name, folder in archives["c"]:
         assert any(volume.split(":")[1] == folder for volume in services()[name]["volumes"]), name
 
@@ -57,7 +57,7 @@ def test_the_page_names_the_images_that_the_example_asks_for():
 
 def test_secrets_and_labels_of_the_cluster_are_those_that_the_page_makes():
     made = set(re.findall(r"create secret (?:generic|tls) ([\w-]+)", PAGE))
-    used = {"pliant-tls", "pliant-keys"}
+    used = {"pliant-tls", "pliant-keys", "pliant-signing"}
     assert made == used
     text = "\n".join(path.read_text(encoding="utf-8") for path in KUBERNETES.rglob("*.yaml"))
     assert all(name in text for name in used)

@@ -184,11 +184,11 @@ def test_a_request_reaches_its_endpoint_without_the_prefix_and_with_what_it_brou
     sent = {
         "authorization": "Bearer pliant_12345678_x",
         "x-request-id": "mine",
-        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         "x-pliant-deadline": "0.5",
         "x-forwarded-for": "127.0.0.1, 10.9.8.7",
     }
-    status, answer = proxy.call(f"/{system}/v1/predict%20x?a=b%2Fc", "POST", b"{}", sent)
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b"}
+    status, answer = proxy.call(f"/{system}/v1/predict%20x?a=b%2Fc", "POST", b"{}", {**sent, **trace})
     assert (status, answer["method"], answer["path"], answer["bytes"]) == (200, "POST", "/v1/predict%20x?a=b%2Fc", 2)
     received = answer["headers"]
     assert {name: received[name] for name in sent if name != "x-forwarded-for"} == {
@@ -196,6 +196,7 @@ def test_a_request_reaches_its_endpoint_without_the_prefix_and_with_what_it_brou
     }
     assert received["x-forwarded-for"] == "127.0.0.1"  # the client's own address, not what it claims
     assert received["x-forwarded-proto"] == "https"
+    assert not set(trace) & set(received)  # who is outside does not decide what is traced
 
 
 def test_what_a_client_does_not_send_is_not_made_up(proxy):

@@ -18,6 +18,13 @@ def test_by_default_everything_lies_in_the_working_directory(tmp_path, monkeypat
     assert project.artifact_root == tmp_path / "mlruns" / "artifacts"
 
 
+def test_what_a_service_left_is_looked_for_in_a_home_of_its_own_where_there_is_one(tmp_path):
+    project = settings.read({"PLIANT_HOME": str(tmp_path)})
+    (tmp_path / "services" / "bins").mkdir(parents=True)
+    homes = {system: project.home_of(system) for system in ("tokens", "bins")}
+    assert homes == {"tokens": tmp_path, "bins": tmp_path / "services" / "bins"}
+
+
 def test_artifacts_lie_beside_the_database_that_holds_the_registry(tmp_path, monkeypatch):
     """They used to land in `mlruns` of whatever directory the flow was started from."""
     monkeypatch.chdir(tmp_path)

@@ -20,7 +20,6 @@ and one without its end, which a killed process leaves.
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,8 +28,7 @@ from typing import Any, BinaryIO
 from pliant.lines import blank_lines, open_to_append
 from pliant.outcomes.files import OBSERVED, prompt_of
 from serving.packing.reply import Choice
-
-logger = logging.getLogger("pliant.serving")
+from serving.unwritten import Writing
 
 DAYS = 30  # that a line is kept
 DAY = 86_400.0  # seconds
@@ -47,24 +45,23 @@ class ObservedLengths:
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._path, self._max_bytes = path, max_bytes
         self._file: BinaryIO | None = None
-        self._failed, self._pruned = False, 0.0
+        self._writing, self._pruned = Writing("observed", path), 0.0
 
     def add(self, choice: Choice, generator: str, id: str = "") -> None:
         """Write a choice, if it ended by itself or at its limit, and not as its request alone made it.
 
         `id`: of the answer.
         """
-        if self._failed or choice.output.finish not in ("stop", "length") or not choice.typical:
+        if self._writing.failing or choice.output.finish not in ("stop", "length") or not choice.typical:
             return
         try:
             self._write(json.dumps(line(choice, generator, id), ensure_ascii=False) + "\n")
             self._prune(time.time() - DAYS * DAY)
         except OSError as error:
-            self._failed = True
-            logger.error("observed lengths are no longer written to %s: %s", self._path, error.strerror)
+            self._writing.failed(f"observed lengths are no longer written to {self._path}: {error.strerror}")
 
     def close(self) -> None:
-        if self._file is not None and not self._failed:
+        if self._file is not None and not self._writing.failing:
             self._file.close()
         self._file = None
 

@@ -14,7 +14,13 @@ import weakref
 import pytest
 from bentoml._internal.server.http.traffic import TimeoutMiddleware
 
-from serving.bento.bentoml_patches import _call_within_timeout, freeze_gc, share_the_interpreter, switch_off_tracing
+from serving.bento.bentoml_patches import (
+    COUNTERS,
+    _call_within_timeout,
+    freeze_gc,
+    share_the_interpreter,
+    switch_off_tracing,
+)
 from tests.fixtures.fakes import run_virtually
 
 
@@ -106,14 +112,37 @@ print(json.dumps({
 
 def test_importing_a_service_puts_the_patch_in_and_hosts_its_app_behind_its_door():
     environment = {name: text for name, text in os.environ.items() if not name.startswith("PLIANT_")}
+    environment["PLIANT_TRACE_SHARE"] = "0.5"
     command = [sys.executable, "-c", SERVICES]
     run = subprocess.run(command, check=True, timeout=600, capture_output=True, text=True, env=environment)
-    middleware = [["RequestIdMiddleware", False], ["AccessMiddleware", True], ["UnknownPathMiddleware", True]]
+    behind = [[f"{name}Middleware", True] for name in ("Access", "Tracing", "UnknownPath")]
+    middleware = [["RequestIdMiddleware", False], *behind]  # nothing is traced that may not pass
     guarded = {"traffic": {"timeout": 300}, "middleware": middleware}
     assert json.loads(run.stdout.splitlines()[-1]) == {
         "pliant_bins": {**guarded, "app": [["/", True]]},
         "pliant_tokens": {**guarded, "app": [["/v1", True], ["/", False]]},
     }
+
+
+COUNTING = """
+import os, prometheus_client
+from serving.bins.service import BinsService
+from bentoml._internal.configuration.containers import BentoMLContainer
+counter = prometheus_client.Counter("asked", "Requests", ("tenant",))
+for number in range(1000):
+    counter.labels(f"tenant {number}").inc()
+shown = BentoMLContainer.metrics_client.get().generate_latest().decode().splitlines()
+assert 'asked_total{tenant="tenant 999"} 1.0' in shown
+assert all(line.startswith(("#", "asked_total")) for line in shown), shown
+"""
+
+
+def test_counters_map_no_files_though_bentoml_says_where_they_should_be(tmp_path):
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("PLIANT_")}
+    subprocess.run(
+        [sys.executable, "-c", COUNTING], check=True, timeout=600, env={**environment, COUNTERS: str(tmp_path)}
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_freezing_leaves_nothing_for_later_collections():

@@ -174,7 +174,7 @@ def test_every_route_documents_what_it_may_answer_and_the_addresses_of_tei_witho
     tei = {"GET /tei/health": "200 404 503", "GET /tei/info": "200 404 422", "POST /tei/predict": posted}
     assert responses == {
         "POST /predict": "200 400 404 413 415 422 429 500 503",
-        "POST /outcomes": "200 400 404 409 413 415 422 429",
+        "POST /outcomes": "200 400 404 409 413 415 422 429 503",
         "GET /outcomes/alarms": "200 403",
         "DELETE /outcomes/alarms/{id}": "200 403 404 415",
         "GET /tasks": "200",

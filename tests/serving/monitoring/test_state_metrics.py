@@ -1,4 +1,4 @@
-"""A service shows whether it is ready, counts its events by name, and shows what waits for Prefect's server."""
+"""A service shows whether it is ready, counts its events by name, and shows what waits for Prefect or cannot be written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from serving.monitoring.state_metrics import SECONDS, StateMetrics
+from serving.unwritten import Writing
 from tests.fixtures.fakes import run_virtually
 
 
@@ -36,3 +37,23 @@ def test_whether_it_is_ready_and_what_waits_is_shown_anew_every_five_seconds():
 
     run_virtually(main())
     assert shown == [[1, 3], [1, 3], [0, 7]]
+
+
+def test_what_cannot_be_written_is_shown_and_said_once_until_it_can_be_written_again(tmp_path, caplog):
+    registry, shown = CollectorRegistry(), []
+    metrics, first, second = StateMetrics(registry), Writing("watch", tmp_path), Writing("watch", tmp_path)
+
+    async def main():
+        task = asyncio.create_task(metrics.follow(lambda: True, lambda: 0))
+        for change in (lambda: second.failed("it is full"), lambda: second.failed("it is full"), second.succeeded):
+            await asyncio.sleep(SECONDS)
+            shown.append(registry.get_sample_value("pliant_write_failing", {"what": "watch"}))
+            change()
+        first.succeeded()
+        await asyncio.sleep(SECONDS)
+        shown.append(registry.get_sample_value("pliant_write_failing", {"what": "watch"}))
+        task.cancel()
+
+    run_virtually(main())
+    assert shown == [0, 1, 1, 0]
+    assert [record.message for record in caplog.records] == ["it is full", f"watch: {tmp_path} is written again"]

@@ -159,7 +159,7 @@ def test_a_full_disk_is_logged_once_and_what_waits_is_written_later(tmp_path, ca
         assert (tmp_path / "labels.jsonl").read_bytes() == b""
         full[0] = False
         store.write(tracker.drain())
-    assert "are kept in" in caplog.records[-1].message
+    assert "is written again" in caplog.records[-1].message
     store.close()
     assert [record.id for record in read_labels(tmp_path)] == ["0", "1", "2"]
     store, again = opened(tmp_path)

@@ -24,7 +24,7 @@ def test_every_route_documents_what_it_may_answer(registry):
             "POST /tasks": "200 400 403 404 409 413 415 422 500 503",
             "POST /refresh": "200 403 415 500 503",
             "GET /status": "200",
-            "POST /outcomes": "200 400 404 409 413 415 422 429",
+            "POST /outcomes": "200 400 404 409 413 415 422 429 503",
             "GET /outcomes/alarms": "200 403",
             "DELETE /outcomes/alarms/{id}": "200 403 404 415",
         }

@@ -14,11 +14,13 @@ from starlette.testclient import TestClient
 
 from pliant.protocol import Launch, Request
 from serving.answers import Completed, Dispatched, LaunchResult, Rejected
+from serving.client import Client
 from serving.http.request_id import RequestIdMiddleware
 from serving.tracing.export import close, provider_of
 from serving.tracing.launches import add_launches
 from serving.tracing.middleware import TracingMiddleware, wants_traces
 from serving.tracing.traced import current
+from tests.fixtures.clients import as_client
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{}"
 TRACE = int("0af7651916cd43dd8448eb211c80319c", 16)
@@ -38,9 +40,10 @@ class Traces:
         return {span.name: span for span in self._exporter.get_finished_spans()}
 
 
-def client(traces: Traces | None, answer) -> TestClient:
+def client(traces: Traces | None, answer, key: str = "k") -> TestClient:
     app = Starlette(routes=[Route("/v1/predict", answer), Route("/livez", answer)])
-    wrapped = TracingMiddleware(RequestIdMiddleware(app), SimpleNamespace(tracer=traces and traces.tracer))
+    traced = TracingMiddleware(app, SimpleNamespace(tracer=traces and traces.tracer))
+    wrapped = RequestIdMiddleware(as_client(traced, Client("acme", key=key)))
     return TestClient(wrapped, raise_server_exceptions=False)
 
 
@@ -64,7 +67,7 @@ def test_a_traced_request_has_a_span_with_its_status_and_id_and_the_answer_names
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 @pytest.mark.parametrize("sampled", [False, True])
-def test_a_client_that_began_a_trace_decides_whether_it_is_kept(share, sampled):
+def test_a_client_with_a_key_that_began_a_trace_decides_whether_it_is_kept(share, sampled):
     traces = Traces(share)
     header = PARENT.format("01" if sampled else "00")
     answer = client(traces, good).get("/v1/predict", headers={"traceparent": header})
@@ -72,6 +75,18 @@ def test_a_client_that_began_a_trace_decides_whether_it_is_kept(share, sampled):
     assert len(spans) == sampled and ("traceparent" in answer.headers) is sampled
     for span in spans:
         assert span.context.trace_id == TRACE and span.parent.span_id == int("b7ad6b7169203331", 16)
+
+
+@pytest.mark.parametrize("share", [1e-9, 1.0])
+def test_without_a_key_neither_flag_nor_identifier_of_a_client_decides_what_is_traced(share):
+    traces = Traces(share)
+    ask = client(traces, good, key="")
+    for number in range(50):  # the share is drawn by the identifier's last 64 bits: these would always be in it
+        ask.get("/v1/predict", headers={"traceparent": f"00-{number + 1:016x}{0:016x}-b7ad6b7169203331-01"})
+    traces.spans()
+    spans = traces._exporter.get_finished_spans()
+    assert len(spans) == (50 if share == 1.0 else 0)
+    assert all(span.parent is None and span.context.trace_id & (2**64 - 1) for span in spans)
 
 
 @pytest.mark.parametrize("header", ["", "garbage", PARENT.format("01") * 2, "00-" + "0" * 32 + "-b7ad6b7169203331-01"])
