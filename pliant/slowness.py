@@ -34,4 +34,5 @@ class Slowness:
         if not middle / NEAR <= self.mean <= middle * NEAR:
             self.mean = middle
         self.least = min(self._latest)
-        self.excess += RARE * (max(measured - middle * NEAR * expected, 0.0) - self.excess)
+        if len(self._latest) == SEEN:  # before, a slow device looks as if it paused
+            self.excess += RARE * (max(measured - middle * NEAR * expected, 0.0) - self.excess)

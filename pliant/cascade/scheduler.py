@@ -145,15 +145,15 @@ class CascadeScheduler:
     def _path_of(self, item: Item) -> Path:
         return self._path(item.request.task, item.request.setting)
 
-    def candidate(self, task: str, asked: int, length: int) -> int:
-        """Return the candidate to ask of for a request of `length` tokens: `asked`, or its last model alone.
+    def candidate(self, task: str, wanted: int, length: int) -> int:
+        """Return the candidate to ask of for a request of `length` tokens: `wanted`, or its last model alone.
 
         That is whichever takes less of the devices now, with the pauses of every launch. Both are numbers. Raises
         `InputError` for an unknown task or candidate.
         """
-        path = self._path(task, asked)
+        path = self._path(task, wanted)
         if path.instead is None or not self._choice.alone(path, length, self._together):
-            return asked
+            return wanted
         return path.instead
 
     def _arrive(self, request: Request) -> list[Action]:

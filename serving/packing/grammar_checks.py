@@ -111,7 +111,7 @@ class GrammarChecks:
             self._fairness.launch(waiting.number, [waiting.number], seconds)
             try:
                 body = [waiting.grammar.encode()]
-                outcome, told, used = await self._process.call(LIMIT, body, seconds)
+                outcome, reason, used = await self._process.call(LIMIT, body, seconds)
             except Exception as error:  # anything from the process; the next one starts another
                 logger.error("a grammar could not be tried: %s: %s", type(error).__name__, error)
                 self._fairness.ended(waiting.number)
@@ -127,7 +127,7 @@ class GrammarChecks:
                     waiting, ApiError(503, "late", "there was no time to try the form of the output", retry_after=1.0)
                 )
                 continue
-            self._remember(waiting.key, _trouble(outcome, told))
+            self._remember(waiting.key, _trouble(outcome, reason))
             self._end(waiting, None)
 
     def _end(self, waiting: _Waiting, error: Exception | None) -> None:
@@ -149,12 +149,12 @@ def _key(grammar: str) -> bytes:
     return hashlib.sha256(grammar.encode()).digest()
 
 
-def _trouble(outcome: str, told: tuple[str, str]) -> Trouble:
+def _trouble(outcome: str, reason: tuple[str, str]) -> Trouble:
     match outcome:
         case process.FINE:
             return None
         case process.TIME:
             return "too complex", f"one that is compiled in {SECONDS:g} s of a processor"
         case process.REFUSED:
-            return told
+            return reason
     return "too complex", f"one that is compiled within {process.MEMORY >> 20} MiB"

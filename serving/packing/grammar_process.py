@@ -40,9 +40,9 @@ def _try_apart(grammars: Grammars, body: bytes, seconds: float) -> Any:
         _try(grammars, body.decode(), seconds, writing)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as answer:
-        told = answer.read()
+        written = answer.read()
     _, status, used = os.wait4(child, 0)
-    outcome, *reason = told.split("\n")
+    outcome, *reason = written.split("\n")
     if not outcome:
         outcome = BY_SIGNAL.get(os.WTERMSIG(status), MEMORY_OR_STACK) if os.WIFSIGNALED(status) else MEMORY_OR_STACK
     return outcome, tuple(reason), used.ru_utime + used.ru_stime
@@ -59,9 +59,9 @@ def _try(grammars: Grammars, grammar: str, seconds: float, writing: int) -> None
         signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
         try:
             grammars.try_out(grammar, "")
-            told = FINE
+            written = FINE
         except InputError as error:
-            told = f"{REFUSED}\n{error.value}\n{error.limit}"
-        os.write(writing, told.encode())
+            written = f"{REFUSED}\n{error.value}\n{error.limit}"
+        os.write(writing, written.encode())
     finally:
         os._exit(0)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pliant.errors import InputError, WorkerError
 from serving.workers.device_process import Build
+from serving.workers.reachable import check_reachable
 from serving.workers.resources import Resources
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ NAMESPACE = "pliant"
 ONE_CORE = Resources()
 STORE_BYTES = 100 * 1024 * 1024  # of a local cluster's object store: messages larger than 100 kB pass through it
 LOOPBACK = "127.0.0.2" if sys.platform == "linux" else None  # Ray replaces 127.0.0.1 by what the network calls it
-REACH_LIMIT = 5.0
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Milliseconds that a call waits, after the connection broke, to learn why its actor died. The call is lost in any
@@ -88,17 +87,6 @@ def import_ray() -> Any:
     except ImportError:
         raise WorkerError("devices on Ray's nodes need Ray, which is missing here: pip install -e '.[ray]'") from None
     return ray
-
-
-def check_reachable(address: str) -> None:
-    """Raise `WorkerError` if nothing listens at the address; Ray itself would try for minutes."""
-    host, separator, port = address.rpartition(":")
-    if not separator:
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_LIMIT).close()
-    except (OSError, ValueError) as error:
-        raise WorkerError(f"no Ray cluster answers at {address}: {error}") from None
 
 
 def _connect(ray: Any, address: str) -> None:

@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 
 from pliant.errors import WorkerError
 from serving.workers.device_process import Build, Device
-from serving.workers.ray_pool import check_reachable
+from serving.workers.reachable import check_reachable
 from serving.workers.resources import Resources
 from serving.workers.worker import CallingWorker
 

@@ -17,7 +17,7 @@ def test_an_output_is_counted_in_all_streams() -> None:
     count = live._counting(seen, 100)
     for number in range(50):
         count(number)
-    counts = seen.take()
+    counts = seen.take()[-1]
     assert {name: sum(each) for name, each in counts.items()} == {
         f"tokens of prompts of {NAME}": 50,
         f"tokens of outputs of {NAME}": 50,
