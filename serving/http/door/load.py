@@ -90,7 +90,8 @@ class LoopLoad:
 
         `under_way`: those that are started, whose answers have not begun.
         """
-        if self.pressed and under_way > 1 and under_way * self.cost > UNDER_WAY * self.deadline:
+        cost = min(self.cost, LONGEST_SLICE)  # what takes longer is a stall, and not what each of these will take
+        if self.pressed and under_way > 1 and under_way * cost > UNDER_WAY * self.deadline:
             return True
         too_many = waiting > 0 and (waiting + 1) * self.cost > self._wait
         return self.saturated and (too_many or age > self.deadline)

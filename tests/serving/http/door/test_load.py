@@ -185,6 +185,16 @@ def test_what_is_under_way_is_bounded_once_a_loop_has_worked_without_a_pause_for
     assert not load.is_full(0, 0.0, most + 1)
 
 
+def test_a_stall_turns_nobody_away_whose_deadline_is_far():
+    load = LoopLoad()
+    load.deadline = 5.0
+    load.looked(0.0, 0.0)
+    load.started()
+    load.looked(2.0, 2.0)  # as where a model is loaded, or another process has the core
+    assert load.pressed and load.cost == pytest.approx(2.0)
+    assert not load.is_full(0, 0.0, 6) and load.is_full(0, 0.0, 41)
+
+
 def test_work_without_a_start_counts_for_the_latest_requests_and_idle_time_does_not():
     load = LoopLoad()
     load.looked(0.0, 0.0)
