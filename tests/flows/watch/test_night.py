@@ -90,7 +90,9 @@ def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_w
     with worker("pliant-notify"):
         notices = _until(lambda: _notices() if _all_start(wanted, _notices()) else [])
         crashed = {"name": ["pliant.flow-failed"]}  # sent after the notice, by the flow that the worker runs
-        (event,) = _until(lambda: [each for each in server.events(event=crashed) if "Crashed" in str(each)])
+        (event,) = _until(
+            lambda: [each for each in server.events(event=crashed, order="ASC") if "Crashed" in str(each)]
+        )
         python("-m", "flows.watch.automations")  # patient again
     failed = next(notice for notice in notices if notice["text"].startswith("bins: the run"))
     assert failed["text"].endswith("ended as Crashed. The machine is gone.")
