@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
@@ -62,8 +62,8 @@ def test_where_nobody_has_a_target_the_cost_of_iterations_changes_plans_by_the_p
     load = scene(seed, deadlines=0.0)
     _, journal = play(load, fresh(load))
     _, without = play(load, PackingScheduler(load.rules("default"), load.memory))
-    preempted = any(plan.offloaded or plan.discarded for _, _, plan in without)
-    assert journal == without or preempted
+    assume(not any(plan.offloaded or plan.discarded for _, _, plan in without))
+    assert journal == without
 
 
 @given(seeds, st.data())
