@@ -19,7 +19,7 @@ class Slowness:
     """Begins with the profile being right, on the word of `trusted` launches that never ran."""
 
     def __init__(self, trusted: int = 2) -> None:
-        self._latest = deque([1.0] * trusted, SEEN)
+        self._latest, self._trusted = deque([1.0] * trusted, SEEN), trusted
         self.mean = 1.0
         self.least = 1.0  # of the latest launches: what a launch may hope for
         self.excess = 0.0  # mean seconds of a launch beyond what counts: what pauses cost
@@ -34,5 +34,5 @@ class Slowness:
         if not middle / NEAR <= self.mean <= middle * NEAR:
             self.mean = middle
         self.least = min(self._latest)
-        if len(self._latest) == SEEN:  # before, a slow device looks as if it paused
+        if len(self._latest) > 2 * self._trusted:  # before, a slow device looks as if it paused
             self.excess += RARE * (max(measured - middle * NEAR * expected, 0.0) - self.excess)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pliant.devices import LEARN, MOST_BEYOND, Devices
 from pliant.protocol import Failed, Finished, Launch
-from pliant.slowness import SEEN
 from tests.fixtures.devices.counting import lines
 from tests.fixtures.devices.plain import Both, Cargo
 
@@ -90,7 +89,7 @@ def test_later_predictions_follow_the_measured_ratio():
 
 def test_one_odd_launch_is_no_slow_device_but_what_pauses_cost_is_known():
     books = devices()
-    for _ in range(SEEN - 2):
+    for _ in range(5):
         ran(books, 1.0)
     ran(books, 100.0)
     assert books.slowdown == pytest.approx(1 + LEARN)
