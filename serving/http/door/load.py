@@ -28,6 +28,7 @@ WINDOW = 0.1  # seconds, the time constant of the share of idle time
 MEMORY = 0.5  # seconds, the time constant of the other sums
 ACCEPTED = 8  # connections, each of which takes the loop about 0.1 ms
 HANDSHAKE_SECONDS = 10.0  # of TLS
+FEW = 10  # starts that cost nothing count beside those of the memory: a few, or a stall beside them, say little
 WAITED = 0.0002  # seconds above which a look at the sockets has waited
 
 
@@ -41,6 +42,7 @@ class LoopLoad:
         self._idle = 1.0  # share of the latest time
         self._started = 0  # requests since the latest look
         self._busy, self._count = 0.0, 0.0  # decaying sums of seconds of work, and of requests started
+        self._without_stalls = 0.0  # as `_busy`, of work that took no longer than `LONGEST_SLICE` between two looks
         self.deadline = 0.5  # seconds from arrival in which requests usually must be answered
 
     @property
@@ -79,6 +81,7 @@ class LoopLoad:
             self._idled, self._since_idle = ended, 0
         kept = math.exp(-(ended - last) / MEMORY)  # by time: looks may be many, and starts few
         self._busy = kept * self._busy + began - last
+        self._without_stalls = kept * self._without_stalls + min(began - last, LONGEST_SLICE)
         self._count = kept * self._count + self._started
         weight = math.exp(-(ended - last) / WINDOW)
         share = (ended - began) / (ended - last) if waited else 0.0
@@ -90,7 +93,7 @@ class LoopLoad:
 
         `under_way`: those that are started, whose answers have not begun.
         """
-        cost = min(self.cost, LONGEST_SLICE)  # what takes longer is a stall, and not what each of these will take
+        cost = self._without_stalls / (self._count + FEW)
         if self.pressed and under_way > 1 and under_way * cost > UNDER_WAY * self.deadline:
             return True
         too_many = waiting > 0 and (waiting + 1) * self.cost > self._wait

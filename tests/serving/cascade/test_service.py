@@ -97,7 +97,7 @@ def test_a_killed_device_process_loses_no_text_and_comes_back(service):
     wait_for(lambda: status_of(service)["pending"] >= 8)
     victim.kill()
     answers = requests.answers()
-    assert [status for status, _ in answers] == [200] * 8
+    assert [status for status, _ in answers] == [200] * 8, answers
     for _, answer in answers:
         unsure, sure = answer["answers"]
         assert unsure["level"] == "large" or unsure["reason"] in ("late", "failed")

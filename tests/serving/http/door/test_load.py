@@ -167,32 +167,38 @@ def test_one_request_at_least_is_started_and_may_wait_however_much_it_costs():
 
 
 def test_what_is_under_way_is_bounded_once_a_loop_has_worked_without_a_pause_for_as_long_as_a_request_may_wait():
-    load = LoopLoad()
-    for now in (0.0, 0.004, 0.008):
+    load = costing(COST)
+    load.deadline = DEADLINE
+    for _ in range(20):  # 2 s of calm at this cost
+        load.looked(load.earliest + 0.001, load.earliest + 0.1)
+        load.started()
+    now, most = load.earliest, int(0.4 * DEADLINE / COST)
+    assert not load.pressed and not load.is_full(0, 0.0, 10 * most)
+    for _ in range(20):
+        now += COST
         load.looked(now, now)
         load.started()
-    load.deadline = DEADLINE
-    most = round(0.4 * DEADLINE / load.cost)
-    assert not load.pressed and not load.is_full(0, 0.0, 10 * most)
-    load.looked(0.06, 0.06)
-    for _ in range(12):
-        load.started()
-    load.looked(0.061, 0.061)
-    most = int(0.4 * DEADLINE / load.cost)
     assert load.pressed and not load.saturated
-    assert not load.is_full(0, 0.0, most) and load.is_full(0, 0.0, most + 1)
-    load.looked(0.062, 0.063)  # it idles
-    assert not load.is_full(0, 0.0, most + 1)
+    assert not load.is_full(0, 0.0, most) and load.is_full(0, 0.0, 2 * most)
+    load.looked(now, now + 0.001)  # it idles
+    assert not load.is_full(0, 0.0, 2 * most)
 
 
-def test_a_stall_turns_nobody_away_whose_deadline_is_far():
+@pytest.mark.parametrize("deadline", [0.5, 5.0])
+def test_a_stall_among_few_requests_turns_none_of_a_burst_away(deadline):
+    """As where a model is loaded while the loop takes its first requests, or another process has the core."""
     load = LoopLoad()
-    load.deadline = 5.0
+    load.deadline = deadline
     load.looked(0.0, 0.0)
     load.started()
-    load.looked(2.0, 2.0)  # as where a model is loaded, or another process has the core
+    load.looked(2.0, 2.0)
     assert load.pressed and load.cost == pytest.approx(2.0)
-    assert not load.is_full(0, 0.0, 6) and load.is_full(0, 0.0, 41)
+    now = 2.0
+    for under_way in range(30):
+        assert not load.is_full(0, 0.0, under_way)
+        load.started()
+        now += COST
+        load.looked(now, now)
 
 
 def test_work_without_a_start_counts_for_the_latest_requests_and_idle_time_does_not():
