@@ -46,7 +46,8 @@ class LoadConfig:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the endpoint made of the load. `capacity`: answers a second of the large model alone."""
+    """What the endpoint made of the load. `capacity`: answers a second of the large model alone, and `rate`: the offered
+    ones, in the mean of the turns."""
 
     capacity: float
     rate: float
@@ -122,18 +123,24 @@ def compare(
     config: LoadConfig,
     progress: Progress = silent,
 ) -> Loaded:
-    """Send every candidate the same loads, in turns on one endpoint; the capacity of the last one sets their rate."""
+    """Send every candidate the same loads, in turns on one endpoint.
+
+    The rate of a turn follows from the capacity of the last candidate just before, as a machine that does something else may
+    bear half as much.
+    """
     form_of = {name: form(name, levels) for name in candidates}
     probed = form_of[candidates[-1]], 1.0, config.probed
-    borne = asyncio.run(capacity(address, {task: pool}, config.probe, config.clients, *probed))
-    rate = config.share * borne
+    borne: list[float] = []
     replies: dict[str, list[Reply]] = {name: [] for name in candidates}
     for turn, name, part in turns(config.turns, candidates, progress):
+        if turn == len(borne):
+            borne.append(asyncio.run(capacity(address, {task: pool}, config.probe, config.clients, *probed)))
         seed = config.seed + turn
-        requests = _load(task, rate, config, seed)
+        requests = _load(task, config.share * borne[turn], config, seed)
         answers = asyncio.run(replay(address, requests, {task: pool}, seed, part, form_of[name]))
         replies[name] += [later(reply, turn * config.seconds) for reply in answers]
-    return Loaded(borne, rate, replies, tuple(levels))
+    bears = sum(borne) / len(borne)
+    return Loaded(bears, config.share * bears, replies, tuple(levels))
 
 
 def _load(task: str, rate: float, config: LoadConfig, seed: int) -> list[Request]:

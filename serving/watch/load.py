@@ -110,15 +110,11 @@ class LoadWatch:
         self.course = Course()
         self.detector = Detector(stream)
         self._ratios: deque[float] = deque(maxlen=SLOTS)
-        self._total: float | None = None
 
-    def look(self, total: float, seconds: float) -> Alarm | None:
-        """Take the number of all requests since the service began, at a time in seconds since 1970; return the alarm
-        that is raised now. The first number is where counting begins."""
-        before, self._total = self._total, total
-        if before is None:
-            return None
-        ratio = self.course.count(max(0.0, total - before), seconds)
+    def look(self, requests: float, seconds: float) -> Alarm | None:
+        """Take the number of requests since the last look, at a time in seconds since 1970; return the alarm that is raised
+        now."""
+        ratio = self.course.count(requests, seconds)
         if ratio is None:
             return None
         self._ratios.append(ratio)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 
 from pliant.tenants import Groups
@@ -24,11 +24,20 @@ class Seen:
         self.counting = True
         self.streams: dict[str, Stream] = {}
         self.groups = Groups()
+        self._arrivals: Counter[int] = Counter()  # by group, of all that have come
         self._counts: defaultdict[int, dict[str, list[int]]] = defaultdict(dict)
 
     def takes(self) -> bool:
         """Whether what is being handled is counted: where it is not, what is costly to compute need not be."""
         return self.counting and not (goes_to_challenger() or is_copy())
+
+    def arrived(self) -> None:
+        """Count a request, whoever answers it; copies are none."""
+        self._arrivals[self.groups.of(evidence_tenant())] += 1
+
+    def arrivals(self) -> Mapping[int, int]:
+        """Return how many requests have come since the process began, by group; empty before the first."""
+        return Counter(self._arrivals)
 
     def number(self, name: str, value: float, make: Make) -> None:
         """Count a number of the stream `name`."""

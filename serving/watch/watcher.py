@@ -29,7 +29,7 @@ from pliant.watch.detector import Alarm
 from pliant.watch.system import ALPHA, StreamFigures, SystemWatch, system_watch_from
 from serving.monitoring.state_metrics import StateMetrics
 from serving.state_file import StateFile
-from serving.watch.load import ALPHA_OF_LOAD, LoadWatch, load_watch_from
+from serving.watch.load import ALPHA_OF_LOAD, NAME, LoadWatch, load_watch_from
 from serving.watch.seen import Seen
 
 logger = logging.getLogger("pliant.serving")
@@ -38,8 +38,6 @@ SAVE_SECONDS = 30.0
 RECENT = 4000  # answers; where an estimate rests on more, the older half counts half
 CONFIDENCE = "confidence of "
 """What the names of streams begin with whose numbers are calibrated probabilities of being right."""
-ARRIVALS = "pliant_arrivals_total"
-"""The counter of requests that every system has (serving/metrics.py); copies for a challenger are not in it."""
 Event = Callable[[str, Mapping[str, Any]], None]
 """Tells others what happened: a kind (alarm), and figures."""
 
@@ -48,7 +46,7 @@ class WatchMetrics:
     """What the watch says to Prometheus."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._registry, self.state = registry, StateMetrics(registry)
+        self.state = StateMetrics(registry)
         text = "Evidence that a stream has changed, as a share of what raises an alarm, on a logarithmic scale"
         self._evidence = Gauge(
             "pliant_drift_evidence", text, ("stream",), registry=registry, multiprocess_mode="livemax"
@@ -60,12 +58,6 @@ class WatchMetrics:
         self._accuracy = Gauge(
             "pliant_estimated_accuracy", text, ("stream",), registry=registry, multiprocess_mode="livemax"
         )
-
-    def arrivals(self) -> float | None:
-        """Return how many requests have come since the process began; None where none has, or nobody counts them."""
-        families = self._registry.restricted_registry([ARRIVALS]).collect()
-        samples = [sample.value for family in families for sample in family.samples if sample.name == ARRIVALS]
-        return sum(samples) if samples else None
 
     def show(self, rows: Iterable[StreamFigures], estimates: Mapping[str, AccuracyEstimate]) -> None:
         """Show the present figures."""
@@ -103,7 +95,8 @@ class Watcher:
         self._alarms: list[dict[str, Any]] = []
         self._watch = new_watches()
         self._untold: dict[str, dict[str, Any]] = {}  # alarms by stream that one group alone has raised, as events
-        self._load = LoadWatch()
+        self._loads = load_watches()
+        self._arrivals: Mapping[int, int] = {}  # as the latest look has found them
         self._recent: dict[str, NDArray[np.int64]] = {}  # counts of the latest confidences by stream
         self._restore()
         self._rows = self._figures()  # of the latest look: another thread may be at the next one while a status is read
@@ -130,10 +123,8 @@ class Watcher:
             if name.startswith(CONFIDENCE):
                 recent = self._recent.get(name, 0) + counts
                 self._recent[name] = recent // 2 if recent.sum() > RECENT else recent
-        alarms: list[Alarm] = await self._parts.in_thread(self._update, blocks) if blocks else []
-        arrivals = self._parts.metrics.arrivals()
-        if arrivals is not None and (alarm := self._load.look(arrivals, self._parts.now().timestamp())):
-            alarms = [*alarms, alarm]
+        alarms: list[Alarm] = list(await self._parts.in_thread(self._update, blocks)) if blocks else []
+        alarms += self._look_at_load()
         for alarm in alarms:
             self._raise(alarm)
         for stream in [stream for stream in self._untold if self._is_of_many(stream)]:
@@ -160,8 +151,24 @@ class Watcher:
             raised += alarms if watch is self._watch.whole else ()
         return raised
 
+    def _look_at_load(self) -> list[Alarm]:
+        """Update each watch of the load with the requests that it sees; return the alarm that all of them raise."""
+        before, self._arrivals = self._arrivals, self._parts.seen.arrivals()
+        if not self._arrivals:  # as long as nobody asks the service counts for none
+            return []
+        new = {group: count - before.get(group, 0) for group, count in self._arrivals.items()}
+        for group in new:
+            self._loads.seeing(group)
+        now = self._parts.now().timestamp()
+        for group, watch in self._loads.without.items():
+            watch.look(sum(new.values()) - new.get(group, 0), now)
+        alarm = self._loads.whole.look(sum(new.values()), now)
+        return [alarm] if alarm else []
+
     def _is_of_many(self, stream: str) -> bool:
         """Whether the alarm of a stream has been raised without any one group's requests, too."""
+        if stream == NAME:
+            return all(watch.detector.alarm for watch in self._loads.without.values())
         return all(stream in watch and watch.detector(stream).alarm for watch in self._watch.without.values())
 
     def estimates(self) -> dict[str, AccuracyEstimate]:
@@ -181,7 +188,7 @@ class Watcher:
         }
 
     def _figures(self) -> list[StreamFigures]:
-        return [*self._watch.whole.figures(), *self._load.figures()]
+        return [*self._watch.whole.figures(), *self._loads.whole.figures()]
 
     def save(self) -> None:
         """Keep what is known, as before the service ends."""
@@ -197,7 +204,8 @@ class Watcher:
             self._alarms.clear()
             self._untold.clear()
             self._watch = new_watches()
-            self._load.release()
+            for load in self._loads.every:
+                load.release()
             self._recent.clear()
             self._parts.seen.forget()
 
@@ -219,7 +227,8 @@ class Watcher:
             "without": {str(group): watch.to_dict() for group, watch in self._watch.without.items()},
             "tenants": self._parts.seen.groups.tenants,
             "untold": self._untold,
-            "load": self._load.to_dict(),
+            "load": self._loads.whole.to_dict(),
+            "load_without": {str(group): load.to_dict() for group, load in self._loads.without.items()},
         }
 
     def _restore(self) -> None:
@@ -239,7 +248,10 @@ class Watcher:
         self._watch, self._release, self._alarms, self._untold = watch, release, alarms, untold
         self._parts.seen.groups = groups
         try:
-            self._load = load_watch_from(content["load"])
+            loads = load_watches(load_watch_from(content["load"]))
+            for group, without in content.get("load_without", {}).items():
+                loads.without[int(group)] = load_watch_from(without)
+            self._loads = loads
         except KeyError:  # a state of before the load was watched
             return
         except InputError as error:
@@ -250,6 +262,11 @@ def new_watches(watch: SystemWatch | None = None) -> WithoutEach[SystemWatch]:
     """Return this watch of a release, or a new one, with what the load leaves of the system's budget of false alarms."""
     whole = SystemWatch(ALPHA - ALPHA_OF_LOAD) if watch is None else watch
     return WithoutEach(whole, lambda watch: system_watch_from(watch.to_dict()))
+
+
+def load_watches(watch: LoadWatch | None = None) -> WithoutEach[LoadWatch]:
+    """Return this watch of the load, or a new one, whose copies begin with what it knows."""
+    return WithoutEach(watch or LoadWatch(), lambda watch: load_watch_from(watch.to_dict()))
 
 
 def _sum(blocks: Iterable[Mapping[str, list[int]]]) -> dict[str, NDArray[np.int64]]:

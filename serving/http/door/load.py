@@ -6,7 +6,8 @@ the deadlines that it sees, so that it looks often; as many wait as it can start
 and those that have waited for longer than such a deadline.
 
 Its share of idle time tells of a flood too late: what is taken in until then is late with all that comes after it. So a
-loop that has not idled for a moment sheds, too, as soon as what it has started would take it a good part of a deadline.
+loop that has not idled for a moment sheds, too, as soon as what it has started would take it a good part of a deadline, and
+its turns say that it does: what is started may wait for a device instead, however much that is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ WINDOW = 0.1  # seconds, the time constant of the share of idle time
 MEMORY = 0.5  # seconds, the time constant of the other sums
 ACCEPTED = 8  # connections, each of which takes the loop about 0.1 ms
 HANDSHAKE_SECONDS = 10.0  # of TLS
+LOOKS = 5  # times as long as two turns of the loop: what an answer takes it, if the following turns are as long
 FEW = 10  # starts that cost nothing count beside those of the memory: a few, or a stall beside them, say little
 WAITED = 0.0002  # seconds above which a look at the sockets has waited
 
@@ -41,6 +43,7 @@ class LoopLoad:
         self._idled, self._since_idle = 0.0, 0  # when a look that had waited returned, and requests started since
         self._idle = 1.0  # share of the latest time
         self._started = 0  # requests since the latest look
+        self._turns = (0.0, 0.0)  # seconds of work before the latest two looks
         self._busy, self._count = 0.0, 0.0  # decaying sums of seconds of work, and of requests started
         self._without_stalls = 0.0  # as `_busy`, of work that took no longer than `LONGEST_SLICE` between two looks
         self.deadline = 0.5  # seconds from arrival in which requests usually must be answered
@@ -86,7 +89,7 @@ class LoopLoad:
         weight = math.exp(-(ended - last) / WINDOW)
         share = (ended - began) / (ended - last) if waited else 0.0
         self._idle = weight * self._idle + (1 - weight) * share
-        self._started, self._looked = 0, ended
+        self._started, self._looked, self._turns = 0, ended, (self._turns[1], began - last)
 
     def is_full(self, waiting: int, age: float, under_way: int = 0) -> bool:
         """Whether the loop turns away a request that came `age` seconds ago, while so many wait to be started.
@@ -94,7 +97,8 @@ class LoopLoad:
         `under_way`: those that are started, whose answers have not begun.
         """
         cost = self._without_stalls / (self._count + FEW)
-        if self.pressed and under_way > 1 and under_way * cost > UNDER_WAY * self.deadline:
+        soon = UNDER_WAY * self.deadline
+        if self.pressed and under_way > 1 and under_way * cost > soon and LOOKS * sum(self._turns) > soon:
             return True
         too_many = waiting > 0 and (waiting + 1) * self.cost > self._wait
         return self.saturated and (too_many or age > self.deadline)

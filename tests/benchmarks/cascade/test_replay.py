@@ -115,13 +115,14 @@ def test_the_plain_form_holds_capacity_rate_and_a_report_per_candidate():
 
 
 class Endpoint:
-    """In place of one over HTTP: bears 100 texts a second, answers each at once, and remembers what was sent when."""
+    """In place of one over HTTP: bears 100 texts a second, then 200, answers each at once, and remembers what was sent."""
 
     def __init__(self) -> None:
+        self.bears = iter((100.0, 200.0))
         self.asked: list[tuple[str, list[Request]]] = []
 
     async def capacity(self, address, pool, seconds, clients, form, lead, most) -> float:
-        return 100.0
+        return next(self.bears)
 
     async def replay(self, address, requests, pool, seed, progress, form) -> list[Reply]:
         candidate = json.loads(form.body(requests[0], SINGLE))["candidate"]
@@ -155,6 +156,12 @@ def test_the_rate_is_a_share_of_what_the_last_candidate_was_found_to_bear(endpoi
     found = compared(turns=1, seconds=20.0)
     assert (found.capacity, found.rate) == (100.0, 150.0)
     assert len(found.replies["default"]) == pytest.approx(150 * 20, rel=0.1)
+
+
+def test_a_turn_follows_what_is_borne_just_before_it(endpoint):
+    found = compared(seconds=20.0)
+    assert (found.capacity, found.rate) == (150.0, 225.0)
+    assert [len(asked) / 20 for _, asked in endpoint.asked] == pytest.approx([150, 150, 300, 300], rel=0.1)
 
 
 def test_the_turns_of_a_candidate_make_one_load_whose_parts_follow_one_another(endpoint):

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from benchmarks.watch import streams
 from pliant.errors import InputError
+from serving.arms import evidence_of
 from serving.state_file import StateFile
 from serving.watch.load import DAYS, LEAST, MINUTE, NAME, SLOTS, STREAM, WINDOW, Course, LoadWatch, load_watch_from
 from serving.watch.seen import Seen
@@ -33,11 +34,9 @@ def course_of(days: int, seed: int = 0) -> np.ndarray:
 
 def feed(watch: LoadWatch, minutes: np.ndarray, start: int = 0) -> list[tuple[int, str]]:
     """Return the windows since `start` (seconds) in which an alarm came, with its sentence, of requests [minutes]."""
-    alarms, total = [], float(watch._total or 0.0)
-    watch.look(total, start)
+    alarms = []
     for place, requests in enumerate(minutes):
-        total += requests
-        alarm = watch.look(total, start + MINUTE * place + 30)
+        alarm = watch.look(requests, start + MINUTE * place + 30)
         if alarm is not None:
             alarms.append((place // PER_WINDOW, alarm.sentence))
     return alarms
@@ -152,11 +151,10 @@ def test_a_clock_that_is_set_back_counts_no_window_twice():
     assert course.to_dict() == before
 
 
-def test_a_service_that_is_restarted_begins_its_counter_again_and_loses_nothing_else():
+def test_a_service_that_is_restarted_loses_nothing():
     watch = LoadWatch()
     feed(watch, course_of(5))
     again = load_watch_from(watch.to_dict())
-    assert again.look(1e9, 5 * DAY) is None
     assert feed(again, course_of(2, seed=1), 5 * DAY) == []
 
 
@@ -164,9 +162,8 @@ class Service:
     """A service whose requests are counted as those of every system are; it was started again after days of a course."""
 
     def __init__(self, folder, minutes) -> None:
-        self.registry, self.at = CollectorRegistry(), datetime(1970, 1, 1, tzinfo=UTC)
+        self.seen, self.registry, self.at = Seen(), CollectorRegistry(), datetime(1970, 1, 1, tzinfo=UTC)
         self.at += timedelta(minutes=len(minutes))
-        self.arrivals = Counter("pliant_arrivals", "Requests", ("task",), registry=self.registry)
         self.file, self.events, self.release = StateFile(folder / "bins.json"), [], 1
         former = LoadWatch()
         feed(former, minutes)
@@ -175,9 +172,9 @@ class Service:
         async def inline(work, *arguments):
             return work(*arguments)
 
-        parts = WatcherParts(
+        self.parts = WatcherParts(
             system="bins",
-            seen=Seen(),
+            seen=self.seen,
             file=self.file,
             release=lambda: self.release,
             metrics=WatchMetrics(self.registry),
@@ -185,17 +182,18 @@ class Service:
             now=lambda: self.at,
             in_thread=inline,
         )
-        self.watcher = Watcher(parts)
+        self.watcher = Watcher(self.parts)
 
-    async def serve(self, minutes) -> None:
+    async def serve(self, minutes, tenants=("",)) -> None:
         for requests in minutes:
-            for task in ("mail", "chat"):
-                self.arrivals.labels(task).inc(requests / 2)
+            for at in range(int(requests)):
+                with evidence_of(tenants[at % len(tenants)]):
+                    self.seen.arrived()
             await self.watcher.look()
             self.at += timedelta(seconds=MINUTE)
 
 
-def test_a_watcher_reads_the_counter_of_requests_and_raises_what_it_says(tmp_path):
+def test_a_watcher_counts_requests_and_raises_what_it_says(tmp_path):
     async def main():
         minutes = course_of(11)
         minutes[10 * 1440 :] *= 3
@@ -224,8 +222,21 @@ def test_a_course_that_cannot_be_read_is_learnt_anew(tmp_path, caplog):
     assert "the course of the load cannot be read" in caplog.text
 
 
-def test_where_nobody_counts_requests_there_is_no_load():
-    assert WatchMetrics(CollectorRegistry()).arrivals() is None
+def test_the_load_of_one_tenant_is_shown_and_told_to_nobody_and_that_of_all_is_told(tmp_path):
+    async def main():
+        usual = course_of(12)
+        service = Service(tmp_path, usual[: 10 * 1440 - 120])
+        await service.serve(usual[10 * 1440 - 120 : 10 * 1440], ("acme", "beta", "evil"))
+        for minute in usual[10 * 1440 : 11 * 1440]:  # evil asks eight times as often
+            await service.serve([minute * 10 / 3], ("acme", "beta", *("evil",) * 8))
+        assert [alarm["stream"] for alarm in service.watcher.to_dict()["alarms"]] == [NAME]
+        assert service.events == []
+        service.watcher.save()
+        service.watcher = Watcher(service.parts)
+        await service.serve(usual[11 * 1440 :] * 3, ("acme", "beta", "evil"))
+        assert [kind for kind, _ in service.events] == ["alarm"]
+
+    asyncio.run(main())
 
 
 @pytest.mark.skipif(bool(streams.missing()), reason=streams.missing() or "the data are here")

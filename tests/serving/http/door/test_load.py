@@ -179,6 +179,12 @@ def test_what_is_under_way_is_bounded_once_a_loop_has_worked_without_a_pause_for
         load.looked(now, now)
         load.started()
     assert load.pressed and not load.saturated
+    assert not load.is_full(0, 0.0, 2 * most)  # the turns are short: they wait for something else
+    for _ in range(2):
+        now += 6 * COST
+        load.looked(now, now)
+        for _ in range(6):
+            load.started()
     assert not load.is_full(0, 0.0, most) and load.is_full(0, 0.0, 2 * most)
     load.looked(now, now + 0.001)  # it idles
     assert not load.is_full(0, 0.0, 2 * most)
