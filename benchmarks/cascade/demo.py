@@ -43,7 +43,7 @@ OVERRIDES: Mapping[str, Any] = {
 """The demo's sizes, laid over the flow's: `pliant train cascade` trains longer, on longer texts, and a larger model."""
 
 DEFAULT = "default"
-LOAD = LoadConfig(seconds=1.6, share=1.6, probe=1.5, turns=3)
+LOAD = LoadConfig(seconds=3.0, share=1.6, probe=1.5, turns=2)
 
 
 def demo(project: Settings, console: Console) -> Comparison:
