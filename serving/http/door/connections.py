@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import Protocol
@@ -35,7 +36,9 @@ class Connections:
     """The open connections by their stage. Only `sweep`, called about once a second, takes longer the more there are.
 
     One too many takes the place of the one that has been idle longest. A request that has begun and comes to a stand counts
-    as idle from then on; one that makes progress, or waits for its answer, is never closed for that.
+    as idle from then on; one that makes progress, or waits for its answer, is never closed for that. The tenant with the
+    most connections gives up its own first, where all are busy at the end of an answer; those of which nobody has said whose
+    they are count as one tenant's.
     """
 
     def __init__(self, limits: DoorLimits) -> None:
@@ -48,6 +51,9 @@ class Connections:
         self._reading = limits.body_seconds
         self._since: dict[Stage, dict[Connection, float]] = {stage: {} for stage in Stage}  # in order of time
         self._stage: dict[Connection, Stage] = {}
+        self._owner: dict[Connection, str] = {}  # tenants of the open connections; "" until they are known
+        self._owned: Counter[str] = Counter()
+        self._short = False  # whether somebody found no place since the last one was given up
         self._progress: dict[Connection, float] = {}  # of those in a head or a body, in order of time
         self._unread: dict[Connection, tuple[int, float]] = {}  # bytes, and since when they have not become fewer
 
@@ -59,16 +65,45 @@ class Connections:
         if len(self._stage) >= self.most:
             victim = self._longest_idle(now)
             if victim is None:
+                self._short = True
                 return False
-            stage = self._stage[victim]
-            self.leave(victim)
-            victim.expire(stage)
+            self._give_up(victim)
         self.move(connection, Stage.IDLE, now)
+        self._owner[connection] = ""
+        self._owned[""] += 1
         return True
+
+    def own(self, connection: Connection, tenant: str) -> None:
+        """Note whose an open connection is."""
+        if self._owner.get(connection, tenant) != tenant:
+            self._disown(connection)
+            self._owner[connection] = tenant
+            self._owned[tenant] += 1
+
+    def answered(self, connection: Connection) -> None:
+        """Give up an idle connection, whose answer is written, if somebody found no place and its owner has the most."""
+        if self._short and self._owner.get(connection) == self._largest():
+            self._short = False
+            self._give_up(connection)
+
+    def _largest(self) -> str:
+        return max(self._owned, key=lambda name: self._owned[name], default="")
+
+    def _disown(self, connection: Connection) -> None:
+        tenant = self._owner.pop(connection, None)
+        if tenant is not None:
+            self._owned[tenant] -= 1
+            if not self._owned[tenant]:
+                del self._owned[tenant]
+
+    def _give_up(self, connection: Connection) -> None:
+        stage = self._stage[connection]
+        self.leave(connection)
+        connection.expire(stage)
 
     def move(self, connection: Connection, stage: Stage, now: float) -> None:
         """Note that the connection is in this stage from now on."""
-        self.leave(connection)
+        self._leave_stage(connection)
         self._stage[connection] = stage
         self._since[stage][connection] = now
         if stage in (Stage.HEAD, Stage.BODY):
@@ -85,6 +120,10 @@ class Connections:
 
     def leave(self, connection: Connection) -> None:
         """Forget a connection."""
+        self._leave_stage(connection)
+        self._disown(connection)
+
+    def _leave_stage(self, connection: Connection) -> None:
         stage = self._stage.pop(connection, None)
         if stage is not None:
             del self._since[stage][connection]
@@ -120,8 +159,13 @@ class Connections:
             self._unread[connection] = count, since
 
     def _longest_idle(self, now: float) -> Connection | None:
-        """Return the connection on which nothing has come for longest; None if all make progress or wait for answers."""
-        idle = next(iter(self._since[Stage.IDLE].items()), None)
+        """Return the connection on which nothing has come for longest; None if all make progress or wait for answers.
+
+        Among those without a request, the ones of the tenant with the most connections come first.
+        """
+        waiting, largest = self._since[Stage.IDLE], self._largest()
+        theirs = ((each, since) for each, since in waiting.items() if self._owner[each] == largest)
+        idle = next(theirs, None) or next(iter(waiting.items()), None)
         begun = next(iter(self._progress.items()), None)
         if begun is None or now - begun[1] < STALLED:
             return None if idle is None else idle[0]

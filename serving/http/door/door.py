@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import Response
 
 from pliant.front_door import FrontDoor
+from serving.client import ANYBODY, Client
 from serving.http.api_errors import ApiError, ErrorShape
 from serving.http.door.connections import Connections
 from serving.http.door.limits import DoorLimits, most_connections, raise_open_files
 from serving.http.door.load import LoopLoad
+from serving.http.door.turns import Turns
 from serving.http.request_id import HEADER as REQUEST_ID
 from serving.http.request_id import request_id
 from serving.http.routing import ARRIVED
 
 LIMITS = DoorLimits()
 Headers = Iterable[tuple[bytes, bytes]]
-Judge = Callable[[Mapping[str, Any]], object]
+Judge = Callable[[Mapping[str, Any]], Client | None]
+SENDER = "pliant.sender"  # in the scope of a request: the client as far as the door knows it
 READ_BYTES = 256 * 1024  # at a time
 SWEEP = 1.0  # seconds between two sweeps
 
@@ -44,8 +46,9 @@ class Door:
         self._judge: Judge = lambda _scope: None
         self._shed: dict[ErrorShape, bytes] = {}  # answers by shape, until the next sweep
         self._uncounted = 0  # of them
-        self._waiting: deque[Callable[[], None]] = deque()  # requests to be started
-        self.under_way: set[asyncio.Task[Any] | None] = set()  # of requests that are started, until their answers begin
+        self.turns = Turns()
+        self.keyed = False  # whether senders are told apart by their keys
+        self._under_way: dict[asyncio.Task[Any] | None, str] = {}  # tenants, until the answers of their requests begin
 
     def open(
         self,
@@ -55,49 +58,65 @@ class Door:
     ) -> None:
         """Begin to sweep, on the running loop, and to `count` errors by code and number; allow as many files as possible.
 
-        `front` learns what answers take to be written; `judge` raises `ApiError` for a request that nobody may send, by its
-        scope.
+        `front` learns what answers take to be written; `judge` returns who sends a request, by its scope, if it knows, and
+        raises `ApiError` if nobody may.
         """
         self._count, self._front, self._judge = count, front, judge
         self.connections.most = most_connections(self.limits.connections, raise_open_files())
         self._sweep(asyncio.get_running_loop())
 
-    def admit(self, scope: Mapping[str, Any]) -> ApiError | None:
-        """Return why a request is turned away before its body is read; None if it is taken in.
+    def admit(self, scope: MutableMapping[str, Any]) -> ApiError | None:
+        """Return why a request is turned away before its body is read; None if it is taken in, its `SENDER` noted.
 
         Who has no key is judged first, and so takes no place from others.
         """
         try:
-            self._judge(scope)
+            sender = scope[SENDER] = self._judge(scope) or ANYBODY
+            self.keyed = bool(sender.key)
         except ApiError as error:
             return error
-        return self.busy() if self.is_full(asyncio.get_running_loop().time() - scope[ARRIVED]) else None
+        age = asyncio.get_running_loop().time() - scope[ARRIVED]
+        return self.busy() if self.is_full(age, sender.tenant) else None
 
-    def is_full(self, age: float) -> bool:
-        """Whether a request that came `age` seconds ago is turned away for want of time, also for its answer's way back."""
+    def is_full(self, age: float, tenant: str) -> bool:
+        """Whether a tenant's request that came `age` seconds ago is turned away for want of time, also of its way back."""
         if not self.load.pressed:
             return False
         age += self._front.way_back(asyncio.get_running_loop().time())
-        return self.load.is_full(len(self._waiting), age, len(self.under_way))
+        waiting, under_way = self.turns.before(tenant)
+        return self.load.is_full(waiting, age, under_way)
 
     def answered(self, seconds: float) -> None:
         """Note that an answer was written so many seconds after it was decided."""
         self._front.answered(seconds, asyncio.get_running_loop().time())
 
-    def start(self, begin: Callable[[], None]) -> None:
+    def begun(self, task: asyncio.Task[Any], sender: Client) -> None:
+        """Count the task of a request that is started as under way, until it is `left`."""
+        self._under_way[task] = sender.tenant
+        self.turns.begun(sender.tenant)
+        task.add_done_callback(self.left)
+
+    def left(self, task: asyncio.Task[Any] | None) -> None:
+        """Note that a request's answer has begun, or that it has none."""
+        tenant = self._under_way.pop(task, None)
+        if tenant is not None:
+            self.turns.ended(tenant)
+
+    def start(self, begin: Callable[[], None], sender: Client = ANYBODY) -> None:
         """Call `begin`, which starts a request, now or as soon as it is this request's turn."""
-        if not self._waiting:
+        if not self.turns:
             if not self.load.saturated:
                 self._begin(begin)
                 return
             asyncio.get_running_loop().call_soon(self._start_some)
-        self._waiting.append(begin)
+        self.turns.wait(begin, sender.tenant, sender.weight)
 
     def _start_some(self) -> None:
         """Start those whose turn it is before the next look at the sockets, and the others after it."""
-        some = [self._waiting.popleft() for _ in range(min(self.load.at_once, len(self._waiting)))]
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._start_some)
+        loop = asyncio.get_running_loop()
+        some = self.turns.take(self.load.at_once, self.load.cost, self.load.rests, loop.time())
+        if self.turns:
+            loop.call_soon(self._start_some)
         for begin in some:
             self._begin(begin)
 

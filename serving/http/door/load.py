@@ -44,6 +44,7 @@ class LoopLoad:
         self._idle = 1.0  # share of the latest time
         self._started = 0  # requests since the latest look
         self._turns = (0.0, 0.0)  # seconds of work before the latest two looks
+        self.rests = False  # whether the latest look and the turn before it brought nothing to do
         self._busy, self._count = 0.0, 0.0  # decaying sums of seconds of work, and of requests started
         self._without_stalls = 0.0  # as `_busy`, of work that took no longer than `LONGEST_SLICE` between two looks
         self.deadline = 0.5  # seconds from arrival in which requests usually must be answered
@@ -75,8 +76,8 @@ class LoopLoad:
         seconds = min(max(SLICE * self.deadline, SHORTEST_SLICE), LONGEST_SLICE)
         return max(1, int(seconds / self.cost)) if self.cost else 1
 
-    def looked(self, began: float, ended: float) -> None:
-        """A look at the sockets, from `began` to `ended`, has returned."""
+    def looked(self, began: float, ended: float, events: int = 0) -> None:
+        """A look at the sockets, from `began` to `ended`, has returned so many events."""
         last = began if self._looked is None else self._looked
         waited = ended - began > WAITED
         self.earliest = ended if waited else last
@@ -90,6 +91,7 @@ class LoopLoad:
         share = (ended - began) / (ended - last) if waited else 0.0
         self._idle = weight * self._idle + (1 - weight) * share
         self._started, self._looked, self._turns = 0, ended, (self._turns[1], began - last)
+        self.rests = not events and began - last < WAITED
 
     def is_full(self, waiting: int, age: float, under_way: int = 0) -> bool:
         """Whether the loop turns away a request that came `age` seconds ago, while so many wait to be started.
@@ -126,7 +128,7 @@ class MeasuredSelector(selectors.DefaultSelector):
         events = super().select(timeout)
         ended = self._clock()
         waits = timeout is None or timeout > 0  # else it was another process that took the time
-        self._load.looked(began if waits else ended, ended)
+        self._load.looked(began if waits else ended, ended, len(events))
         return events
 
 

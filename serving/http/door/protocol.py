@@ -15,9 +15,10 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from serving.client import Client
 from serving.http.api_errors import ApiError
 from serving.http.door.connections import Stage
-from serving.http.door.door import Door
+from serving.http.door.door import SENDER, Door
 from serving.http.door.received import received_ago
 from serving.http.door.whole_request import path_of_post
 from serving.http.routing import ARRIVED
@@ -50,6 +51,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._held: tuple[RequestResponseCycle, Any] | None = None  # a request whose app starts with its body
         self._task: asyncio.Task[None] | None = None  # of the present request, if it ends with its client
         self._lost = False
+        self._sender: Client | None = None  # of the latest request
         self._parting: asyncio.TimerHandle | None = None  # the end of it
         self._discarded = 0  # bytes that came meanwhile
 
@@ -142,8 +144,11 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
     def on_response_complete(self) -> None:
         self._task = None
         if not self.transport.is_closing():
-            self._door.connections.move(self, self._next_stage(), self.loop.time())
+            stage = self._next_stage()
+            self._door.connections.move(self, stage, self.loop.time())
         super().on_response_complete()
+        if not self.transport.is_closing() and stage is Stage.IDLE:
+            self._door.connections.answered(self)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(ApiError(400, "malformed", msg))
@@ -167,30 +172,36 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         path = cycle.scope["path"]
         if cycle.scope["method"] != "POST" or not self._door.is_sheddable(path):
             super()._start_asgi_task(cycle, app)
-        elif (error := self._door.admit(cycle.scope)) is not None:
+        elif (error := self._door.admit(cycle.scope)) is not None:  # type: ignore[arg-type]
             self._turn_away(cycle, path, error)
         elif cycle.more_body and not cycle.waiting_for_100_continue:
             self._held = cycle, app  # a body that never comes costs no task
         else:
-            self._door.start(partial(self._start, cycle, app))
+            self._begin(cycle, app)
+
+    def _begin(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Start the app when it is the turn of the request's sender."""
+        self._sender = cycle.scope[SENDER]  # type: ignore[literal-required]
+        self._door.connections.own(self, self._sender.tenant)
+        self._door.start(partial(self._start, cycle, app), cycle.scope[SENDER])  # type: ignore[literal-required]
 
     def _release(self) -> None:
         """Start the app for a request whose body is here, or as much of it as is read before the app takes it."""
         if self._held is not None:
             (cycle, app), self._held = self._held, None
             age = self.loop.time() - cycle.scope[ARRIVED]  # type: ignore[literal-required]
-            if self._door.is_full(age):  # other than when its head came
+            if self._door.is_full(age, cycle.scope[SENDER].tenant):  # type: ignore[literal-required]  # other than when its head came
                 self._turn_away(cycle, cycle.scope["path"], self._door.busy())
             else:
-                self._door.start(partial(self._start, cycle, app))
+                self._begin(cycle, app)
 
     def _start(self, cycle: RequestResponseCycle, app: Any) -> None:
         if self._lost:
             return
         self._task = self.loop.create_task(self._run(cycle, app))
-        for tasks in (self.tasks, self._door.under_way):
-            self._task.add_done_callback(tasks.discard)
-            tasks.add(self._task)
+        self._task.add_done_callback(self.tasks.discard)
+        self.tasks.add(self._task)
+        self._door.begun(self._task, cycle.scope[SENDER])  # type: ignore[literal-required]
 
     async def _run(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Run the app for a request whose client may leave: the app is cancelled then, which is no error.
@@ -205,7 +216,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
                     way_back.leave_out()
                 await send(message)
                 if message["type"] == "http.response.body":
-                    self._door.under_way.discard(task)
+                    self._door.left(task)
                     if (seconds := way_back.written()) is not None:
                         self._door.answered(seconds)
 
@@ -219,9 +230,10 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def _shed(self, data: memoryview) -> bool:
         """Turn away a whole request, without parsing it, if the loop has no time; return whether it was turned away."""
-        if self._in_message or not self._is_free():
+        if self._in_message or not self._is_free() or (self._sender is None and self._door.keyed):  # whose is it?
             return False
-        if not (self._door.is_full(0.0) or self._door.is_full(self._age())):  # the age is a system call
+        tenant = self._sender.tenant if self._sender else ""
+        if not (self._door.is_full(0.0, tenant) or self._door.is_full(self._age(), tenant)):  # a system call
             return False
         path = path_of_post(data, min(SHED_HEAD_BYTES, self._limits.head_bytes))
         answer = None if path is None else self._door.shed(path)

@@ -162,3 +162,28 @@ def test_nothing_is_kept_of_a_connection_that_left_with_an_answer_unread(connect
     del connection
     gc.collect()
     assert kept() is None and len(connections) == 0
+
+
+def test_the_tenant_with_the_most_connections_gives_up_its_own_first(connections):
+    ann, many, more = (entered(connections) for _ in range(3))
+    for each, tenant in ((ann, "ann"), (many, "many"), (more, "many")):
+        connections.own(each, tenant)
+    connections.move(many, Stage.ANSWER, 1.0)
+    entered(connections, 2.0)
+    assert (ann.closed, more.closed) == ([], [Stage.IDLE]), "though that of ann has been idle for longer"
+    entered(connections, 3.0)
+    assert ann.closed == [Stage.IDLE], "as the one of many is busy, and nobody has more"
+
+
+def test_where_all_are_busy_the_tenant_with_the_most_gives_one_up_at_the_end_of_an_answer(connections):
+    ann, many, more = (entered(connections) for _ in range(3))
+    for each, tenant in ((ann, "ann"), (many, "many"), (more, "many")):
+        connections.own(each, tenant)
+        connections.move(each, Stage.ANSWER, 0.0)
+    assert not connections.enter(Connection(), 1.0)
+    for each in (ann, many, more):
+        connections.move(each, Stage.IDLE, 2.0)
+        connections.answered(each)
+    assert (ann.closed, many.closed, more.closed) == ([], [Stage.IDLE], []), "one place for one who found none"
+    connections.leave(more)
+    assert len(connections) == 1

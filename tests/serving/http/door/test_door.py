@@ -28,7 +28,7 @@ def test_who_is_turned_away_while_he_sends_can_read_why(connections, code, monke
     with behind_the_door(answer, connections=connections) as server:
         assert status(server.ask()) == 200
         until(lambda: len(server.door.connections) == 0)
-        monkeypatch.setattr(server.door, "is_full", lambda _age: True)
+        monkeypatch.setattr(server.door, "is_full", lambda _age, _tenant: True)
         held = [server.connect() for _ in range(connections // 2 + 1)]
         held[0].sendall(b"GET / HTTP/1.1\r\nhost: ")
         until(lambda: Stage.HEAD in [*server.door.connections._stage.values()])
@@ -149,7 +149,7 @@ def test_the_rest_of_a_message_is_never_taken_for_a_request(monkeypatch):
         time.sleep(0.1)
         with monkeypatch.context() as patch:
             patch.setattr(LoopLoad, "saturated", property(lambda _self: True))
-            patch.setattr(server.door, "is_full", lambda age: age == 0.0)
+            patch.setattr(server.door, "is_full", lambda age, _tenant: age == 0.0)
             patch.setattr(LimitedProtocol, "_age", lambda _self: 0.0)
             connection.sendall(body)
             assert status(next_reply(connection)) == 200
@@ -169,7 +169,7 @@ def test_time_counts_from_the_socket_for_a_connection_that_waits_to_be_accepted(
         await answer(scope, receive, send)
 
     with behind_the_door(stop) as server:
-        monkeypatch.setattr(server.door, "is_full", lambda _age: False)
+        monkeypatch.setattr(server.door, "is_full", lambda _age, _tenant: False)
         first = server.connect()
         first.sendall(post("/stop"))
         until(lambda: len(ages) == 1)
@@ -187,7 +187,7 @@ def test_time_counts_from_the_socket_for_a_connection_that_waits_to_be_accepted(
 
 def test_a_request_that_the_loop_cannot_bear_is_turned_away_before_its_body(monkeypatch):
     with behind_the_door(answer) as server:
-        monkeypatch.setattr(server.door, "is_full", lambda _age: True)
+        monkeypatch.setattr(server.door, "is_full", lambda _age, _tenant: True)
         connection = server.connect()
         connection.sendall(post(body=b"12345678")[:-8])
         reply = connection.recv(1000)
@@ -236,12 +236,12 @@ def test_a_request_is_under_way_until_its_answer_begins_or_its_client_leaves():
         staying, leaving = server.connect(), server.connect()
         for connection in (staying, leaving):
             connection.sendall(post())
-        until(lambda: len(server.door.under_way) == 2)
+        until(lambda: server.door.turns.before("")[1] == 2)
         leaving.close()
-        until(lambda: len(server.door.under_way) == 1)
+        until(lambda: server.door.turns.before("")[1] == 1)
         app.release.set()
         assert status(next_reply(staying)) == 200
-        until(lambda: not server.door.under_way)
+        until(lambda: not server.door.turns.before("")[1])
         staying.close()
 
 

@@ -259,7 +259,7 @@ def test_a_look_that_took_no_longer_than_a_system_call_has_not_waited():
 def test_the_selector_reports_when_each_look_began_and_ended_and_returns_what_is_ready():
     looks, times = [], iter([1.0, 1.5, 2.0, 2.0, 3.0, 3.5])
     load = LoopLoad()
-    load.looked = lambda began, ended: looks.append((began, ended))
+    load.looked = lambda began, ended, events: looks.append((began, ended, events))
     ours, theirs = socket.socketpair()
     with ours, theirs, MeasuredSelector(load, lambda: next(times)) as selector:
         key = selector.register(ours, 1)
@@ -267,7 +267,9 @@ def test_the_selector_reports_when_each_look_began_and_ended_and_returns_what_is
         theirs.sendall(b"a")
         assert selector.select() == [(key, 1)]
         assert selector.select(1.0) == [(key, 1)]
-    assert looks == [(1.5, 1.5), (2.0, 2.0), (3.0, 3.5)], "the first may not wait: another process took its time"
+    assert looks == [(1.5, 1.5, 0), (2.0, 2.0, 1), (3.0, 3.5, 1)], (
+        "the first may not wait: another process took its time"
+    )
 
 
 def test_a_server_accepts_few_connections_at_a_time_and_its_queue_is_as_long_as_asked_for(monkeypatch):

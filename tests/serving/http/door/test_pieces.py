@@ -121,7 +121,7 @@ def test_an_upgrade_is_answered_as_a_request_without_one(caplog):
 
 def test_only_what_may_be_shed_is_turned_away_at_its_head():
     async def check(site):
-        site.door.is_full = lambda _age: True
+        site.door.is_full = lambda _age, _tenant: True
         for request, expected in (
             (GET, 200),
             (post("/free"), 200),
@@ -161,7 +161,7 @@ def test_a_request_whose_body_came_too_late_is_turned_away_by_its_age_then():
 
     async def check(site):
         site.door.load.earliest = asyncio.get_running_loop().time()  # when it came
-        site.door.is_full = lambda age: ages.append(age) or age > 5.0
+        site.door.is_full = lambda age, _tenant: ages.append(age) or age > 5.0
         for seconds, expected in ((4.0, 200), (6.0, 503)):
             protocol, transport = site.connect()
             site.door.load.earliest = asyncio.get_running_loop().time()
@@ -181,7 +181,7 @@ def test_a_request_whose_client_left_before_its_turn_is_never_begun():
 
     async def check(site):
         turns = []
-        site.door.start = turns.append
+        site.door.start = lambda begin, _sender: turns.append(begin)
         protocol, _ = site.connect()
         await site.send(protocol, post())
         (begin,) = turns
