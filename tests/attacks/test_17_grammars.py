@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import threading
 import time
 import urllib.error
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from serving.http.access.key_file import update_keys
-from tests.fixtures.attacks import Targets, honest, memory, say
+from tests.fixtures.attacks import Targets, elsewhere, honest, memory, say
 from tests.fixtures.live import running
 from tests.fixtures.packing.hostile_grammars import hostile, schema
 from tests.fixtures.packing.published import NAME, MlflowPublisher, publish_tiny, settings_for
@@ -63,7 +62,7 @@ def served(tmp_path_factory):
 
 def attack(url: str, headers: dict[str, str], until: float) -> Counter[int]:
     """Send hostile forms, 30 at once, none twice, until a time; return the answers by status. In a process of its own."""
-    os.nice(19)  # an attacker has a machine of his own
+    elsewhere()
     numbers, kinds = count(), [list(hostile(number).values()) for number in range(20)]
 
     def ask_on(_: int) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -13,7 +12,7 @@ import pytest
 from serving.packing.endpoint import MAX_PROMPT_LOGPROBS
 from serving.packing.sampling_fields import MAX_LOGPROBS
 from tests.attacks.test_17_grammars import BODY, request, status_of
-from tests.fixtures.attacks import Targets, honest, memory, say
+from tests.fixtures.attacks import Targets, elsewhere, honest, memory, say
 from tests.fixtures.live import running
 from tests.fixtures.packing.published import CONTEXT, MlflowPublisher, publish_tiny, settings_for
 
@@ -33,7 +32,7 @@ def service(tmp_path_factory):
 
 def attack(url: str, until: float) -> Counter[int]:
     """Send the largest requests, 20 at once, until a time; return the answers by status. In a process of its own."""
-    os.nice(19)  # an attacker has a machine of his own
+    elsewhere()
     one = request(**LARGEST, max_tokens=1)
 
     def ask_on(_: int) -> list[int]:
