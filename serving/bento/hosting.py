@@ -183,7 +183,7 @@ class HostedService:
         trusted = trusted_tenants(settings.trusted_labels)
         state.gate = Gate(access, TenantMetrics(), state.shape_of, endpoint.metrics.errored, trusted=trusted)
         # A page of another website can read an answer only if it has passed CORSMiddleware.
-        judge = access.judge if not settings.cors_origins else lambda _scope: None
+        judge = access.sender if settings.cors_origins else access.judge
         state.door.open(endpoint.metrics.errored, endpoint.front_door, judge)
         self._following = self._follow_certificate(settings.tls_cert, settings.tls_key)
         self._reserve = reserve(state.door.connections.most)

@@ -44,6 +44,13 @@ class Access:
         check_path(scope, client)
         return client
 
+    def sender(self, scope: Mapping[str, Any]) -> Client | None:
+        """Return as `judge` does, but None for a request that it would turn away."""
+        try:
+            return self.judge(scope)
+        except ApiError:
+            return None
+
     def tenant(self, name: str) -> Tenant:
         """Return the limits of a tenant."""
         return self._source.keys().tenant(name) if self._source else _USUAL

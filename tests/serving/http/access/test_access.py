@@ -117,6 +117,19 @@ def test_two_keys_or_two_hosts_in_one_request_are_none():
     run(check())
 
 
+def test_the_sender_of_a_request_that_nobody_may_send_is_nobody():
+    secret, key = new_key("acme", ("use",), "", Keys())
+    access = Access(KnownHosts("127.0.0.1"), FixedKeys(Keys().with_key(key, Tenant())))
+    scope = {"type": "http", "method": "POST", "path": "/v1/predict", "client": ("127.0.0.1", 1)}
+    host, right, wrong = (
+        (b"host", b"127.0.0.1"),
+        (b"authorization", f"Bearer {secret}".encode()),
+        (b"authorization", b"x"),
+    )
+    assert access.sender({**scope, "headers": [host, right]}).tenant == "acme"
+    assert access.sender({**scope, "headers": [host, wrong]}) is access.sender({**scope, "headers": [right]}) is None
+
+
 def test_the_answer_to_a_wrong_key_never_repeats_it():
     async def check():
         site = Site()
