@@ -29,7 +29,9 @@ class Service:
         self.calls, self.opened = [], {}
         self.metrics = SimpleNamespace(errored=lambda code: self.calls.append(("error", code)))
         self.endpoint = SimpleNamespace(metrics=self.metrics, front_door=FrontDoor(), ready=True, alive=True)
-        self.access = SimpleNamespace(judge=lambda scope: f"judged {scope}")
+        self.access = SimpleNamespace(
+            judge=lambda scope: f"judged {scope}", sender=lambda scope: f"the sender of {scope}"
+        )
         door = SimpleNamespace(open=self.open, connections=SimpleNamespace(most=77))
         self.state = SimpleNamespace(door=door, shape_of="a shape of errors")
         parts = {
@@ -122,7 +124,9 @@ def test_a_fault_of_our_own_keeps_its_traceback(fault, monkeypatch):
         service.start()
 
 
-@pytest.mark.parametrize(("origins", "answer"), [("", "judged a scope"), ("https://example.org", None)])
+@pytest.mark.parametrize(
+    ("origins", "answer"), [("", "judged a scope"), ("https://example.org", "the sender of a scope")]
+)
 def test_the_door_turns_strangers_away_itself_unless_pages_must_read_the_answer(monkeypatch, origins, answer):
     monkeypatch.setenv("PLIANT_CORS_ORIGINS", origins)
     service = Service(monkeypatch)
