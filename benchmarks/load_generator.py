@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
-import io
 import json
 import math
 import resource
@@ -89,13 +88,9 @@ class Reply:
 
 
 def examples(data: ImageData, index: Sequence[int]) -> list[Example]:
-    """Return test images as PNG at their original size."""
-    images = []
-    for i in index:
-        buffer = io.BytesIO()
-        data.images.original(int(i)).save(buffer, format="PNG")
-        images.append(Example(base64.b64encode(buffer.getvalue()).decode(), data.classes[data.labels[int(i)]]))
-    return images
+    """Return the files of test images."""
+    files = ((int(i), base64.b64encode(data.images.file(int(i))).decode()) for i in index)
+    return [Example(file, data.classes[data.labels[i]]) for i, file in files]
 
 
 def allow_many_connections() -> None:

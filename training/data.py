@@ -7,16 +7,24 @@ difficulty.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pliant.errors import InputError, OfflineError
-from training.pictures import ArrayImages, DatasetImages, HeldImages, Images, Index
+from pliant.models.image import MAX_PIXELS, decode, pixel_passes, read
+from training.folders import TEST, VALIDATION, labelled_files
+from training.pictures import ArrayImages, DatasetImages, FileImages, HeldImages, Images, Index
+
+COMPARED, SIDE = 32, 64  # test pictures whose files are read again, and the size of their pixels
+TOGETHER = 64  # files that are looked at together
+NAMED = 10  # broken files, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +125,38 @@ def parquet(
 
 
 def folder(path: Path, seed: int = 0, limit: int | None = None) -> ImageData:
-    """Return a folder with one sub-folder of images per class."""
-    if not path.is_dir():
-        raise InputError("data", path, "an existing folder with one sub-folder of images per class")
-    rows = read_rows("imagefolder", path, "a folder with one sub-folder of images per class", data_dir=str(path))
-    return _from_rows(path.name, rows, "image", "label", seed, limit)
+    """Return a folder with one sub-folder of images per class, or such folders for parts of the data (training/folders.py).
+
+    A test and a validation part that are there are used: the second is what is planned by.
+    """
+    found = labelled_files(path)
+    classes = tuple(sorted({file.label for file in found}))
+    labels = np.array([classes.index(file.label) for file in found], np.int64)
+    part_of = np.array([file.part for file in found])
+    test, validation = (np.flatnonzero(part_of == name).astype(np.int64) for name in (TEST, VALIDATION))
+    kept, chosen = _kept(_split_with(len(found), test, validation, seed), limit)
+    if kept is not None:
+        found, labels = [found[i] for i in kept], labels[kept]
+    images = FileImages(tuple(file.path for file in found))
+    mark = _fingerprint(_files(images, lambda i: str(found[i].path)), labels, classes, chosen)
+    return ImageData(path.name, HeldImages(images), labels, classes, chosen, mark)
+
+
+def _split_with(count: int, test: Index, profiling: Index, seed: int) -> Split:
+    """Return a split as `split` does, whose test and profiling rows are the given ones where there are any."""
+    if not len(test) and not len(profiling):
+        return split(count, seed)
+    rest = np.setdiff1d(np.arange(count), np.concatenate([test, profiling]))
+    shuffled = np.random.default_rng(seed).permutation(rest).astype(np.int64)
+    if not len(test):
+        tested = round(count * 0.2)
+        test, shuffled = shuffled[:tested], shuffled[tested:]
+    if not len(profiling):
+        profiled = round(len(shuffled) * 0.2)
+        profiling, shuffled = shuffled[:profiled], shuffled[profiled:]
+    if not len(shuffled):
+        raise InputError("data", f"{count} images", "enough for a fit, a profiling and a test split")
+    return Split(shuffled, profiling, test)
 
 
 def hub(name: str, image: str = "image", label: str = "label", seed: int = 0, limit: int | None = None) -> ImageData:
@@ -158,7 +193,7 @@ def load(source: str, task: str | None = None, seed: int = 0, limit: int | None 
     """Return the data set at `digits:TASK`, `parquet:PATH`, `folder:PATH` or `hub:NAME`; `task` renames it.
 
     `limit` keeps that many pictures (not of the digits), each in the part where it is without a limit. Raises
-    `InputError`, and `OfflineError` where the hub is out of reach.
+    `InputError`, also by name for all files that a service could not read, and `OfflineError` where the hub is out of reach.
     """
     scheme, _, rest = source.partition(":")
     match scheme:
@@ -172,9 +207,18 @@ def load(source: str, task: str | None = None, seed: int = 0, limit: int | None 
             data = hub(rest, seed=seed, limit=limit)
         case _:
             raise InputError("data", source, "digits:TASK, parquet:PATH, folder:PATH or hub:NAME")
+    _check_read(data)
     if task is None:
         return data
     return ImageData(task, data.images, data.labels, data.classes, data.split, data.fingerprint)
+
+
+def _check_read(data: ImageData) -> None:
+    """Raise `InputError` where a test picture's pixels are not what a service reads from its file."""
+    for row in data.split.test[:COMPARED]:
+        file = data.images.file(int(row))
+        if not np.array_equal(decode(file, SIDE, MAX_PIXELS), data.images.batch(row[None], SIDE)[0]):
+            raise InputError("data", f"{data.name}, whose picture {row} has other pixels", "read as a service reads it")
 
 
 def _from_rows(name: str, rows: Any, image: str, label: str, seed: int, limit: int | None) -> ImageData:
@@ -185,9 +229,9 @@ def _from_rows(name: str, rows: Any, image: str, label: str, seed: int, limit: i
     kept, chosen = _kept(split(len(rows), seed), limit)
     if kept is not None:
         rows, labels = rows.select(kept), labels[kept]
-    rows = _as_images(rows, image)
-    mark = _fingerprint(_files(rows, image), labels, classes, chosen)
-    return ImageData(name, HeldImages(DatasetImages(rows, image)), labels, classes, chosen, mark)
+    images = DatasetImages(_as_images(rows, image), image)
+    mark = _fingerprint(_files(images, lambda i: images.rows[i][image]["path"] or f"row {i}"), labels, classes, chosen)
+    return ImageData(name, HeldImages(images), labels, classes, chosen, mark)
 
 
 def _kept(whole: Split, limit: int | None) -> tuple[Index | None, Split]:
@@ -202,26 +246,44 @@ def _kept(whole: Split, limit: int | None) -> tuple[Index | None, Split]:
 
 
 def _as_images(rows: Any, column: str) -> Any:
-    """Mark the column as pictures: files not written by `datasets` hold bytes or paths without saying so."""
+    """Mark the column as files of pictures: files not written by `datasets` hold bytes or paths without saying so."""
     import datasets
 
-    if isinstance(rows.features[column], datasets.Image):
-        return rows
     try:
-        return rows.cast_column(column, datasets.Image())
+        return rows.cast_column(column, datasets.Image(decode=False))
     except Exception as error:
         raise InputError("column", column, f"one of images, not {rows.features[column]}") from error
 
 
-def _files(rows: Any, column: str) -> Iterator[bytes]:
-    """Yield the pictures' files, undecoded.
+def _files(images: Images, name_of: Callable[[int], str]) -> Iterator[bytes]:
+    """Yield the pictures' files. Raises `InputError` at the end, by name, for those that a service could not read."""
+    broken: list[str] = []
+    with ThreadPoolExecutor() as pool:  # PIL lets go of the interpreter's lock while it decodes
+        numbers = iter(range(len(images)))
+        while some := list(islice(numbers, TOGETHER)):
+            for number, (file, fault) in zip(some, pool.map(partial(_looked_at, images), some), strict=True):
+                if fault:
+                    broken.append(f"{name_of(number)} ({fault})")
+                yield file
+    if broken:
+        rest = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
+        raise InputError(
+            "data", f"with {len(broken)} broken files: {'; '.join(broken[:NAMED])}{rest}", "whole pictures"
+        )
 
-    The fingerprint of `datasets` itself depends on path and time, not on content.
-    """
-    import datasets
 
-    for row in rows.select_columns(column).cast_column(column, datasets.Image(decode=False)):
-        yield row[column]["bytes"] or Path(row[column]["path"]).read_bytes()
+def _looked_at(images: Images, number: int) -> tuple[bytes, str]:
+    """Return a picture's file, and why a service could not read it; "" where it can."""
+    try:
+        file = images.file(number)
+    except OSError as error:
+        return b"", error.strerror or type(error).__name__
+    try:
+        pixel_passes(file, MAX_PIXELS)
+        read(file, MAX_PIXELS)
+    except InputError as error:
+        return file, str(error)
+    return file, ""
 
 
 def _labels(rows: Any, label: str) -> tuple[Index, tuple[str, ...]]:

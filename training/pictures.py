@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pliant.models.image import to_pixels
+from pliant.models.image import MAX_PIXELS, decode, to_pixels
 
 Index = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
@@ -23,8 +25,8 @@ class Images(Protocol):
     def batch(self, index: Index, size: int) -> Pixels:
         """Return these pictures, uint8 [n, size, size, 3]."""
 
-    def original(self, index: int) -> Image.Image:
-        """Return the picture before resizing, as a client would send it."""
+    def file(self, index: int) -> bytes:
+        """Return the picture's file, as a client would send it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +38,16 @@ class ArrayImages:
     def __len__(self) -> int:
         return len(self.pixels)
 
-    def original(self, index: int) -> Image.Image:
-        return Image.fromarray(self.pixels[index])
+    def file(self, index: int) -> bytes:
+        return _png(self.pixels[index])
 
     def batch(self, index: Index, size: int) -> Pixels:
-        return _stack(self, index, size)
+        return np.stack([to_pixels(Image.fromarray(self.pixels[int(i)]), size) for i in index])
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetImages:
-    """Pictures decoded on demand from a `datasets.Dataset`."""
+    """Pictures decoded on demand from a `datasets.Dataset`, whose column holds them undecoded."""
 
     rows: Any
     column: str
@@ -53,12 +55,28 @@ class DatasetImages:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def original(self, index: int) -> Image.Image:
-        image: Image.Image = self.rows[int(index)][self.column]
-        return image
+    def file(self, index: int) -> bytes:
+        row = self.rows[int(index)][self.column]
+        return row["bytes"] or Path(row["path"]).read_bytes()
 
     def batch(self, index: Index, size: int) -> Pixels:
-        return _stack(self, index, size)
+        return _decoded(self, index, size)
+
+
+@dataclass(frozen=True, slots=True)
+class FileImages:
+    """Pictures decoded on demand from files."""
+
+    paths: tuple[Path, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def file(self, index: int) -> bytes:
+        return self.paths[int(index)].read_bytes()
+
+    def batch(self, index: Index, size: int) -> Pixels:
+        return _decoded(self, index, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +88,11 @@ class ListedImages:
     def __len__(self) -> int:
         return len(self.pixels)
 
-    def original(self, index: int) -> Image.Image:
-        return Image.fromarray(self.pixels[index])
+    def file(self, index: int) -> bytes:
+        return _png(self.pixels[index])
 
     def batch(self, index: Index, size: int) -> Pixels:
-        return _stack(self, index, size)
+        return np.stack([to_pixels(Image.fromarray(self.pixels[int(i)]), size) for i in index])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +105,9 @@ class JoinedImages:
     def __len__(self) -> int:
         return len(self.first) + len(self.second)
 
-    def original(self, index: int) -> Image.Image:
+    def file(self, index: int) -> bytes:
         before = len(self.first)
-        return self.first.original(index) if index < before else self.second.original(index - before)
+        return self.first.file(index) if index < before else self.second.file(index - before)
 
     def batch(self, index: Index, size: int) -> Pixels:
         before = len(self.first)
@@ -114,8 +132,8 @@ class HeldImages:
     def __len__(self) -> int:
         return len(self._images)
 
-    def original(self, index: int) -> Image.Image:
-        return self._images.original(index)
+    def file(self, index: int) -> bytes:
+        return self._images.file(index)
 
     def batch(self, index: Index, size: int) -> Pixels:
         if len(self) * size * size * 3 > self._max_bytes:
@@ -130,5 +148,11 @@ class HeldImages:
         return pixels[index]
 
 
-def _stack(images: Images, index: Index, size: int) -> Pixels:
-    return np.stack([to_pixels(images.original(int(i)), size) for i in index])
+def _decoded(images: Images, index: Index, size: int) -> Pixels:
+    return np.stack([decode(images.file(int(i)), size, MAX_PIXELS) for i in index])
+
+
+def _png(pixels: Pixels) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()

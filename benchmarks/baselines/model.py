@@ -6,7 +6,6 @@ Runs in the services' own processes, which learn by two environment variables wh
 from __future__ import annotations
 
 import base64
-import io
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -17,14 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from pliant.device import AUTO, resolve_device
-from pliant.models.image import to_pixels
+from pliant.models.image import MAX_PIXELS, decode
 from pliant.tokens.artifact import Backbone, Task
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 from registry import codec
-from serving.tokens.images import FORMATS
 
 MODEL_VARIABLE, OPTIONS_VARIABLE = "RIVAL_MODEL", "RIVAL_OPTIONS"
 GAMMA = 0
@@ -80,9 +77,8 @@ def options() -> dict[str, Any]:
 
 
 def read(fields: Mapping[str, Any], size: int) -> Question:
-    """Read a body's fields and decode the image as serving/tokens/images.py does. Deadline and utility mean nothing here."""
-    image = Image.open(io.BytesIO(base64.b64decode(fields["image"])), formats=FORMATS)
-    return Question(fields["task"], to_pixels(image, size))
+    """Read a body's fields and decode the image as pliant/models/image.py does. Deadline and utility mean nothing here."""
+    return Question(fields["task"], decode(base64.b64decode(fields["image"]), size, MAX_PIXELS))
 
 
 class Model:

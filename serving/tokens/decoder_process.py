@@ -9,7 +9,7 @@ import socket
 from typing import IO, Any
 
 from pliant.errors import InputError
-from serving.tokens.images import decode, pixel_passes
+from pliant.models.image import decode, pixel_passes
 from serving.workers.helper_process import help_out, limit_memory
 
 MEMORY = 256 * 1024 * 1024  # bytes beyond what the process has when it starts

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from pliant.errors import InputError, WorkerError
-from serving.tokens.images import Pixels, decode, pixel_passes
+from pliant.models.image import Pixels, decode, pixel_passes
 from serving.workers.helper_process import HelperProcess
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pliant.errors import InputError
+from pliant.models.image import MAX_PIXELS
 from pliant.tokens.policies import CHOICES, POLICIES
 from registry import names
 from serving.outcomes.settings import OutcomeSettings
@@ -25,7 +26,7 @@ class TokensSettings(OutcomeSettings):
     policy: str = "default"  # one of pliant/tokens/policies.py
     gamma: int | None = None  # of a policy with a fixed gamma
     margin: float = 0.15  # share of the time to a deadline that is reserved for returning the answer
-    max_image_pixels: int = 25_000_000  # width times height of a picture
+    max_image_pixels: int = MAX_PIXELS  # width times height of a picture
     max_images: int = 64  # in one request of the Open Inference Protocol
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from pliant.errors import InputError, OfflineError
+from pliant.models.image import MAX_PIXELS, read
 from tests.fixtures.places import SHARED
 from training import data
 
@@ -245,4 +246,4 @@ def test_a_real_parquet_file_is_read():
     assert len(satellite.images) == 64
     assert len(satellite.classes) == 10
     assert satellite.images.batch(satellite.split.test, 32).shape == (13, 32, 32, 3)
-    assert satellite.images.original(0).size == (64, 64)
+    assert read(satellite.images.file(0), MAX_PIXELS).size == (64, 64)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.models.image import to_pixels
+from pliant.models.image import MAX_PIXELS, decode, read
 from training.pictures import ArrayImages, HeldImages, Images, JoinedImages, ListedImages
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
@@ -23,8 +23,8 @@ class CountedImages:
     def __len__(self) -> int:
         return len(self._images)
 
-    def original(self, index):
-        return self._images.original(index)
+    def file(self, index):
+        return self._images.file(index)
 
     def batch(self, index, size):
         self.counts.update(index.tolist())
@@ -58,7 +58,7 @@ def test_pictures_too_many_to_be_held_are_decoded_each_time():
 def test_a_held_data_set_is_as_long_and_gives_the_same_originals():
     held = HeldImages(ArrayImages(PIXELS))
     assert len(held) == 12
-    assert np.array_equal(np.asarray(held.original(7)), PIXELS[7])
+    assert np.array_equal(np.asarray(read(held.file(7), MAX_PIXELS)), PIXELS[7])
 
 
 @given(st.lists(st.integers(0, 16), min_size=1, max_size=12))
@@ -67,6 +67,6 @@ def test_joined_pictures_are_the_first_ones_and_then_the_second(index):
     joined = JoinedImages(ArrayImages(PIXELS), ListedImages(more))
     assert len(joined) == 17
     for row, pixels in zip(index, joined.batch(np.array(index), 4), strict=True):
-        alone = ArrayImages(PIXELS).original(row) if row < 12 else ListedImages(more).original(row - 12)
-        assert np.array_equal(pixels, to_pixels(alone, 4))
-        assert joined.original(row).tobytes() == alone.tobytes()
+        alone = ArrayImages(PIXELS).file(row) if row < 12 else ListedImages(more).file(row - 12)
+        assert np.array_equal(pixels, decode(alone, 4, MAX_PIXELS))
+        assert joined.file(row) == alone

@@ -12,9 +12,9 @@ import pytest
 from benchmarks.tokens import host, idle_device
 from benchmarks.tokens.host import HEADINGS, HostRow, pictures, processor_seconds, service_process
 from benchmarks.tokens.idle_device import IdleBuild, build
+from pliant.models.image import decode
 from serving.tokens.assembly import build_plan
 from serving.tokens.catalog import load_catalog
-from serving.tokens.images import decode
 from serving.tokens.settings import TokensSettings
 from tests.fixtures.tokens.http import registry
 

@@ -2,14 +2,72 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
-from pliant.models.image import to_pixels
+from pliant.errors import InputError
+from pliant.models.image import MAX_PIXELS, decode, read, to_pixels
+
+SHADES = np.random.default_rng(0).integers(0, 256, (6, 9, 3), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "I", "F"])
+def file_of(image: Image.Image, kind: str, **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(("kind", "options"), [("PNG", {}), ("JPEG", {"quality": 100}), ("WEBP", {"lossless": True})])
+def test_a_picture_is_turned_as_pil_turns_it_by_its_exif(orientation, kind, options):
+    exif = Image.Exif()
+    exif[0x010F], exif[0x0112] = "a camera", orientation
+    body = file_of(Image.fromarray(SHADES), kind, exif=exif, **options)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(body)))
+    assert upright.size == ((9, 6) if orientation <= 4 else (6, 9))
+    assert np.array_equal(np.asarray(read(body, MAX_PIXELS)), np.asarray(upright.convert("RGB")))
+    assert np.array_equal(decode(body, 9, MAX_PIXELS), to_pixels(upright, 9))
+
+
+@pytest.mark.parametrize(
+    "spoilt", [b"", b"II", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\xff\xff", b"Exif\0\0nonsense"]
+)
+def test_an_exif_that_cannot_be_read_turns_nothing(spoilt):
+    for kind, options in (("PNG", {}), ("JPEG", {"quality": 100})):
+        plain = Image.fromarray(SHADES)
+        body = file_of(plain, kind, exif=spoilt, **options)
+        assert np.array_equal(
+            np.asarray(read(body, MAX_PIXELS)), np.asarray(read(file_of(plain, kind, **options), MAX_PIXELS))
+        )
+
+
+def test_what_is_transparent_is_white_and_what_is_half_so_is_mixed_with_it():
+    drawn = np.array([[[200, 0, 0, 255], [200, 0, 0, 0]], [[0, 0, 0, 51], [10, 20, 30, 255]]], np.uint8)
+    seen = [[[200, 0, 0], [255, 255, 255]], [[204, 204, 204], [10, 20, 30]]]
+    for kind, options in (("PNG", {}), ("WEBP", {"lossless": True, "exact": True})):
+        assert decode(file_of(Image.fromarray(drawn), kind, **options), 2, MAX_PIXELS).tolist() == seen
+    palette = Image.fromarray(np.array([[0, 1]], np.uint8), "P")
+    palette.putpalette([9, 9, 9, 7, 8, 9])
+    for kind in ("PNG", "GIF"):
+        pixels = np.asarray(read(file_of(palette, kind, transparency=0), MAX_PIXELS).convert("RGB"))
+        assert pixels.tolist() == [[[255, 255, 255], [7, 8, 9]]]
+
+
+def test_a_grey_picture_with_one_transparent_shade_is_white_there():
+    grey = Image.fromarray(np.array([[5, 6]], np.uint8))
+    assert np.asarray(read(file_of(grey, "PNG", transparency=5), MAX_PIXELS)).tolist() == [[[255] * 3, [6] * 3]]
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_32_bits_a_sample_are_refused(mode):
+    with pytest.raises(InputError, match="image is of 32 bits a sample, but must be of at most 16"):
+        to_pixels(Image.new(mode, (4, 4)), 4)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"])
 def test_every_mode_gives_rgb_bytes_of_the_size_asked_for(mode):
     pixels = to_pixels(Image.new(mode, (20, 7)), 16)
     assert (pixels.shape, pixels.dtype) == ((16, 16, 3), np.uint8)

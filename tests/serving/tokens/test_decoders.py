@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from pliant.errors import InputError
+from pliant.models.image import decode
 from serving.tokens.decoders import DecoderProcesses, process_count
-from serving.tokens.images import decode
 from tests.fixtures.clients import PATIENCE
 
 

@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from pliant.errors import InputError
+from pliant.models.image import COMPRESSED_PARTS, SCAN, SCANS, decode, pixel_passes
 from serving.tokens import decoders
 from serving.tokens.decoders import DecodeQueue, Decoders
-from serving.tokens.images import COMPRESSED_PARTS, SCAN, SCANS, decode, pixel_passes
 from tests.fixtures.fakes import run_virtually
 
 
@@ -178,13 +178,19 @@ def test_a_bmp_that_pil_decodes_in_python_is_refused():
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_exif_of_a_jpeg_is_not_read():
-    """It may have thousands of entries, each of which is read in Python, and warned of in the log."""
-    entries = b"".join(struct.pack("<HHII", number, 7, 60_000, 8) for number in range(1, 1001))
-    exif = b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<H", 1000) + entries + bytes(4)
+def test_of_the_exif_of_a_jpeg_the_orientation_alone_is_read():
+    """It may have thousands of entries, each of which PIL reads in Python, and warns of in the log."""
+    entries = [struct.pack("<HHII", number, 7, 60_000, 8) for number in range(1, 1001)]
     body = encoded(gradient("RGB"), "JPEG")
-    marker = b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif
-    assert np.array_equal(decoded(body[:2] + marker + body[20:]), decoded(body))  # without JFIF's own resolution
+    for tagged, turned in (
+        (b"", decoded(body)),
+        (struct.pack("<HHIHH", 0x0112, 3, 1, 3, 0), decoded(body)[::-1, ::-1]),
+    ):
+        entries[0x0112] = tagged or entries[0x0112]
+        exif = b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<H", 1000) + b"".join(entries) + bytes(4)
+        marker = b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif
+        seen = decoded(body[:2] + marker + body[20:])  # without JFIF's own resolution
+        assert np.abs(seen.astype(int) - turned).max() <= 1  # a resize of the turned picture rounds the other way
 
 
 def test_an_image_that_needs_more_memory_than_is_allowed_is_refused_and_the_next_is_decoded(monkeypatch):

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pliant.models.image import to_pixels
+from pliant.models.image import decode, to_pixels
 from serving.http.api_errors import ApiError
 from serving.http.oip import schemas
-from serving.tokens.images import decode
 from serving.tokens.oip import to_file
 from serving.tokens.settings import TokensSettings
 from tests.fixtures.documented import check_answer

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pliant.models.image import MAX_PIXELS, read
 from training.data import ImageData, Split
 from training.pictures import ArrayImages
 from training.tokens.labelled import MOST_TIMES, SHARE, LabelledPicture, counts, is_joined, join, original
@@ -84,7 +85,7 @@ def test_trials_are_judged_on_pictures_that_they_were_not_trained_on(fit, held_o
 def test_pictures_and_labels_are_those_that_were_reported():
     pictures = labelled(("fit", 3), ("test", 2))
     joined = join(DATA, pictures, 0.2)
-    stored = {joined.images.original(row).tobytes(): joined.labels[row] for row in range(OLD, OLD + 5)}
+    stored = {read(joined.images.file(row), MAX_PIXELS).tobytes(): joined.labels[row] for row in range(OLD, OLD + 5)}
     assert stored == {p.pixels.tobytes(): DATA.classes.index(p.label) for p in pictures}
     assert joined.images.batch(np.array([OLD, 0]), 4).shape == (2, 4, 4, 3)
     assert counts(DATA, joined) == {"fit": 3, "profiling": 0, "test": 2}
