@@ -54,9 +54,15 @@ def set_defaults() -> None:
 
 
 def database(uri: str) -> Path | None:
-    """Return the file of a sqlite address; None for others."""
+    """Return the file of a sqlite address; None for others. Raises `RegistryError` for one that ends before its path does."""
     address = _split(uri)
-    return Path(address.path[1:]) if address.scheme == "sqlite" else None
+    if address.scheme != "sqlite":
+        return None
+    if "#" in uri or "?" in uri:  # MLflow would look for the artifacts in the folder before it
+        raise RegistryError(
+            f"the address {uri} has a # or ? in its path, which no address can hold: {SET}, in another folder"
+        )
+    return Path(address.path[1:])
 
 
 def current_address(uri: str) -> str:

@@ -27,7 +27,15 @@ def content_type(request: Request) -> str:
 
 
 def check_type(request: Request, accepted: tuple[str, ...], sentence: str) -> str:
-    """Return the content type. Raises `ApiError` (415) unless it is `accepted`; `sentence` lists these for people."""
+    """Return the content type. Raises `ApiError` (415) unless it is `accepted`; `sentence` lists these for people.
+
+    It is raised for a body that is compressed, too: only the Open Inference Protocol knows such ones (oip/body.py).
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        message = f"content-encoding is {encoding[:SHOWN]}, but must be identity: send the body as it is"
+        headers = {"accept-encoding": "identity"}
+        raise ApiError(415, "unsupported_encoding", message, "content-encoding", headers=headers)
     kind = content_type(request)
     if kind not in accepted:
         message = f"content-type is {kind[:SHOWN] or 'missing'}, but must be {sentence}"

@@ -55,6 +55,12 @@ def test_a_folder_of_this_machine_is_told_from_one_elsewhere(uri, folder):
         assert local_folder(uri) == folder
 
 
+@pytest.mark.parametrize("uri", ["sqlite:////c#/m.db", "sqlite:///m.db?mode=ro"])
+def test_a_sqlite_address_that_ends_before_its_path_does_is_refused(uri):
+    with pytest.raises(RegistryError, match="has a # or [?] in its path"):
+        database(uri)
+
+
 def test_a_database_file_in_anothers_place_has_another_address_of_the_same_path(tmp_path):
     uri = f"sqlite:///{tmp_path / 'm.db'}"
     assert current_address(uri) == uri

@@ -52,6 +52,13 @@ def test_another_content_type_is_415_and_named(headers, shown):
     assert (raised.value.status, raised.value.field) == (415, "content-type")
 
 
+def test_a_compressed_body_is_415_and_says_so():
+    assert check_type(request(content_type="a/b", content_encoding="identity"), ("a/b",), "b") == "a/b"
+    with pytest.raises(ApiError, match="content-encoding is gzip, but must be identity") as raised:
+        check_type(request(content_type="a/b", content_encoding="gzip"), ("a/b",), "b")
+    assert (raised.value.status, raised.value.code) == (415, "unsupported_encoding")
+
+
 @pytest.mark.parametrize("announced", [{}, {"content_length": "6"}, {"content_length": "some"}])
 def test_a_body_of_exactly_the_most_bytes_is_read_and_one_byte_more_is_413(announced):
     assert asyncio.run(read_body(request((b"abc", b"def"), **announced), 6)) == [b"abc", b"def", b""]
