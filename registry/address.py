@@ -54,7 +54,7 @@ def set_defaults() -> None:
 
 
 def database(uri: str) -> Path | None:
-    """Return the file of a sqlite address; None for others. Raises `RegistryError` for one that ends before its path does."""
+    """Return the file of a sqlite address; None for others. Raises `RegistryError` where it ends before its path."""
     address = _split(uri)
     if address.scheme != "sqlite":
         return None

@@ -57,7 +57,7 @@ def test_a_folder_of_this_machine_is_told_from_one_elsewhere(uri, folder):
 
 @pytest.mark.parametrize("uri", ["sqlite:////c#/m.db", "sqlite:///m.db?mode=ro"])
 def test_a_sqlite_address_that_ends_before_its_path_does_is_refused(uri):
-    with pytest.raises(RegistryError, match="has a # or [?] in its path"):
+    with pytest.raises(RegistryError, match=r"has a # or [?] in its path"):
         database(uri)
 
 
