@@ -6,8 +6,8 @@ the deadlines that it sees, so that it looks often; as many wait as it can start
 and those that have waited for longer than such a deadline.
 
 Its share of idle time tells of a flood too late: what is taken in until then is late with all that comes after it. So a
-loop that has not idled for a moment sheds, too, as soon as what it has started would take it a good part of a deadline, and
-its turns say that it does: what is started may wait for a device instead, however much that is.
+loop that has not idled for a moment sheds, too, as soon as what it has started would take a good part of a deadline of the
+processor's time: by the clock a loop that others keep from its core would seem to have costly requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ WINDOW = 0.1  # seconds, the time constant of the share of idle time
 MEMORY = 0.5  # seconds, the time constant of the other sums
 ACCEPTED = 8  # connections, each of which takes the loop about 0.1 ms
 HANDSHAKE_SECONDS = 10.0  # of TLS
-LOOKS = 5  # times as long as two turns of the loop: what an answer takes it, if the following turns are as long
 FEW = 10  # starts that cost nothing count beside those of the memory: a few, or a stall beside them, say little
 WAITED = 0.0002  # seconds above which a look at the sockets has waited
 
@@ -43,10 +42,9 @@ class LoopLoad:
         self._idled, self._since_idle = 0.0, 0  # when a look that had waited returned, and requests started since
         self._idle = 1.0  # share of the latest time
         self._started = 0  # requests since the latest look
-        self._turns = (0.0, 0.0)  # seconds of work before the latest two looks
         self.rests = False  # whether the latest look and the turn before it brought nothing to do
         self._busy, self._count = 0.0, 0.0  # decaying sums of seconds of work, and of requests started
-        self._without_stalls = 0.0  # as `_busy`, of work that took no longer than `LONGEST_SLICE` between two looks
+        self._work, self._used = 0.0, 0.0  # as `_busy`, in seconds of the processor without stalls; and those until now
         self.deadline = 0.5  # seconds from arrival in which requests usually must be answered
 
     @property
@@ -76,8 +74,11 @@ class LoopLoad:
         seconds = min(max(SLICE * self.deadline, SHORTEST_SLICE), LONGEST_SLICE)
         return max(1, int(seconds / self.cost)) if self.cost else 1
 
-    def looked(self, began: float, ended: float, events: int = 0) -> None:
-        """A look at the sockets, from `began` to `ended`, has returned so many events."""
+    def looked(self, began: float, ended: float, events: int = 0, used: float | None = None) -> None:
+        """A look at the sockets, from `began` to `ended`, has returned so many events.
+
+        `used`: seconds of the processor that the loop's thread has had until it began; None: as many as have passed.
+        """
         last = began if self._looked is None else self._looked
         waited = ended - began > WAITED
         self.earliest = ended if waited else last
@@ -85,12 +86,13 @@ class LoopLoad:
             self._idled, self._since_idle = ended, 0
         kept = math.exp(-(ended - last) / MEMORY)  # by time: looks may be many, and starts few
         self._busy = kept * self._busy + began - last
-        self._without_stalls = kept * self._without_stalls + min(began - last, LONGEST_SLICE)
+        work, self._used = (began - last, self._used) if used is None else (used - self._used, used)
+        self._work = kept * self._work + min(work, LONGEST_SLICE)
         self._count = kept * self._count + self._started
         weight = math.exp(-(ended - last) / WINDOW)
         share = (ended - began) / (ended - last) if waited else 0.0
         self._idle = weight * self._idle + (1 - weight) * share
-        self._started, self._looked, self._turns = 0, ended, (self._turns[1], began - last)
+        self._started, self._looked = 0, ended
         self.rests = not events and began - last < WAITED
 
     def is_full(self, waiting: int, age: float, under_way: int = 0) -> bool:
@@ -98,9 +100,8 @@ class LoopLoad:
 
         `under_way`: those that are started, whose answers have not begun.
         """
-        cost = self._without_stalls / (self._count + FEW)
-        soon = UNDER_WAY * self.deadline
-        if self.pressed and under_way > 1 and under_way * cost > soon and LOOKS * sum(self._turns) > soon:
+        cost = self._work / (self._count + FEW)
+        if self.pressed and under_way > 1 and under_way * cost > UNDER_WAY * self.deadline:
             return True
         too_many = waiting > 0 and (waiting + 1) * self.cost > self._wait
         return self.saturated and (too_many or age > self.deadline)
@@ -124,11 +125,11 @@ class MeasuredSelector(selectors.DefaultSelector):
         self._load, self._clock = load, clock
 
     def select(self, timeout: float | None = None) -> Any:
-        began = self._clock()
+        began, used = self._clock(), time.thread_time()
         events = super().select(timeout)
         ended = self._clock()
         waits = timeout is None or timeout > 0  # else it was another process that took the time
-        self._load.looked(began if waits else ended, ended, len(events))
+        self._load.looked(began if waits else ended, ended, len(events), used)
         return events
 
 

@@ -179,15 +179,21 @@ def test_what_is_under_way_is_bounded_once_a_loop_has_worked_without_a_pause_for
         load.looked(now, now)
         load.started()
     assert load.pressed and not load.saturated
-    assert not load.is_full(0, 0.0, 2 * most)  # the turns are short: they wait for something else
-    for _ in range(2):
-        now += 6 * COST
-        load.looked(now, now)
-        for _ in range(6):
-            load.started()
     assert not load.is_full(0, 0.0, most) and load.is_full(0, 0.0, 2 * most)
     load.looked(now, now + 0.001)  # it idles
     assert not load.is_full(0, 0.0, 2 * most)
+
+
+def test_a_loop_that_is_kept_from_its_core_has_no_costlier_requests_for_that():
+    load, now = LoopLoad(), 0.0
+    load.deadline = DEADLINE
+    for number in range(500):
+        load.started()
+        now += 4 * COST
+        load.looked(now, now, 1, number * COST)
+    most = int(0.4 * DEADLINE / COST)
+    assert load.saturated and load.cost == pytest.approx(4 * COST)
+    assert not load.is_full(0, 0.0, most) and load.is_full(0, 0.0, 2 * most)
 
 
 @pytest.mark.parametrize("deadline", [0.5, 5.0])
@@ -259,7 +265,7 @@ def test_a_look_that_took_no_longer_than_a_system_call_has_not_waited():
 def test_the_selector_reports_when_each_look_began_and_ended_and_returns_what_is_ready():
     looks, times = [], iter([1.0, 1.5, 2.0, 2.0, 3.0, 3.5])
     load = LoopLoad()
-    load.looked = lambda began, ended, events: looks.append((began, ended, events))
+    load.looked = lambda began, ended, events, _used: looks.append((began, ended, events))
     ours, theirs = socket.socketpair()
     with ours, theirs, MeasuredSelector(load, lambda: next(times)) as selector:
         key = selector.register(ours, 1)
