@@ -39,7 +39,10 @@ class LoopLoad:
     def __init__(self) -> None:
         self.earliest = 0.0  # the time after which all has come that is now read from the sockets
         self._looked: float | None = None  # when it returned
-        self._idled, self._since_idle = 0.0, 0  # when a look that had waited returned, and requests started since
+        self._worked, self._since_idle = (
+            0.0,
+            0,
+        )  # seconds of the processor, and requests started, since a look has waited
         self._idle = 1.0  # share of the latest time
         self._started = 0  # requests since the latest look
         self.rests = False  # whether the latest look and the turn before it brought nothing to do
@@ -60,7 +63,7 @@ class LoopLoad:
     @property
     def pressed(self) -> bool:
         """Whether the loop may be full: it is saturated, or has had work for as long as a request may wait."""
-        work = max((self._looked or 0.0) - self._idled, self._since_idle * self.cost)
+        work = max(self._worked, self._since_idle * self._price)
         return self.saturated or (work > SHORTEST_WAIT and work > self._wait)
 
     @property
@@ -83,11 +86,12 @@ class LoopLoad:
         waited = ended - began > WAITED
         self.earliest = ended if waited else last
         if waited:
-            self._idled, self._since_idle = ended, 0
+            self._worked, self._since_idle = 0.0, 0
         kept = math.exp(-(ended - last) / MEMORY)  # by time: looks may be many, and starts few
         self._busy = kept * self._busy + began - last
         work, self._used = (began - last, self._used) if used is None else (used - self._used, used)
         self._work = kept * self._work + min(work, LONGEST_SLICE)
+        self._worked += 0.0 if waited else work
         self._count = kept * self._count + self._started
         weight = math.exp(-(ended - last) / WINDOW)
         share = (ended - began) / (ended - last) if waited else 0.0
@@ -100,8 +104,7 @@ class LoopLoad:
 
         `under_way`: those that are started, whose answers have not begun.
         """
-        cost = self._work / (self._count + FEW)
-        if self.pressed and under_way > 1 and under_way * cost > UNDER_WAY * self.deadline:
+        if self.pressed and under_way > 1 and under_way * self._price > UNDER_WAY * self.deadline:
             return True
         too_many = waiting > 0 and (waiting + 1) * self.cost > self._wait
         return self.saturated and (too_many or age > self.deadline)
@@ -110,6 +113,11 @@ class LoopLoad:
         """A request is started."""
         self._started += 1
         self._since_idle += 1
+
+    @property
+    def _price(self) -> float:
+        """Return the mean seconds of the processor per request that is started, as far as that is known."""
+        return self._work / (self._count + FEW)
 
     @property
     def _wait(self) -> float:
