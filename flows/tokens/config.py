@@ -9,6 +9,7 @@ from typing import Any
 from flows import config
 from flows.arithmetic import ArithmeticConfig
 from flows.feedback import FeedbackConfig
+from pliant.errors import InputError
 from pliant.tokens.artifact import Option
 from pliant.tokens.reference import ReferenceConfig
 from profiling.tokens.latency import LatencyConfig
@@ -70,6 +71,13 @@ class TokensFlowConfig:
 
     def __post_init__(self) -> None:
         config.resolve(self)
+        trained = self.task.gammas
+        if untrained := [gamma for gamma in self.latency.gammas if gamma > 0 and gamma not in trained]:
+            raise InputError(
+                "latency.gammas",
+                untrained,
+                f"0, below 0, or one of task.gammas, {', '.join(map(str, trained)) or 'none'}",
+            )
         for address in self.data:
             name, equals, _ = address.rpartition("=")
             if equals:

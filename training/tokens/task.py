@@ -57,6 +57,8 @@ class TaskConfig:
         for key, value, names in (("augment", self.augment, AUGMENTATIONS), ("precision", self.precision, PRECISIONS)):
             if value not in names:
                 raise InputError(f"task.{key}", value, f"one of {', '.join(names)}")
+        if list(self.gammas) != sorted(set(self.gammas)) or any(gamma < 1 for gamma in self.gammas):
+            raise InputError("task.gammas", list(self.gammas), "lengths of prompts: from 1 on, ascending, each once")
         if not 0 < self.held_out < 1:
             raise InputError("task.held_out", self.held_out, "between 0 and 1")
         if not 0 <= self.patch_dropout < 1:

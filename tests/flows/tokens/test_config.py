@@ -132,3 +132,10 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_options_that_lack_a_size_are_told_in_the_words_of_the_check():
     with pytest.raises(InputError, match=r"^foundation\.options is without embed_dim, patch_size, but must be"):
         read(overrides={"foundation": {"options": {"img_size": 16}}})
+
+
+def test_a_gamma_that_is_measured_and_not_trained_is_refused_before_anything_is_done():
+    with pytest.raises(
+        InputError, match=r"latency\.gammas is \[16\], but must be 0, below 0, or one of task\.gammas, 2, 4, 8"
+    ):
+        read(None, {"latency": {"gammas": [-3, 0, 2, 16]}})

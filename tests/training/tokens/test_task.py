@@ -132,6 +132,8 @@ def test_accuracy_can_be_measured_on_the_first_pictures_of_each_split_alone(task
         ({"augment": "blur"}, "task.augment is blur, but must be one of jitter, crops, none"),
         ({"precision": "int8"}, "task.precision is int8, but must be one of auto, float32, bfloat16"),
         ({"held_out": 1.0}, "task.held_out is 1.0, but must be between 0 and 1"),
+        ({"gammas": (4, 2)}, "task.gammas is .4, 2., but must be lengths of prompts"),
+        ({"gammas": (0, 2)}, "task.gammas is .0, 2., but must be lengths of prompts"),
         ({"patch_dropout": 1.0}, "task.patch_dropout is 1.0, but must be at least 0 and below 1"),
         ({"head_images": 0}, "task.head_images is 0, but must be at least 1"),
     ],
