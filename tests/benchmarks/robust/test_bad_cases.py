@@ -5,11 +5,14 @@ clients that send again at once for ever. No system fails, hangs, or earns far l
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache, partial
 
 import pytest
 
+from benchmarks.cascade import robust as cascade
 from benchmarks.robust.clients import FOR_EVER, Clients
 from benchmarks.robust.contest import contestant
+from benchmarks.tokens import robust as tokens
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.protocol import Action, Arrived, Event, Scheduler
@@ -73,3 +76,23 @@ def test_an_empty_profile_is_refused(axes: tuple[tuple[int, ...], tuple[int, ...
     settings, batches = axes
     with pytest.raises(InputError):
         LatencyTable(settings, batches, tuple(() for _ in settings))
+
+
+@pytest.mark.parametrize("load", [0.5, 1.5])
+def test_with_a_profile_of_one_point_ours_is_not_behind_doing_nothing_clever(
+    load: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accuracy = {task: {0: shares[0]} for task, shares in tokens.ACCURACY.items()}
+    known = tokens.Knowledge(LatencyTable((0,), (1,), ((0.016,),)), accuracy, tokens.RateRule((), (0,)))
+    makers = {"default": partial(tokens.make, "default", known), "gamma 0": partial(tokens.make, "pets", known)}
+    monkeypatch.setattr(tokens, "TABLE", known.latency)
+    monkeypatch.setattr(tokens, "MAKERS", makers)
+    ours, rival = (tokens.value(policy, TRUE, load, 0) for policy in makers)
+    assert ours >= LEAST * rival > 0
+
+    longest = cascade.LENGTHS[-1]
+    monkeypatch.setattr(cascade, "_table", lambda scale: LatencyTable((longest,), (1,), ((0.002 * scale,),)))
+    for cached in (cascade.planned, cascade.rate):
+        monkeypatch.setattr(cascade, cached.__name__, cache(cached.__wrapped__))
+    ours, *rivals = (cascade.value(policy, TRUE, load, 0) for policy in (cascade.OURS, *cascade.RIVALS))
+    assert ours >= LEAST * max(rivals) > 0
