@@ -238,7 +238,7 @@ def _encoder(model: nn.Module) -> nn.Module:
 def _arguments(model: nn.Module) -> frozenset[str]:
     """Return the arguments that the model takes: DistilBERT has no token types, and RoBERTa has one for all."""
     accepted = set(signature(model.forward).parameters)
-    if getattr(model.config, "type_vocab_size", 2) < 2:
+    if getattr(model.config, "type_vocab_size", 0) < 2:
         accepted.discard("token_type_ids")
     return frozenset(accepted)
 

@@ -152,7 +152,7 @@ def _load_model(name: str, outputs: int) -> nn.Module:
     logging.set_verbosity_error()  # it warns at length that the head is new, as is intended
     logging.disable_progress_bar()
     model: nn.Module = AutoModelForSequenceClassification.from_pretrained(
-        name, num_labels=outputs, ignore_mismatched_sizes=True, attn_implementation="sdpa"
+        name, num_labels=outputs, ignore_mismatched_sizes=True
     )
     return model.float()
 

@@ -151,7 +151,7 @@ def _load(classifier: Classifier, device: torch.device, execution: Execution) ->
     model = convert(load_model(classifier), dtype)
     parameters = inspect.signature(model.forward).parameters
     config: Any = model.config
-    typed = "token_type_ids" in parameters and getattr(config, "type_vocab_size", 2) > 1
+    typed = "token_type_ids" in parameters and getattr(config, "type_vocab_size", 0) > 1
     pad = getattr(config, "pad_token_id", None) or 0
     most = positions(model)
     watched = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())

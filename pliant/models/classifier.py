@@ -24,7 +24,7 @@ def module(config: Mapping[str, Any]) -> nn.Module:
 
     values = dict(config)
     auto: Any = AutoModelForSequenceClassification
-    model: nn.Module = auto.from_config(AutoConfig.for_model(**values), attn_implementation="sdpa")
+    model: nn.Module = auto.from_config(AutoConfig.for_model(**values))
     return model.eval()
 
 

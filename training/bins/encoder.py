@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from pliant.bins.artifact import Encoder
+from pliant.bins.runtimes.model import load_model as load_headed
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import load_model, positions, weights
@@ -31,6 +32,9 @@ from training.starts import raise_unreadable, read_tokenizer
 SCHEMES = ("path", "hub")
 OFFLINE = "the embedded encoder (embedded)"
 """What works without a network, besides a folder."""
+CHECKED, LONGEST_CHECKED = (1.0, 0.5, 0.1), 512  # texts that a model is tried with: their lengths, and the longest
+SPECIAL = 5  # token ids below are left out, as are most special ones
+ALIKE = 1e-3  # of the largest number of an answer
 UNBOUNDED = 512  # tokens of a text at most, where neither the settings nor the model say it
 POOLINGS: Mapping[str, str] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 """Key of 1_Pooling/config.json -> our name. Newer files name the pooling under `pooling_mode` instead."""
@@ -96,7 +100,56 @@ def load(address: str, name: str, max_length: int | None = None) -> Encoder:
     classes = _classes(model) if head.kind == "classification" else ()
     data = fingerprint(config, tokenizer, arrays)
     values = (config, tokenizer, length, data, arrays, prompts)
-    return Encoder(name, head.kind, classes, head.pooling, head.normalize, *values)
+    encoder = Encoder(name, head.kind, classes, head.pooling, head.normalize, *values)
+    _check_answers(rest, encoder, model)
+    return encoder
+
+
+def _check_answers(name: str, encoder: Encoder, model: nn.Module) -> None:
+    """Raise `InputError` unless the encoder answers as the model of transformers does, and alike beside longer texts."""
+    kind, longest = type(model).__name__, min(encoder.max_length, LONGEST_CHECKED)
+    config: Any = model.config
+    draw, answers = torch.Generator().manual_seed(0), "a model that answers as in transformers"
+    try:
+        headed = load_headed(encoder)
+        low = min(SPECIAL, config.vocab_size - 1)
+        id_BN = torch.randint(low, config.vocab_size, (len(CHECKED), longest), generator=draw)
+        lengths = [max(1, round(share * longest)) for share in CHECKED]
+        valid_BN = (torch.arange(longest) < torch.tensor(lengths)[:, None]).long()
+        id_BN = torch.where(valid_BN == 1, id_BN, headed.pad)
+        types = (torch.zeros_like(id_BN),) if headed.typed else ()
+        with torch.no_grad():
+            together_BK = headed(id_BN, valid_BN, *types)
+            for row, length in enumerate(lengths):
+                alone_1N = id_BN[row : row + 1, :length]
+                alone_K = headed(
+                    alone_1N, torch.ones_like(alone_1N), *(each[row : row + 1, :length] for each in types)
+                )[0]
+                output = model(input_ids=alone_1N, attention_mask=torch.ones_like(alone_1N))
+                if encoder.head == "classification":
+                    wanted_K = output.logits[0]
+                else:
+                    wanted_K = headed.pooled(output.last_hidden_state, torch.ones_like(alone_1N))[0]
+                for got_K, where in ((alone_K, "alone"), (together_BK[row], "beside longer texts")):
+                    _check_alike(
+                        got_K,
+                        wanted_K,
+                        f"{name}, whose {kind} answers otherwise {where}, with {length} tokens",
+                        answers,
+                    )
+    except InputError:
+        raise
+    except Exception as error:  # models raise all kinds for what they are not made for
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            "encoder", f"{name}, whose {kind} cannot be run by token ids and a mask alone: {reason}", answers
+        ) from error
+
+
+def _check_alike(got_K: Tensor, wanted_K: Tensor, value: str, expected: str) -> None:
+    difference = float((got_K - wanted_K).abs().max() / wanted_K.abs().max().clamp(min=1e-6))
+    if not difference <= ALIKE:
+        raise InputError("encoder", f"{value} (by {difference:.1%} of the largest number)", expected)
 
 
 def fingerprint(config: str, tokenizer: str, arrays: Mapping[str, NDArray[np.float32]]) -> str:
@@ -181,7 +234,7 @@ def _module(name: str, head: _Head) -> nn.Module:
     kind: Any = AutoModelForSequenceClassification if head.kind == "classification" else AutoModel
     with torch.random.fork_rng():
         torch.manual_seed(0)  # a missing pooler is drawn at random: always the same, so that digests agree
-        model: nn.Module = kind.from_pretrained(name, attn_implementation="sdpa")
+        model: nn.Module = kind.from_pretrained(name)
     return model.float().eval()
 
 

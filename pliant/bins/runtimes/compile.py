@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,8 @@ def _attempt(model: HeadedEncoder, opset: int, attention: str, target: Path, pro
     from pliant.bins.runtimes.onnx_export import optimise
 
     transformer: Any = model.model
-    transformer.set_attn_implementation(attention)
+    with suppress(ValueError):  # a model that has one kind of attention keeps it
+        transformer.set_attn_implementation(attention)
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=target.name) as exported:
             _export(model, opset, Path(exported) / "exported.onnx")

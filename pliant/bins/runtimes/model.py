@@ -34,7 +34,7 @@ class HeadedEncoder(nn.Module):
         self.embeds = head == "embedding"
         config: Any = model.config
         takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
-        self.typed = takes_types and getattr(config, "type_vocab_size", 2) > 1
+        self.typed = takes_types and getattr(config, "type_vocab_size", 0) > 1
         self.inputs = ("input_ids", "attention_mask") + (("token_type_ids",) if self.typed else ())
         self.pad: int = getattr(config, "pad_token_id", None) or 0
         self.positions = positions(model)
@@ -56,8 +56,12 @@ class HeadedEncoder(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return the embeddings [B, H], and those of all tokens [B, N, H] that they are pooled from, padding included."""
         token_BNH: Tensor = self._run(input_ids, attention_mask, token_type_ids).last_hidden_state
+        return self.pooled(token_BNH, attention_mask), token_BNH
+
+    def pooled(self, token_BNH: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return the embeddings [B, H] of texts whose tokens have these, padding included."""
         pooled_BH = self._pool(token_BNH, attention_mask)
-        return (nn.functional.normalize(pooled_BH, dim=-1) if self._normalize else pooled_BH), token_BNH
+        return nn.functional.normalize(pooled_BH, dim=-1) if self._normalize else pooled_BH
 
     def _run(self, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> Any:
         types = {"token_type_ids": token_type_ids} if self.typed else {}
@@ -94,7 +98,7 @@ def module(config: Mapping[str, Any], head: str) -> nn.Module:
     from transformers import AutoConfig, AutoModel
 
     auto_model: Any = AutoModel
-    model: nn.Module = auto_model.from_config(AutoConfig.for_model(**dict(config)), attn_implementation="sdpa")
+    model: nn.Module = auto_model.from_config(AutoConfig.for_model(**dict(config)))
     return model.eval()
 
 
