@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import nn
 
 from pliant.errors import InputError, OfflineError
+from training import loading
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MARKS: Mapping[str, str] = {"pad": "[PAD]", "cls": "[CLS]", "bos": "[CLS]", "sep": "[SEP]", "eos": "[SEP]"}
@@ -149,11 +150,10 @@ def _load_model(name: str, outputs: int) -> nn.Module:
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # it warns at length that the head is new, as is intended
+    logging.set_verbosity_error()  # what it would list at length is looked at by loading.load
     logging.disable_progress_bar()
-    model: nn.Module = AutoModelForSequenceClassification.from_pretrained(
-        name, num_labels=outputs, ignore_mismatched_sizes=True, attn_implementation="sdpa"
-    )
+    options = {"num_labels": outputs, "attn_implementation": "sdpa"}
+    model: nn.Module = loading.load(AutoModelForSequenceClassification, name, "model", loading.new_head, **options)
     return model.float()
 
 

@@ -26,6 +26,7 @@ from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import load_model, positions, weights
 from pliant.models.text import SHORTEST
+from training import loading
 from training.starts import raise_unreadable, read_tokenizer
 
 SCHEMES = ("path", "hub")
@@ -176,12 +177,13 @@ def _module(name: str, head: _Head) -> nn.Module:
     from transformers import AutoModel, AutoModelForSequenceClassification
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # it warns at length of a pooler that no embedding uses
+    logging.set_verbosity_error()  # what it would list at length is looked at by loading.load
     logging.disable_progress_bar()
     kind: Any = AutoModelForSequenceClassification if head.kind == "classification" else AutoModel
     with torch.random.fork_rng():
         torch.manual_seed(0)  # a missing pooler is drawn at random: always the same, so that digests agree
-        model: nn.Module = kind.from_pretrained(name, attn_implementation="sdpa")
+        ignored = loading.whole if head.kind == "classification" else loading.headless
+        model: nn.Module = loading.load(kind, name, "encoder", ignored, attn_implementation="sdpa")
     return model.float().eval()
 
 

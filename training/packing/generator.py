@@ -27,6 +27,7 @@ from pliant.errors import InputError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import DTYPES, weights
 from pliant.progress import Progress, silent
+from training import loading
 from training.classifier import schedule
 from training.packing.corpus import ASSISTANT, CHAT_TEMPLATE, END, USER, Corpus, select
 from training.precision import PRECISIONS, lowered
@@ -250,8 +251,9 @@ def _read(scheme: str, name: str, precision: str) -> Generator:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
+    logging.set_verbosity_error()  # what it would list at length is looked at by loading.load
     logging.disable_progress_bar()
-    model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=DTYPES[precision])
+    model = loading.load(AutoModelForCausalLM, name, "generator", dtype=DTYPES[precision])
     context = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(context, int):
         raise InputError("generator", name, "a model whose configuration says max_position_embeddings")
