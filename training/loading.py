@@ -80,6 +80,25 @@ def load(kind: Any, name: str, field: str, ignored: Keys = whole, **options: Any
     return model
 
 
+def read_json(name: str, file: str, field: str = "model") -> Any:
+    """Return the content of a JSON file of a folder or a model of the hub; None where it has no such file.
+
+    Raises `InputError` for one that cannot be read, and what the hub's client raises.
+    """
+    path: Any = Path(name) / file
+    if not Path(name).is_dir():
+        from transformers.utils.hub import cached_file
+
+        path = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+    if path is None or not Path(path).is_file():
+        return None
+    _check_fetched(Path(path), field)
+    try:
+        return json.loads(Path(path).read_bytes())
+    except ValueError:
+        raise InputError(field, name, f"a model of whole files; {file} is not JSON") from None
+
+
 def _first(keys: Collection[str], shapes: Mapping[str, tuple[Any, Any]]) -> str:
     """Return the first keys; those of another shape with the shape stored and the model's own."""
     texts = [f"{key}: {shapes[key][0]} for {shapes[key][1]}" if key in shapes else key for key in islice(keys, NAMED)]
@@ -105,8 +124,9 @@ def _is_head(model: nn.Module, parts: list[str]) -> bool:
     for name in getattr(model.config, "architectures", None) or ():
         made = getattr(transformers, str(name), None)
         if isinstance(made, type) and issubclass(made, transformers.PreTrainedModel):
+            build: Any = made
             with torch.device("meta"):
-                heads: Any = made(model.config)
+                heads = build(model.config)
             if parts[0] in {child for child, _ in heads.named_children()} - own:
                 return True
     return False
@@ -121,7 +141,8 @@ def _hint(model: nn.Module, superfluous: Collection[str]) -> str:
         return "; they are an adapter's, as PEFT saves them: merge it into the model first (merge_and_unload)"
     known = {**PREFIXES, **{f"{name}.": "a model around it" for name in (base, "encoder", "bert") if name}}
     for key in superfluous:
-        rest, removed, savers = key, "", {}
+        rest, removed = key, ""
+        savers: dict[str, None] = {}
         while (prefix := next((one for one in known if rest.startswith(one)), None)) and rest not in own:
             rest, removed, savers = rest.removeprefix(prefix), removed + prefix, {**savers, known[prefix]: None}
         if removed and rest in own:

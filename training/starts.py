@@ -20,6 +20,11 @@ from training import loading
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MARKS: Mapping[str, str] = {"pad": "[PAD]", "cls": "[CLS]", "bos": "[CLS]", "sep": "[SEP]", "eos": "[SEP]"}
 """The special token for each use that a configuration names, as in `pad_token_id`."""
+SENTENCE = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""The files in which sentence-transformers keeps what it does to texts, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +175,19 @@ def read_tokenizer(name: str) -> Tokenizer:
     tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    if _lowers(name):
+        own = tokenizer.normalizer
+        lower = normalizers.Lowercase()
+        tokenizer.normalizer = lower if own is None else normalizers.Sequence([lower, own])
     return tokenizer
+
+
+def _lowers(name: str) -> bool:
+    """Whether sentence-transformers writes the texts of a model in lower case before they are tokenized."""
+    if loading.read_json(name, "modules.json") is None:
+        return False
+    found = (loading.read_json(name, file) for file in SENTENCE)
+    return any(isinstance(settings, dict) and bool(settings.get("do_lower_case")) for settings in found)
 
 
 def raise_unreadable(scheme: str, name: str, error: Exception, field: str, instead: str) -> NoReturn:
