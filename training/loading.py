@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pliant.errors import InputError
+from pliant.errors import InputError, OfflineError
 
 POINTER = b"version https://git-lfs.github.com/spec/"  # the first bytes of a file that Git LFS has not fetched
 NAMED = 3  # keys that an error names
@@ -78,6 +79,16 @@ def load(kind: Any, name: str, field: str, ignored: Keys = whole, **options: Any
     if bad:
         raise InputError(field, name, f"a model of finite weights; {len(bad)} hold NaN or infinity ({_first(bad, {})})")
     return model
+
+
+def look(address: str, read: Callable[[str], object]) -> None:
+    """Read what is at `path:FOLDER` or `hub:NAME` and forget it: what is wrong is said before anything is trained.
+
+    Raises what `read` raises, but for a hub out of reach: what was read before may be kept.
+    """
+    if address.startswith(("path:", "hub:")):
+        with suppress(OfflineError):
+            read(address)
 
 
 def read_json(name: str, file: str, field: str = "model") -> Any:
