@@ -7,6 +7,7 @@ found.
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -31,8 +32,17 @@ PREFIXES: Mapping[str, str] = {
     "model.": "Lightning",
 }
 """What wrappers put before every key -> the wrapper."""
-HEADS = frozenset({"cls", "lm_head", "classifier", "pre_classifier", "score", "qa_outputs", "predictions"})
+HEADS = frozenset(
+    {
+        *("cls", "lm_head", "classifier", "pre_classifier", "score", "qa_outputs", "predictions", "lm_predictions"),
+        *("mask_predictions", "discriminator_predictions", "generator_predictions", "generator_lm_head", "lm_loss"),
+        *("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+    }
+)
 """The usual names of heads, besides those of the class that config.json names."""
+
+BUFFERS = re.compile(r"(^|\.)(position_ids|rotary_emb\.inv_freq|(attn|attention)\.(masked_)?bias)$")
+"""What older versions of transformers stored, and newer ones compute: no layer has a weight of these names."""
 
 Keys = Callable[[nn.Module, str], bool]
 """Whether a key of the model or the checkpoint is of no account for the task."""
@@ -67,7 +77,9 @@ def load(kind: Any, name: str, field: str, ignored: Keys = whole, **options: Any
     shapes = {key: (tuple(stored), tuple(own)) for key, stored, own in found["mismatched_keys"]}
     kinds = {
         "missing": sorted(key for key in found["missing_keys"] if not ignored(model, key)),
-        "superfluous": sorted(key for key in found["unexpected_keys"] if not ignored(model, key)),
+        "superfluous": sorted(
+            key for key in found["unexpected_keys"] if not (BUFFERS.search(key) or ignored(model, key))
+        ),
         "of another shape": sorted(key for key in shapes if not ignored(model, key)),
     }
     reasons = [f"{len(keys)} {what} ({_first(keys, shapes)})" for what, keys in kinds.items() if keys]
@@ -138,7 +150,7 @@ def _is_head(model: nn.Module, parts: list[str]) -> bool:
             build: Any = made
             with torch.device("meta"):
                 heads = build(model.config)
-            if parts[0] in {child for child, _ in heads.named_children()} - own:
+            if parts[0] in {key.split(".")[0] for key in heads.state_dict()} - own:
                 return True
     return False
 
