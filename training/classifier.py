@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
-from pliant.models.classifier import layers, positions, weights
+from pliant.models.classifier import layers, positions, typed, weights
 from pliant.progress import Progress, silent
 from training.precision import PRECISIONS, lowered
 from training.rows import Rows, batches, fit_rows
@@ -238,7 +238,7 @@ def _encoder(model: nn.Module) -> nn.Module:
 def _arguments(model: nn.Module) -> frozenset[str]:
     """Return the arguments that the model takes: DistilBERT has no token types, and RoBERTa has one for all."""
     accepted = set(signature(model.forward).parameters)
-    if getattr(model.config, "type_vocab_size", 0) < 2:
+    if not typed(model):
         accepted.discard("token_type_ids")
     return frozenset(accepted)
 

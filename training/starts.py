@@ -15,10 +15,16 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import nn
 
 from pliant.errors import InputError, OfflineError
+from training import loading
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MARKS: Mapping[str, str] = {"pad": "[PAD]", "cls": "[CLS]", "bos": "[CLS]", "sep": "[SEP]", "eos": "[SEP]"}
 """The special token for each use that a configuration names, as in `pad_token_id`."""
+SENTENCE = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""The files in which sentence-transformers keeps what it does to texts, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +72,8 @@ def pretrained(address: str) -> Start:
     if scheme not in ("path", "hub") or not rest:
         raise InputError("model", address, "scratch, path:FOLDER or hub:NAME")
     try:
-        tokenizer = read_tokenizer(rest)
         _load_model(rest, 2)
+        tokenizer = read_tokenizer(rest)
     except Exception as error:  # readers and the network raise many kinds
         raise_unreadable(scheme, rest, error, "model", "train from scratch (scratch)")
     return Start(lambda outputs: _load_model(rest, outputs), tokenizer, fresh=False)
@@ -149,11 +155,10 @@ def _load_model(name: str, outputs: int) -> nn.Module:
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # it warns at length that the head is new, as is intended
+    logging.set_verbosity_error()  # what it would list at length is looked at by loading.load
     logging.disable_progress_bar()
-    model: nn.Module = AutoModelForSequenceClassification.from_pretrained(
-        name, num_labels=outputs, ignore_mismatched_sizes=True
-    )
+    kind = AutoModelForSequenceClassification
+    model: nn.Module = loading.load(kind, name, "model", loading.new_head, num_labels=outputs)
     return model.float()
 
 
@@ -170,7 +175,19 @@ def read_tokenizer(name: str) -> Tokenizer:
     tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    if _lowers(name):
+        own = tokenizer.normalizer
+        lower = normalizers.Lowercase()
+        tokenizer.normalizer = lower if own is None else normalizers.Sequence([lower, own])
     return tokenizer
+
+
+def _lowers(name: str) -> bool:
+    """Whether sentence-transformers writes the texts of a model in lower case before they are tokenized."""
+    if loading.read_json(name, "modules.json") is None:
+        return False
+    found = (loading.read_json(name, file) for file in SENTENCE)
+    return any(isinstance(settings, dict) and bool(settings.get("do_lower_case")) for settings in found)
 
 
 def raise_unreadable(scheme: str, name: str, error: Exception, field: str, instead: str) -> NoReturn:

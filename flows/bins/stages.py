@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pliant.bins.runtimes.cache
 import profiling.bins.accuracy
 import training.bins.encoder
 import training.classifier
+import training.loading
 import training.starts
 import training.texts
 from flows import settings
@@ -77,6 +79,9 @@ def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
         streams.append(Stream(stream, stream.stream_name(data.name if data else None), data))
         progress(number + 1, len(config.streams))
     check_distinct("streams", [stream.name for stream in streams], "each of its own name")
+    for made in streams[1:]:  # the first is read at once
+        read = partial(training.bins.encoder.load, name=made.name, max_length=made.config.max_length)
+        training.loading.look(made.config.encoder, read)
     return streams
 
 

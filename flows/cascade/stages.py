@@ -17,6 +17,7 @@ import pliant.cascade.plan
 import profiling.cascade.latency
 import profiling.cascade.outputs
 import training.classifier
+import training.loading
 import training.starts
 import training.texts
 from flows.cascade.config import CascadeFlowConfig, LevelConfig
@@ -83,6 +84,8 @@ def load_data(config: CascadeFlowConfig) -> list[TextData]:
             )
     wanted = "at least one task, each of its own name (NAME=ADDRESS)"
     check_distinct("tasks", [data.name for data in loaded], wanted)
+    for start in {level.start for task in config.tasks for level in config.levels_of(task)}:
+        training.loading.look(start, training.starts.pretrained)
     return loaded
 
 

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 
 import numpy as np
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 import flows.packing.lengths
 import flows.packing.pace
 import flows.packing.plan
+import training.loading
 import training.packing.corpus
+import training.packing.encoder
 import training.packing.generator
 import training.packing.predictor
 from flows.device import configured_class
@@ -59,7 +62,9 @@ class ModelResults:
 
 
 def load_corpus(config: PackingFlowConfig) -> Corpus | None:
-    """Return the corpus; None where nothing needs it."""
+    """Return the corpus; None where nothing needs it. The predictor's encoder is looked at before all work."""
+    read = partial(training.packing.encoder.read, max_length=config.predictor.max_length)
+    training.loading.look(config.predictor.encoder, read)
     if config.generator != EMBEDDED and config.prompts != CORPUS:
         return None
     return training.packing.corpus.load(config.seed)

@@ -23,7 +23,7 @@ from pliant.cascade.attention import Received, watch
 from pliant.cascade.packed import pack
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
-from pliant.models.classifier import load_model, positions
+from pliant.models.classifier import load_model, positions, typed
 from pliant.models.convert import convert
 from pliant.models.packed import can_pack
 from pliant.models.pieces import Pieces
@@ -151,7 +151,6 @@ def _load(classifier: Classifier, device: torch.device, execution: Execution) ->
     model = convert(load_model(classifier), dtype)
     parameters = inspect.signature(model.forward).parameters
     config: Any = model.config
-    typed = "token_type_ids" in parameters and getattr(config, "type_vocab_size", 0) > 1
     pad = getattr(config, "pad_token_id", None) or 0
     most = positions(model)
     watched = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -159,7 +158,7 @@ def _load(classifier: Classifier, device: torch.device, execution: Execution) ->
     if execution.packed and device.type == "cpu" and can_pack():
         model = _packed(model, classifier, dtype)
     model.requires_grad_(False)
-    return _Loaded(classifier.name, model.to(device), typed, most, pad, watched)
+    return _Loaded(classifier.name, model.to(device), typed(model), most, pad, watched)
 
 
 def _packed(model: nn.Module, classifier: Classifier, dtype: torch.dtype) -> nn.Module:

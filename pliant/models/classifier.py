@@ -5,6 +5,7 @@ Knows transformers' configurations and nothing of training, devices or schedulin
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,8 @@ from torch import nn
 
 from pliant.errors import ArtifactError
 from pliant.models.artifact import Classifier
+
+_TYPED = ("xlnet", "funnel")  # models with token types whose configuration does not count them
 
 
 def module(config: Mapping[str, Any]) -> nn.Module:
@@ -53,6 +56,15 @@ def layers(model: nn.Module) -> nn.ModuleList:
     if not lists:
         raise ArtifactError(f"{type(model).__name__} has no list of layers")
     return lists[0]
+
+
+def typed(model: nn.Module) -> bool:
+    """Whether the model has embeddings of several token types. Some models without them, such as GPT-2, take the argument
+    too, and would add the embeddings of those ids as words.
+    """
+    config: Any = model.config
+    tables = getattr(config, "type_vocab_size", 2 if getattr(config, "model_type", "") in _TYPED else 0) or 0
+    return "token_type_ids" in inspect.signature(model.forward).parameters and tables > 1
 
 
 def positions(model: nn.Module) -> int | None:

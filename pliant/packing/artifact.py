@@ -9,7 +9,7 @@ Shape suffixes: R requests, L quantiles of a forecast.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -51,6 +51,7 @@ class Generator:
     ends: tuple[int, ...]  # token ids, each of which ends an output
     data: str  # fingerprint of its training data
     weights: Mapping[str, NDArray[Any]]
+    sampling: Mapping[str, float] = field(default_factory=dict)  # a request's field -> its default for this model
 
     def __post_init__(self) -> None:
         kinds = {array.dtype for array in self.weights.values()}

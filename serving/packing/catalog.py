@@ -7,7 +7,7 @@ engine's process and the forecaster load them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +33,7 @@ class ServedGenerator:
     chat_template: str
     context: int  # tokens of a prompt and its output that it can read
     ends: tuple[int, ...]  # tokens that end an output
+    sampling: Mapping[str, float] = field(default_factory=dict)  # a request's field -> its default for this model
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class _Loader:
             return running.generator
         generator, origin = self._part(Generator, name, packing.generator)
         texts = generator.config, generator.tokenizer, generator.chat_template
-        return ServedGenerator(*origin, *texts, generator.context, generator.ends)
+        return ServedGenerator(*origin, *texts, generator.context, generator.ends, generator.sampling)
 
     def _predictor(self, packing: Packing, running: ServedModel | None) -> ServedPredictor:
         name = PACKING_PREDICTOR + packing.name

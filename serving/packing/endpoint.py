@@ -276,6 +276,12 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         """Return the most tokens of a prompt and its output. Raises as `_select`."""
         return _select(self._generations.present.handlers, model).reader.context
 
+    def defaults(self, model: object) -> Mapping[str, float]:
+        """Return the defaults of a request's fields by its model; none for a model that is not served."""
+        handlers = self._generations.present.handlers
+        name = next(iter(handlers)) if model is None and len(handlers) == 1 else model
+        return handlers[name].reader.defaults if isinstance(name, str) and name in handlers else {}
+
     async def tokenize(self, model: str | None, prompt: PromptInput) -> Sequence[tuple[int, str]]:
         """Return the tokens of a prompt with their texts. Raises `InputError` and `ApiError`."""
         reader = _select(self._generations.present.handlers, model).reader

@@ -81,6 +81,8 @@ async def _answer(request: Request, endpoint: Endpoint, prompt: str) -> Response
     """Answer a request. A stream, too, starts after the first token, so that an earlier error has its own status."""
     arrived = arrival(request, endpoint)
     fields = await read_fields(request, endpoint.settings)
+    defaults = endpoint.defaults(fields.get("model"))
+    fields = {**fields, **{name: value for name, value in defaults.items() if fields.get(name) is None}}
     body = await checked(request, read_request, fields, request.headers, prompt, endpoint.settings)
     form = Form(chat=prompt == "messages")
     reply = await endpoint.open(replace(body, client=client_of(request)), arrived)

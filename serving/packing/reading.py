@@ -37,7 +37,8 @@ class Tokens:
 class PromptReader:
     """Reads prompts for one generator; immutable.
 
-    `context`: tokens of a prompt and its output, at most. Raises `ArtifactError` for an unusable tokenizer.
+    `context`: tokens of a prompt and its output, at most. `defaults`: of a request's fields that say how tokens are drawn,
+    by the model's generation_config.json. Raises `ArtifactError` for an unusable tokenizer.
     """
 
     def __init__(self, generator: ServedGenerator, context: int) -> None:
@@ -50,6 +51,12 @@ class PromptReader:
         config = json.loads(generator.config)
         self._vocabulary = int(config.get("vocab_size") or self._tokenizer.get_vocab_size())
         self.context = context
+        self.defaults = {
+            name: int(value) if name == "top_k" else value
+            for name, value in generator.sampling.items()
+            if name != "max_tokens"
+        }
+        self._most = int(generator.sampling.get("max_tokens", context))  # tokens of an output that names no limit
         self.texts = TokenTexts(self._tokenizer)
         self.grammars = GrammarChecks(Grammars(generator.tokenizer, self._vocabulary, generator.ends))
         longest = max(map(len, self._tokenizer.get_vocab()), default=0)
@@ -96,7 +103,7 @@ class PromptReader:
             used = f"the prompt has {len(tokens.ids)} of {self.context} tokens"
             message = f"{name} is {max_new_tokens}, but must be at most {room}: {used}"
             raise ApiError(400, "context_length_exceeded", message, name)
-        return room if max_new_tokens is None else max_new_tokens
+        return min(room, self._most) if max_new_tokens is None else max_new_tokens
 
     def _ids(self, prompt: PromptInput) -> tuple[list[int], str]:
         if prompt.ids:

@@ -7,7 +7,6 @@ normalised as that file says, with the prompts of its config_sentence_transforme
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,8 @@ from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import load_model, positions, weights
 from pliant.models.text import SHORTEST
-from training.starts import raise_unreadable, read_tokenizer
+from training import loading
+from training.starts import SENTENCE, raise_unreadable, read_tokenizer
 
 SCHEMES = ("path", "hub")
 OFFLINE = "the embedded encoder (embedded)"
@@ -35,6 +35,7 @@ OFFLINE = "the embedded encoder (embedded)"
 CHECKED, LONGEST_CHECKED = (1.0, 0.5, 0.1), 512  # texts that a model is tried with: their lengths, and the longest
 SPECIAL = 5  # token ids below are left out, as are most special ones
 ALIKE = 1e-3  # of the largest number of an answer
+ENDLESS = 10**9  # a model_max_length from here on is transformers' mark for no limit
 UNBOUNDED = 512  # tokens of a text at most, where neither the settings nor the model say it
 POOLINGS: Mapping[str, str] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 """Key of 1_Pooling/config.json -> our name. Newer files name the pooling under `pooling_mode` instead."""
@@ -89,12 +90,11 @@ def load(address: str, name: str, max_length: int | None = None) -> Encoder:
     if scheme == "path" and not Path(rest).is_dir():
         raise InputError("encoder", rest, "an existing folder with config.json, tokenizer.json and weights")
     with _guarded(scheme, rest):
-        files = _in_folder(Path(rest)) if scheme == "path" else partial(_in_hub, rest)
-        head = _head(files)
-        model, tokenizer = _module(rest, head), read_tokenizer(rest).to_str()
-        settings = files("sentence_bert_config.json")
-        own = settings.get("max_seq_length") if isinstance(settings, dict) else None
+        files: Fetch = partial(loading.read_json, rest, field="encoder")
+        head, own = _head(files), _own_length(files)
         prompts = _prompts(files("config_sentence_transformers.json"))
+        model, tokenizer = _module(rest, head), read_tokenizer(rest).to_str()
+        _check_classes(model, head)
     length, arrays = _length(max_length, positions(model), own), weights(model)
     config = model.config.to_json_string(use_diff=False)  # type: ignore[union-attr,operator]
     classes = _classes(model) if head.kind == "classification" else ()
@@ -173,10 +173,17 @@ def _head(files: Fetch) -> _Head:
 
 
 def _sentence_head(modules: list[Any], files: Fetch) -> _Head:
-    """Return what follows the transformer: a pooling (the mean if there is none) and perhaps a normalisation."""
+    """Return what follows the transformer: a pooling (the mean if there is none) and perhaps a normalisation.
+
+    Raises `InputError` for another module, and for a transformer in a folder of its own.
+    """
     pooling, normalize = "mean", False
     for module in modules:
         match str(module["type"]).rsplit(".", 1)[-1]:
+            case "Transformer" if module.get("path"):
+                raise InputError(
+                    "folder of the encoder's transformer", module["path"], "the model's own, as modules.json names it"
+                )
             case "Transformer":
                 continue
             case "Pooling":
@@ -190,6 +197,10 @@ def _sentence_head(modules: list[Any], files: Fetch) -> _Head:
 
 def _pooling(config: dict[str, Any] | list[Any] | None) -> str:
     settings = config if isinstance(config, dict) else {}
+    if settings.get("include_prompt") is False:
+        raise InputError(
+            "include_prompt of the encoder", "false", "true or left out: prompts are pooled as any text is"
+        )
     named = settings.get("pooling_mode")
     if isinstance(named, str):
         modes = [named]
@@ -203,38 +214,57 @@ def _pooling(config: dict[str, Any] | list[Any] | None) -> str:
 
 
 def _prompts(config: dict[str, Any] | list[Any] | None) -> dict[str, str]:
-    """Return the prompts by name; none where the model has no such file."""
-    prompts = config.get("prompts") if isinstance(config, dict) else None
+    """Return the prompts by name; none where the model has no such file. Raises `InputError` for what is not served."""
+    settings = config if isinstance(config, dict) else {}
+    for key in ("default_prompt_name", "truncate_dim"):
+        if settings.get(key) is not None:
+            instead = (
+                "name the prompt in each request" if key == "default_prompt_name" else "set dimensions in each request"
+            )
+            raise InputError(
+                f"{key} of the encoder", settings[key], f"null in config_sentence_transformers.json: {instead}"
+            )
+    prompts = settings.get("prompts")
     if not isinstance(prompts, dict):
         return {}
     return {str(name): prompt for name, prompt in prompts.items() if isinstance(prompt, str)}
 
 
-def _in_folder(folder: Path) -> Fetch:
-    def fetch(name: str) -> Any:
-        path = folder / name
-        return json.loads(path.read_text()) if path.is_file() else None
+def _own_length(files: Fetch) -> int | None:
+    """Return the most tokens that the files beside the weights allow, or None: sentence-transformers' go first."""
+    for name, key in (*((name, "max_seq_length") for name in SENTENCE), ("tokenizer_config.json", "model_max_length")):
+        settings = files(name)
+        length = settings.get(key) if isinstance(settings, dict) else None
+        if isinstance(length, int | float) and 0 < length < ENDLESS:
+            return int(length)
+    return None
 
-    return fetch
 
-
-def _in_hub(repository: str, name: str) -> Any:
-    from transformers.utils.hub import cached_file
-
-    path = cached_file(repository, name, _raise_exceptions_for_missing_entries=False)
-    return None if path is None else json.loads(Path(path).read_text())
+def _check_classes(model: nn.Module, head: _Head) -> None:
+    """Raise `InputError` for a head whose scores are not those of classes that exclude each other."""
+    if head.kind != "classification":
+        return
+    config: Any = model.config
+    kind, named = config.problem_type, config.id2label
+    if kind == "multi_label_classification" or (kind == "regression" and len(named) > 1):
+        raise InputError(
+            "problem_type of the encoder", kind, "single_label_classification: a softmax over classes is served"
+        )
+    if sorted(named) != list(range(len(named))) or len(set(named.values())) < len(named):
+        raise InputError("id2label of the encoder", named, "a name for each number from 0, none of them twice")
 
 
 def _module(name: str, head: _Head) -> nn.Module:
     from transformers import AutoModel, AutoModelForSequenceClassification
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # it warns at length of a pooler that no embedding uses
+    logging.set_verbosity_error()  # what it would list at length is looked at by loading.load
     logging.disable_progress_bar()
     kind: Any = AutoModelForSequenceClassification if head.kind == "classification" else AutoModel
     with torch.random.fork_rng():
         torch.manual_seed(0)  # a missing pooler is drawn at random: always the same, so that digests agree
-        model: nn.Module = kind.from_pretrained(name)
+        ignored = loading.whole if head.kind == "classification" else loading.headless
+        model: nn.Module = loading.load(kind, name, "encoder", ignored)
     return model.float().eval()
 
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from pliant.errors import InputError
 from pliant.packing.engine.model import without_pooler
+from training import loading
 from training.starts import raise_unreadable, read_tokenizer
 
 
@@ -34,9 +35,10 @@ def _load(name: str, max_length: int) -> nn.Module:
     from transformers import AutoModel
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # it would list the heads that are left out, on purpose
+    logging.set_verbosity_error()  # what it would list at length is looked at by loading.load
     logging.disable_progress_bar()
-    model: Any = AutoModel.from_pretrained(name, attn_implementation="sdpa", dtype=torch.float32)
+    options: dict[str, Any] = {"attn_implementation": "sdpa", "dtype": torch.float32}
+    model = loading.load(AutoModel, name, "encoder", loading.headless, **options)
     positions = getattr(model.config, "max_position_embeddings", None)
     if positions is not None and max_length > positions:
         raise InputError("max_length", max_length, f"at most {positions} for this encoder")

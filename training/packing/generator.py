@@ -11,7 +11,7 @@ Shape suffixes: B texts of a batch, N tokens, T tokens that count in the loss, V
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,33 @@ from pliant.errors import InputError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import DTYPES, weights
 from pliant.progress import Progress, silent
+from training import loading
 from training.classifier import schedule
 from training.packing.corpus import ASSISTANT, CHAT_TEMPLATE, END, USER, Corpus, select
 from training.precision import PRECISIONS, lowered
 from training.starts import raise_unreadable, read_tokenizer
 
+SAMPLING: Mapping[str, tuple[str, float, float]] = {
+    "temperature": ("temperature", 0, 2),
+    "top_p": ("top_p", 1e-6, 1),
+    "top_k": ("top_k", 0, 1 << 31),
+    "min_p": ("min_p", 0, 1),
+    "repetition_penalty": ("repetition_penalty", 1e-6, 1e6),
+    "max_new_tokens": ("max_tokens", 1, 1 << 31),
+}
+"""Key of generation_config.json -> the field of a request whose default it is, and its limits."""
+UNSERVED: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("num_beams", "num_beam_groups", "num_return_sequences", "encoder_repetition_penalty"), (1,)),
+    **dict.fromkeys(("typical_p", "guidance_scale"), (1,)),
+    **dict.fromkeys(("epsilon_cutoff", "eta_cutoff", "no_repeat_ngram_size", "penalty_alpha", "top_h"), (0,)),
+    **dict.fromkeys(("encoder_no_repeat_ngram_size", "min_length", "min_new_tokens", "diversity_penalty"), (0,)),
+    **dict.fromkeys(
+        ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias", "stop_strings"), ([], {})
+    ),
+    **dict.fromkeys(("exponential_decay_length_penalty", "forced_bos_token_id", "forced_eos_token_id"), ()),
+    **dict.fromkeys(("dola_layers", "watermarking_config", "constraints", "force_words_ids"), ()),
+}
+"""Keys of generation_config.json that would change outputs and are not served, with the values that have no effect."""
 PAD = "<|pad|>"
 SPECIAL = (PAD, END, USER, ASSISTANT)
 
@@ -250,8 +272,9 @@ def _read(scheme: str, name: str, precision: str) -> Generator:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
+    logging.set_verbosity_error()  # what it would list at length is looked at by loading.load
     logging.disable_progress_bar()
-    model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=DTYPES[precision])
+    model = loading.load(AutoModelForCausalLM, name, "generator", dtype=DTYPES[precision])
     context = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(context, int):
         raise InputError("generator", name, "a model whose configuration says max_position_embeddings")
@@ -266,7 +289,28 @@ def _read(scheme: str, name: str, precision: str) -> Generator:
         ends=_ends(model, name),
         data=f"{scheme}:{label}",
         weights=weights(model, precision),
+        sampling=_sampling(loading.read_json(name, "generation_config.json", "generator")),
     )
+
+
+def _sampling(config: Any) -> dict[str, float]:
+    """Return the defaults of a request's fields by a generation_config.json. Raises `InputError` for what is not served.
+
+    As in vLLM: a request's own fields win, and `do_sample` and `max_length` say nothing.
+    """
+    settings = {key: value for key, value in (config if isinstance(config, dict) else {}).items() if value is not None}
+    for key, value in settings.items():
+        if key in UNSERVED and value not in UNSERVED[key]:
+            raise InputError(f"{key} of generation_config.json", value, "left out: a request cannot ask for it, either")
+    defaults = {}
+    for key, (name, least, most) in SAMPLING.items():
+        value = settings.get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            raise InputError(f"{key} of generation_config.json", value, f"a number from {least:g} to {most:g}")
+        defaults[name] = float(value)
+    return defaults
 
 
 def _ends(model: Any, name: str) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ Shape suffixes: B texts, N tokens, H width, K outputs.
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from pliant.bins.artifact import Encoder
 from pliant.errors import ArtifactError
 from pliant.models.classifier import module as classifier
-from pliant.models.classifier import positions
+from pliant.models.classifier import positions, typed
 
 
 class HeadedEncoder(nn.Module):
@@ -33,8 +32,7 @@ class HeadedEncoder(nn.Module):
         self._head, self._pooling, self._normalize = head, pooling, normalize
         self.embeds = head == "embedding"
         config: Any = model.config
-        takes_types = "token_type_ids" in inspect.signature(model.forward).parameters
-        self.typed = takes_types and getattr(config, "type_vocab_size", 0) > 1
+        self.typed = typed(model)
         self.inputs = ("input_ids", "attention_mask") + (("token_type_ids",) if self.typed else ())
         self.pad: int = getattr(config, "pad_token_id", None) or 0
         self.positions = positions(model)

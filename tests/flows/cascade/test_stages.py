@@ -10,6 +10,7 @@ from flows.cascade.config import CascadeFlowConfig, read
 from flows.cascade.stages import latencies_key, load_data, outputs_key, plan_key, train_key
 from pliant.errors import InputError
 from tests.fixtures.cascade.tiny import setting, write_texts
+from training.loading import POINTER
 
 LEVELS = {name: {"key": f"cascade/{name}", "digest": f"sha256:{name}"} for name in ("small", "large")}
 OUTPUTS, TEST, LATENCIES = ({"key": f"cascade/{x}", "digest": f"sha256:{x}"} for x in ("outputs", "test", "latencies"))
@@ -112,6 +113,14 @@ def test_a_file_whose_name_cannot_be_a_tasks_needs_another_one(folder, tmp_path)
     file.write_bytes((folder / "things.jsonl").read_bytes())
     with pytest.raises(InputError, match="name of a task is 'my things'"):
         load_data(read(overrides={"data": [f"json:{file}"]}))
+
+
+def test_a_spoilt_start_of_the_last_level_is_refused_before_anything_is_trained(folder, tmp_path):
+    level = {"name": "large", "start": f"path:{tmp_path}"}
+    (tmp_path / "model.safetensors").write_bytes(POINTER)
+    values = {**setting(folder), "levels": [{"name": "small", "start": "scratch"}, level]}
+    with pytest.raises(InputError, match=r"model\.safetensors is a pointer of Git LFS"):
+        load_data(read(overrides=values))
 
 
 def test_no_task_at_all_is_refused():

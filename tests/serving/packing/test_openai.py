@@ -16,7 +16,7 @@ from serving.packing.answer import Form
 from serving.packing.reply import Choice, Reply, ReplyInfo
 from serving.packing.stream import DisconnectedError
 from tests.fixtures.packing.fakes import TALE
-from tests.fixtures.packing.in_process import error_of, publish, serving
+from tests.fixtures.packing.in_process import error_of, generator, publish, serving
 from tests.fixtures.registry import FolderRegistry
 
 
@@ -152,3 +152,23 @@ def test_a_stream_ends_with_the_error_of_a_choice_after_the_text_that_there_is()
     reply, events = streaming([Output("one", "failed"), Output("two", "stop")], usage=True)
     asyncio.run(collect(reply, events))
     assert events == [(0, "one", None), (1, "two", None), (1, "", "stop"), ("error", "engine_failed"), "done"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, (0.5, 3, 1.0, 4)),
+        ({"temperature": 1.5, "top_k": None, "max_tokens": 6}, (1.5, 3, 1.0, 6)),
+        ({"model": "tales", "top_p": 0.25}, (0.5, 3, 0.25, 4)),
+        ({"prompt": list(range(1, 9)) * 15 + [1] * 5}, (0.5, 3, 1.0, 3)),
+    ],
+)
+def test_the_models_generation_configuration_gives_the_defaults_of_a_request(tmp_path, fields, expected):
+    registry = FolderRegistry(tmp_path)
+    publish(registry, model=generator(sampling={"temperature": 0.5, "top_k": 3.0, "max_tokens": 4.0}))
+    with serving(registry) as service:
+        answer = service.post("/completions", {"prompt": "once", **fields})
+        assert answer.status_code == 200, answer.text
+        (submission,) = [arguments[0] for verb, arguments in service.worker.sent if verb == "submit"]
+    drawn = submission.sampling
+    assert (drawn.temperature, drawn.top_k, drawn.top_p, submission.max_tokens) == expected

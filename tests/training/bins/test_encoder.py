@@ -177,6 +177,75 @@ def test_as_many_tokens_are_read_as_the_model_says_unless_told_otherwise(tmp_pat
         load(f"path:{folder}", "mine", most + 1)
 
 
+@pytest.mark.parametrize("lower", [True, False])
+def test_texts_are_written_in_lower_case_where_sentence_transformers_does(tmp_path, lower):
+    folder = write_sentence_model(tmp_path, {"pooling_mode": "mean"})
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.normalizer = None
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": None, "do_lower_case": lower}))
+    read = Tokenizer.from_str(load(f"path:{folder}", "mine").tokenizer)
+    own = [tokenizer.encode(text).ids for text in ("DOGS", "dogs")]
+    assert own[0] != own[1]
+    assert read.encode("DOGS").ids == own[lower]
+
+
+def test_the_tokenizers_own_length_holds_where_nothing_else_says_one(tmp_path):
+    folder = write_model(tmp_path, head=False)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": 10}))
+    assert load(f"path:{folder}", "mine").max_length == 10
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "sentence"),
+    [
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode": "mean", "include_prompt": False},
+            "include_prompt of the encoder is false",
+        ),
+        (
+            "config_sentence_transformers.json",
+            {"default_prompt_name": "query"},
+            "default_prompt_name of the encoder is query",
+        ),
+        ("config_sentence_transformers.json", {"truncate_dim": 8}, "truncate_dim of the encoder is 8"),
+        (
+            "modules.json",
+            [{"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}],
+            "folder of the encoder's transformer is 0_Transformer",
+        ),
+        ("config_sentence_transformers.json", "{", "config_sentence_transformers.json is not JSON"),
+    ],
+)
+def test_what_stands_beside_the_weights_and_is_not_served_is_refused_by_name(tmp_path, file, values, sentence):
+    folder = write_sentence_model(tmp_path, {"pooling_mode": "mean"})
+    (folder / file).write_text(values if isinstance(values, str) else json.dumps(values))
+    with pytest.raises(InputError, match=sentence):
+        load(f"path:{folder}", "mine")
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"problem_type": "multi_label_classification"}, "problem_type of the encoder is multi_label_classification"),
+        ({"problem_type": "regression"}, "problem_type of the encoder is regression"),
+        (
+            {"id2label": {"0": "a", "1": "b", "2": "a"}, "label2id": {"a": 2, "b": 1}},
+            "id2label of the encoder is .*twice",
+        ),
+        ({"id2label": {"1": "a", "2": "b", "3": "c"}}, "id2label of the encoder is .*from 0"),
+    ],
+)
+def test_classes_that_a_softmax_does_not_suit_are_refused_by_name(tmp_path, values, sentence):
+    folder = write_model(tmp_path, head=True)
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    with pytest.raises(InputError, match=sentence):
+        load(f"path:{folder}", "mine")
+
+
 def test_without_a_network_the_error_says_what_works():
     with pytest.raises(OfflineError, match=r"nobody/nothing could not be fetched.*path:FOLDER.*embedded"):
         load("hub:nobody/nothing", "mine")

@@ -154,6 +154,33 @@ def test_a_folder_of_transformers_is_read_whole(tmp_path, tied):
         assert torch.equal(load_generator(generator)(ids).logits, model(ids).logits)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "sampling"),
+    [
+        ("temperature", 0.6, {"temperature": 0.6}),
+        ("top_k", 20, {"top_k": 20}),
+        ("max_new_tokens", 9, {"max_tokens": 9}),
+        ("do_sample", True, {}),
+        ("num_beams", 1, {}),
+        ("num_beams", 4, None),
+        ("no_repeat_ngram_size", 3, None),
+        ("suppress_tokens", [5], None),
+        ("temperature", 9, None),
+        ("top_p", "all", None),
+    ],
+)
+def test_what_a_generation_configuration_says_is_kept_or_refused_by_name(tmp_path, key, value, sampling):
+    config = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=40, eos_token_id=1, bos_token_id=1)
+    save(tmp_path, GPT2LMHeadModel(config))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 4], "top_p": None, key: value}))
+    if sampling is None:
+        with pytest.raises(InputError, match=f"{key} of generation_config.json is "):
+            load(f"path:{tmp_path}")
+    else:
+        generator = load(f"path:{tmp_path}")
+        assert (generator.sampling, generator.ends) == (sampling, (1, 4))
+
+
 def test_a_model_that_counts_its_positions_otherwise_is_read(tmp_path):
     config = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=40, eos_token_id=1, bos_token_id=1)
     save(tmp_path, GPT2LMHeadModel(config))

@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from transformers import AutoConfig, AutoModel
 
 from pliant.bins.runtimes.model import describe, load_model
 from pliant.errors import ArtifactError
+from pliant.models.classifier import typed
 from tests.fixtures.bins.encoders import FAMILIES, tiny_encoder
 
 IDS = torch.arange(5, 15).view(2, 5)
@@ -88,3 +90,15 @@ def test_a_loaded_encoder_only_answers(head):
     model = load_model(tiny_encoder("bert", head))
     assert not model.training and not model.model.training
     assert not any(weight.requires_grad for weight in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"), [("gpt2", False), ("bert", True), ("xlnet", True), ("distilbert", False)]
+)
+def test_only_a_model_with_embeddings_of_token_types_is_given_them(family, expected):
+    """GPT-2 takes the argument too, and adds the embeddings of these ids as words."""
+    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "d_model": 8, "d_inner": 8, "vocab_size": 20}
+    bert = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "dim": 8}
+    with torch.device("meta"):
+        model = AutoModel.from_config(AutoConfig.for_model(family, **sizes, **(bert if "bert" in family else {})))
+    assert typed(model) is expected

@@ -1,0 +1,226 @@
+"""Checkpoints that are spoilt are refused with their reason before anything is trained, and whole ones are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, LlamaConfig
+from transformers import AutoModelForSequenceClassification as Classifiers
+
+from pliant.errors import InputError
+from tests.fixtures.cascade.classifiers import tiny_config
+from training import loading
+
+FIRST = "encoder.layer.0.attention.self.query.weight"
+LLAMA = LlamaConfig(
+    vocab_size=40, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, eos_token_id=1
+)
+
+
+def write(folder: Path, auto=AutoModel, family: str = "bert", **settings) -> dict[str, torch.Tensor]:
+    """Write a tiny model with a seed, and return its weights."""
+    torch.manual_seed(0)
+    auto.from_config(AutoConfig.for_model(**{**tiny_config(family, 3), **settings})).save_pretrained(folder)
+    return load_file(folder / "model.safetensors")
+
+
+def rewrite(folder: Path, values: dict[str, torch.Tensor]) -> None:
+    save_file(
+        {key: value.contiguous() for key, value in values.items()}, folder / "model.safetensors", {"format": "pt"}
+    )
+
+
+def prefixed(prefix: str):
+    return lambda values: {prefix + key: value for key, value in values.items()}
+
+
+def changed(key: str, change):
+    return lambda values: {**values, key: change(values[key])}
+
+
+def filled(number: float):
+    def fill(value):
+        value = value.clone()
+        value.view(-1)[0] = number
+        return value
+
+    return changed(FIRST, fill)
+
+
+def renamed(old: str, new: str):
+    return lambda values: {key.replace(old, new): value for key, value in values.items()}
+
+
+SPOILT = {
+    "a key is missing": (lambda v: {k: x for k, x in v.items() if k != FIRST}, rf"1 missing \({FIRST}\)"),
+    "a layer is missing": (
+        lambda v: {k: x for k, x in v.items() if "layer.0" not in k},
+        r"16 missing \(encoder.layer.0.*, \.\.\.\)",
+    ),
+    "embeddings are missing": (
+        lambda v: {k: x for k, x in v.items() if "embeddings" not in k},
+        r"5 missing \(embeddings",
+    ),
+    "a layer too many": (
+        lambda v: {**v, **{k.replace("layer.0", "layer.9"): x.clone() for k, x in v.items() if "layer.0" in k}},
+        "16 superfluous",
+    ),
+    "something else": (lambda v: {**v, "linear.weight": torch.ones(2, 2)}, r"1 superfluous \(linear.weight\)"),
+    "a part is renamed": (renamed("attention.self.query", "attention.q"), "missing.*superfluous"),
+    "a part is misspelt": (renamed("encoder.layer", "encodr.layer"), "missing.*superfluous"),
+    "another shape": (changed(FIRST, lambda x: x[:, :-1]), rf"1 of another shape \({FIRST}: \(\d+, \d+\) for"),
+    "another vocabulary": (
+        changed("embeddings.word_embeddings.weight", lambda x: x[:-3]),
+        "1 of another shape .*word_embeddings",
+    ),
+    "transposed": (changed("encoder.layer.0.output.dense.weight", lambda x: x.T), "1 of another shape"),
+    "DataParallel": (prefixed("module."), "begin with module., as DataParallel saves them: remove the prefix"),
+    "compiled": (prefixed("_orig_mod."), "begin with _orig_mod., as torch.compile saves them: remove the prefix"),
+    "both": (prefixed("module._orig_mod."), "begin with module._orig_mod., as DataParallel and torch.compile"),
+    "adapted": (prefixed("base_model.model."), "begin with base_model.model., as PEFT saves them"),
+    "lightning": (prefixed("model."), "begin with model., as Lightning saves them"),
+    "doubled": (prefixed("bert.bert.bert."), r"begin with (bert\.)+, as a model around it saves them"),
+    "wrapped": (prefixed("encoder."), "begin with encoder., as a model around it saves them"),
+    "too short": (renamed("encoder.layer", "layer"), r"its keys lack encoder.: put that prefix before them"),
+    "not a number": (filled(float("nan")), rf"1 hold NaN or infinity \({FIRST}\)"),
+    "infinite": (filled(float("inf")), rf"1 hold NaN or infinity \({FIRST}\)"),
+    "low-rank": (
+        lambda v: {**v, "base_model.model.x.lora_A.weight": torch.ones(1, 2)},
+        "merge it into the model first",
+    ),
+}
+
+
+@pytest.mark.parametrize("ignored", [loading.headless, loading.new_head])
+@pytest.mark.parametrize("case", SPOILT)
+def test_spoilt_weights_are_refused_with_their_reason(tmp_path, case, ignored):
+    spoil, sentence = SPOILT[case]
+    rewrite(tmp_path, spoil(write(tmp_path)))
+    auto = AutoModel if ignored is loading.headless else Classifiers
+    sentence = sentence.replace(FIRST, rf"(bert\.)?{FIRST}").replace(r"\(e", r"\((bert\.)?e")
+    with pytest.raises(InputError, match=sentence) as raised:
+        loading.load(auto, str(tmp_path), "encoder", ignored)
+    assert str(raised.value).startswith(f"encoder is {tmp_path}, but must be ")
+
+
+@pytest.mark.parametrize("auto", [AutoModel, AutoModelForMaskedLM, Classifiers])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta"])
+def test_an_encoder_and_a_start_are_read_from_checkpoints_with_other_heads(tmp_path, auto, family):
+    values = write(tmp_path, auto, family)
+    rewrite(tmp_path, {key: value for key, value in values.items() if "pooler" not in key})
+    loading.load(AutoModel, str(tmp_path), "encoder", loading.headless)
+    assert loading.load(Classifiers, str(tmp_path), "model", loading.new_head, num_labels=7).config.num_labels == 7
+
+
+@pytest.mark.parametrize("part", ["classifier.weight", "bert.pooler.dense.weight"])
+def test_a_classifier_that_is_served_needs_its_head_and_pooler(tmp_path, part):
+    values = write(tmp_path, Classifiers)
+    loading.load(Classifiers, str(tmp_path), "encoder")
+    rewrite(tmp_path, {key: value for key, value in values.items() if key != part})
+    with pytest.raises(InputError, match=rf"1 missing \({part}\)"):
+        loading.load(Classifiers, str(tmp_path), "encoder")
+
+
+def test_a_generator_needs_every_key_but_tied_ones(tmp_path):
+    torch.manual_seed(0)
+    for tied in (True, False):
+        LLAMA.tie_word_embeddings = tied
+        AutoModelForCausalLM.from_config(LLAMA).save_pretrained(tmp_path)
+        values = load_file(tmp_path / "model.safetensors")
+        assert ("lm_head.weight" in values) is not tied
+        loading.load(AutoModelForCausalLM, str(tmp_path), "generator")
+    rewrite(tmp_path, {key: value for key, value in values.items() if key != "lm_head.weight"})
+    with pytest.raises(InputError, match=r"generator is .*1 missing \(lm_head.weight\)"):
+        loading.load(AutoModelForCausalLM, str(tmp_path), "generator")
+    rewrite(tmp_path, {**values, "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(2)})
+    loading.load(AutoModelForCausalLM, str(tmp_path), "generator")  # an old buffer, which transformers ignores
+
+
+@pytest.mark.parametrize("form", ["sharded", "bin", "legacy", "float16", "bfloat16"])
+def test_whole_checkpoints_of_every_form_are_read(tmp_path, form):
+    values = write(tmp_path)
+    if form == "sharded":
+        AutoModel.from_pretrained(tmp_path).save_pretrained(tmp_path / "in", max_shard_size="5KB")
+        assert len(list((tmp_path / "in").glob("*.safetensors"))) > 1
+    elif form in ("bin", "legacy"):
+        (tmp_path / "model.safetensors").unlink()
+        torch.save(values, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=form == "bin")
+    else:
+        rewrite(tmp_path, {key: value.to(getattr(torch, form)) for key, value in values.items()})
+    folder = tmp_path / "in" if form == "sharded" else tmp_path
+    loaded = loading.load(AutoModel, str(folder), "encoder", loading.headless, dtype=torch.float32).state_dict()
+    assert all(torch.allclose(loaded[key], value, atol=1e-2) for key, value in values.items())
+
+
+@pytest.mark.parametrize(
+    "key", ["embeddings.position_ids", "encoder.layer.0.attn.masked_bias", "h.0.attn.attention.bias"]
+)
+def test_buffers_that_older_versions_stored_are_no_weights(tmp_path, key):
+    rewrite(tmp_path, {**write(tmp_path), key: torch.zeros(1, 3)})
+    loading.load(AutoModel, str(tmp_path), "encoder", loading.headless)
+
+
+def cut(path: Path, kept: float) -> None:
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
+
+
+def shards(folder: Path) -> Path:
+    AutoModel.from_pretrained(folder).save_pretrained(folder, max_shard_size="5KB")
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    return sorted(folder.glob("model-*"))[0]
+
+
+def pickled(folder: Path) -> Path:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    return folder / "pytorch_model.bin"
+
+
+FILES = {
+    "truncated": (
+        lambda f: cut(f / "model.safetensors", 0.9),
+        r"model.safetensors is truncated: it has \d+ bytes of \d+",
+    ),
+    "truncated within the header": (
+        lambda f: cut(f / "model.safetensors", 0.01),
+        "model.safetensors is truncated, or no",
+    ),
+    "empty": (lambda f: cut(f / "model.safetensors", 0), r"model.safetensors is truncated.*\(0 bytes\)"),
+    "a page of a proxy": (
+        lambda f: (f / "model.safetensors").write_text("<html>" + "x" * 99),
+        "model.safetensors is truncated, or no file of safetensors",
+    ),
+    "a pointer": (
+        lambda f: (f / "model.safetensors").write_bytes(loading.POINTER + b"v1\noid sha256:12\nsize 9\n"),
+        "model.safetensors is a pointer of Git LFS",
+    ),
+    "a pointer beside the weights": (
+        lambda f: (f / "tokenizer.json").write_bytes(loading.POINTER + b"v1\n"),
+        "tokenizer.json is a pointer of Git LFS",
+    ),
+    "a truncated pickle": (lambda f: cut(pickled(f), 0.9), "pytorch_model.bin is truncated"),
+    "a pickle that is a pointer": (lambda f: pickled(f).write_bytes(loading.POINTER), "pytorch_model.bin is a pointer"),
+    "a shard is missing": (lambda f: shards(f).unlink(), r"model-00001-of-\d+.safetensors is missing"),
+    "a shard is truncated": (lambda f: cut(shards(f), 0.9), r"model-00001-of-\d+.safetensors is truncated"),
+    "the index is none": (
+        lambda f: (shards(f).parent / "model.safetensors.index.json").write_text("{"),
+        "model.safetensors.index.json is not an index of weights",
+    ),
+    "an adapter": (
+        lambda f: (f / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"})),
+        "an adapter of PEFT: merge it into its model first",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_files_that_are_not_whole_are_refused_by_name(tmp_path, case):
+    spoil, sentence = FILES[case]
+    write(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(InputError, match=sentence):
+        loading.load(AutoModel, str(tmp_path), "encoder", loading.headless)

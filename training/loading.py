@@ -1,0 +1,245 @@
+"""Loads checkpoints of transformers whole: what a checkpoint lacks, has too much or has in another shape is refused.
+
+transformers itself draws at random what it does not find. Tied weights, and buffers that transformers ignores, count as
+found.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pliant.errors import InputError, OfflineError
+
+POINTER = b"version https://git-lfs.github.com/spec/"  # the first bytes of a file that Git LFS has not fetched
+NAMED = 3  # keys that an error names
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+"""The files of weights in a folder, in the order in which transformers looks for them."""
+BESIDE = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "modules.json")
+PREFIXES: Mapping[str, str] = {
+    "module.": "DataParallel",
+    "_orig_mod.": "torch.compile",
+    "base_model.model.": "PEFT",
+    "model.": "Lightning",
+}
+"""What wrappers put before every key -> the wrapper."""
+HEADS = frozenset(
+    {
+        *("cls", "lm_head", "classifier", "pre_classifier", "score", "qa_outputs", "predictions", "lm_predictions"),
+        *("mask_predictions", "discriminator_predictions", "generator_predictions", "generator_lm_head", "lm_loss"),
+        *("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+    }
+)
+"""The usual names of heads, besides those of the class that config.json names."""
+
+BUFFERS = re.compile(r"(^|\.)(position_ids|rotary_emb\.inv_freq|(attn|attention)\.(masked_)?bias)$")
+"""What older versions of transformers stored, and newer ones compute: no layer has a weight of these names."""
+
+Keys = Callable[[nn.Module, str], bool]
+"""Whether a key of the model or the checkpoint is of no account for the task."""
+
+
+def whole(_model: nn.Module, _key: str) -> bool:
+    """Every key is needed: a generator, or a classifier with its head."""
+    return False
+
+
+def headless(model: nn.Module, key: str) -> bool:
+    """All but a pooler, which nobody reads, and heads of other tasks in the checkpoint: an encoder."""
+    parts = key.split(".")
+    return "pooler" in parts[:2] or _is_head(model, parts)
+
+
+def new_head(model: nn.Module, key: str) -> bool:
+    """All but what lies outside the base model and its pooler, which are then trained: the start of a classifier."""
+    parts = key.split(".")
+    return "pooler" in parts[:2] or _is_head(model, parts) or (key in model.state_dict() and parts[0] != _prefix(model))
+
+
+def load(kind: Any, name: str, field: str, ignored: Keys = whole, **options: Any) -> Any:
+    """Return the model of a folder or the hub by `kind.from_pretrained`, where `kind` is an auto class of transformers.
+
+    `field`: the setting that named it. `ignored`: the keys that may be missing, superfluous or of another shape. Raises
+    `InputError` for all others, for weights that are not finite and for files that are not whole.
+    """
+    _check_files(Path(name), field)
+    options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+    model, found = kind.from_pretrained(name, **options)
+    shapes = {key: (tuple(stored), tuple(own)) for key, stored, own in found["mismatched_keys"]}
+    kinds = {
+        "missing": sorted(key for key in found["missing_keys"] if not ignored(model, key)),
+        "superfluous": sorted(
+            key for key in found["unexpected_keys"] if not (BUFFERS.search(key) or ignored(model, key))
+        ),
+        "of another shape": sorted(key for key in shapes if not ignored(model, key)),
+    }
+    reasons = [f"{len(keys)} {what} ({_first(keys, shapes)})" for what, keys in kinds.items() if keys]
+    if reasons:
+        hint = _hint(model, kinds["superfluous"])
+        limit = "a checkpoint with exactly the weights of its config.json"
+        raise InputError(field, name, f"{limit}; of its keys are {', '.join(reasons)}{hint}")
+    bad = [key for key, value in model.named_parameters() if not torch.isfinite(value).all()]
+    if bad:
+        raise InputError(field, name, f"a model of finite weights; {len(bad)} hold NaN or infinity ({_first(bad, {})})")
+    return model
+
+
+def look(address: str, read: Callable[[str], object]) -> None:
+    """Read what is at `path:FOLDER` or `hub:NAME` and forget it: what is wrong is said before anything is trained.
+
+    Raises what `read` raises, but for a hub out of reach: what was read before may be kept.
+    """
+    if address.startswith(("path:", "hub:")):
+        with suppress(OfflineError):
+            read(address)
+
+
+def read_json(name: str, file: str, field: str = "model") -> Any:
+    """Return the content of a JSON file of a folder or a model of the hub; None where it has no such file.
+
+    Raises `InputError` for one that cannot be read, and what the hub's client raises.
+    """
+    path: Any = Path(name) / file
+    if not Path(name).is_dir():
+        from transformers.utils.hub import cached_file
+
+        path = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+    if path is None or not Path(path).is_file():
+        return None
+    _check_fetched(Path(path), field)
+    try:
+        return json.loads(Path(path).read_bytes())
+    except ValueError:
+        raise InputError(field, name, f"a model of whole files; {file} is not JSON") from None
+
+
+def _first(keys: Collection[str], shapes: Mapping[str, tuple[Any, Any]]) -> str:
+    """Return the first keys; those of another shape with the shape stored and the model's own."""
+    texts = [f"{key}: {shapes[key][0]} for {shapes[key][1]}" if key in shapes else key for key in islice(keys, NAMED)]
+    return ", ".join(texts) + (", ..." if len(keys) > NAMED else "")
+
+
+def _prefix(model: nn.Module) -> str:
+    """Return the name under which a model with a head holds its base, such as bert; empty if it is the base itself."""
+    name = str(getattr(model, "base_model_prefix", ""))
+    return name if isinstance(getattr(model, name or "-", None), nn.Module) else ""
+
+
+def _is_head(model: nn.Module, parts: list[str]) -> bool:
+    """Whether a key that the model lacks belongs to a head of another task, by the class that config.json names."""
+    import transformers
+
+    base = getattr(model, "base_model", model)
+    own = {name for name, _ in base.named_children()}
+    if parts[0] in own or parts[0] == getattr(model, "base_model_prefix", ""):
+        return False
+    if parts[0] in HEADS:
+        return True
+    for name in getattr(model.config, "architectures", None) or ():
+        made = getattr(transformers, str(name), None)
+        if isinstance(made, type) and issubclass(made, transformers.PreTrainedModel):
+            build: Any = made
+            with torch.device("meta"):
+                heads = build(model.config)
+            if parts[0] in {key.split(".")[0] for key in heads.state_dict()} - own:
+                return True
+    return False
+
+
+def _hint(model: nn.Module, superfluous: Collection[str]) -> str:
+    """Return what to do about keys that become the model's own by leaving out, or adding, a known prefix."""
+    own = set(model.state_dict())
+    base = str(getattr(model, "base_model_prefix", ""))
+    own |= {key.removeprefix(f"{base}.") for key in own} | {f"{base}.{key}" for key in own}
+    if any(".lora_" in key for key in superfluous):
+        return "; they are an adapter's, as PEFT saves them: merge it into the model first (merge_and_unload)"
+    known = {**PREFIXES, **{f"{name}.": "a model around it" for name in (base, "encoder", "bert") if name}}
+    for key in superfluous:
+        rest, removed = key, ""
+        savers: dict[str, None] = {}
+        while (prefix := next((one for one in known if rest.startswith(one)), None)) and rest not in own:
+            rest, removed, savers = rest.removeprefix(prefix), removed + prefix, {**savers, known[prefix]: None}
+        if removed and rest in own:
+            return f"; its keys begin with {removed}, as {' and '.join(savers)} saves them: remove the prefix"
+    for prefix in (f"{base}.", "encoder.", f"{base}.encoder."):
+        if any(f"{prefix}{key}" in own for key in superfluous):
+            return f"; its keys lack {prefix}: put that prefix before them"
+    return ""
+
+
+def _check_files(folder: Path, field: str) -> None:
+    """Raise `InputError` for files of a folder that are not whole. The hub's downloads are checked by its client."""
+    if not folder.is_dir():
+        return
+    for path in (path for path in (folder / name for name in BESIDE) if path.is_file()):
+        _check_fetched(path, field)
+    for path in _weights(folder, field):
+        if not path.is_file():
+            raise InputError(field, folder, f"a folder with all files of its weights; {path.name} is missing")
+        _check_fetched(path, field)
+        reason = _unreadable(path)
+        if reason:
+            raise InputError(field, folder, f"a folder of whole files; {path.name} {reason}")
+
+
+def _weights(folder: Path, field: str) -> Iterator[Path]:
+    """Yield the files of weights that transformers reads. Raises `InputError` for an adapter without its model."""
+    path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if (folder / "adapter_config.json").is_file():
+        reason = "it holds an adapter of PEFT: merge it into its model first (merge_and_unload)"
+        raise InputError(field, folder, f"a folder with a whole model; {reason}")
+    if path is None or path.suffix != ".json":
+        yield from () if path is None else (path,)
+        return
+    _check_fetched(path, field)
+    try:
+        names = sorted(set(json.loads(path.read_text())["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise InputError(field, folder, f"a folder of whole files; {path.name} is not an index of weights") from None
+    yield from (folder / str(name) for name in names)
+
+
+def _check_fetched(path: Path, field: str) -> None:
+    with path.open("rb") as file:
+        start = file.read(len(POINTER))
+    if start == POINTER:
+        raise InputError(
+            field,
+            path.parent,
+            f"a folder of whole files; {path.name} is a pointer of Git LFS: fetch it by git lfs pull",
+        )
+
+
+def _unreadable(path: Path) -> str:
+    """Return what is wrong with a file of weights, by its length and its own directory; empty: nothing."""
+    size = path.stat().st_size
+    if path.suffix != ".safetensors":
+        with path.open("rb") as file:
+            start = file.read(4)
+        return "" if zipfile.is_zipfile(path) or (start[:1] == b"\x80") else "is truncated, or no file of PyTorch"
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > size - 8:
+            return f"is truncated, or no file of safetensors ({size} bytes)"
+        try:
+            header = json.loads(file.read(length))
+            ends = [tensor["data_offsets"][1] for key, tensor in header.items() if key != "__metadata__"]
+        except (ValueError, KeyError, AttributeError, TypeError, IndexError):
+            return "is no file of safetensors"
+    due = 8 + length + max(ends, default=0)
+    return (
+        ""
+        if size == due
+        else f"is truncated: it has {size} bytes of {due}"
+        if size < due
+        else "has bytes behind its end"
+    )
