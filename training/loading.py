@@ -73,12 +73,12 @@ def load(kind: Any, name: str, field: str, ignored: Keys = whole, **options: Any
     """
     _check_files(Path(name), field)
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
-    model, found = kind.from_pretrained(name, **options)
-    shapes = {key: (tuple(stored), tuple(own)) for key, stored, own in found["mismatched_keys"]}
+    model, report = kind.from_pretrained(name, **options)
+    shapes = {key: (tuple(stored), tuple(own)) for key, stored, own in report["mismatched_keys"]}
     kinds = {
-        "missing": sorted(key for key in found["missing_keys"] if not ignored(model, key)),
+        "missing": sorted(key for key in report["missing_keys"] if not ignored(model, key)),
         "superfluous": sorted(
-            key for key in found["unexpected_keys"] if not (BUFFERS.search(key) or ignored(model, key))
+            key for key in report["unexpected_keys"] if not (BUFFERS.search(key) or ignored(model, key))
         ),
         "of another shape": sorted(key for key in shapes if not ignored(model, key)),
     }
@@ -145,9 +145,9 @@ def _is_head(model: nn.Module, parts: list[str]) -> bool:
     if parts[0] in HEADS:
         return True
     for name in getattr(model.config, "architectures", None) or ():
-        made = getattr(transformers, str(name), None)
-        if isinstance(made, type) and issubclass(made, transformers.PreTrainedModel):
-            build: Any = made
+        cls = getattr(transformers, str(name), None)
+        if isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel):
+            build: Any = cls
             with torch.device("meta"):
                 heads = build(model.config)
             if parts[0] in {key.split(".")[0] for key in heads.state_dict()} - own:
@@ -166,7 +166,9 @@ def _hint(model: nn.Module, superfluous: Collection[str]) -> str:
     for key in superfluous:
         rest, removed = key, ""
         savers: dict[str, None] = {}
-        while (prefix := next((one for one in known if rest.startswith(one)), None)) and rest not in own:
+        while (
+            prefix := next((known_prefix for known_prefix in known if rest.startswith(known_prefix)), None)
+        ) and rest not in own:
             rest, removed, savers = rest.removeprefix(prefix), removed + prefix, {**savers, known[prefix]: None}
         if removed and rest in own:
             return f"; its keys begin with {removed}, as {' and '.join(savers)} saves them: remove the prefix"

@@ -186,8 +186,8 @@ def _lowers(name: str) -> bool:
     """Whether sentence-transformers writes the texts of a model in lower case before they are tokenized."""
     if loading.read_json(name, "modules.json") is None:
         return False
-    found = (loading.read_json(name, file) for file in SENTENCE)
-    return any(isinstance(settings, dict) and bool(settings.get("do_lower_case")) for settings in found)
+    files = (loading.read_json(name, file) for file in SENTENCE)
+    return any(isinstance(settings, dict) and bool(settings.get("do_lower_case")) for settings in files)
 
 
 def raise_unreadable(scheme: str, name: str, error: Exception, field: str, instead: str) -> NoReturn:

@@ -79,9 +79,9 @@ def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
         streams.append(Stream(stream, stream.stream_name(data.name if data else None), data))
         progress(number + 1, len(config.streams))
     check_distinct("streams", [stream.name for stream in streams], "each of its own name")
-    for made in streams[1:]:  # the first is read at once
-        read = partial(training.bins.encoder.load, name=made.name, max_length=made.config.max_length)
-        training.loading.look(made.config.encoder, read)
+    for later in streams[1:]:  # the first is read at once
+        read = partial(training.bins.encoder.load, name=later.name, max_length=later.config.max_length)
+        training.loading.look(later.config.encoder, read)
     return streams
 
 
