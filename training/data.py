@@ -129,16 +129,16 @@ def folder(path: Path, seed: int = 0, limit: int | None = None) -> ImageData:
 
     A test and a validation part that are there are used: the second is what is planned by.
     """
-    found = labelled_files(path)
-    classes = tuple(sorted({file.label for file in found}))
-    labels = np.array([classes.index(file.label) for file in found], np.int64)
-    part_of = np.array([file.part for file in found])
+    files = labelled_files(path)
+    classes = tuple(sorted({file.label for file in files}))
+    labels = np.array([classes.index(file.label) for file in files], np.int64)
+    part_of = np.array([file.part for file in files])
     test, validation = (np.flatnonzero(part_of == name).astype(np.int64) for name in (TEST, VALIDATION))
-    kept, chosen = _kept(_split_with(len(found), test, validation, seed), limit)
+    kept, chosen = _kept(_split_with(len(files), test, validation, seed), limit)
     if kept is not None:
-        found, labels = [found[i] for i in kept], labels[kept]
-    images = FileImages(tuple(file.path for file in found))
-    mark = _fingerprint(_files(images, lambda i: str(found[i].path)), labels, classes, chosen)
+        files, labels = [files[i] for i in kept], labels[kept]
+    images = FileImages(tuple(file.path for file in files))
+    mark = _fingerprint(_files(images, lambda i: str(files[i].path)), labels, classes, chosen)
     return ImageData(path.name, HeldImages(images), labels, classes, chosen, mark)
 
 

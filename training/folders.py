@@ -55,12 +55,12 @@ def _labelled_files(folder: Path) -> Sequence[LabelledFile]:
         )
     if parts and FIT not in parts.values():
         raise InputError("data", f"{folder}, which has no folder train", LAYOUT)
-    found = [file for part, name in (parts or {folder: FIT}).items() for file in _of_part(part, name)]
-    if not found:
+    files = [file for part, name in (parts or {folder: FIT}).items() for file in _of_part(part, name)]
+    if not files:
         raise InputError("data", folder, LAYOUT)
-    if lacking := {file.label for file in found} - {file.label for file in found if file.part == FIT}:
+    if lacking := {file.label for file in files} - {file.label for file in files if file.part == FIT}:
         raise InputError("data", f"{folder}, where {', '.join(sorted(lacking))} is in no train folder", LAYOUT)
-    return found
+    return files
 
 
 def _of_part(folder: Path, part: str) -> Iterator[LabelledFile]:
