@@ -121,8 +121,8 @@ def _orientation(body: bytes, image: Image.Image) -> int:
     entry = np.dtype([(name, order + kind) for name, kind in fields])
     count = min(int(np.frombuffer(exif, f"{order}u2", 1, start)[0]), (len(exif) - start - 2) // entry.itemsize)
     entries = np.frombuffer(exif, entry, count, start + 2)
-    (found,) = np.nonzero((entries["tag"] == ORIENTATION) & (entries["type"] == SHORT) & (entries["count"] == 1))
-    return int(entries["value"][found[0]]) if len(found) else 1
+    (places,) = np.nonzero((entries["tag"] == ORIENTATION) & (entries["type"] == SHORT) & (entries["count"] == 1))
+    return int(entries["value"][places[0]]) if len(places) else 1
 
 
 class _File(io.BytesIO):
