@@ -69,7 +69,7 @@ class Endpoint(Generic[S, C, H, D, M]):
         again for a copy, and reads `chosen`. `ended` waits for the end of an answer that is returned when it begins.
         """
         self.front_door.note_deadline(deadline)
-        self._refresher.seen.arrived()
+        self.seen.arrived()
         arrived -= self.front_door.way_back(asyncio.get_running_loop().time())
         trials = self._refresher.trials
         return await (call(arrived) if trials is None else trials.answer(call, arrived, deadline, judge, ended))

@@ -9,6 +9,7 @@ import pytest
 
 from serving.lifecycle.endpoint import Endpoint
 from serving.lifecycle.poller import Outcome
+from serving.watch.seen import Seen
 
 
 def endpoint() -> tuple[Endpoint, SimpleNamespace]:
@@ -21,7 +22,9 @@ def endpoint() -> tuple[Endpoint, SimpleNamespace]:
         return Outcome("changed", "now served: digits 2", {"digits": 2})
 
     poller = SimpleNamespace(last=Outcome("unchanged", "nothing new", {}), seconds=30.0, poll=poll)
-    refresher = SimpleNamespace(poller=poller, generations=generations, release=9, trials=None, watcher=None, seen=None)
+    refresher = SimpleNamespace(
+        poller=poller, generations=generations, release=9, trials=None, watcher=None, seen=Seen()
+    )
     return Endpoint(SimpleNamespace(alias="champion", device="cuda:1"), refresher, None, lambda: 12.5), driver
 
 
