@@ -20,7 +20,7 @@ import numpy as np
 from pliant.errors import InputError, OfflineError
 from pliant.models.image import MAX_PIXELS, decode, pixel_passes, read
 from training.folders import TEST, VALIDATION, labelled_files
-from training.pictures import ArrayImages, DatasetImages, FileImages, HeldImages, Images, Index
+from training.pictures import ArrayImages, FileImages, HeldImages, Images, Index
 
 COMPARED, SIDE = 32, 64  # test pictures whose files are read again, and the size of their pixels
 TOGETHER = 64  # files that are looked at together
@@ -137,7 +137,7 @@ def folder(path: Path, seed: int = 0, limit: int | None = None) -> ImageData:
     kept, chosen = _kept(_split_with(len(files), test, validation, seed), limit)
     if kept is not None:
         files, labels = [files[i] for i in kept], labels[kept]
-    images = FileImages(tuple(file.path for file in files))
+    images = FileImages(len(files), lambda i: files[i].path.read_bytes())
     mark = _fingerprint(_files(images, lambda i: str(files[i].path)), labels, classes, chosen)
     return ImageData(path.name, HeldImages(images), labels, classes, chosen, mark)
 
@@ -229,8 +229,9 @@ def _from_rows(name: str, rows: Any, image: str, label: str, seed: int, limit: i
     kept, chosen = _kept(split(len(rows), seed), limit)
     if kept is not None:
         rows, labels = rows.select(kept), labels[kept]
-    images = DatasetImages(_as_images(rows, image), image)
-    mark = _fingerprint(_files(images, lambda i: images.rows[i][image]["path"] or f"row {i}"), labels, classes, chosen)
+    rows = _as_images(rows, image)
+    images = FileImages(len(rows), lambda i: (row := rows[i][image])["bytes"] or Path(row["path"]).read_bytes())
+    mark = _fingerprint(_files(images, lambda i: rows[i][image]["path"] or f"row {i}"), labels, classes, chosen)
     return ImageData(name, HeldImages(images), labels, classes, chosen, mark)
 
 

@@ -238,10 +238,6 @@ def _unreadable(path: Path) -> str:
         except (ValueError, KeyError, AttributeError, TypeError, IndexError):
             return "is no file of safetensors"
     due = 8 + length + max(ends, default=0)
-    return (
-        ""
-        if size == due
-        else f"is truncated: it has {size} bytes of {due}"
-        if size < due
-        else "has bytes behind its end"
-    )
+    if size == due:
+        return ""
+    return f"is truncated: it has {size} bytes of {due}" if size < due else "has bytes behind its end"

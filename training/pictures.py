@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,68 +31,37 @@ class Images(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ArrayImages:
-    """Pictures held in memory, uint8 [N, H, W] (grey) or [N, H, W, 3]."""
+    """Pictures held in memory, each uint8 [H, W] (grey) or [H, W, 3]; of one size as one array [N, ...]."""
 
-    pixels: Pixels
+    pixels: Pixels | Sequence[Pixels]
 
     def __len__(self) -> int:
         return len(self.pixels)
 
     def file(self, index: int) -> bytes:
-        return _png(self.pixels[index])
+        file = io.BytesIO()
+        Image.fromarray(self.pixels[index]).save(file, "PNG")
+        return file.getvalue()
 
     def batch(self, index: Index, size: int) -> Pixels:
         return np.stack([to_pixels(Image.fromarray(self.pixels[int(i)]), size) for i in index])
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetImages:
-    """Pictures decoded on demand from a `datasets.Dataset`, whose column holds them undecoded."""
-
-    rows: Any
-    column: str
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def file(self, index: int) -> bytes:
-        row = self.rows[int(index)][self.column]
-        return row["bytes"] or Path(row["path"]).read_bytes()
-
-    def batch(self, index: Index, size: int) -> Pixels:
-        return _decoded(self, index, size)
 
 
 @dataclass(frozen=True, slots=True)
 class FileImages:
-    """Pictures decoded on demand from files."""
+    """Pictures decoded on demand. `read`: returns the file of each of so many."""
 
-    paths: tuple[Path, ...]
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def file(self, index: int) -> bytes:
-        return self.paths[int(index)].read_bytes()
-
-    def batch(self, index: Index, size: int) -> Pixels:
-        return _decoded(self, index, size)
-
-
-@dataclass(frozen=True, slots=True)
-class ListedImages:
-    """Pictures of any sizes, held in memory, each uint8 [H, W, 3]."""
-
-    pixels: tuple[Pixels, ...]
+    count: int
+    read: Callable[[int], bytes]
 
     def __len__(self) -> int:
-        return len(self.pixels)
+        return self.count
 
     def file(self, index: int) -> bytes:
-        return _png(self.pixels[index])
+        return self.read(index)
 
     def batch(self, index: Index, size: int) -> Pixels:
-        return np.stack([to_pixels(Image.fromarray(self.pixels[int(i)]), size) for i in index])
+        return np.stack([decode(self.read(int(i)), size, MAX_PIXELS) for i in index])
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +115,3 @@ class HeldImages:
             pixels[lacking] = self._images.batch(lacking, size)
             decoded[lacking] = True
         return pixels[index]
-
-
-def _decoded(images: Images, index: Index, size: int) -> Pixels:
-    return np.stack([decode(images.file(int(i)), size, MAX_PIXELS) for i in index])
-
-
-def _png(pixels: Pixels) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()

@@ -22,9 +22,7 @@ from PIL import Image, PngImagePlugin
 
 from pliant.errors import InputError
 
-MAX_PIXELS = (
-    25_000_000  # of a picture that is trained on, and of one that a service takes unless its settings say otherwise
-)
+MAX_PIXELS = 25_000_000  # of a picture that is trained on; a service's settings may say otherwise
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 SCANS = 100  # of a JPEG; a progressive one has about ten, and each is a pass over all pixels
 SCAN = b"\xff\xda"  # begins a scan; among a scan's own bytes 0xff is always followed by 0

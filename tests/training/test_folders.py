@@ -45,7 +45,7 @@ def test_a_sub_folder_is_a_class_whatever_its_name_and_depth(tmp_path):
 def test_a_test_and_a_validation_part_that_are_there_are_used(tmp_path):
     write(tmp_path, *many("train/cat", "train/dog"), *many("test/cat", "test/dog", "val/dog", count=3))
     loaded = data.folder(tmp_path)
-    names = [str(path.relative_to(tmp_path)) for path in loaded.images._images.paths]
+    names = [str(file.path.relative_to(tmp_path)) for file in labelled_files(tmp_path)]
     for rows, part, count in (
         (loaded.split.fit, "train", 20),
         (loaded.split.test, "test", 6),
@@ -112,7 +112,6 @@ def test_all_broken_files_are_named_with_their_reasons(tmp_path):
 
 def test_a_picture_that_the_data_set_reads_otherwise_than_a_service_is_refused(tmp_path, monkeypatch):
     write(tmp_path, *many("cat", "dog"))
-    monkeypatch.setattr(data.FileImages, "file", lambda self, index: self.paths[int(index) - 1].read_bytes())
     monkeypatch.setattr(
         data.FileImages, "batch", lambda _self, index, size: np.zeros((len(index), size, size, 3), np.uint8)
     )

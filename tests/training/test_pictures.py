@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.models.image import MAX_PIXELS, decode, read
-from training.pictures import ArrayImages, HeldImages, Images, JoinedImages, ListedImages
+from training.pictures import ArrayImages, HeldImages, Images, JoinedImages
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
 
@@ -64,9 +64,9 @@ def test_a_held_data_set_is_as_long_and_gives_the_same_originals():
 @given(st.lists(st.integers(0, 16), min_size=1, max_size=12))
 def test_joined_pictures_are_the_first_ones_and_then_the_second(index):
     more = tuple(PIXELS[number, : 4 + number] for number in range(5))  # of different sizes
-    joined = JoinedImages(ArrayImages(PIXELS), ListedImages(more))
+    joined = JoinedImages(ArrayImages(PIXELS), ArrayImages(more))
     assert len(joined) == 17
     for row, pixels in zip(index, joined.batch(np.array(index), 4), strict=True):
-        alone = ArrayImages(PIXELS).file(row) if row < 12 else ListedImages(more).file(row - 12)
+        alone = ArrayImages(PIXELS).file(row) if row < 12 else ArrayImages(more).file(row - 12)
         assert np.array_equal(pixels, decode(alone, 4, MAX_PIXELS))
         assert joined.file(row) == alone

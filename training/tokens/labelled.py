@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from training.data import ImageData, Split
-from training.pictures import HeldImages, Index, JoinedImages, ListedImages, Pixels
+from training.pictures import ArrayImages, HeldImages, Index, JoinedImages, Pixels
 
 SHARE = 1 / 3  # of the rows of a split: labelled pictures, at least
 MOST_TIMES = 8
@@ -48,7 +48,7 @@ def join(data: ImageData, pictures: Sequence[LabelledPicture], held_out: float) 
         return data
     ordered = sorted(pictures, key=_digest)  # by content: no tenant and no hour comes first
     labels = np.array([data.classes.index(picture.label) for picture in ordered], np.int64)
-    images = JoinedImages(data.images, HeldImages(ListedImages(tuple(picture.pixels for picture in ordered))))
+    images = JoinedImages(data.images, HeldImages(ArrayImages(tuple(picture.pixels for picture in ordered))))
     own = _own_parts(data, ordered)
     parts = [own.get(_pixel_digest(picture.pixels), picture.part) for picture in ordered]
     rows = {

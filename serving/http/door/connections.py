@@ -164,7 +164,7 @@ class Connections:
         Among those without a request, the ones of the tenant with the most connections come first.
         """
         waiting, largest = self._since[Stage.IDLE], self._largest()
-        theirs = ((each, since) for each, since in waiting.items() if self._owner[each] == largest)
+        theirs = ((each, since) for each, since in waiting.items() if self._owner.get(each, "") == largest)
         idle = next(theirs, None) or next(iter(waiting.items()), None)
         begun = next(iter(self._progress.items()), None)
         if begun is None or now - begun[1] < STALLED:

@@ -39,10 +39,8 @@ class LoopLoad:
     def __init__(self) -> None:
         self.earliest = 0.0  # the time after which all has come that is now read from the sockets
         self._looked: float | None = None  # when it returned
-        self._worked, self._since_idle = (
-            0.0,
-            0,
-        )  # seconds of the processor, and requests started, since a look has waited
+        # Seconds of the processor, and requests started, since a look has waited.
+        self._worked, self._since_idle = 0.0, 0
         self._idle = 1.0  # share of the latest time
         self._started = 0  # requests since the latest look
         self.rests = False  # whether the latest look and the turn before it brought nothing to do

@@ -181,27 +181,29 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def _begin(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Start the app when it is the turn of the request's sender."""
-        self._sender = cycle.scope[SENDER]  # type: ignore[literal-required]
-        self._door.connections.own(self, self._sender.tenant)
-        self._door.start(partial(self._start, cycle, app), cycle.scope[SENDER])  # type: ignore[literal-required]
+        sender: Client = cycle.scope[SENDER]  # type: ignore[literal-required]
+        self._sender = sender
+        self._door.connections.own(self, sender.tenant)
+        self._door.start(partial(self._start, cycle, app, sender), sender)
 
     def _release(self) -> None:
         """Start the app for a request whose body is here, or as much of it as is read before the app takes it."""
         if self._held is not None:
             (cycle, app), self._held = self._held, None
             age = self.loop.time() - cycle.scope[ARRIVED]  # type: ignore[literal-required]
-            if self._door.is_full(age, cycle.scope[SENDER].tenant):  # type: ignore[literal-required]  # other than when its head came
+            tenant = cycle.scope[SENDER].tenant  # type: ignore[literal-required]
+            if self._door.is_full(age, tenant):  # other than when its head came
                 self._turn_away(cycle, cycle.scope["path"], self._door.busy())
             else:
                 self._begin(cycle, app)
 
-    def _start(self, cycle: RequestResponseCycle, app: Any) -> None:
+    def _start(self, cycle: RequestResponseCycle, app: Any, sender: Client) -> None:
         if self._lost:
             return
         self._task = self.loop.create_task(self._run(cycle, app))
         self._task.add_done_callback(self.tasks.discard)
         self.tasks.add(self._task)
-        self._door.begun(self._task, cycle.scope[SENDER])  # type: ignore[literal-required]
+        self._door.begun(self._task, sender)
 
     async def _run(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Run the app for a request whose client may leave: the app is cancelled then, which is no error.
@@ -233,7 +235,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         if self._in_message or not self._is_free() or (self._sender is None and self._door.keyed):  # whose is it?
             return False
         tenant = self._sender.tenant if self._sender else ""
-        if not (self._door.is_full(0.0, tenant) or self._door.is_full(self._age(), tenant)):  # a system call
+        if not (self._door.is_full(0.0, tenant) or self._door.is_full(self._age(), tenant)):  # the age is a system call
             return False
         path = path_of_post(data, min(SHED_HEAD_BYTES, self._limits.head_bytes))
         answer = None if path is None else self._door.shed(path)
