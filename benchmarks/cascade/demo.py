@@ -21,8 +21,9 @@ OVERRIDES: Mapping[str, Any] = {
     "levels": [
         {
             "name": "small",
-            "scratch": {"width": 48, "layers": 1, "heads": 2, "vocabulary": 600},
-            "classifier": {"epochs": 1, "batch": 16, "rate": 4e-3, "head_rate": 4e-3, "max_length": 32},
+            # Smaller, or trained for one epoch, it is right in half of the texts on some processors: nothing to save.
+            "scratch": {"width": 64, "layers": 1, "heads": 2, "vocabulary": 2000},
+            "classifier": {"epochs": 3, "batch": 16, "rate": 4e-3, "head_rate": 4e-3, "max_length": 48},
         },
         {
             "name": "large",
@@ -43,7 +44,7 @@ OVERRIDES: Mapping[str, Any] = {
 """The demo's sizes, laid over the flow's: `pliant train cascade` trains longer, on longer texts, and a larger model."""
 
 DEFAULT = "default"
-LOAD = LoadConfig(seconds=3.0, share=1.6, probe=1.5, turns=2)
+LOAD = LoadConfig(seconds=3.0, share=2.0, probe=1.5, turns=2)
 
 
 def demo(project: Settings, console: Console) -> Comparison:
@@ -65,8 +66,12 @@ def demo(project: Settings, console: Console) -> Comparison:
     console.print(
         f"Of the texts, the cascade answers [bold]{ratio:.2f}x[/bold] as many correctly and in time as the large model "
         f"alone: {default.utility:.0f} and {large.utility:.0f} of {default.requests}, at the median in "
-        f"{1e3 * default.p50:.0f} ms and {1e3 * large.p50:.0f} ms. That is what deadlines are met by: answers of the small "
-        f"model where there is no time for the large one."
+        f"{1e3 * default.p50:.0f} ms and {1e3 * large.p50:.0f} ms. "
+        + (
+            "Deadlines are met by answers of the small model: where it is sure, and where the large one has no time."
+            if len(cascade.candidates[0].levels) > 1
+            else "The small model was right too seldom on this machine for a promise, so the large one serves alone."
+        )
     )
     console.print(f"\nThe picture of this run: {record(project, compared)}")
     reason = "Where the small model is hardly faster than the large one with its way over HTTP, there is little to win."
@@ -94,7 +99,7 @@ def words(compared: Loaded, promised: float, confidence: float) -> str:
     )
     if cut.requests:
         said += (
-            f" Deadlines cut {cut.requests / (cut.requests + kept.requests):.0%} of the answers short: the small model was "
+            f" Deadlines cut {cut.requests / (cut.requests + kept.requests):.1%} of the answers short: the small model was "
             "unsure, no time was left for the large one, and so its own answer was given, which was right in "
             f"{cut.accuracy:.3f}. Of these nothing is promised, and each says so (`cut_short`)."
         )
