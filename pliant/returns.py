@@ -4,6 +4,8 @@ A launch is not interrupted. If a device always took what waits, such a tenant w
 it comes back, and wait for one of their launches with each of its own. So a device is kept free for a tenant that has
 received least, for about as long as its clients usually take, if that is short beside a launch (anticipatory scheduling:
 Iyer and Druschel, "Anticipatory Scheduling", SOSP 2001). The tenant pays for the time, so nobody gains a share by it.
+Where its clients take longer the launches between two of its own are kept so short, and its own as free of others, that it
+comes round as often as its share of a device would allow.
 
 A pure state machine, as schedulers are. With one tenant, or where no request names one, nothing is counted.
 """
@@ -11,6 +13,7 @@ A pure state machine, as schedulers are. With one tenant, or where no request na
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pliant.fairness import Fairness
@@ -19,6 +22,7 @@ PATIENCE = 2.0  # times the usual seconds until a tenant is back that a device i
 WORTH = 0.5  # of a usual launch's seconds that this may be
 LEARN = 0.2  # weight of the latest return
 LIKELY = 0.5  # share of the returns within that time from which on a device is kept
+CAREFUL = 0.9  # of the seconds from one answer of a tenant to its next that its share allows
 SHORTEST = 1e-4  # seconds that a return counts as, at least
 REMEMBERED = 1024  # tenants
 
@@ -81,10 +85,35 @@ class Returns:
             self._forget(name, now)
         kept: float | None = None
         for name, at in self._soon.items():
-            if PATIENCE * self._tenants[name].usual <= WORTH * self._launch and self._fairness.is_behind(name):
+            if self._is_short(self._tenants[name]) and self._fairness.is_behind(name):
                 self._since.setdefault(name, now)
                 kept = max(at, kept or at)
         return kept
+
+    def others(self, own: float, now: float) -> float:
+        """Return how many seconds a launch may take between two of a tenant that is expected; 0: none that is behind is.
+
+        `own`: what one request takes by itself.
+        """
+        behind = [name for name, at in self._soon.items() if at > now and self._fairness.is_behind(name)]
+        return max(own, min(self._round(name, own) for name in behind) - own) if behind else 0.0
+
+    def filled(self, names: Collection[str], own: float) -> float:
+        """Return how many seconds a launch of these tenants, by itself `own`, may take with requests of others."""
+        most = own / self._fairness.share(names)
+        for name in names:
+            tenant = self._tenants.get(name)
+            if tenant is not None and tenant.likely >= LIKELY and not self._is_short(tenant):
+                most = min(most, self._round(name, own) - self._launch)
+        return most
+
+    def _round(self, name: str, own: float) -> float:
+        """Return the seconds from one answer to the next that the tenant would see with its share of a device."""
+        return CAREFUL * (self._tenants[name].usual + own) / self._fairness.share((name,))
+
+    def _is_short(self, tenant: _Tenant) -> bool:
+        """Whether keeping a device for the tenant costs little beside a launch."""
+        return PATIENCE * tenant.usual <= WORTH * self._launch
 
     def _forget(self, name: str, now: float) -> None:
         """Expect a tenant no longer, and have it pay for the time in which a device was kept for it."""

@@ -19,10 +19,12 @@ from pliant.cascade.knowledge import Knowledge, Path
 from pliant.devices import Devices
 from pliant.fairness import Fairness, Turn
 from pliant.protocol import Request
+from pliant.returns import Returns
 
 POOL = 64  # requests of one model that are considered for a batch
 CALM = 0.25  # of the mean time left: up to so much waiting work, urgency decides
-SHORT = 0.95  # of a batch's value a second that a shorter one for tenants who are ahead of others must keep
+SHORT = 0.95  # of a batch's value a second that a shorter one for tenants who are ahead of others must keep,
+SHORTER = 0.5  # and one between two launches of a tenant who is behind and back soon
 
 Queues = Sequence[Sequence["Item"]]
 """By model: what waits for it, by deadline."""
@@ -67,9 +69,15 @@ class Choice:
     """Chooses for the scheduler whose knowledge, devices and tenants these are; keeps nothing between two choices."""
 
     def __init__(
-        self, knowledge: Knowledge, times: Sequence[BatchTimes], devices: Devices[Item], fairness: Fairness
+        self,
+        knowledge: Knowledge,
+        times: Sequence[BatchTimes],
+        devices: Devices[Item],
+        fairness: Fairness,
+        returns: Returns,
     ) -> None:
-        self._knowledge, self._times, self._devices, self._fairness = knowledge, times, devices, fairness
+        self._knowledge, self._times, self._devices = knowledge, times, devices
+        self._fairness, self._returns = fairness, returns
 
     def decide(self, queues: Queues, longest: Sequence[float], worker: int, now: float) -> Proposal | None:
         """Return the densest batch or, while it is calm, the most urgent one that would be late behind it.
@@ -124,7 +132,7 @@ class Choice:
         )
         if dense is None:
             return None
-        dense = self._shorten(dense)
+        dense = self._shorten(dense, now)
         if not self._calm(queues, now):
             return dense
         after = now + self._devices.seconds(dense.batch.seconds)
@@ -145,7 +153,7 @@ class Choice:
         queue = (item for item in expected[model] if item.deadline >= full)
         others = (item for item in queue if item.request.tenant not in turn and item.length <= longest)
         value, density, count = sum(item.value for item in items), proposal.batch.density, len(items)
-        most = self._devices.seconds(proposal.batch.seconds) / self._fairness.share({i.request.tenant for i in items})
+        most = self._returns.filled({i.request.tenant for i in items}, self._devices.seconds(proposal.batch.seconds))
         for item in nsmallest(POOL, others, key=lambda i: (rank[i.request.tenant], -i.value / i.work, i)):
             if len(items) == len(seconds_B):
                 break
@@ -158,12 +166,13 @@ class Choice:
             return proposal
         seconds = float(seconds_B[len(items) - 1])
         full_batch = Batch((), seconds, density)
-        return self._shorten(Proposal(model, full_batch, tuple(items), latest - self._devices.seconds(seconds)))
+        return self._shorten(Proposal(model, full_batch, tuple(items), latest - self._devices.seconds(seconds)), now)
 
-    def _shorten(self, proposal: Proposal) -> Proposal:
+    def _shorten(self, proposal: Proposal, now: float) -> Proposal:
         """Leave out requests of tenants who are ahead of others while that costs little of the value a second.
 
-        A launch is not interrupted: the others, who may come at any time, wait for all of it.
+        A launch is not interrupted: the others, who may come at any time, wait for all of it. For one that is back soon it
+        may cost up to half, if the launch is then short enough for the tenant's share.
         """
         behind = self._fairness.behind()
         if behind is None:
@@ -174,15 +183,19 @@ class Choice:
             return proposal
         longest_N = np.maximum.accumulate([item.length for item in items])
         seconds_N = self._times[proposal.model].table(longest_N)[range(len(items)), range(len(items))]
-        value_N = np.cumsum([item.value for item in items])
-        for count in range(least, len(items)):
-            seconds = float(seconds_N[count - 1])
-            took = self._devices.seconds(seconds)
-            density = float(value_N[count - 1]) / (took + self._devices.excess)
-            if density >= SHORT * proposal.batch.density:
-                latest = min(item.deadline for item in items[:count]) - took
-                return Proposal(proposal.model, Batch((), seconds, density), tuple(items[:count]), latest)
-        return proposal
+        took_N = np.array([self._devices.seconds(float(seconds)) for seconds in seconds_N])
+        density_N = np.cumsum([item.value for item in items]) / (took_N + self._devices.excess)
+        kept_N = density_N / proposal.batch.density
+        count = next((n for n in range(least, len(items)) if kept_N[n - 1] >= SHORT), len(items))
+        within = self._returns.others(self._devices.seconds(min(item.alone for item in items)), now)
+        if took_N[count - 1] > within:
+            shorter = [n for n in range(least, count) if took_N[n - 1] <= within and kept_N[n - 1] >= SHORTER]
+            count = max(shorter, default=count)
+        if count == len(items):
+            return proposal
+        latest = min(item.deadline for item in items[:count]) - float(took_N[count - 1])
+        batch = Batch((), float(seconds_N[count - 1]), float(density_N[count - 1]))
+        return Proposal(proposal.model, batch, tuple(items[:count]), latest)
 
     def _calm(self, queues: _Expected, now: float) -> bool:
         """Whether the work that waits for these models is small compared with the time left for it."""

@@ -77,7 +77,7 @@ class CascadeScheduler:
         self._times = [BatchTimes(model.latency) for model in knowledge.models]
         self._queues: list[list[Item]] = [[] for _ in knowledge.models]
         self._longest = [0.0 for _ in knowledge.models]  # bound of `Item.alone` in each queue, in seconds
-        self._choice = Choice(knowledge, self._times, self._devices, self._fairness)
+        self._choice = Choice(knowledge, self._times, self._devices, self._fairness, self._returns)
         self._running: dict[int, Item] = {}  # that have an answer while a further level runs, by request
         self._together = 1.0  # requests of a launch, smoothed
         self._due: list[tuple[float, int]] = []  # a heap of these by deadline; some entries are outdated

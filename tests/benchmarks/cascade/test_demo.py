@@ -49,7 +49,7 @@ def test_the_promise_stands_beside_the_answers_that_it_is_about():
 def test_words_say_what_deadlines_did_and_whether_the_others_kept_the_promise():
     said = words(answers((0, True), (2, True), (1, False), (1, True)), 0.7, 0.95)
     assert "Promised is an accuracy of 0.700 at least (with 95% confidence)" in said
-    assert "Deadlines cut 50% of the answers short" in said and "right in 0.500" in said
+    assert "Deadlines cut 50.0% of the answers short" in said and "right in 0.500" in said
     assert said.endswith("The others are right in 1.000.")
     assert "Deadlines" not in words(answers((0, True)), 0.7, 0.95)
 
