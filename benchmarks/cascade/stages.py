@@ -13,7 +13,7 @@ LOAD = "the same texts with the cascade and with its large model"
 PAGE = "/v1/docs"
 STAGES = (
     TEXTS,
-    Stage("package: train small", tensor=0.7, python=2.2),
+    Stage("package: train small", tensor=2.8, python=6.0),
     Stage("package: train large", tensor=3.0, python=5.6),
     Stage("package: outputs, profiling", tensor=0.6, python=2.1),
     Stage("package: outputs, test", tensor=0.8, python=1.9),
