@@ -1,7 +1,7 @@
 """A chat template as a program: compiled by Jinja, in its sandbox, with the settings, tags and names of transformers.
 
 transformers lets a template run as long as it likes. Here it ends when it has taken `SECONDS` of a processor, which is
-looked at in every pass of a loop and at every call and filter, or has written more than `CHARACTERS`.
+looked at in every pass of a loop and at every call and filter, or when an operation makes a text of more than `CHARACTERS`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
 
 from pliant.errors import ArtifactError
 
 SECONDS = 2.0  # of a processor, for one conversation
-CHARACTERS = 1 << 25  # of one conversation's text, or items of what * repeats
+CHARACTERS = 1 << 24  # of one conversation's text, and of any other; items of a list
 BITS = 4096  # of a product or power
 
 _UNTIL: ContextVar[float] = ContextVar("until")
@@ -47,10 +48,7 @@ class ChatProgram:
         try:
             tree = environment.parse(source)
             self.names = frozenset(node.name for node in tree.find_all(nodes.Name))
-            for loop in tree.find_all(nodes.For):
-                look = nodes.Call(nodes.EnvironmentAttribute("look"), [], [], None, None, lineno=loop.lineno)
-                loop.body.insert(0, nodes.ExprStmt(look, lineno=loop.lineno))
-            self._template = environment.from_string(tree)
+            self._template = environment.from_string(_Limiter().visit(tree))
         except TemplateError as error:
             raise ArtifactError(f"the chat template cannot be read: {error}") from error
 
@@ -63,10 +61,26 @@ class ChatProgram:
                 pieces.append(piece)
                 size += len(piece)
                 if size > CHARACTERS:
-                    raise TemplateLimitError(f"its text is longer than {CHARACTERS} characters")
+                    raise TemplateLimitError(f"it makes a text of more than {CHARACTERS} characters")
         finally:
             _UNTIL.reset(token)
         return "".join(pieces)
+
+
+class _Limiter(NodeTransformer):
+    """Has loops look at the time, and bounds what ~ and blocks make; `_Environment` does so for all else."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802  # as in Jinja
+        look = nodes.Call(nodes.EnvironmentAttribute("look"), [], [], None, None, lineno=node.lineno)
+        node.body.insert(0, nodes.ExprStmt(look, lineno=node.lineno))
+        return self.generic_visit(node)
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+        return nodes.Filter(self.generic_visit(node), "bounded", [], [], None, None, lineno=node.lineno)
+
+    def visit_AssignBlock(self, node: nodes.AssignBlock) -> nodes.Node:  # noqa: N802
+        node.filter = nodes.Filter(node.filter, "bounded", [], [], None, None, lineno=node.lineno)
+        return self.generic_visit(node)
 
 
 def _look() -> None:
@@ -74,12 +88,18 @@ def _look() -> None:
         raise TemplateLimitError(f"it takes more than {SECONDS:g} s of a processor")
 
 
+def _bounded(value: Any) -> Any:
+    if isinstance(value, str | list | tuple) and len(value) > CHARACTERS:
+        raise TemplateLimitError(f"it makes a text of more than {CHARACTERS} characters")
+    return value
+
+
 class _Environment(ImmutableSandboxedEnvironment):
-    intercepted_binops = frozenset({"*", "**"})
+    intercepted_binops = frozenset({"+", "*", "**"})
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-        self.filters["tojson"] = _tojson
+        self.filters.update(tojson=_tojson, bounded=_bounded)
         self.filters = {name: _looking(filter) for name, filter in self.filters.items()}
         self.globals["raise_exception"] = _raise
         self.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
@@ -91,12 +111,12 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805  # as in Jinja
         _look()
-        return super().call(__context, __obj, *args, **kwargs)
+        return _bounded(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if _grows(operator, left, right):
+        if operator != "+" and _grows(operator, left, right):
             raise TemplateLimitError(f"it makes too large a value with {operator}")
-        return super().call_binop(context, operator, left, right)
+        return _bounded(super().call_binop(context, operator, left, right))
 
 
 class _Generation(Extension):
@@ -142,12 +162,12 @@ def _check_name(name: object) -> None:
 
 
 def _looking(filter: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a filter that looks at the time first."""
+    """Return a filter that looks at the time first, and whose result is bounded."""
 
     @wraps(filter)
     def looking(*args: Any, **kwargs: Any) -> Any:
         _look()
-        return filter(*args, **kwargs)
+        return _bounded(filter(*args, **kwargs))
 
     return looking
 
