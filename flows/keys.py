@@ -65,11 +65,14 @@ def _version(library: str) -> str:
 
 
 def contents(address: str) -> Iterator[str]:
-    """Yield the digests of the files of a `path:` model, which may change under their names, and of its parts' settings."""
+    """Yield the digests of the files of a `path:` model, which may change under their names, and of its parts' settings
+    and further chat templates.
+    """
     scheme, _, rest = address.partition(":")
     folder = Path(rest)
     if scheme != "path" or not folder.is_dir():
         return
-    for path in sorted(path for path in (*folder.iterdir(), *folder.glob("*/config.json")) if path.is_file()):
+    within = (*folder.glob("*/config.json"), *folder.glob("*/*.jinja"))
+    for path in sorted(path for path in (*folder.iterdir(), *within) if path.is_file()):
         with path.open("rb") as file:
             yield f"{path.relative_to(folder).as_posix()} {hashlib.file_digest(file, 'sha256').hexdigest()}"

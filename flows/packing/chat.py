@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
 from pliant.errors import ArtifactError, InputError
 from pliant.packing.artifact import Generator
-from pliant.packing.chat import ChatTemplate, special_tokens
+from pliant.packing.chat import template_of
 
 
 def rendered(generator: Generator, tokenizer: Tokenizer, asks: Sequence[str]) -> list[str]:
@@ -18,7 +17,7 @@ def rendered(generator: Generator, tokenizer: Tokenizer, asks: Sequence[str]) ->
     Raises `InputError` for a template that cannot be read or refuses a user's message.
     """
     try:
-        template = ChatTemplate(generator.chat_template, special_tokens(json.loads(generator.config), tokenizer))
+        template = template_of(generator, tokenizer)
         return [template.render([{"role": "user", "content": ask}]) for ask in asks]
     except (ArtifactError, InputError) as error:
         raise InputError("the generator's chat template", error, "one that takes a user's message") from error

@@ -52,6 +52,8 @@ class Generator:
     data: str  # fingerprint of its training data
     weights: Mapping[str, NDArray[Any]]
     sampling: Mapping[str, float] = field(default_factory=dict)  # a request's field -> its default for this model
+    chat_templates: Mapping[str, str] = field(default_factory=dict)  # further ones by name, such as tool_use
+    special_tokens: Mapping[str, str] | None = None  # bos_token and so on, of the tokenizer; None: by ids in `config`
 
     def __post_init__(self) -> None:
         kinds = {array.dtype for array in self.weights.values()}

@@ -1,14 +1,14 @@
 """Tools that a model may call: how they are written into a conversation, and how calls are read from its text.
 
-Models write calls in formats of their own. Where a chat template takes tools in one of the known formats, it writes them
-itself. Else they are described in a system message, in the format of Hermes, which many models have been trained on.
+A chat template that takes tools writes them itself, in the format of its model. Else they are described in a system message,
+in the format of Hermes, which many models have been trained on. Calls are read in the known formats.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pliant.packing.engine.grammar import json_rule
@@ -18,14 +18,17 @@ Message = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the model may call. `parameters`: JSON schema of its arguments."""
+    """A function that the model may call. `parameters`: JSON schema of its arguments; `given`: as the client wrote it."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    given: Mapping[str, Any] | None = field(default=None, compare=False)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as OpenAI writes it, which is what chat templates expect."""
+    def to_dict(self) -> Mapping[str, Any]:
+        """Return it as the client wrote it, or else as OpenAI does: so chat templates expect it."""
+        if self.given is not None:
+            return self.given
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
 
@@ -66,10 +69,8 @@ For each function call, return a JSON object with the function's name and argume
 </tool_call>"""
 
 
-def format_of(template: str, takes_tools: bool) -> ToolFormat | None:
-    """Return the format in which a chat template writes tools and calls; None if it does not, or in an unknown one."""
-    if not takes_tools:
-        return None
+def format_of(template: str) -> ToolFormat | None:
+    """Return the format in which a chat template that takes tools writes calls; None for an unknown one."""
     return next((form for form, sign in _SIGNS if sign in template), None)
 
 
@@ -84,7 +85,7 @@ def described(messages: Sequence[Message], tools: Sequence[Tool], system: bool =
     text = DESCRIBED.format(tools="\n".join(json.dumps(tool.to_dict(), ensure_ascii=False) for tool in tools))
     if system and plain[0].get("role") not in ("system", "developer"):
         return [{"role": "system", "content": text}, *plain]
-    first = {**plain[0], "content": f"{plain[0]['content']}\n\n{text}"}
+    first = {**plain[0], "content": f"{_text(plain[0])}\n\n{text}"}
     return [first, *plain[1:]]
 
 
@@ -195,14 +196,18 @@ class CallParser:
 def _plain(message: Message) -> Message:
     """Return a message without calls and results, which become texts."""
     if message.get("role") == "tool":
-        return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
+        return {"role": "user", "content": f"<tool_response>\n{_text(message)}\n</tool_response>"}
     if not message.get("tool_calls"):
         return message
     calls = [
         f"<tool_call>\n{json.dumps(_function(call), ensure_ascii=False)}\n</tool_call>"
         for call in message["tool_calls"]
     ]
-    return {"role": message["role"], "content": "\n".join([text for text in (message["content"], *calls) if text])}
+    return {"role": message["role"], "content": "\n".join([text for text in (_text(message), *calls) if text])}
+
+
+def _text(message: Message) -> str:
+    return message.get("content") or ""
 
 
 def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:

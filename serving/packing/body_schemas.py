@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pliant.packing.chat import REASONING
 from pliant.packing.scheduling.request import MAX_PRIORITY
 from serving.packing.fields import MAX_CHOICES, STREAM_OPTIONS
 from serving.packing.prompt_fields import ROLES
@@ -56,7 +57,7 @@ def _message(required: Sequence[str], fields: Mapping[str, Any], *roles: str) ->
 
 
 _CALLS = {"type": "array", "items": _CALL, "description": "as they were answered"}
-_REASONING = {name: {"type": "string"} for name in ("reasoning", "reasoning_content")}
+_REASONING = {name: {"type": "string"} for name in REASONING}
 _MESSAGE = {
     "oneOf": [
         _message(("content",), {"content": _CONTENT}, *(role for role in ROLES if role not in ("assistant", "tool"))),

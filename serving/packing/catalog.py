@@ -34,6 +34,8 @@ class ServedGenerator:
     context: int  # tokens of a prompt and its output that it can read
     ends: tuple[int, ...]  # tokens that end an output
     sampling: Mapping[str, float] = field(default_factory=dict)  # a request's field -> its default for this model
+    chat_templates: Mapping[str, str] = field(default_factory=dict)  # further ones by name
+    special_tokens: Mapping[str, str] | None = None  # by their names in templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,17 @@ class _Loader:
         if running and self._is_current(name, packing.generator, running.generator):
             return running.generator
         generator, origin = self._part(Generator, name, packing.generator)
-        texts = generator.config, generator.tokenizer, generator.chat_template
-        return ServedGenerator(*origin, *texts, generator.context, generator.ends, generator.sampling)
+        return ServedGenerator(
+            *origin,
+            generator.config,
+            generator.tokenizer,
+            generator.chat_template,
+            generator.context,
+            generator.ends,
+            generator.sampling,
+            generator.chat_templates,
+            generator.special_tokens,
+        )
 
     def _predictor(self, packing: Packing, running: ServedModel | None) -> ServedPredictor:
         name = PACKING_PREDICTOR + packing.name

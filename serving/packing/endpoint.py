@@ -41,7 +41,6 @@ from serving.tracing.traced import current
 from serving.way_back import current_way_back, note_decided
 
 AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
-MESSAGE = 64  # characters that rendering a message by the chat template costs at least
 MAX_PROMPT_LOGPROBS = 1 << 17  # of one request
 STRIDE = 0x9E3779B97F4A7C15  # between the seeds of a request's outputs: far from other requests' small seeds
 SEEDS = 1 << 63
@@ -181,10 +180,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
     async def _tokens(self, handler: Handler, request: GenerationRequest, index: int) -> Tokens:
         """Return the tokens of a prompt. The event loop serves other requests meanwhile."""
         prompt = request.prompts[index]
-        size = (
-            len(prompt.text) + len(prompt.ids) + sum(MESSAGE + len(message["content"]) for message in prompt.messages)
-        )
-        if size > AT_ONCE or prompt.tools:
+        if prompt.messages or len(prompt.text) + len(prompt.ids) > AT_ONCE:  # a template is a program
             return await asyncio.to_thread(handler.reader.read, prompt)
         if index:
             await asyncio.sleep(0)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pliant.errors import InputError
+from pliant.packing.chat import REASONING
 from pliant.packing.tools import Tool
 from serving.http.api_errors import ApiError
 from serving.http.json_body import shorten
@@ -15,7 +16,7 @@ from serving.packing.tool_fields import read_calls
 
 MAX_MESSAGES = 4096
 ROLES = ("system", "developer", "user", "assistant", "tool")
-MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning", "reasoning_content")
+MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", *REASONING)
 
 
 def prompts(value: object, most: int, special: bool = True) -> tuple[PromptInput, ...]:
@@ -80,15 +81,16 @@ def _message(name: str, value: object) -> Mapping[str, Any]:
             raise ApiError(400, "unsupported_parameter", f"{name} has {shorten(field)}, which is not supported", name)
     texts = {
         field: _clean(f"{name}.{field}", value[field])
-        for field in ("name", "tool_call_id")
+        for field in ("name", "tool_call_id", *REASONING)
         if value.get(field) is not None
     }
     calls = read_calls(f"{name}.tool_calls", value["tool_calls"]) if value.get("tool_calls") else []
     if calls and value["role"] != "assistant":
         raise InputError(f"{name}.tool_calls", "given", "left out unless the role is assistant")
-    content = value.get("content")
-    content = "" if content is None and calls else _content(f"{name}.content", content)
-    return {"role": value["role"], "content": content, **texts, **({"tool_calls": calls} if calls else {})}
+    if value.get("content") is not None or not calls:
+        texts["content"] = _content(f"{name}.content", value.get("content"))
+    known = {"role": value["role"], **texts, **({"tool_calls": calls} if calls else {})}
+    return {field: known[field] for field in value if field in known}  # in their order, which a template may write
 
 
 def _content(name: str, value: object) -> str:

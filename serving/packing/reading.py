@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tokenizers import Tokenizer
 
 from pliant.errors import ArtifactError, InputError
-from pliant.packing.chat import ChatTemplate, special_tokens
+from pliant.packing.chat import template_of
 from pliant.packing.engine.grammar import Grammars
 from pliant.packing.tools import ToolFormat
 from serving.http.api_errors import ApiError
@@ -61,7 +61,7 @@ class PromptReader:
         self.grammars = GrammarChecks(Grammars(generator.tokenizer, self._vocabulary, generator.ends))
         longest = max(map(len, self._tokenizer.get_vocab()), default=0)
         self._max_characters = context * max(longest, MIN_TOKEN_CHARACTERS)
-        self._template = ChatTemplate(generator.chat_template, special_tokens(config, self._tokenizer))
+        self._template = template_of(generator, self._tokenizer)
 
     def read(self, prompt: PromptInput) -> Tokens:
         """Return the tokens of a prompt. Raises `InputError`, and `ApiError` for a prompt that is too long."""

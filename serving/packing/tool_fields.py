@@ -89,7 +89,7 @@ def _tool(name: str, value: object) -> Tool:
         raise InputError(f"{name}.function.description", shorten(description), "a text")
     if not isinstance(parameters, dict):
         raise InputError(f"{name}.function.parameters", shorten(parameters), "a JSON schema, which is an object")
-    return Tool(_function_name(f"{name}.function.name", function.get("name")), description, parameters)
+    return Tool(_function_name(f"{name}.function.name", function.get("name")), description, parameters, value)
 
 
 def _function_name(name: str, value: object) -> str:
@@ -114,9 +114,9 @@ def _call(name: str, value: object) -> Mapping[str, Any]:
     id = value.get("id", "")
     if not isinstance(id, str):
         raise InputError(f"{name}.id", shorten(id), "a text")
-    named = _function_name(f"{name}.function.name", function.get("name"))
+    _function_name(f"{name}.function.name", function.get("name"))
     arguments = _arguments(f"{name}.function.arguments", function.get("arguments"))
-    return {"id": id, "type": "function", "function": {"name": named, "arguments": arguments}}
+    return {**value, "function": {**function, "arguments": arguments}}
 
 
 def _arguments(name: str, value: object) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from pliant.tokens.artifact import Backbone, Profile, Task, Variant
 from registry import codec
 from tests.fixtures.bins.encoders import tiny_encoder
 from tests.fixtures.bins.tiny import some_bins
+from tests.fixtures.packing.in_process import generator
 
 STORED = {
     Backbone: ("tokens-backbone", 1),
@@ -37,10 +38,11 @@ def test_kinds_and_schemas_are_those_that_were_released(artifact):
     assert STORED[artifact] == (artifact.KIND, artifact.SCHEMA)
 
 
-def test_encoders_and_bins_of_former_versions_are_read_without_what_they_did_not_have(tmp_path):
+def test_artifacts_of_former_versions_are_read_without_what_they_did_not_have(tmp_path):
     lacking = {
         Encoder: ("prompts", tiny_encoder(prompts={"query": "q: "})),
         Bins: ("unpooled", some_bins(unpooled=True)),
+        Generator: ("special_tokens", generator(special_tokens={"bos_token": "<s>"})),
     }
     for kind, (name, artifact) in lacking.items():
         files = codec.encode(artifact)

@@ -29,6 +29,7 @@ from pliant.packing.engine.model import DTYPES, weights
 from pliant.progress import Progress, silent
 from training import loading
 from training.classifier import schedule
+from training.packing import chat
 from training.packing.corpus import ASSISTANT, CHAT_TEMPLATE, END, USER, Corpus, select
 from training.precision import PRECISIONS, lowered
 from training.starts import raise_unreadable, read_tokenizer
@@ -120,9 +121,8 @@ def train(config: GeneratorConfig, corpus: Corpus, progress: Progress = silent, 
     ends = (SPECIAL.index(END),)
     model_config = model.config.to_json_string(use_diff=False)
     trained = weights(model)
-    return Generator(
-        name, model_config, tokenizer.to_str(), CHAT_TEMPLATE, config.context, ends, corpus.fingerprint, trained
-    )
+    texts = model_config, tokenizer.to_str(), CHAT_TEMPLATE
+    return Generator(name, *texts, config.context, ends, corpus.fingerprint, trained, special_tokens={})
 
 
 def load(address: str, precision: str = "float32") -> Generator:
@@ -274,22 +274,26 @@ def _read(scheme: str, name: str, precision: str) -> Generator:
 
     logging.set_verbosity_error()  # what it would list at length is looked at by loading.load
     logging.disable_progress_bar()
+    label = Path(name).resolve().name if scheme == "path" else name
+    tokenizer, own = AutoTokenizer.from_pretrained(name), read_tokenizer(name)
+    settings = chat.read(tokenizer, label)
+    chat.check(settings, tokenizer, own, label)
     model = loading.load(AutoModelForCausalLM, name, "generator", dtype=DTYPES[precision])
     context = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(context, int):
         raise InputError("generator", name, "a model whose configuration says max_position_embeddings")
-    template = getattr(AutoTokenizer.from_pretrained(name), "chat_template", None)
-    label = Path(name).resolve().name if scheme == "path" else name
     return Generator(
         name=label.rsplit("/", 1)[-1],
         config=model.config.to_json_string(use_diff=False),
-        tokenizer=read_tokenizer(name).to_str(),
-        chat_template=template if isinstance(template, str) else "",
+        tokenizer=own.to_str(),
+        chat_template=settings.source,
         context=context,
         ends=_ends(model, name),
         data=f"{scheme}:{label}",
         weights=weights(model, precision),
         sampling=_sampling(loading.read_json(name, "generation_config.json", "generator")),
+        chat_templates=settings.named,
+        special_tokens=settings.special,
     )
 
 

@@ -23,8 +23,8 @@ from tokenizers import Tokenizer
 from benchmarks.packing.vllm.server import MODEL
 from benchmarks.places import ALPACA, SHARED
 from pliant.errors import WorkerError
-from pliant.packing.chat import ChatTemplate, special_tokens
-from training.packing import prompts
+from pliant.packing.chat import ChatTemplate
+from training.packing import chat, prompts
 
 DOLLY = SHARED / "text" / "dolly_train.parquet"
 BURSTINESS = 0.25  # shape of the gamma distribution of bursty gaps; 1 is Poisson
@@ -62,7 +62,7 @@ def read_prompts(model: Path, count: int, longest: int) -> list[Chat]:
     Alpaca's are the first of the order in which the flow draws those that a predictor is judged by, so it learnt none.
     """
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    template = _template(model, tokenizer)
+    template = _template(model)
     kept = []
     for number, path in enumerate((ALPACA, DOLLY)):
         texts = list(dict.fromkeys(prompts.load(f"parquet:{path}")[1]))
@@ -76,10 +76,11 @@ def read_prompts(model: Path, count: int, longest: int) -> list[Chat]:
     return [Chat(ids, text) for ids, text in zip(mixed, texts, strict=True)]
 
 
-def _template(model: Path, tokenizer: Tokenizer) -> ChatTemplate:
-    file = model / "chat_template.jinja"
-    config = json.loads((model / "config.json").read_text())
-    return ChatTemplate(file.read_text() if file.is_file() else "", special_tokens(config, tokenizer))
+def _template(model: Path) -> ChatTemplate:
+    from transformers import AutoTokenizer
+
+    settings = chat.read(AutoTokenizer.from_pretrained(model), model.name)
+    return ChatTemplate(settings.source, settings.special, settings.named)
 
 
 def times(kind: Arrivals, rate: float, count: int, seed: int) -> NDArray[np.float64]:

@@ -120,8 +120,9 @@ def test_a_chat_template_is_applied_with_the_models_own_special_tokens(generator
     tokenizer = tokenizer_of(generator.tokenizer)
     config = json.dumps(json.loads(generator.config) | {"bos_token_id": 2})
     templated = replace(generator, chat_template=TEMPLATE, config=config)
-    (text,) = rendered(templated, tokenizer, ["hello"])
-    assert text == f"{tokenizer.id_to_token(2)}<user>hello<go>"
+    for special, first in (({}, ""), ({"bos_token": "<s>"}, "<s>"), (None, tokenizer.id_to_token(2))):
+        (text,) = rendered(replace(templated, special_tokens=special), tokenizer, ["hello"])
+        assert text == f"{first}<user>hello<go>"
     assert rendered(generator, tokenizer, ["hello"]) == ["hello"]
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from pliant.errors import ArtifactError, InputError
+from pliant.packing import chat_program
 from pliant.packing.chat import ChatTemplate, special_tokens
+from pliant.packing.tools import Tool
 
 HELLO = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "yes"}]
 
@@ -52,15 +55,74 @@ def test_a_conversation_that_the_template_rejects_is_refused_with_its_reason():
         rendered("{{ raise_exception('no system message') }}")
 
 
-@pytest.mark.parametrize("source", ["{{ 1 / 0 }}", "{{ messages[0].content.x.y }}", "{{ messages.append(1) }}"])
-def test_whatever_a_template_does_wrong_is_refused(source):
-    with pytest.raises(InputError, match="refused by the model's template"):
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 1 / 0 }}",
+        "{{ messages[0].content.x.y }}",
+        "{{ messages.append(1) }}",
+        "{{ [1] | tojson(colour=2) }}",
+        "{% for message in messages if message.role == 'assistant' %}{{ 1 / 0 }}{% endfor %}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ namespace(__init__=1) }}",
+        "{% set ns = namespace() %}{% set ns._x = 1 %}",
+        "{{ dict.update(messages[0], role='x') }}",
+    ],
+)
+def test_what_a_template_does_wrong_on_plain_conversations_is_not_the_clients(source):
+    with pytest.raises(ArtifactError, match="the model's chat template fails on a plain conversation"):
         rendered(source)
 
 
-def test_a_template_cannot_reach_out_of_its_sandbox():
-    with pytest.raises(InputError, match="refused by the model's template"):
-        rendered("{{ ''.__class__.__mro__[1].__subclasses__() }}")
+def test_what_a_template_does_wrong_with_plain_tools_is_not_the_clients():
+    template = ChatTemplate("{% if tools %}{{ 1 / 0 }}{% endif %}{{ messages[0].content }}", {})
+    with pytest.raises(ArtifactError, match="division by zero"):
+        template.render(HELLO, None, [Tool("add", "", {})])
+    assert template.render(HELLO) == "hello"
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "variables"),
+    [
+        ("{{ messages[0].content + ('' if messages[0].name is undefined else 1) }}", {"name": "ann"}, None),
+        ("{{ {'user': 'U', 'assistant': 'A'}[messages[0].role] + messages[0].content }}", {"role": "developer"}, None),
+        ("{{ messages[0].content * (count or 1) }}", {}, {"count": "a"}),
+        ("{{ messages[0].content * (count or 1) }}", {}, {"count": 1 << 40}),
+        ("{{ 2 ** (count or 1) }}", {}, {"count": 1 << 40}),
+        ("{{ messages[0].content }}", {"content": "\ud800"}, None),
+    ],
+)
+def test_what_a_template_makes_of_other_conversations_is_the_clients(source, message, variables):
+    with pytest.raises(InputError, match="messages is "):
+        ChatTemplate(source, {}).render([{**HELLO[0], **message}], variables)
+
+
+FOREVER = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+CALLS_ITSELF = "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(90) }}"
+LONG = "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}"
+FILTERED = "{{ ([range(99999)] * 99999) | map('sum') | sum }}"
+
+
+DOUBLED = "{% set ns = namespace(a='x') %}{% for n in range(99) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}"
+BLOCKS = "{% set a = 'xx' %}" + "{% set a %}{{ a }}{{ a }}{% endset %}" * 99
+SUMS = "{% set a = [1] %}" + "{% set a = a + a %}" * 99
+
+
+@pytest.mark.parametrize("source", [FOREVER, CALLS_ITSELF, LONG, FILTERED, DOUBLED, BLOCKS, SUMS])
+def test_a_template_that_never_ends_is_ended(source, monkeypatch):
+    monkeypatch.setattr(chat_program, "SECONDS", 0.1)
+    began = time.thread_time()
+    with pytest.raises(ArtifactError, match=r"takes more than 0\.1 s of a processor|a text of more than"):
+        rendered(source)
+    assert time.thread_time() - began < 2
+
+
+def test_a_conversation_on_which_alone_a_template_does_not_end_is_the_clients(monkeypatch):
+    monkeypatch.setattr(chat_program, "SECONDS", 0.1)
+    with pytest.raises(InputError, match=r"takes more than 0\.1 s of a processor"):
+        rendered(
+            "{% if messages[0].content == 'loop' %}" + FOREVER + "{% endif %}", [{"role": "user", "content": "loop"}]
+        )
 
 
 def test_a_template_that_cannot_be_parsed_is_no_template():
@@ -84,7 +146,7 @@ def test_a_refusal_without_a_reason_is_told_by_its_kind():
     with pytest.raises(InputError) as caught:
         rendered("{{ raise_exception('') }}")
     assert str(caught.value) == (
-        "messages is refused by the model's template (TemplateError), but must be a conversation that it takes"
+        "messages is refused by the model's template (it says no reason), but must be a conversation that it takes"
     )
 
 

@@ -144,6 +144,17 @@ def test_a_template_that_takes_tools_writes_them_itself() -> None:
     assert template.render(CONVERSATION).startswith("user:1 + 2?;"), "no tools, no word of them"
 
 
+def test_a_template_that_writes_tools_in_an_unknown_format_writes_them_too() -> None:
+    template = ChatTemplate(QWEN.replace("tool_call>", "function>"), {})
+    assert template.tool_format is HERMES and template.render(CONVERSATION, None, TOOLS).count("<tools>") == 2
+
+
+def test_tools_as_the_client_wrote_them_are_what_a_template_gets() -> None:
+    given = {"function": {"parameters": {}, "name": "stop", "strict": True}}
+    text = ChatTemplate("{{ tools | tojson }}", {}).render(CONVERSATION, None, [Tool("stop", "", {}, given)])
+    assert json.loads(text) == [given] and text.index("parameters") < text.index("name")
+
+
 @pytest.mark.parametrize("source", [ANY, STRICT, ""])
 def test_any_other_template_gets_tools_calls_and_results_as_texts(source: str) -> None:
     template = ChatTemplate(source, {})
@@ -169,8 +180,7 @@ def test_a_conversation_that_a_template_rejects_is_rejected_with_and_without_too
 
 
 def test_formats_are_known_by_their_signs() -> None:
-    assert format_of("... [TOOL_CALLS] ...", True) is MISTRAL
-    assert format_of('... "parameters" ...', True) is LLAMA
-    assert format_of("... <tool_call> ...", True) is HERMES
-    assert format_of("... <function= ...", True) is None
-    assert format_of("... <tool_call> ...", False) is None
+    assert format_of("... [TOOL_CALLS] ...") is MISTRAL
+    assert format_of('... "parameters" ...') is LLAMA
+    assert format_of("... <tool_call> ...") is HERMES
+    assert format_of("... <function= ...") is None

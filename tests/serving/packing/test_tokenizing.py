@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from pliant.packing import chat_program
 from serving.packing import schemas
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import new_tokenizer
-from tests.fixtures.packing.in_process import CONTEXT, QUIET, error_of, publish, serving
+from tests.fixtures.packing.in_process import CONTEXT, QUIET, error_of, generator, publish, serving
 from tests.fixtures.registry import FolderRegistry
 
 TOKENIZER = new_tokenizer()
@@ -44,6 +45,43 @@ def test_a_conversation_is_written_by_its_template_first(service):
     assert TOKENIZER.decode(tokens, skip_special_tokens=False) == "<|user|>Tell me<|assistant|>"
     read = service.post("/chat/completions", {"messages": CHAT, "max_tokens": 1}).json()
     assert read["usage"]["prompt_tokens"] == len(tokens)
+
+
+def test_special_tokens_and_named_templates_come_through_the_registry(tmp_path):
+    registry, said = FolderRegistry(tmp_path), "{{ bos_token }}{{ pad_token }}{{ messages[0].content }}"
+    named = {"tool_use": "{{ bos_token }}{{ tools[0].function.name }}", "rag": "{{ documents }}"}
+    publish(
+        registry, model=generator(chat_template=said, chat_templates=named, special_tokens={"bos_token": "<|user|>"})
+    )
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    with serving(registry) as service:
+        for more, text in (({}, "<|user|>Tell me"), ({"tools": tools}, "<|user|>add")):
+            tokens = service.post_root("/tokenize", {"messages": CHAT, **more}).json()["tokens"]
+            assert TOKENIZER.decode(tokens, skip_special_tokens=False) == text
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", 503),
+        ("{{ [1] | tojson(colour=2) }}", 503),
+        ("{{ raise_exception('not today') }}", 400),
+        ("{{ 1 / (messages[0].content | length - 7) }}", 400),
+    ],
+)
+def test_a_client_is_blamed_for_nothing_but_its_conversation(tmp_path, monkeypatch, source, status):
+    monkeypatch.setattr(chat_program, "SECONDS", 0.2)
+    registry = FolderRegistry(tmp_path)
+    publish(registry, model=generator(chat_template=source))
+    with serving(registry) as service:
+        answers = [
+            service.post("/chat/completions", {"messages": CHAT, "max_tokens": 1}),
+            service.post_root("/tokenize", {"messages": CHAT}),
+        ]
+    assert [response.status_code for response in answers] == [status] * 2
+    assert {error_of(response)["code"] for response in answers} == {
+        "artifact_unusable" if status == 503 else "invalid_value"
+    }
 
 
 def test_a_text_longer_than_the_context_has_tokens_too(service):

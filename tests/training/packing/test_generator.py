@@ -9,13 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers import normalizers
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from flows.keys import contents
 from pliant.errors import InputError, OfflineError
+from pliant.packing import chat_program
 from pliant.packing.engine.model import load_generator, tokenizer_of
 from tests.fixtures.places import SHARED
 from training.data import Split
-from training.packing.corpus import END, Corpus, Turn
+from training.packing import chat
+from training.packing.corpus import END, USER, Corpus, Turn
 from training.packing.generator import SPECIAL, GeneratorConfig, load, new_tokenizer, train
 
 STORIES = SHARED / "models" / "stories260K"
@@ -128,7 +132,7 @@ def test_settings_outside_their_limits_are_refused(change):
         replace(TINY, **change)
 
 
-def save(folder: Path, model, template: str | None = None, **tokens: str) -> None:
+def save(folder: Path, model, template: str | dict[str, str] | None = None, **tokens: str) -> None:
     tokenizer = new_tokenizer(["some words"], 300)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, **tokens)
     fast.chat_template = template
@@ -152,6 +156,55 @@ def test_a_folder_of_transformers_is_read_whole(tmp_path, tied):
     ids = torch.tensor([[5, 9, 30]])
     with torch.no_grad():
         assert torch.equal(load_generator(generator)(ids).logits, model(ids).logits)
+
+
+def test_special_tokens_are_the_tokenizers_and_named_templates_are_kept(tmp_path):
+    config = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=40, eos_token_id=1, bos_token_id=1)
+    named = {"default": "{{ bos_token }}{{ messages[0].content }}", "tool_use": "{{ tools }}", "rag": "x"}
+    save(tmp_path, GPT2LMHeadModel(config), named, bos_token=USER)
+    assert {path.stem for path in (tmp_path / "additional_chat_templates").iterdir()} == {"tool_use", "rag"}
+    before = list(contents(f"path:{tmp_path}"))
+    generator = load(f"path:{tmp_path}")
+    assert generator.special_tokens == {"bos_token": USER, "eos_token": END}
+    assert {"default": generator.chat_template, **generator.chat_templates} == named
+    (tmp_path / "additional_chat_templates" / "rag.jinja").write_text("y")
+    assert list(contents(f"path:{tmp_path}")) != before
+
+
+FOREVER = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        (FOREVER, "the chat template of .* is unusable: .* takes more than 0.1 s of a processor"),
+        ("{% if tools %}{{ [1] | tojson(colour=2) }}{% endif %}", "the chat template of .* is unusable: .*colour"),
+        ("{% nothing %}", "cannot be read"),
+        ({"tool_use": "x", "rag": "y"}, "rag|tool_use.*several with default"),
+    ],
+)
+def test_a_chat_template_that_cannot_be_served_is_refused_with_its_models_name(
+    tmp_path, monkeypatch, template, sentence
+):
+    monkeypatch.setattr(chat_program, "SECONDS", 0.1)
+    config = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=40, eos_token_id=1, bos_token_id=1)
+    save(tmp_path / "small", GPT2LMHeadModel(config), template)
+    with pytest.raises(InputError, match=sentence) as caught:
+        load(f"path:{tmp_path / 'small'}")
+    assert "small" in str(caught.value)
+
+
+def test_a_prompt_that_transformers_writes_otherwise_is_refused_with_the_first_difference():
+    fast = PreTrainedTokenizerFast(tokenizer_object=new_tokenizer(["some words"], 300), eos_token=END)
+    fast.chat_template = "{{ messages[0].content }}"
+    settings, own = chat.read(fast, "small"), new_tokenizer(["some words"], 300)
+    chat.check(settings, fast, own, "small")
+    own.normalizer = normalizers.Lowercase()
+    with pytest.raises(InputError, match=r"template of small is .*\(a question: token 0 is \d+ in place of \d+\)"):
+        chat.check(settings, fast, own, "small")
+    refusing = replace(settings, source="{{ raise_exception('not today') }}")
+    with pytest.raises(InputError, match=r"a question: refused by the model's template \(not today\) alone"):
+        chat.check(refusing, fast, own, "small")
 
 
 @pytest.mark.parametrize(
