@@ -22,7 +22,7 @@ PATIENCE = 2.0  # times the usual seconds until a tenant is back that a device i
 WORTH = 0.5  # of a usual launch's seconds that this may be
 LEARN = 0.2  # weight of the latest return
 LIKELY = 0.5  # share of the returns within that time from which on a device is kept
-CAREFUL = 0.9  # of the seconds from one answer of a tenant to its next that its share allows
+FADE = 1.02  # by which the quickest return grows with each later one
 SHORTEST = 1e-4  # seconds that a return counts as, at least
 REMEMBERED = 1024  # tenants
 
@@ -32,6 +32,7 @@ class _Tenant:
     present: int = 0  # requests that wait or run
     left: float = -math.inf  # when the last of them ended
     usual: float = 0.0  # geometric mean of the seconds from then to the next one; 0: not known
+    quickest: float = math.inf  # the least of the latest of them: what they would be if nobody else was there
     likely: float = 0.0  # running share of those within PATIENCE times the mean
 
 
@@ -58,6 +59,7 @@ class Returns:
         if not tenant.present and tenant.left > -math.inf:
             seconds = max(now - tenant.left, SHORTEST)
             tenant.usual = tenant.usual or seconds
+            tenant.quickest = min(seconds, FADE * tenant.quickest)
             tenant.likely += LEARN * ((seconds <= PATIENCE * tenant.usual) - tenant.likely)
             tenant.usual *= (seconds / tenant.usual) ** LEARN
         tenant.present += 1
@@ -109,7 +111,7 @@ class Returns:
 
     def _round(self, name: str, own: float) -> float:
         """Return the seconds from one answer to the next that the tenant would see with its share of a device."""
-        return CAREFUL * (self._tenants[name].usual + own) / self._fairness.share((name,))
+        return (self._tenants[name].quickest + own) / self._fairness.share((name,))
 
     def _is_short(self, tenant: _Tenant) -> bool:
         """Whether keeping a device for the tenant costs little beside a launch."""
