@@ -29,6 +29,7 @@ from flows.gate import to_markdown
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, merged, open_registry
+from flows.repeats import noted, tell
 from flows.tasks import (
     cached_stage,
     clean,
@@ -122,6 +123,8 @@ def _train(given: Configuration, new_task: bool) -> Release:
     store = FolderStore(settings.read().store)
     with stage("texts") as progress:
         streams = stages.load_streams(flow_config, progress)
+    for stream in streams:
+        tell(stream.name, stream.data.repeats if stream.data else None)
     kept = configuration.to_keep(
         settings.read(), "bins", given, [BINS_PREFIX + stream.name for stream in streams], new_task
     )
@@ -151,6 +154,7 @@ def run_stream(config: BinsFlowConfig, stream: Stream, store: FolderStore, home:
         latencies = profile(latencies["key"], config, stream, encoder, store, home)
         key, named = stages.bins_key(config, stream, lengths, latencies), named | {"latencies": latencies}
         planned = plan(key, config, stream, named, store, home)
+    encoder = noted(encoder, stream.data.repeats if stream.data else None)
     return StreamResults(stream.name, encoder, lengths, latencies, planned)
 
 

@@ -17,6 +17,7 @@ from flows.device import check_device
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, merged
+from flows.repeats import noted, tell
 from flows.tasks import (
     cached_stage,
     clean,
@@ -151,6 +152,8 @@ def _train(given: Configuration, new_task: bool) -> Release:
     check_device(flow_config)  # before anything is trained
     store = FolderStore(settings.read().store)
     original = stages.load_data(flow_config)
+    for data in original:
+        tell(data.name, data.repeats)
     kept = configuration.to_keep(
         settings.read(), "tokens", given, [TOKENS_TASK + data.name for data in original], new_task
     )
@@ -167,7 +170,8 @@ def _train(given: Configuration, new_task: bool) -> Release:
 
 
 def _noted(task: StageResult, original: ImageData, loaded: ImageData) -> StageResult:
-    """Return a task's result with the numbers of labelled pictures that it learnt from among its notes."""
+    """Return a task's result with what repeats in its data and the numbers of labelled pictures among its notes."""
+    task = noted(task, original.repeats)
     if loaded is original:
         return task
     return {**task, "notes": {**task.get("notes", {}), "labels": labelled.counts(original, loaded)}}
