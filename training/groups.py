@@ -98,8 +98,8 @@ def separate(whole: Split, group_R: Index, label_R: Sequence[Any] | NDArray[Any]
 
     One row of each group is drawn, and the group goes where that row is: every group, whatever its size, is held out with
     the same probability. In a held-out part that row stands alone for its group, so that its correctness is one
-    independent draw, 0 or 1, with the group's own mean: the bounds of counts (Clopper and Pearson's, Wilson's) are made for
-    just that, and hold for the mean over different inputs. All rows of a group are trained on, side by side. Of a part that
+    independent draw, 0 or 1, with the group's own mean: Clopper and Pearson's bound is made for just that, and holds for the
+    mean over different inputs. All rows of a group are trained on, side by side. Of a part that
     the data set has itself no group goes elsewhere: what repeats in it is left out of the others. Raises `InputError` where
     a part loses all of its rows.
     """
