@@ -29,7 +29,7 @@ from flows.gate import to_markdown
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, merged, open_registry
-from flows.repeats import noted, tell
+from flows.repeats import noted
 from flows.tasks import (
     cached_stage,
     clean,
@@ -123,8 +123,6 @@ def _train(given: Configuration, new_task: bool) -> Release:
     store = FolderStore(settings.read().store)
     with stage("texts") as progress:
         streams = stages.load_streams(flow_config, progress)
-    for stream in streams:
-        tell(stream.name, stream.data.repeats if stream.data else None)
     kept = configuration.to_keep(
         settings.read(), "bins", given, [BINS_PREFIX + stream.name for stream in streams], new_task
     )

@@ -161,8 +161,6 @@ def _train(given: Configuration, new_task: bool) -> Release:
     with stage("texts") as progress:
         loaded = stages.load_data(flow_config)
         progress(1, 1)
-    for data in loaded:
-        tell(data.name, data.repeats)
     kept = configuration.to_keep(
         settings.read(), "cascade", given, [CASCADE_TASK + data.name for data in loaded], new_task
     )

@@ -17,7 +17,7 @@ from flows.device import check_device
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, merged
-from flows.repeats import noted, tell
+from flows.repeats import noted
 from flows.tasks import (
     cached_stage,
     clean,
@@ -152,8 +152,6 @@ def _train(given: Configuration, new_task: bool) -> Release:
     check_device(flow_config)  # before anything is trained
     store = FolderStore(settings.read().store)
     original = stages.load_data(flow_config)
-    for data in original:
-        tell(data.name, data.repeats)
     kept = configuration.to_keep(
         settings.read(), "tokens", given, [TOKENS_TASK + data.name for data in original], new_task
     )
