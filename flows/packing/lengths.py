@@ -29,7 +29,7 @@ from pliant.packing.scheduling.request import Memory
 from pliant.progress import Progress
 from training import groups
 from training.groups import Repeats
-from training.packing.corpus import Corpus
+from training.packing.corpus import PARTS, Corpus
 from training.packing.lengths import LengthData
 
 LEAST = 10  # prompts of either part
@@ -78,10 +78,12 @@ def select_prompts(config: PackingFlowConfig, corpus: Corpus | None) -> PromptSe
     if config.prompts == CORPUS:
         if corpus is None:
             raise InputError("prompts", CORPUS, "an address of prompts, where there is no corpus")
-        parts = [
-            [turn.ask for turn in training.packing.corpus.select(corpus, split)] for split in ("profiling", "test")
-        ]
-        (fit, held), texts = (_shuffled(part, rng) for part in parts), (*parts[0], *parts[1])
+        asks = {part: [turn.ask for turn in training.packing.corpus.select(corpus, part)] for part in PARTS}
+        trained, texts = set(map(groups.key, asks["fit"])), (*asks["profiling"], *asks["test"])
+        fit, held = (
+            [text for text in _shuffled(asks[part], rng) if groups.key(text) not in trained]
+            for part in ("profiling", "test")
+        )
         name = CORPUS
     else:
         name, texts = training.packing.prompts.load(config.prompts)
