@@ -25,6 +25,7 @@ from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import layers, positions, typed, weights
 from pliant.progress import Progress, silent
+from training import groups
 from training.precision import PRECISIONS, lowered
 from training.rows import Rows, batches, fit_rows
 from training.rows import encode as encode
@@ -109,7 +110,10 @@ def train(
             name, data.name, data.classes, model_config, tokenizer_json, config.max_length, data.fingerprint, rescaled
         )
 
-    run = _Run(config, model.to(device), rows, torch.device(device), start.fresh, _arguments(model))
+    fit = data.split.fit.tolist()
+    second = None if data.second is None else (data.second[row] for row in fit)
+    group_R = groups.of_texts((data.first[row] for row in fit), second)
+    run = _Run(config, model.to(device), rows, group_R, torch.device(device), start.fresh, _arguments(model))
     on_better = None if checkpoint is None else lambda epoch, best: checkpoint(epoch, stored(best))
     values, curves = run.epochs(progress, on_better)
     return stored(values), curves
@@ -122,6 +126,7 @@ class _Run:
     config: ClassifierConfig
     model: nn.Module
     rows: Rows
+    group_R: NDArray[np.int64]
     device: torch.device
     fresh: bool  # none of the weights have been trained before
     accepted: frozenset[str]  # arguments that the model takes
@@ -157,10 +162,9 @@ class _Run:
 
     def _parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the rows to learn from, and the rows to judge by."""
-        order = np.random.default_rng(self.config.seed).permutation(len(self.rows.ids)).astype(np.int64)
-        held, seen = np.split(order, [max(1, round(self.config.held_out * len(order)))])
+        held, seen = groups.divide(self.group_R, self.config.held_out, self.config.seed)
         if not len(seen):
-            raise InputError("data", f"{len(order)} texts to fit", "at least 2")
+            raise InputError("data", f"{len(held)} texts to fit", "at least 2 different ones")
         return seen, held
 
     def _optimizer(self) -> torch.optim.Optimizer:

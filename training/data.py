@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
@@ -20,20 +20,13 @@ import numpy as np
 from pliant.errors import InputError, OfflineError
 from pliant.models.image import MAX_PIXELS, decode, pixel_passes, read
 from training.folders import TEST, VALIDATION, labelled_files
+from training.groups import Repeats, of_keys, separate
+from training.groups import Split as Split
 from training.pictures import ArrayImages, FileImages, HeldImages, Images, Index
 
 COMPARED, SIDE = 32, 64  # test pictures whose files are read again, and the size of their pixels
 TOGETHER = 64  # files that are looked at together
 NAMED = 10  # broken files, at most
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Disjoint row numbers: `fit` is trained on, `profiling` is measured to plan by, `test` is measured to report."""
-
-    fit: Index
-    profiling: Index
-    test: Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +42,7 @@ class ImageData:
     classes: tuple[str, ...]
     split: Split
     fingerprint: str
+    repeats: Repeats | None = None
 
 
 def split(count: int, seed: int, test_share: float = 0.2, profiling_share: float = 0.2) -> Split:
@@ -78,7 +72,7 @@ def cut(whole: Split, limit: int | None) -> Split:
     shares = (limit - tested - profiled, profiled, tested)
     if min(shares) < 1:
         raise InputError("limit", limit, "enough for a fit, a profiling and a test split")
-    return Split(*(part[:share] for part, share in zip(indices, shares, strict=True)))
+    return Split(*(part[:share] for part, share in zip(indices, shares, strict=True)), brought=whole.brought)
 
 
 DIGIT_TASKS = ("digit", "loops", "stroke")
@@ -96,8 +90,8 @@ def digits(task: str, seed: int = 0) -> ImageData:
     chosen = split(len(bunch.target), seed)
     labels, classes = _digit_labels(task, bunch.images, bunch.target, chosen)
     pixels = np.round(bunch.images * (255 / 16)).astype(np.uint8)
-    mark = _fingerprint([pixels.tobytes()], labels, classes, chosen)
-    return ImageData(task, ArrayImages(pixels), labels, classes, chosen, mark)
+    files = ((picture.tobytes(), picture.tobytes()) for picture in pixels)
+    return _assembled(task, ArrayImages(pixels), labels, classes, chosen, files)
 
 
 def _digit_labels(task: str, images: Any, target: Any, chosen: Split) -> tuple[Index, tuple[str, ...]]:
@@ -138,12 +132,13 @@ def folder(path: Path, seed: int = 0, limit: int | None = None) -> ImageData:
     if kept is not None:
         files, labels = [files[i] for i in kept], labels[kept]
     images = FileImages(len(files), lambda i: files[i].path.read_bytes())
-    mark = _fingerprint(_files(images, lambda i: str(files[i].path)), labels, classes, chosen)
-    return ImageData(path.name, HeldImages(images), labels, classes, chosen, mark)
+    looked_at = _files(images, lambda i: str(files[i].path))
+    return _assembled(path.name, HeldImages(images), labels, classes, chosen, looked_at)
 
 
 def _split_with(count: int, test: Index, profiling: Index, seed: int) -> Split:
     """Return a split as `split` does, whose test and profiling rows are the given ones where there are any."""
+    brought = tuple(name for name, rows in (("test", test), ("profiling", profiling)) if len(rows))
     if not len(test) and not len(profiling):
         return split(count, seed)
     rest = np.setdiff1d(np.arange(count), np.concatenate([test, profiling]))
@@ -156,7 +151,7 @@ def _split_with(count: int, test: Index, profiling: Index, seed: int) -> Split:
         profiling, shuffled = shuffled[:profiled], shuffled[profiled:]
     if not len(shuffled):
         raise InputError("data", f"{count} images", "enough for a fit, a profiling and a test split")
-    return Split(shuffled, profiling, test)
+    return Split(shuffled, profiling, test, brought=brought)
 
 
 def hub(name: str, image: str = "image", label: str = "label", seed: int = 0, limit: int | None = None) -> ImageData:
@@ -192,8 +187,9 @@ def fetch_rows(name: str, part: str | None, instead: str) -> Any:
 def load(source: str, task: str | None = None, seed: int = 0, limit: int | None = None) -> ImageData:
     """Return the data set at `digits:TASK`, `parquet:PATH`, `folder:PATH` or `hub:NAME`; `task` renames it.
 
-    `limit` keeps that many pictures (not of the digits), each in the part where it is without a limit. Raises
-    `InputError`, also by name for all files that a service could not read, and `OfflineError` where the hub is out of reach.
+    `limit` keeps that many pictures (not of the digits), each in the part where it is without a limit, unless it repeats:
+    equal pictures are looked for among those that are kept. Raises `InputError`, also by name for all files that a service
+    could not read, and `OfflineError` where the hub is out of reach.
     """
     scheme, _, rest = source.partition(":")
     match scheme:
@@ -210,7 +206,7 @@ def load(source: str, task: str | None = None, seed: int = 0, limit: int | None 
     _check_read(data)
     if task is None:
         return data
-    return ImageData(task, data.images, data.labels, data.classes, data.split, data.fingerprint)
+    return replace(data, name=task)
 
 
 def _check_read(data: ImageData) -> None:
@@ -231,8 +227,8 @@ def _from_rows(name: str, rows: Any, image: str, label: str, seed: int, limit: i
         rows, labels = rows.select(kept), labels[kept]
     rows = _as_images(rows, image)
     images = FileImages(len(rows), lambda i: (row := rows[i][image])["bytes"] or Path(row["path"]).read_bytes())
-    mark = _fingerprint(_files(images, lambda i: rows[i][image]["path"] or f"row {i}"), labels, classes, chosen)
-    return ImageData(name, HeldImages(images), labels, classes, chosen, mark)
+    looked_at = _files(images, lambda i: rows[i][image]["path"] or f"row {i}")
+    return _assembled(name, HeldImages(images), labels, classes, chosen, looked_at)
 
 
 def _kept(whole: Split, limit: int | None) -> tuple[Index | None, Split]:
@@ -243,7 +239,7 @@ def _kept(whole: Split, limit: int | None) -> tuple[Index | None, Split]:
     indices = (chosen.fit, chosen.profiling, chosen.test)
     ends = np.cumsum([0, *map(len, indices)])
     placed = (np.arange(start, end, dtype=np.int64) for start, end in pairwise(ends))
-    return np.concatenate(indices), Split(*placed)
+    return np.concatenate(indices), Split(*placed, brought=whole.brought)
 
 
 def _as_images(rows: Any, column: str) -> Any:
@@ -256,16 +252,19 @@ def _as_images(rows: Any, column: str) -> Any:
         raise InputError("column", column, f"one of images, not {rows.features[column]}") from error
 
 
-def _files(images: Images, name_of: Callable[[int], str]) -> Iterator[bytes]:
-    """Yield the pictures' files. Raises `InputError` at the end, by name, for those that a service could not read."""
+def _files(images: Images, name_of: Callable[[int], str]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each picture's file and the digest of its pixels.
+
+    Raises `InputError` at the end, by name, for those that a service could not read.
+    """
     broken: list[str] = []
     with ThreadPoolExecutor() as pool:  # PIL lets go of the interpreter's lock while it decodes
         numbers = iter(range(len(images)))
         while some := list(islice(numbers, TOGETHER)):
-            for number, (file, fault) in zip(some, pool.map(partial(_looked_at, images), some), strict=True):
+            for number, (file, digest, fault) in zip(some, pool.map(partial(_looked_at, images), some), strict=True):
                 if fault:
                     broken.append(f"{name_of(number)} ({fault})")
-                yield file
+                yield file, digest
     if broken:
         rest = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
         raise InputError(
@@ -273,18 +272,18 @@ def _files(images: Images, name_of: Callable[[int], str]) -> Iterator[bytes]:
         )
 
 
-def _looked_at(images: Images, number: int) -> tuple[bytes, str]:
-    """Return a picture's file, and why a service could not read it; "" where it can."""
+def _looked_at(images: Images, number: int) -> tuple[bytes, bytes, str]:
+    """Return a picture's file, the digest of its pixels, and why a service could not read it; "" where it can."""
     try:
         file = images.file(number)
     except OSError as error:
-        return b"", error.strerror or type(error).__name__
+        return b"", b"", error.strerror or type(error).__name__
     try:
         pixel_passes(file, MAX_PIXELS)
-        read(file, MAX_PIXELS)
+        picture = read(file, MAX_PIXELS).convert("RGB")
     except InputError as error:
-        return file, str(error)
-    return file, ""
+        return file, b"", str(error)
+    return file, hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).digest(), ""
 
 
 def _labels(rows: Any, label: str) -> tuple[Index, tuple[str, ...]]:
@@ -296,10 +295,21 @@ def _labels(rows: Any, label: str) -> tuple[Index, tuple[str, ...]]:
     return np.array([number_of[v] for v in values], dtype=np.int64), tuple(str(n) for n in names)
 
 
-def _fingerprint(pictures: Iterable[bytes], labels: Index, classes: Sequence[str], chosen: Split) -> str:
+def _assembled(
+    name: str,
+    images: Images,
+    labels: Index,
+    classes: tuple[str, ...],
+    whole: Split,
+    looked_at: Iterable[tuple[bytes, bytes]],
+) -> ImageData:
+    """Return the data set with equal pictures in one part. `looked_at`: each picture's file and digest, read once."""
     mark = hashlib.sha256(repr(tuple(classes)).encode())
-    for picture in pictures:
-        mark.update(picture)
+    digests = []
+    for file, digest in looked_at:
+        mark.update(file)
+        digests.append(digest)
+    chosen, repeats = separate(whole, of_keys(digests), labels)
     for part in (labels, chosen.fit, chosen.profiling, chosen.test):
         mark.update(part.tobytes())
-    return f"sha256:{mark.hexdigest()}"
+    return ImageData(name, images, labels, classes, chosen, f"sha256:{mark.hexdigest()}", repeats)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from training.data import Split
+from training.groups import Repeats, Split, of_texts, separate
 
 Index = NDArray[np.int64]
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -33,6 +33,7 @@ class TextData:
     classes: tuple[str, ...]
     split: Split
     fingerprint: str
+    repeats: Repeats | None = None
 
     @property
     def regression(self) -> bool:
@@ -62,7 +63,7 @@ def assemble(
     classes: tuple[str, ...],
     chosen: Split,
 ) -> TextData:
-    """Return the checked data set.
+    """Return the checked data set, with equal texts in one part of the split.
 
     Raises `InputError` for a row without a text, and for labels from which nothing can be learnt.
     """
@@ -72,14 +73,16 @@ def assemble(
         raise InputError("label", "not a number", "finite in every row")
     if len(classes) == 1:
         raise InputError("label", f"always {classes[0]}", "one of two or more classes")
+    chosen, repeats = separate(chosen, of_texts(texts, others), labels)
     mark = _fingerprint(texts, others, labels, classes, chosen)
-    return TextData(name, texts, others, labels, classes, chosen, mark)
+    return TextData(name, texts, others, labels, classes, chosen, mark, repeats)
 
 
 def with_fit(data: TextData, more: TextData) -> TextData:
     """Return the data set with the rows that `more` trains on added to those that it trains on itself.
 
-    Raises `InputError` where one has pairs or classes that the other lacks.
+    Rows of `more` that the data set holds out are left out. Raises `InputError` where one has pairs or classes that the
+    other lacks.
     """
     if (data.second is None) != (more.second is None) or data.classes != more.classes:
         raise InputError("texts to add", more.name, "of the same classes, and single or pairs alike")
@@ -89,7 +92,8 @@ def with_fit(data: TextData, more: TextData) -> TextData:
         second = (*data.second, *(more.second[row] for row in rows))
     first = (*data.first, *(more.first[row] for row in rows))
     added = np.arange(len(data.first), len(first), dtype=np.int64)
-    chosen = replace(data.split, fit=np.concatenate([data.split.fit, added]))
+    fit = np.concatenate([data.split.fit, added])
+    chosen = replace(data.split, fit=fit, brought=("test", "profiling"))
     labels = np.concatenate([data.labels, more.labels[rows]])
     return assemble(data.name, first, second, labels, data.classes, chosen)
 

@@ -29,6 +29,7 @@ from flows.gate import to_markdown
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, merged, open_registry
+from flows.repeats import noted
 from flows.tasks import (
     cached_stage,
     clean,
@@ -151,6 +152,7 @@ def run_stream(config: BinsFlowConfig, stream: Stream, store: FolderStore, home:
         latencies = profile(latencies["key"], config, stream, encoder, store, home)
         key, named = stages.bins_key(config, stream, lengths, latencies), named | {"latencies": latencies}
         planned = plan(key, config, stream, named, store, home)
+    encoder = noted(encoder, stream.data.repeats if stream.data else None)
     return StreamResults(stream.name, encoder, lengths, latencies, planned)
 
 

@@ -36,6 +36,7 @@ from flows.device import configured_class
 from flows.keys import StageResult, contents, keep, stage_key
 from flows.patience import patiently
 from flows.release import open_registry
+from flows.repeats import tell
 from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.errors import ArtifactError, InputError, RegistryError
@@ -77,6 +78,7 @@ def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
     for number, stream in enumerate(config.streams):
         data = _data(stream, config) if stream.needs_data else None
         streams.append(Stream(stream, stream.stream_name(data.name if data else None), data))
+        tell(streams[-1].name, data.repeats if data else None)
         progress(number + 1, len(config.streams))
     check_distinct("streams", [stream.name for stream in streams], "each of its own name")
     for later in streams[1:]:  # the first is read at once

@@ -25,7 +25,8 @@ from pliant.cascade.pool import mark, pooled
 from pliant.outcomes.files import read_labels
 from pliant.outcomes.labels import LabelRecord, teachable
 from registry.store import FolderStore
-from training.data import Split
+from training import groups
+from training.groups import Split
 from training.text_data import TextData, assemble, is_text, with_fit
 
 TEST_SHARE = 4  # a test has a quarter of the rows that a plan has: lessons are split like that
@@ -44,11 +45,16 @@ def rows_of(lessons: Sequence[Lesson], data: TextData, learn: LearnConfig) -> Te
     """Return the lessons of a task as a data set of its classes; None where none can plan or none can judge.
 
     Those of the part "fit" train the levels if `learn.levels`, and else plan as well. A lesson that does not fit the task
-    (another number of texts, an unknown class) is left out.
+    (another number of texts, an unknown class) is left out, and so is one to plan or judge with whose text the data set
+    trains on: of that the levels are surer than of new texts. Equal texts are in the part of the first of them.
     """
-    rows = [row for lesson in lessons if (row := _row(lesson, data)) is not None]
-    fit = [number for number, row in enumerate(rows) if row[3] == "fit" and learn.levels]
-    test = [number for number, row in enumerate(rows) if row[3] == "test"]
+    trained = {groups.key(*texts) for texts in data.texts(data.split.fit)}
+    fitting = [row for lesson in lessons if (row := _row(lesson, data)) is not None]
+    rows = [row for row in fitting if (row[3] == "fit" and learn.levels) or groups.key(*row[:2]) not in trained]
+    group_R = groups.of_texts((row[0] for row in rows), (row[1] for row in rows))
+    part_R = [rows[first][3] for first in groups.firsts(group_R)[group_R]]
+    fit = [number for number, part in enumerate(part_R) if part == "fit" and learn.levels]
+    test = [number for number, part in enumerate(part_R) if part == "test"]
     planning = sorted(set(range(len(rows))) - {*fit, *test})
     if not planning or not test:
         return None

@@ -31,6 +31,7 @@ from flows.gate import to_markdown
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, merged, open_registry
+from flows.repeats import tell
 from flows.tasks import (
     cached_stage,
     clean,
@@ -183,6 +184,7 @@ def run_task(
 ) -> TaskResults:
     """Run every stage of one task, each from the cache where what it depends on has not changed."""
     lessons = feedback.taught(config, data)
+    tell(f"labelled texts of {data.name}", lessons.repeats if lessons else None)
     fitted, trained = feedback.training_data(data, lessons), Levels()
     for level in levels:
         key = stages.train_key(level, fitted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from flows import curves
@@ -26,6 +26,8 @@ def log_task(run: Run, task: TaskResults, store: FolderStore) -> None:
     for level in cascade.levels:
         named = {f"{name}.{task.task}.{level.name}": value for name, value in level_metrics(level).items()}
         run.metrics(named)
+    if task.texts is not None and (repeats := task.texts.data.repeats):
+        run.document(f"data-{task.task}", {**asdict(repeats), "told": str(repeats)})
     notes = {name: result["notes"] for name, result in task.levels.items() if "notes" in result}
     run.document(f"training-{task.task}", notes)
     run.document(f"precision-{task.task}", {"precision": cascade.precision, "reason": task.arithmetic})

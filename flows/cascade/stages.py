@@ -24,6 +24,7 @@ from flows.cascade.config import CascadeFlowConfig, LevelConfig
 from flows.config import check_distinct, check_name
 from flows.device import configured_class
 from flows.keys import StageResult, contents, keep, stage_key
+from flows.repeats import tell
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.device import device_class, threads
 from pliant.errors import ArtifactError, InputError
@@ -75,6 +76,7 @@ def load_data(config: CascadeFlowConfig) -> list[TextData]:
     """Return one data set a task. Raises `InputError` for too few texts, and for two tasks of one name."""
     loaded = [training.texts.load(task.data, task.name, config.seed, task.limit, task.shares) for task in config.tasks]
     for data in loaded:  # before anything is trained
+        tell(data.name, data.repeats)
         check_name("name of a task", data.name)  # a file's or a data set's name may have given it
         if len(data.split.profiling) < pliant.cascade.plan.LEAST_TEXTS:
             raise InputError(

@@ -28,6 +28,7 @@ from flows.packing.publish import publish
 from flows.packing.stages import ModelResults
 from flows.progress import stage
 from flows.release import Release, merged, open_registry
+from flows.repeats import noted, tell
 from flows.tasks import (
     cached_stage,
     clean,
@@ -124,6 +125,7 @@ def _train(given: Configuration, new_task: bool) -> Release:
         corpus = stages.load_corpus(flow_config)
         prompts = select_prompts(flow_config, corpus)
         progress(1, 1)
+    tell("prompts", prompts.repeats)
     results = run_model(flow_config, corpus, prompts, store)
     registry = open_registry(settings.read(), "packing")
     unchanged = descended(load_champions(registry).get(flow_config.name), results)
@@ -159,7 +161,7 @@ def run_model(config: PackingFlowConfig, corpus: Corpus | None, prompts: PromptS
     named = {"generator": generator, "lengths": lengths, "predictor": predictor, "steps": steps}
     key = stages.plan_key(config, named)
     planned = plan(key, config, named, store)
-    return ModelResults(config.name, generator, lengths, predictor, steps, planned)
+    return ModelResults(config.name, generator, noted(lengths, prompts.repeats), predictor, steps, planned)
 
 
 def show(choice: Choice, verdict: Verdict, released: Release) -> None:

@@ -22,6 +22,7 @@ from flows.packing.stages import finish, load_observed, load_predictor, requests
 from pliant.packing.artifact import Generator, Predictor
 from pliant.progress import Progress
 from registry.store import FolderStore
+from training import groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ def observed_of(outputs: Sequence[Output], loaded: LoadedChampion, config: Lengt
 
 
 def is_held_out(prompt: str, share: float) -> bool:
-    """Whether a prompt belongs to the `share` of all prompts that is held out, by its digest."""
-    mark = sha256(prompt.encode(errors="replace")).digest()
+    """Whether a prompt belongs to the `share` of all prompts that is held out, by the digest of what it is compared by."""
+    mark = sha256(groups.key(prompt)[0].encode(errors="replace")).digest()
     return int.from_bytes(mark[:4]) < share * 2**32
 
 

@@ -27,7 +27,9 @@ from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import tokenizer_of
 from pliant.packing.scheduling.request import Memory
 from pliant.progress import Progress
-from training.packing.corpus import Corpus
+from training import groups
+from training.groups import Repeats
+from training.packing.corpus import PARTS, Corpus
 from training.packing.lengths import LengthData
 
 LEAST = 10  # prompts of either part
@@ -42,6 +44,7 @@ class PromptSet:
     fit: tuple[str, ...]
     held_out: tuple[str, ...]
     fingerprint: str
+    repeats: Repeats | None = None  # among all that were to choose from
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +70,19 @@ class Observed:
 
 
 def select_prompts(config: PackingFlowConfig, corpus: Corpus | None) -> PromptSet:
-    """Return as many prompts as `lengths.requests` says, in random order. Raises `InputError` where there are too few."""
+    """Return as many different prompts as `lengths.requests` says, in random order.
+
+    Raises `InputError` where there are too few.
+    """
     lengths, rng = config.lengths, np.random.default_rng(config.seed)
     if config.prompts == CORPUS:
         if corpus is None:
             raise InputError("prompts", CORPUS, "an address of prompts, where there is no corpus")
+        asks = {part: [turn.ask for turn in training.packing.corpus.select(corpus, part)] for part in PARTS}
+        trained, texts = set(map(groups.key, asks["fit"])), (*asks["profiling"], *asks["test"])
         fit, held = (
-            _shuffled([turn.ask for turn in training.packing.corpus.select(corpus, split)], rng)
-            for split in ("profiling", "test")
+            [text for text in _shuffled(asks[part], rng) if groups.key(text) not in trained]
+            for part in ("profiling", "test")
         )
         name = CORPUS
     else:
@@ -84,11 +92,12 @@ def select_prompts(config: PackingFlowConfig, corpus: Corpus | None) -> PromptSe
         held, fit = mixed[:count], mixed[count:]
     count = round(lengths.held_out * lengths.requests)
     fit = fit[: lengths.requests - count]
-    known = set(fit)
-    held = [text for text in held if text not in known][:count]
+    known = {groups.key(text) for text in fit}
+    held = [text for text in held if groups.key(text) not in known][:count]
     if min(len(fit), len(held)) < LEAST:
         raise InputError("prompts", f"{len(fit)} and {len(held)} held out", f"at least {LEAST} each")
-    return PromptSet(name, tuple(fit), tuple(held), _fingerprint(fit, held))
+    repeats = Repeats(len(texts), len(set(map(groups.key, texts))))
+    return PromptSet(name, tuple(fit), tuple(held), _fingerprint(fit, held), repeats)
 
 
 def _memory(config: LengthsConfig, generator: Generator) -> Memory:
@@ -98,7 +107,7 @@ def _memory(config: LengthsConfig, generator: Generator) -> Memory:
 
 
 def _shuffled(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
-    distinct = list(dict.fromkeys(texts))
+    distinct = [texts[row] for row in groups.firsts(groups.of_texts(texts))]
     return [distinct[at] for at in rng.permutation(len(distinct))]
 
 

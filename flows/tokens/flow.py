@@ -17,6 +17,7 @@ from flows.device import check_device
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, merged
+from flows.repeats import noted
 from flows.tasks import (
     cached_stage,
     clean,
@@ -167,7 +168,8 @@ def _train(given: Configuration, new_task: bool) -> Release:
 
 
 def _noted(task: StageResult, original: ImageData, loaded: ImageData) -> StageResult:
-    """Return a task's result with the numbers of labelled pictures that it learnt from among its notes."""
+    """Return a task's result with what repeats in its data and the numbers of labelled pictures among its notes."""
+    task = noted(task, original.repeats)
     if loaded is original:
         return task
     return {**task, "notes": {**task.get("notes", {}), "labels": labelled.counts(original, loaded)}}

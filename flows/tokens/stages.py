@@ -27,6 +27,7 @@ from flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_s
 from flows.config import check_distinct, check_name
 from flows.device import configured_class
 from flows.keys import StageResult, keep, stage_key
+from flows.repeats import tell
 from flows.tokens.config import TokensFlowConfig
 from pliant.device import device_class, threads
 from pliant.errors import InputError
@@ -50,6 +51,7 @@ def load_data(config: TokensFlowConfig) -> list[ImageData]:
     check_distinct("data", [data.name for data in loaded], wanted)
     for data in loaded:
         check_name("name of a task", data.name)  # an address may have given it
+        tell(data.name, data.repeats)
     return loaded
 
 

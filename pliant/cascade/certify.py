@@ -3,7 +3,8 @@
 A promise is about a mean of differences: correct (0 or 1) minus what it is compared with, which is the large model's
 correctness on the same text, or a target. Candidates are tested from the safest to the riskiest, up to the first
 failure, so that all that passed hold together at one confidence (fixed-sequence testing: Angelopoulos et al., Learn
-then Test, 2021). The order must not come from the texts of the test.
+then Test, 2021). The order must not come from the texts of the test. All bounds count texts as independent: equal ones
+stand here once (training/groups.py).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import betaincinv, ndtri
 
 Floats = NDArray[np.float64]
 
@@ -49,9 +50,7 @@ def last_passing(candidates: int, bound: Callable[[int], float], least: float) -
     return passed
 
 
-def wilson(correct_R: NDArray[np.bool_], confidence: float) -> float:
-    """Return the one-sided lower bound of the share of correct texts (Wilson 1927)."""
-    count, share, z = len(correct_R), float(np.mean(correct_R)), float(ndtri(confidence))
-    centre = share + z * z / (2 * count)
-    spread = z * np.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    return float((centre - spread) / (1 + z * z / count))
+def clopper_pearson(correct_R: NDArray[np.bool_], confidence: float) -> float:
+    """Return the one-sided lower bound of the share of correct texts (Clopper and Pearson 1934), exact for any count."""
+    right, count = int(np.sum(correct_R)), len(correct_R)
+    return float(betaincinv(right, count - right + 1, 1 - confidence)) if right else 0.0

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pliant.cascade.artifact import Candidate, Cascade, LevelProfile, Outputs
 from pliant.cascade.calibrate import calibration_error, error_of, fit_spread, softmax, temperature
-from pliant.cascade.certify import wilson
+from pliant.cascade.certify import clopper_pearson
 from pliant.cascade.evaluate import EvaluationData, evaluate, shuffled, subset, with_figures
 from pliant.cascade.route import answers, confidence
 from pliant.cascade.search import Promise, SearchConfig, plan_candidate, propose
@@ -178,4 +178,4 @@ def _others(data: EvaluationData, target: float, config: PlanConfig) -> list[Can
 def _proven(candidate: Candidate, proving: EvaluationData, config: PlanConfig) -> Candidate:
     """Return the candidate with its figures on texts that it was not tuned on."""
     evaluation = evaluate(candidate, proving)
-    return with_figures(candidate, evaluation, wilson(evaluation.correct_R, config.confidence))
+    return with_figures(candidate, evaluation, clopper_pearson(evaluation.correct_R, config.confidence))

@@ -19,6 +19,7 @@ from pliant.errors import InputError, OfflineError
 from pliant.models.image import MAX_PIXELS, read
 from tests.fixtures.places import SHARED
 from training import data
+from training.groups import Repeats
 
 
 def png(shade: int) -> bytes:
@@ -199,6 +200,34 @@ def test_an_image_folder_gives_one_class_per_sub_folder(tmp_path):
     before = shades.fingerprint
     (tmp_path / "shades" / "dark" / "0.png").write_bytes(png(99))
     assert data.folder(tmp_path / "shades").fingerprint != before
+
+
+def test_equal_pixels_in_other_files_are_one_group(tmp_path):
+    """A copy that was saved in another format stands on one side of the split only."""
+    for name in ("dark", "light"):
+        (tmp_path / name).mkdir()
+    for shade in range(40):
+        picture = Image.fromarray(np.full((8, 8), shade, np.uint8))
+        picture.convert("RGB").save(tmp_path / "dark" / f"{shade}.png")
+        picture.save(tmp_path / ("dark" if shade % 2 else "light") / f"copy {shade}.bmp")
+    loaded = data.load(f"folder:{tmp_path}")
+    fit, profiling, test = (shades(loaded, part) for part in split_parts(loaded.split))
+    assert fit.isdisjoint(profiling | test)
+    assert profiling.isdisjoint(test)
+    assert len(loaded.split.test) == len(test)
+    assert loaded.repeats == Repeats(80, 40, 20)
+
+
+def test_a_test_part_of_the_data_s_own_stays_and_its_pictures_are_not_trained_on(tmp_path):
+    for part, some in (("train", range(30)), ("test", range(25, 35))):
+        for name in ("dark", "light"):
+            (tmp_path / part / name).mkdir(parents=True)
+        for shade in some:
+            (tmp_path / part / ("dark" if shade % 2 else "light") / f"{shade}.png").write_bytes(png(shade))
+    loaded = data.load(f"folder:{tmp_path}")
+    assert shades(loaded, loaded.split.test) == set(range(25, 35))
+    assert shades(loaded, np.concatenate([loaded.split.fit, loaded.split.profiling])) == set(range(25))
+    assert loaded.repeats == Repeats(40, 35, 0, 5)
 
 
 @pytest.mark.parametrize("scheme", ["parquet", "folder"])

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
+from training import groups
 from training.packing.generator import new_tokenizer
 
 VOCABULARY = 8192
@@ -65,11 +66,8 @@ def divide(data: LengthData, share: float, seed: int = 0) -> tuple[LengthData, L
     """
     if not 0 < share < 1:
         raise InputError("share", share, "between 0 and 1")
-    distinct = list(dict.fromkeys(data.prompts))
-    order = np.random.default_rng(seed).permutation(len(distinct))
-    held = {distinct[i] for i in order[: max(1, round(share * len(distinct)))]}
-    rows = [[i for i, prompt in enumerate(data.prompts) if (prompt in held) == chosen] for chosen in (False, True)]
-    return take(data, rows[0]), take(data, rows[1])
+    held, fit = groups.divide(groups.of_texts(data.prompts), share, seed)
+    return take(data, np.sort(fit)), take(data, np.sort(held))
 
 
 def load(path: Path, name: str | None = None) -> LengthData:

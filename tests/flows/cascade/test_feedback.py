@@ -70,6 +70,14 @@ def test_a_text_is_in_one_split_only_however_often_it_was_sent(data):
     assert not planning & test
 
 
+def test_a_text_counts_once_to_plan_and_judge_with_and_not_at_all_where_it_is_trained_on(data):
+    """One text that was sent and labelled many times once proved a promise by itself."""
+    trained = [data.first[row].upper() for row in data.split.fit[:20]]
+    sent = [*lessons(60), *lessons(60)] + [lesson(1000 + n, [text], "tree") for n, text in enumerate(trained)]
+    split = rows_of(sent, data, LEARN).split
+    assert len(split.profiling) + len(split.test) == len({text for text, _ in changed_rows(60)})
+
+
 @pytest.mark.parametrize(
     ("texts", "label", "form"),
     [

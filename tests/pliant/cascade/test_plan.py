@@ -9,7 +9,7 @@ import pytest
 
 from pliant.cascade.artifact import Candidate
 from pliant.cascade.calibrate import calibration_error, fit_spread, softmax
-from pliant.cascade.certify import wilson
+from pliant.cascade.certify import clopper_pearson
 from pliant.cascade.evaluate import EvaluationData, evaluate, shuffled, subset
 from pliant.cascade.plan import PlanConfig, calibrated, make, split_rows, tolerance_of
 from pliant.cascade.tabi import TabiConfig
@@ -111,7 +111,7 @@ def test_candidates_are_told_of_by_the_proving_texts():
     for candidate in cascade.candidates:
         evaluation = evaluate(candidate, proving)
         assert (candidate.accuracy, candidate.seconds) == (evaluation.accuracy, evaluation.seconds)
-        assert candidate.promised == wilson(evaluation.correct_R, 0.95)
+        assert candidate.promised == clopper_pearson(evaluation.correct_R, 0.95)
 
 
 def test_what_is_chosen_before_proving_knows_no_proving_text():
