@@ -264,7 +264,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 def _check_count(count: int) -> None:
     if count > MOST_ROWS:
-        raise ValueError(f"more than {MOST_ROWS:,} rows")
+        raise ValueError(f"more than {MOST_ROWS:,} rows: take a part of them")
 
 
 def _count(numbers: array[int], number: int) -> None:

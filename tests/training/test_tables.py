@@ -328,5 +328,5 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_cause(tmp_path, monkeypa
 def test_more_rows_than_memory_holds_are_refused_by_name(tmp_path, monkeypatch, scheme):
     monkeypatch.setattr(tables, "MOST_ROWS", 1)
     content = {"csv": csv_of("a", "b"), "json": lines('"a"', '"b"'), "parquet": parquet_of(["a", "b"])}[scheme]
-    with pytest.raises(InputError, match=r"a table .more than 1 rows."):
+    with pytest.raises(InputError, match=r"a table .more than 1 rows: take a part"):
         load(given(tmp_path, scheme, content))
