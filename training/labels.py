@@ -22,7 +22,7 @@ def text_fault(value: Any) -> str:
     if value is None:
         return "no text"
     if type(value) is not str:
-        return f"{ascii(value)[:80]} is no text"
+        return f"{ascii(str(value))[:80]} is no text"
     if not value.strip():
         return "an empty text"
     if value.isascii() or not (half := SURROGATE.search(value)):
@@ -40,11 +40,11 @@ def label_fault(value: Any, names: Sequence[str], regression: bool) -> str:
         return "" if 0 <= value < len(names) else f"label {value} is {HIDDEN if value < 0 else 'of no class'}"
     if regression:
         number = NUMBER.fullmatch(str(value)) and not isinstance(value, bool) and math.isfinite(float(value))
-        return "" if number else f"label {ascii(value)[:80]} is no finite number"
+        return "" if number else f"label {ascii(str(value))[:80]} is no finite number"
     if isinstance(value, float):
         return f"label {value} is a fraction"
     if not isinstance(value, str | int):
-        return f"label {ascii(value)[:80]} is no text and no whole number"
+        return f"label {ascii(str(value))[:80]} is no text and no whole number"
     return text_fault(str(value)).replace("an empty text", "no label")
 
 
