@@ -111,7 +111,9 @@ def read(scheme: str, path: Path, wanted: Collection[str], faults: Faults, setti
 
 
 def of_dataset(rows: Any, wanted: Collection[str]) -> Table:
-    """Return the wanted columns of a `datasets.Dataset`."""
+    """Return the wanted columns of a `datasets.Dataset`. Raises `InputError` for too many rows."""
+    if len(rows) > MOST_ROWS:
+        raise InputError("data", f"of {len(rows):,} rows", f"of at most {MOST_ROWS:,}")
     columns = {name: rows[name][:] for name in rows.column_names if name in wanted}
     return Table(tuple(rows.column_names), columns, _classes(rows.features))
 
@@ -167,19 +169,21 @@ def _rows(reader: Any, faults: Faults) -> Iterator[tuple[int, list[str]]]:
 
 def _json(path: Path, wanted: Collection[str], faults: Faults) -> Table:
     listed = _start(path).lstrip(codecs.BOM_UTF8 + b" \t\r\n").startswith(b"[")
-    unit, names = "row" if listed else "line", dict[str, None]()
-    columns: dict[str, list[Any]] = {name: [] for name in wanted}
-    numbers = array("q")
+    unit, names, numbers = "row" if listed else "line", dict[str, None](), array("q")
+    columns: dict[str, list[Any]] = {}
     with _open(path, newline="\n") as file:
         for number, row in enumerate(_decode(file.read())) if listed else _lines(file, faults):
             if not isinstance(row, dict):
                 faults.add(f"{unit} {number}", "no object")
                 continue
-            _count(numbers, number)
+            for name in row.keys() - names.keys():
+                if name in wanted:
+                    columns[name] = [None] * len(numbers)
             names |= dict.fromkeys(row)
+            _count(numbers, number)
             for name, column in columns.items():
                 column.append(row.get(name))
-    return Table(tuple(names), {name: columns[name] for name in names if name in columns}, {}, numbers, unit)
+    return Table(tuple(names), columns, {}, numbers, unit)
 
 
 def _lines(file: TextIO, faults: Faults) -> Iterator[tuple[int, Any]]:
@@ -256,10 +260,11 @@ def _start(path: Path) -> bytes:
 
 
 def _check_names(names: Sequence[str]) -> None:
-    if any("\0" in name or SURROGATE.search(name) for name in names):
+    joined = "".join(names)
+    if "\0" in joined or (not joined.isascii() and SURROGATE.search(joined)):
         raise ValueError("a name that is not UTF-8")
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"{' and '.join(sorted(twice))} is there twice")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)} is there twice")
 
 
 def _check_count(count: int) -> None:
