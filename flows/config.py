@@ -54,8 +54,14 @@ def parse_addresses(addresses: Any) -> list[dict[str, Any]]:
     """Return the tables that a list of data in its short form, [NAME=]ADDRESS, stands for. Raises `InputError`."""
     if not isinstance(addresses, list | tuple):
         raise InputError("data", addresses, "a list of [NAME=]ADDRESS")
-    entries = [str(entry).rpartition("=") for entry in addresses]
-    return [{"data": address, "name": name} if equals else {"data": address} for name, equals, address in entries]
+    entries = map(named_address, addresses)
+    return [{"data": address} if name is None else {"data": address, "name": name} for name, address in entries]
+
+
+def named_address(entry: object) -> tuple[str | None, str]:
+    """Return the name, if there is one, and the address of `[NAME=]ADDRESS`. An equals sign may belong to the address."""
+    name, equals, address = str(entry).partition("=")
+    return (name, address) if equals and ":" not in name else (None, str(entry))
 
 
 def check_distinct(field: str, names: Sequence[str], wanted: str) -> None:

@@ -118,6 +118,7 @@ FRAMEWORK_HOMES = {
     "llguidance": ("pliant/packing/engine/grammar.py",),
     "vllm": ("pliant/packing/vllm/adapter.py", "pliant/packing/vllm/queue.py", "serving/packing/vllm/*.py"),
     "datasets": OFFLINE,
+    "pyarrow": OFFLINE,
     "sklearn": OFFLINE,
 }
 """Where a framework may be imported, besides benchmarks and cli."""
@@ -127,7 +128,14 @@ OPTIONAL = ("numba", "onnx", "onnxruntime", "vllm", "llguidance")
 _EVERYWHERE = ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "tokenizers", "jinja2")
 BARE_MACHINE = {
     "pliant": (*_EVERYWHERE, *OPTIONAL),
-    "training": (*_EVERYWHERE, "datasets", "sklearn", "safetensors", "huggingface_hub"),  # the last comes with timm
+    "training": (
+        *_EVERYWHERE,
+        "datasets",
+        "pyarrow",
+        "sklearn",
+        "safetensors",
+        "huggingface_hub",
+    ),  # the last comes with timm
     "profiling": (*_EVERYWHERE, "datasets", "sklearn"),
 }
 """All that these folders may need from outside: they run from a checkout on a bare GPU machine."""

@@ -7,9 +7,10 @@ difficulty.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from errno import ENOENT
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
@@ -22,11 +23,12 @@ from pliant.models.image import MAX_PIXELS, decode, pixel_passes, read
 from training.folders import TEST, VALIDATION, labelled_files
 from training.groups import Repeats, of_keys, separate
 from training.groups import Split as Split
+from training.labels import classes_of, label_fault
 from training.pictures import ArrayImages, FileImages, HeldImages, Images, Index
+from training.tables import VALID, Faults, cause, of_dataset
 
 COMPARED, SIDE = 32, 64  # test pictures whose files are read again, and the size of their pixels
 TOGETHER = 64  # files that are looked at together
-NAMED = 10  # broken files, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,17 @@ class ImageData:
     split: Split
     fingerprint: str
     repeats: Repeats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a table of pictures."""
+
+    image: str = "image"
+    label: str = "label"
+
+
+DEFAULT_COLUMNS = Columns()
 
 
 def split(count: int, seed: int, test_share: float = 0.2, profiling_share: float = 0.2) -> Split:
@@ -112,9 +125,10 @@ def parquet(
     path: Path, image: str = "image", label: str = "label", seed: int = 0, limit: int | None = None
 ) -> ImageData:
     """Return a parquet file with an image and a label column (class names are read from its features)."""
-    if not path.is_file():
-        raise InputError("data", path, "an existing parquet file")
-    rows = read_rows("parquet", path, "a readable parquet file", data_files=str(path))
+    try:
+        rows = _stored(path)
+    except Exception as error:  # its readers raise many kinds
+        raise InputError("data", f"{path} ({cause(error)})", VALID["parquet"]) from error
     return _from_rows(path.stem, rows, image, label, seed, limit)
 
 
@@ -161,14 +175,19 @@ def hub(name: str, image: str = "image", label: str = "label", seed: int = 0, li
     return _from_rows(name.rsplit("/", 1)[-1], rows, image, label, seed, limit)
 
 
-def read_rows(kind: str, path: Path, valid: str, setting: str = "data", **source: Any) -> Any:
-    """Return the rows of local files, a `datasets.Dataset`. Raises `InputError`: `path`, the `setting`, must be `valid`."""
-    import datasets
+def _stored(path: Path) -> Any:
+    """Return a parquet file as a `datasets.Dataset` on the disk, where it is looked for by the digest of the file.
 
-    try:
-        return datasets.load_dataset(kind, split="train", **source)
-    except Exception as error:  # its readers raise many kinds
-        raise InputError(setting, path, f"{valid} ({type(error).__name__}: {error})") from error
+    By its path `datasets` would take the file for a pattern, and by its time stamp a replaced one for the same.
+    """
+    from datasets.data_files import DataFilesDict, DataFilesList
+    from datasets.packaged_modules.parquet.parquet import Parquet
+
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    builder = Parquet(data_files=DataFilesDict({"train": DataFilesList([str(path.resolve())], [(digest,)])}))
+    builder.download_and_prepare()
+    return builder.as_dataset("train")
 
 
 def fetch_rows(name: str, part: str | None, instead: str) -> Any:
@@ -179,12 +198,17 @@ def fetch_rows(name: str, part: str | None, instead: str) -> Any:
         return datasets.load_dataset(name, part, split="train")
     except Exception as error:
         raise OfflineError(
-            f"the data set {name} could not be fetched from the hub ({type(error).__name__}); "
-            f"without a network use {instead}"
+            f"the data set {name} could not be fetched from the hub ({cause(error)}); without a network use {instead}"
         ) from error
 
 
-def load(source: str, task: str | None = None, seed: int = 0, limit: int | None = None) -> ImageData:
+def load(
+    source: str,
+    task: str | None = None,
+    seed: int = 0,
+    limit: int | None = None,
+    columns: Columns = DEFAULT_COLUMNS,
+) -> ImageData:
     """Return the data set at `digits:TASK`, `parquet:PATH`, `folder:PATH` or `hub:NAME`; `task` renames it.
 
     `limit` keeps that many pictures (not of the digits), each in the part where it is without a limit, unless it repeats:
@@ -196,11 +220,11 @@ def load(source: str, task: str | None = None, seed: int = 0, limit: int | None 
         case "digits":
             data = digits(rest or "digit", seed)
         case "parquet":
-            data = parquet(Path(rest), seed=seed, limit=limit)
+            data = parquet(Path(rest), columns.image, columns.label, seed, limit)
         case "folder":
             data = folder(Path(rest), seed=seed, limit=limit)
         case "hub":
-            data = hub(rest, seed=seed, limit=limit)
+            data = hub(rest, columns.image, columns.label, seed, limit)
         case _:
             raise InputError("data", source, "digits:TASK, parquet:PATH, folder:PATH or hub:NAME")
     _check_read(data)
@@ -226,9 +250,15 @@ def _from_rows(name: str, rows: Any, image: str, label: str, seed: int, limit: i
     if kept is not None:
         rows, labels = rows.select(kept), labels[kept]
     rows = _as_images(rows, image)
-    images = FileImages(len(rows), lambda i: (row := rows[i][image])["bytes"] or Path(row["path"]).read_bytes())
-    looked_at = _files(images, lambda i: rows[i][image]["path"] or f"row {i}")
+    images = FileImages(len(rows), lambda i: _file(rows[i][image] or {}))
+    looked_at = _files(images, lambda i: (rows[i][image] or {}).get("path") or f"row {i}")
     return _assembled(name, HeldImages(images), labels, classes, chosen, looked_at)
+
+
+def _file(row: Mapping[str, Any]) -> bytes:
+    if not row.get("bytes") and not row.get("path"):
+        raise FileNotFoundError(ENOENT, "no picture")
+    return bytes(row["bytes"] or Path(row["path"]).read_bytes())
 
 
 def _kept(whole: Split, limit: int | None) -> tuple[Index | None, Split]:
@@ -257,19 +287,15 @@ def _files(images: Images, name_of: Callable[[int], str]) -> Iterator[tuple[byte
 
     Raises `InputError` at the end, by name, for those that a service could not read.
     """
-    broken: list[str] = []
+    faults = Faults()
     with ThreadPoolExecutor() as pool:  # PIL lets go of the interpreter's lock while it decodes
         numbers = iter(range(len(images)))
         while some := list(islice(numbers, TOGETHER)):
             for number, (file, digest, fault) in zip(some, pool.map(partial(_looked_at, images), some), strict=True):
                 if fault:
-                    broken.append(f"{name_of(number)} ({fault})")
+                    faults.add(name_of(number), fault)
                 yield file, digest
-    if broken:
-        rest = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
-        raise InputError(
-            "data", f"with {len(broken)} broken files: {'; '.join(broken[:NAMED])}{rest}", "whole pictures"
-        )
+    faults.check("data", "", "files", "whole pictures")
 
 
 def _looked_at(images: Images, number: int) -> tuple[bytes, bytes, str]:
@@ -287,12 +313,13 @@ def _looked_at(images: Images, number: int) -> tuple[bytes, bytes, str]:
 
 
 def _labels(rows: Any, label: str) -> tuple[Index, tuple[str, ...]]:
-    feature, values = rows.features[label], rows[label]
-    if hasattr(feature, "names"):
-        return np.asarray(values, dtype=np.int64), tuple(feature.names)
-    names: Sequence[Any] = sorted(set(values))
-    number_of = {value: i for i, value in enumerate(names)}
-    return np.array([number_of[v] for v in values], dtype=np.int64), tuple(str(n) for n in names)
+    table, faults = of_dataset(rows, {label}), Faults()
+    values, names = table.columns[label], table.classes.get(label, ())
+    for row, value in enumerate(values):
+        if reason := label_fault(value, names, regression=False):
+            faults.add(table.place(row), reason)
+    faults.check("data", "", "rows", "labels that are texts or whole numbers")
+    return classes_of(values, names)
 
 
 def _assembled(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,9 +12,9 @@ from numpy.typing import NDArray
 
 from pliant.errors import InputError
 from training.groups import Repeats, Split, of_texts, separate
+from training.labels import text_fault
 
 Index = NDArray[np.int64]
-SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +99,13 @@ def with_fit(data: TextData, more: TextData) -> TextData:
 
 def is_text(value: Any) -> bool:
     """Whether a data set may hold the value as a text: it is not empty, and of whole characters."""
-    return isinstance(value, str) and bool(value.strip()) and not SURROGATE.search(value)
+    return not text_fault(value)
 
 
 def _text(value: Any, row: int) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"text of row {row}", repr(value), "a text that is not empty")
-    if not value.isascii() and SURROGATE.search(value):
-        raise InputError(
-            f"text of row {row}", ascii(value[:80]), "of whole characters (it holds half of a surrogate pair)"
-        )
-    return value
+    if reason := text_fault(value):
+        raise InputError(f"text of row {row}", reason, "a text that is not empty, of whole characters")
+    return str(value)
 
 
 def _fingerprint(

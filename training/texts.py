@@ -1,19 +1,24 @@
-"""Labelled texts by address: parquet, CSV or JSON-lines files, data sets of the hub, or the embedded corpus.
+"""Labelled texts by address: parquet, CSV or JSON files, data sets of the hub, or the embedded corpus.
 
-The embedded corpus is in training/docstrings.py.
+Rows are read as they are written (training/tables.py), and a label is a text, unless labels are called numbers. The embedded
+corpus is in training/docstrings.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from training.data import cut, fetch_rows, read_rows, split
+from training import tables
+from training.data import cut, fetch_rows, split
+from training.labels import classes_of, label_fault, text_fault
+from training.tables import Faults, Table
 from training.text_data import Shares, TextData, assemble
 
 LABELS = ("label", "labels", "intent", "scenario", "score", "target")
@@ -21,12 +26,62 @@ PAIRS = (
     *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2")),
     *(("question", "sentence"), ("text1", "text2"), ("text", "text2")),
 )
-DEFAULT_SHARES = Shares()
 SINGLES = ("text", "sentence", "question", "utterance")
+USUAL = frozenset((*LABELS, *SINGLES, *chain.from_iterable(PAIRS)))
+VALID = (
+    "whole rows, with texts that are not empty and with labels that are texts or whole numbers "
+    "(any numbers with columns.regression = true)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of texts, of the second texts of pairs and of labels; None: the one that has a usual name.
+
+    `regression`: whether labels are numbers. Else they are classes, whatever they look like.
+    """
+
+    text: str | None = None
+    second: str | None = None
+    label: str | None = None
+    regression: bool = False
+
+    def __post_init__(self) -> None:
+        if self.second is not None and self.text is None:
+            raise InputError("columns.second", self.second, "given with columns.text")
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Return the names of all columns that may be chosen."""
+        return USUAL | {name for name in (self.text, self.second, self.label) if name is not None}
+
+    def choose(self, names: Sequence[str]) -> tuple[str, str, str | None]:
+        """Return the columns of labels, of texts and of second texts.
+
+        Raises `InputError` for one that is missing, and for several that it might be.
+        """
+        for column in (self.text, self.second, self.label):
+            if column is not None and column not in names:
+                raise InputError("column", column, f"one of those that are there: {', '.join(names)}")
+        label = self.label or _only("label", names, [(name,) for name in LABELS if name in names], LABELS)[0]
+        if self.text is not None:
+            return label, self.text, self.second
+        pairs = [pair for pair in PAIRS if set(pair) <= set(names)]  # "sentence" may be the second text of a "question"
+        singles = [(name,) for name in SINGLES if name in set(names) - set(chain.from_iterable(pairs))]
+        first, *second = _only("text", names, [*pairs, *singles], SINGLES)
+        return label, first, second[0] if second else None
+
+
+DEFAULT_SHARES, DEFAULT_COLUMNS = Shares(), Columns()
 
 
 def load(
-    address: str, name: str | None = None, seed: int = 0, limit: int | None = None, shares: Shares = DEFAULT_SHARES
+    address: str,
+    name: str | None = None,
+    seed: int = 0,
+    limit: int | None = None,
+    shares: Shares = DEFAULT_SHARES,
+    columns: Columns = DEFAULT_COLUMNS,
 ) -> TextData:
     """Return the data set at `docstrings:TASK`, `parquet:PATH[,PATH]`, `csv:PATH`, `json:PATH` or `hub:NAME[:PART]`.
 
@@ -40,32 +95,81 @@ def load(
 
             return docstrings.load(rest or "package", name, seed, limit, shares)
         case "parquet" | "csv" | "json":
-            paths = [Path(part) for part in rest.split(",")]
-            return from_rows(name or paths[0].stem, _read(scheme, paths), seed, limit, shares)
+            paths, faults = tables.paths(rest), Faults()
+            read = {str(path): tables.read(scheme, path, columns.wanted, faults) for path in paths}
+            return _from_tables(name or paths[0].stem, read, faults, seed, limit, shares, columns)
         case "hub":
-            return from_rows(name or rest.rsplit("/", 1)[-1].replace(":", "-"), _fetch(rest), seed, limit, shares)
+            name = name or rest.rsplit("/", 1)[-1].replace(":", "-")
+            return from_rows(name, _fetch(rest), seed, limit, shares, columns)
     raise InputError("data", address, "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME[:PART]")
 
 
 def from_rows(
-    name: str, rows: Any, seed: int = 0, limit: int | None = None, shares: Shares = DEFAULT_SHARES
+    name: str,
+    rows: Any,
+    seed: int = 0,
+    limit: int | None = None,
+    shares: Shares = DEFAULT_SHARES,
+    columns: Columns = DEFAULT_COLUMNS,
 ) -> TextData:
-    """Return the data set of a `datasets.Dataset`, whose columns are found by their usual names.
-
-    Raises `InputError` for a missing column.
-    """
-    label = _column(rows, LABELS, "label")
-    first, second = _text_columns(rows)
-    labels, classes = _labels(rows, label)
-    chosen = cut(split(len(rows), seed, shares.test, shares.profiling), limit)
-    return assemble(name, rows[first], rows[second] if second else None, labels, classes, chosen)
+    """Return the data set of a `datasets.Dataset`. Raises `InputError` for columns and rows that cannot be used."""
+    read = {name: tables.of_dataset(rows, columns.wanted)}
+    return _from_tables(name, read, Faults(), seed, limit, shares, columns)
 
 
-def _read(scheme: str, paths: Sequence[Path]) -> Any:
-    for path in paths:
-        if not path.is_file():
-            raise InputError("data", path, f"an existing {scheme} file")
-    return read_rows(scheme, paths[0], f"a readable {scheme} file", data_files=[str(path) for path in paths])
+def _from_tables(
+    name: str,
+    read: Mapping[str, Table],
+    faults: Faults,
+    seed: int,
+    limit: int | None,
+    shares: Shares,
+    columns: Columns,
+) -> TextData:
+    """Return the rows of tables, by their paths, one after the other. `faults`: rows that could not be read."""
+    label, first, second = columns.choose(
+        list(dict.fromkeys(chain.from_iterable(table.names for table in read.values())))
+    )
+    chosen = [label, first, *([second] if second else [])]
+    values, *texts = _joined(read, chosen, faults, columns.regression)
+    if not values:
+        raise InputError("data", f"{', '.join(read)} without rows", "a table with rows")
+    labels, classes = _labels(values, next(iter(read.values())).classes.get(label, ()), columns.regression)
+    divided = cut(split(len(values), seed, shares.test, shares.profiling), limit)
+    return assemble(name, texts[0], texts[1] if second else None, labels, classes, divided)
+
+
+def _joined(read: Mapping[str, Table], chosen: Sequence[str], faults: Faults, regression: bool) -> list[list[Any]]:
+    """Return columns, that of labels first. Raises `InputError` for a file without one, and for rows that cannot be used."""
+    joined: list[list[Any]] = [[] for _ in chosen]
+    known = {table.classes.get(chosen[0], ()) for table in read.values()}
+    if len(known) > 1:
+        raise InputError("data", f"{', '.join(read)} with different classes", "files of the same classes")
+    names = known.pop()
+    for path, table in read.items():
+        if lacking := [column for column in chosen if column not in table.columns]:
+            raise InputError("column", lacking[0], f"one of those of {path}: {', '.join(table.names)}")
+        cells = [table.columns[column] for column in chosen]
+        for row, (label, *texts) in enumerate(zip(*cells, strict=True)):
+            reasons = [label_fault(label, names, regression), *map(text_fault, texts)]
+            if any(reasons):
+                place = table.place(row) if len(read) == 1 else f"{path}, {table.place(row)}"
+                faults.add(place, ", ".join(filter(None, reasons)))
+        for column, added in zip(joined, cells, strict=True):
+            column += added
+    faults.check("data", f"{', '.join(read)} ", "rows", VALID)
+    return joined
+
+
+def _labels(values: Sequence[Any], names: Sequence[str], regression: bool) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Return numbers, or those of classes and the classes. Raises `InputError` where most classes have a single row."""
+    if regression:
+        return np.array([float(value) for value in values]), ()
+    labels, classes = classes_of(values, names)
+    if not names and len(classes) > len(labels) / 2:
+        wanted = "classes of several rows each, or numbers with columns.regression = true"
+        raise InputError("label", f"of {len(classes):,} classes in {len(labels):,} rows", wanted)
+    return labels, classes
 
 
 def _fetch(address: str) -> Any:
@@ -74,35 +178,13 @@ def _fetch(address: str) -> Any:
     return fetch_rows(name, part or None, works)
 
 
-def _column(rows: Any, names: Sequence[str], content: str) -> str:
-    column = next((name for name in names if name in rows.column_names), None)
-    if column is None:
-        raise InputError(f"the {content} column", ", ".join(rows.column_names), f"one of {', '.join(names)}")
-    return column
-
-
-def _text_columns(rows: Any) -> tuple[str, str | None]:
-    """Return the columns of texts. Pairs are tried first, as "sentence" may be the second text of a "question"."""
-    for pair in PAIRS:
-        if set(pair) <= set(rows.column_names):
-            return pair
-    return _column(rows, SINGLES, "text"), None
-
-
-def _labels(rows: Any, column: str) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Return class numbers and names; fractions are labels of a regression, which has no names."""
-    feature, values = rows.features[column], rows[column]
-    if any(value is None for value in values):
-        raise InputError("label", "missing", "given in every row")
-    if hasattr(feature, "names"):
-        numbers = np.asarray(values, dtype=np.int64)
-        if numbers.min(initial=0) < 0:
-            raise InputError("label", int(numbers.min()), "at least 0 (a test split without its labels?)")
-        return numbers, tuple(feature.names)
-    if getattr(feature, "dtype", "").startswith("float"):
-        return np.asarray(values, dtype=np.float64), ()
-    if not all(isinstance(value, (str, int)) for value in values):
-        raise InputError("label", f"of type {feature}", "a number or a text in every row")
-    names = sorted(set(values))
-    number_of = {value: number for number, value in enumerate(names)}
-    return np.array([number_of[value] for value in values], dtype=np.int64), tuple(map(str, names))
+def _only(
+    content: str, names: Sequence[str], candidates: Sequence[Sequence[str]], usual: Sequence[str]
+) -> Sequence[str]:
+    if not candidates:
+        wanted = f"one of {', '.join(usual)}, or named by columns.{content}"
+        raise InputError(f"the {content} column", ", ".join(names), wanted)
+    if len(candidates) > 1:
+        several = " or ".join(" and ".join(each) for each in candidates)
+        raise InputError(f"the {content} column", f"{several} of {', '.join(names)}", f"named by columns.{content}")
+    return candidates[0]

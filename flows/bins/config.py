@@ -17,6 +17,7 @@ from training.bins import encoder as bins_encoder
 from training.classifier import ClassifierConfig
 from training.starts import LARGE, ScratchConfig
 from training.text_data import Shares
+from training.texts import Columns
 
 EMBEDDED, AUTO, DATA = "embedded", "auto", "data"
 ENCODER = "encoder-"
@@ -35,6 +36,7 @@ class StreamConfig:
     data: str = "docstrings:package"  # see training/texts.py
     name: str | None = None  # default: the data's name, or the encoder's
     lengths: tuple[str, ...] = (DATA,)
+    columns: Columns = field(default_factory=Columns)  # of a table
     limit: int | None = None  # texts, for a first try on large data
     max_length: int | None = None  # tokens; default: the encoder's own
     slo: float = 0.15  # seconds from arrival to answer

@@ -88,7 +88,9 @@ def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
 
 
 def _data(stream: StreamConfig, config: BinsFlowConfig) -> TextData:
-    return training.texts.load(stream.data, stream.name, config.seed, stream.limit, config.embedded.shares)
+    return training.texts.load(
+        stream.data, stream.name, config.seed, stream.limit, config.embedded.shares, stream.columns
+    )
 
 
 def encoder_key(config: BinsFlowConfig, stream: Stream) -> str:

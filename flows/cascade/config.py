@@ -18,6 +18,7 @@ from profiling.cascade.outputs import OutputsConfig
 from training.classifier import ClassifierConfig
 from training.starts import LARGE, SMALL, ScratchConfig
 from training.text_data import Shares
+from training.texts import Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class TaskConfig:
 
     data: str = "docstrings:package"
     name: str | None = None
+    columns: Columns = field(default_factory=Columns)  # of a table
     limit: int | None = None  # texts, for a first try on large data
     shares: Shares = field(default_factory=Shares)
     levels: tuple[LevelConfig, ...] = ()  # in place of the flow's

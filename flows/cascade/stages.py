@@ -74,7 +74,10 @@ class TaskResults:
 
 def load_data(config: CascadeFlowConfig) -> list[TextData]:
     """Return one data set a task. Raises `InputError` for too few texts, and for two tasks of one name."""
-    loaded = [training.texts.load(task.data, task.name, config.seed, task.limit, task.shares) for task in config.tasks]
+    loaded = [
+        training.texts.load(task.data, task.name, config.seed, task.limit, task.shares, task.columns)
+        for task in config.tasks
+    ]
     for data in loaded:  # before anything is trained
         tell(data.name, data.repeats)
         check_name("name of a task", data.name)  # a file's or a data set's name may have given it

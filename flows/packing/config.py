@@ -132,7 +132,7 @@ class PackingFlowConfig:
     """`generator`: embedded (trained on the corpus of docstrings), path:FOLDER or hub:NAME.
 
     `prompts`: docstrings (questions about them, as the embedded generator knows), or what training/packing/prompts.py
-    reads, such as parquet:PATH.
+    reads, such as parquet:PATH. `column`: theirs; default: the first that has a usual name.
     `precision`: of the generator's weights, activations, keys and values: float32, bfloat16, float16 (on GPUs), or auto,
     which is bfloat16 on a GPU, and on a CPU where it has instructions for it and it was measured faster.
     `threads`: torch's when profiling and serving on CPU.
@@ -141,6 +141,7 @@ class PackingFlowConfig:
     name: str = ""  # of the model as clients call it; default: docstrings, or the last step of the generator's address
     generator: str = EMBEDDED
     prompts: str = CORPUS
+    column: str | None = None
     embedded: GeneratorConfig = field(default_factory=GeneratorConfig)
     lengths: LengthsConfig = field(default_factory=LengthsConfig)
     # Of a thousand prompts twice the layers and epochs learn nothing more, in ten times as long (docs/log).
@@ -219,5 +220,5 @@ def _memory(flow_config: PackingFlowConfig) -> MemoryConfig:
 def _prompts(addresses: Any) -> dict[str, Any]:
     if not isinstance(addresses, list | tuple) or len(addresses) != 1:
         raise InputError("data", addresses, "a list of one [NAME=]ADDRESS of prompts")
-    name, equals, address = str(addresses[0]).rpartition("=")
-    return {"prompts": address, "name": name} if equals else {"prompts": address}
+    name, address = config.named_address(addresses[0])
+    return {"prompts": address} if name is None else {"prompts": address, "name": name}

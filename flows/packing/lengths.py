@@ -86,7 +86,7 @@ def select_prompts(config: PackingFlowConfig, corpus: Corpus | None) -> PromptSe
         )
         name = CORPUS
     else:
-        name, texts = training.packing.prompts.load(config.prompts)
+        name, texts = training.packing.prompts.load(config.prompts, config.column)
         mixed = _shuffled(texts, rng)[: lengths.requests]
         count = round(lengths.held_out * len(mixed))
         held, fit = mixed[:count], mixed[count:]

@@ -13,6 +13,7 @@ from pliant.errors import InputError
 from pliant.tokens.artifact import Option
 from pliant.tokens.reference import ReferenceConfig
 from profiling.tokens.latency import LatencyConfig
+from training.data import Columns
 from training.tokens.foundation import FoundationConfig
 from training.tokens.task import TaskConfig
 
@@ -43,11 +44,13 @@ class VariantConfig:
 class TokensFlowConfig:
     """`data`: one address a task, optionally `NAME=ADDRESS` (see training/data.py: digits:, parquet:, folder:, hub:).
 
-    `upstream`: address of the data that the embedded backbone is trained on, whole; by default the first task's.
-    `backbone`: embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH. `threads`: torch's when profiling and serving on CPU.
+    `columns`: of tables of pictures. `upstream`: address of the data that the embedded backbone is trained on, whole; by
+    default the first task's. `backbone`: embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH. `threads`: torch's when
+    profiling and serving on CPU.
     """
 
     data: tuple[str, ...] = ("digits:digit", "digits:loops", "digits:stroke")
+    columns: Columns = field(default_factory=Columns)
     limit: int | None = None  # images a task, for a first try on large data
     measured: int | None = None  # images of either split that a task's accuracies are measured on; None: all
     upstream: str | None = None
@@ -79,8 +82,8 @@ class TokensFlowConfig:
                 f"0, below 0, or one of task.gammas, {', '.join(map(str, trained)) or 'none'}",
             )
         for address in self.data:
-            name, equals, _ = address.rpartition("=")
-            if equals:
+            name, _ = config.named_address(address)
+            if name is not None:
                 config.check_name("name of a task", name)
 
 

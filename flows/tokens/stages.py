@@ -24,7 +24,7 @@ import training.tokens.foundation
 import training.tokens.sweep
 import training.tokens.task
 from flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
-from flows.config import check_distinct, check_name
+from flows.config import check_distinct, check_name, named_address
 from flows.device import configured_class
 from flows.keys import StageResult, keep, stage_key
 from flows.repeats import tell
@@ -45,8 +45,8 @@ def load_data(config: TokensFlowConfig) -> list[ImageData]:
     """Return one data set a task. Raises `InputError` for two tasks of one name, which would overwrite each other."""
     loaded = []
     for entry in config.data:
-        name, equals, address = entry.rpartition("=")
-        loaded.append(training.data.load(address, name if equals else None, config.seed, config.limit))
+        name, address = named_address(entry)
+        loaded.append(training.data.load(address, name, config.seed, config.limit, config.columns))
     wanted = "at least one task, each of its own name (NAME=ADDRESS)"
     check_distinct("data", [data.name for data in loaded], wanted)
     for data in loaded:
@@ -59,7 +59,7 @@ def load_upstream(config: TokensFlowConfig, loaded: Sequence[ImageData]) -> Imag
     """Return what the foundation is trained on, split as its tasks are: no foundation has seen what a task tests with."""
     if config.upstream is None:
         return loaded[0]
-    return training.data.load(config.upstream, None, config.seed)
+    return training.data.load(config.upstream, None, config.seed, None, config.columns)
 
 
 def foundation_key(config: TokensFlowConfig, data: ImageData) -> str:

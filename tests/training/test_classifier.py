@@ -14,6 +14,8 @@ from transformers import AutoConfig
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import layers, load_model, module
+from pliant.outcomes.answered import Answered
+from registry import codec
 from tests.fixtures.cascade.classifiers import TEXTS, WORDS, tiny_config
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from training.classifier import ClassifierConfig, encode, train
@@ -60,6 +62,19 @@ def answers(classifier: Classifier, texts: TextData, rows) -> np.ndarray:
     model = load_model(classifier)
     encodings = encode(START.tokenizer, texts.texts(rows), classifier.max_length)
     return np.array([model(input_ids=torch.tensor([encoding.ids])).logits[0].numpy() for encoding in encodings])
+
+
+def test_classes_come_back_from_a_file_as_they_are_written_and_a_client_may_name_them(tmp_path):
+    """A client's right label 007 was once refused, as the class had become 7."""
+    names = ("007", "0010", "1.0", "NA", "true")
+    labels = np.arange(200, dtype=np.int64) % len(names)
+    texts = assemble("codes", sentences(), None, labels, names, split(200, 0))
+    classifier, _ = train(replace(SHORT, epochs=1), "small", texts, START)
+    digest = codec.save(classifier, tmp_path / "c")
+    kept = codec.load(Classifier, tmp_path / "c", digest)
+    assert kept.classes == tuple(json.loads(kept.config)["id2label"].values()) == names
+    answer = Answered("codes", 1, "default", "small", "007", 0.9, 0.95, classes=kept.classes)
+    assert [answer.correct(name) for name in names] == [True, False, False, False, False]
 
 
 def test_a_classifier_may_learn_from_fewer_tokens_of_a_text_than_it_reads(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +108,37 @@ def test_pictures_come_in_the_size_asked_for():
     assert (pixels.shape, pixels.dtype) == ((2, 16, 16, 3), np.uint8)
 
 
+def test_labels_of_pictures_are_texts_as_written(tmp_path):
+    cats = data.parquet(write(tmp_path / "c.parquet", labels=["012", "12"] * 10, features=False))
+    assert (cats.classes, cats.labels.tolist()) == (("012", "12"), [0, 1] * 10)
+
+
+def test_a_parquet_file_of_pictures_is_read_by_its_content_alone(tmp_path):
+    """It was once found by its path as a pattern, and read again only if its time stamp was another one."""
+    path = tmp_path / "cats[1],a.parquet"
+    write(tmp_path / "cats1,a.parquet", shades=range(100, 120))
+    for first in (0, 40):
+        write(path, shades=range(first, first + 20))
+        os.utime(path, (1e9, 1e9))
+        assert shades(data.load(f"parquet:{path}"), np.arange(20)) == set(range(first, first + 20))
+
+
+@pytest.mark.parametrize("labels", [[None, "a"] * 10, [0.5, 1.5] * 10, [-1, 0] * 10])
+def test_labels_that_are_none_are_refused_with_their_rows(tmp_path, labels):
+    """Missing ones once ended in a traceback, or were a class."""
+    with pytest.raises(InputError, match=r"10 broken rows: row 0 .*|20 broken rows: row 0 .label 0.5 is a fraction"):
+        data.parquet(write(tmp_path / "c.parquet", labels=labels, features=labels[0] == -1))
+
+
+def test_a_row_without_a_picture_is_refused(tmp_path):
+    """It once ended in a traceback."""
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    cells = [None, {"bytes": None, "path": None}, *({"bytes": png(i), "path": None} for i in range(18))]
+    pq.write_table(pa.table({"image": pa.array(cells, kind), "label": ["a", "b"] * 10}), tmp_path / "c.parquet")
+    with pytest.raises(InputError, match=r"2 broken files: row 0 .no picture.; row 1 .no picture."):
+        data.load(f"parquet:{tmp_path / 'c.parquet'}")
+
+
 @pytest.mark.parametrize("features", [True, False])
 def test_a_parquet_file_gives_its_pictures_and_labels(tmp_path, features):
     """Without the notes of `datasets` in the file, pictures were once read as dicts and ended in an AttributeError."""
@@ -116,8 +148,8 @@ def test_a_parquet_file_gives_its_pictures_and_labels(tmp_path, features):
     assert cats.images.batch(np.array([3, 7]), 8)[:, 0, 0, 0].tolist() == [3, 7]
 
 
-def test_labels_may_be_words(tmp_path):
-    cats = data.parquet(write(tmp_path / "cats.parquet"), label="colour")
+def test_labels_may_be_words_of_a_column_that_the_configuration_names(tmp_path):
+    cats = data.load(f"parquet:{write(tmp_path / 'cats.parquet')}", columns=data.Columns(label="colour"))
     assert cats.classes == ("blue", "red")
     assert cats.labels[:4].tolist() == [0, 1, 1, 0]
 
@@ -232,7 +264,7 @@ def test_a_test_part_of_the_data_s_own_stays_and_its_pictures_are_not_trained_on
 
 @pytest.mark.parametrize("scheme", ["parquet", "folder"])
 def test_a_path_that_does_not_exist_is_refused(tmp_path, scheme):
-    with pytest.raises(InputError, match=r"data is .*nowhere, but must be an existing"):
+    with pytest.raises(InputError, match=r"data is .*nowhere( .No such file or directory.)?, but must be"):
         data.load(f"{scheme}:{tmp_path / 'nowhere'}")
 
 
@@ -240,7 +272,7 @@ def test_a_file_that_is_no_parquet_and_a_folder_without_images_are_refused(tmp_p
     """Both once ended in a traceback of the reader."""
     (tmp_path / "bad.parquet").write_bytes(b"nonsense")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"bad\.parquet, but must be a readable parquet file"):
+    with pytest.raises(InputError, match=r"bad\.parquet .Parquet magic bytes .*, but must be a readable parquet file"):
         data.load(f"parquet:{tmp_path / 'bad.parquet'}")
     with pytest.raises(InputError, match="empty, but must be a folder with one sub-folder of images per class"):
         data.load(f"folder:{tmp_path / 'empty'}")

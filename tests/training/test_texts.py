@@ -12,7 +12,7 @@ import pytest
 from pliant.errors import InputError, OfflineError
 from training.data import Split
 from training.text_data import Shares, TextData, assemble
-from training.texts import load
+from training.texts import Columns, load
 
 COUNT = 20
 TEXTS = [f"text number {i}" for i in range(COUNT)]
@@ -43,8 +43,10 @@ def test_labels_without_names_are_named_in_order(tmp_path):
     assert (words.classes, words.labels.tolist()[:3]) == (("a", "b"), [1, 0, 1])
 
 
-def test_fractions_make_a_regression(tmp_path):
-    loaded = load(write(tmp_path, sentence1=TEXTS, sentence2=OTHERS, score=[i / 4 for i in range(COUNT)]))
+def test_numbers_make_a_regression_where_the_configuration_says_so(tmp_path):
+    """Fractions once did by themselves."""
+    address = write(tmp_path, sentence1=TEXTS, sentence2=OTHERS, score=[i / 4 for i in range(COUNT)])
+    loaded = load(address, columns=Columns(regression=True))
     assert loaded.regression
     assert (loaded.labels.dtype, loaded.labels.tolist()) == (np.float64, [i / 4 for i in range(COUNT)])
 
@@ -99,12 +101,15 @@ def test_a_fingerprint_follows_texts_labels_classes_and_split_alone(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [
-        ({"text": [*TEXTS[:-1], " "], "label": [0, 1] * 10}, "text of row 19 is ' '"),
-        ({"text": [*TEXTS[:-1], None], "label": [0, 1] * 10}, "text of row 19 is None"),
-        ({"text": TEXTS, "label": [*[0.5] * 19, float("nan")]}, "label is not a number"),
-        ({"text": TEXTS, "label": [*["a"] * 19, None]}, "label is missing"),
+        ({"text": [*TEXTS[:-1], " "], "label": [0, 1] * 10}, r"row 19 .an empty text."),
+        ({"text": [*TEXTS[:-1], None], "label": [0, 1] * 10}, r"row 19 .no text."),
+        (
+            {"text": TEXTS, "label": [*[0.5] * 19, float("nan")]},
+            r"20 broken rows: row 0 .label 0.5 is a fraction.* and 10 more",
+        ),
+        ({"text": TEXTS, "label": [*["a"] * 19, None]}, r"row 19 .no label."),
         ({"text": TEXTS, "label": ["a"] * 20}, "label is always a, but must be one of two or more classes"),
-        ({"text": TEXTS, "label": [["a"]] * 20}, "label is of type .*, but must be a number or a text"),
+        ({"text": TEXTS, "label": [["a"]] * 20}, "row 0 .label .* is no text and no whole number"),
         ({"text": TEXTS, "size": [1] * 20}, "the label column is text, size, but must be one of label, "),
         ({"words": TEXTS, "label": [0, 1] * 10}, "the text column is words, label"),
     ],
@@ -115,14 +120,14 @@ def test_what_cannot_be_learnt_from_is_refused(tmp_path, columns, sentence):
 
 
 def test_a_class_below_zero_is_refused_as_a_hidden_label(tmp_path):
-    with pytest.raises(InputError, match=r"label is -1, .*a test split without its labels"):
+    with pytest.raises(InputError, match=r"label -1 is below 0 .a test split without its labels"):
         load(write(tmp_path, ("no", "yes"), text=TEXTS, label=[-1] * COUNT))
 
 
 def test_half_a_surrogate_pair_is_refused_with_its_row():
     """The tokenizers library cannot read it, and reported it without a row in the middle of a training."""
     rows = np.arange(2)
-    with pytest.raises(InputError, match=r"text of row 1 is 'half .ud800', but must be of whole characters"):
+    with pytest.raises(InputError, match="text of row 1 is half of a surrogate pair"):
         assemble("mine", ["fine", "half \ud800"], None, rows, ("no", "yes"), Split(rows, rows, rows))
 
 

@@ -18,6 +18,7 @@ from pliant.journal import decode
 from pliant.lines import Torn, complete_lines
 from pliant.progress import Progress, silent
 from pliant.protocol import Arrived
+from training.tables import Faults, read
 
 Histogram = NDArray[np.int64]
 Texts = Sequence[tuple[str, str | None]]
@@ -56,19 +57,11 @@ def of_parquet(path: Path, column: str | None, max_length: int) -> Histogram:
 
     Raises `InputError` for a file or column that cannot be read.
     """
-    import datasets
-
-    if not path.is_file():
-        raise InputError("lengths", path, "an existing parquet file")
-    try:
-        rows = datasets.Dataset.from_parquet(str(path))
-    except Exception as error:  # its readers raise many kinds
-        raise InputError("lengths", path, f"a readable parquet file ({type(error).__name__}: {error})") from error
     names = (column,) if column else COLUMNS
-    chosen = next((name for name in names if name in rows.column_names), None)
-    if chosen is None:
-        raise InputError("the column of lengths", ", ".join(rows.column_names), f"one of {', '.join(names)}")
-    return histogram(rows[chosen], max_length)
+    table = read("parquet", path, names, Faults(), "lengths")
+    if not table.columns:
+        raise InputError("the column of lengths", ", ".join(table.names), f"one of {', '.join(names)}")
+    return histogram(next(table.columns[name] for name in names if name in table.columns), max_length)
 
 
 def histogram(lengths: Iterable[object], max_length: int) -> Histogram:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pliant.errors import InputError
 from training import groups
 from training.packing.generator import new_tokenizer
+from training.tables import Faults, read
 
 VOCABULARY = 8192
 COLUMNS = ("instruction", "input", "output")
@@ -91,14 +92,8 @@ def alpaca_prompt(instruction: str, given: str = "") -> str:
 
 
 def _read(path: Path) -> list[tuple[str, str, str]]:
-    import datasets
-
-    if not path.is_file():
-        raise InputError("data", path, "an existing parquet file")
-    try:
-        rows = datasets.Dataset.from_parquet(str(path))
-    except Exception as error:  # its readers pass on whatever they meet
-        raise InputError("data", path, f"a readable parquet file ({type(error).__name__}: {error})") from error
-    if lacking := [column for column in COLUMNS if column not in rows.column_names]:
-        raise InputError("the columns", ", ".join(rows.column_names), f"such that {', '.join(lacking)} are among them")
-    return [(row["instruction"] or "", row["input"] or "", row["output"] or "") for row in rows]
+    table = read("parquet", path, COLUMNS, Faults())
+    if lacking := [column for column in COLUMNS if column not in table.names]:
+        raise InputError("the columns", ", ".join(table.names), f"such that {', '.join(lacking)} are among them")
+    rows = zip(*(table.columns[column] for column in COLUMNS), strict=True)
+    return [(instruction or "", given or "", output or "") for instruction, given, output in rows]

@@ -7,44 +7,44 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import InputError
-from training.data import fetch_rows, read_rows
+from training.data import fetch_rows
+from training.labels import text_fault
+from training.tables import SCHEMES, Faults, of_dataset, read
 
-SCHEMES = ("parquet", "json", "csv")
 COLUMNS = ("prompt", "instruction", "question", "text", "sentence")
 MORE = "input"
 """The column with the matter of an instruction, which follows it on a line of its own."""
 
 
-def load(address: str) -> tuple[str, tuple[str, ...]]:
+def load(address: str, column: str | None = None) -> tuple[str, tuple[str, ...]]:
     """Return a name, and the prompts of `parquet:PATH`, `json:PATH`, `csv:PATH` or `hub:NAME[:PART]` but empty ones.
 
-    They are read from the first of COLUMNS that exists. Raises `InputError`, and `OfflineError` for a failed download.
+    They are read from the column of this name, by default from the first of COLUMNS that exists. Raises `InputError`, and
+    `OfflineError` for a failed download.
     """
     scheme, _, rest = address.partition(":")
     if not rest or scheme not in (*SCHEMES, "hub"):
         raise InputError("prompts", address, "docstrings, parquet:PATH, json:PATH, csv:PATH or hub:NAME[:PART]")
-    rows = _fetch(rest) if scheme == "hub" else _read(scheme, Path(rest))
-    column = next((name for name in COLUMNS if name in rows.column_names), None)
-    if column is None:
-        raise InputError("the columns", ", ".join(rows.column_names), f"such that one is {' or '.join(COLUMNS)}")
-    more = rows[MORE] if column == "instruction" and MORE in rows.column_names else [""] * len(rows)
-    prompts = [
-        _prompt(question, given, row) for row, (question, given) in enumerate(zip(rows[column], more, strict=True))
-    ]
-    label = rest if scheme == "hub" else Path(rest).stem
+    usual, faults = (column,) if column else COLUMNS, Faults()
+    wanted = {*usual, MORE}
+    is_hub = scheme == "hub"
+    table = of_dataset(_fetch(rest), wanted) if is_hub else read(scheme, Path(rest), wanted, faults, "prompts")
+    chosen = next((name for name in usual if name in table.names), None)
+    if chosen is None:
+        raise InputError("the columns", ", ".join(table.names), f"such that one is {' or '.join(usual)}")
+    first_R = table.columns[chosen]
+    more_R = table.columns[MORE] if chosen == "instruction" and MORE in table.names else [""] * len(first_R)
+    for row, cells in enumerate(zip(first_R, more_R, strict=True)):
+        if reasons := [reason for reason in map(text_fault, filter(_is_there, cells)) if reason]:
+            faults.add(table.place(row), ", ".join(reasons))
+    label = rest if is_hub else Path(rest).stem
+    faults.check("prompts", f"{rest} ", "rows", "texts")
+    prompts = ("\n".join(filter(None, cells)) for cells in zip(first_R, more_R, strict=True))
     return re.sub(r"[^\w.-]", "-", label.rsplit("/", 1)[-1]), tuple(prompt for prompt in prompts if prompt.strip())
 
 
-def _prompt(question: Any, given: Any, row: int) -> str:
-    if not isinstance(question, str | None) or not isinstance(given, str | None):
-        raise InputError(f"the prompt of row {row}", repr(question)[:60], "a text")
-    return "\n".join(part for part in (question, given) if part)
-
-
-def _read(scheme: str, path: Path) -> Any:
-    if not path.is_file():
-        raise InputError("prompts", path, f"an existing {scheme} file")
-    return read_rows(scheme, path, f"a readable {scheme} file", "prompts", data_files=[str(path)])
+def _is_there(value: Any) -> bool:
+    return bool(value.strip()) if isinstance(value, str) else value is not None
 
 
 def _fetch(address: str) -> Any:

@@ -248,7 +248,11 @@ def test_the_largest_model_of_a_cascade_serves_as_an_encoder(run, place):
 @pytest.mark.parametrize(
     ("config", "overrides", "sentence"),
     [
-        (None, {"data": ["json:absent.jsonl"]}, "data is absent.jsonl, but must be an existing json file"),
+        (
+            None,
+            {"data": ["json:absent.jsonl"]},
+            "data is absent.jsonl (No such file or directory), but must be a readable",
+        ),
         (None, {"encoder": "path:/nowhere"}, "encoder is /nowhere, but must be an existing folder"),
         (None, {"lengths": ["parquet:none.parquet"]}, "lengths of things is parquet:none.parquet has no such file"),
         (None, {"engine": {"engine": "graphs"}}, "engine is graphs, but must be"),

@@ -6,6 +6,7 @@ import pytest
 
 from flows.cascade.config import CascadeFlowConfig, LevelConfig, TaskConfig, read
 from pliant.errors import InputError
+from training.texts import Columns
 
 
 def test_nothing_given_is_the_default_a_small_and_a_large_model_on_the_embedded_corpus():
@@ -47,6 +48,23 @@ def test_addresses_stand_for_tasks_and_may_carry_a_name():
     assert config.tasks[0] == TaskConfig("docstrings:kind")
     assert config.tasks[1].name == "mine"
     assert config.tasks[1].data.startswith("json:")
+
+
+@pytest.mark.parametrize(
+    ("entry", "task"),
+    [
+        ("csv:date=2024/x.csv", TaskConfig("csv:date=2024/x.csv")),
+        ("a=csv:date=2024/b=1.csv", TaskConfig("csv:date=2024/b=1.csv", "a")),
+        ("a=docstrings:kind", TaskConfig("docstrings:kind", "a")),
+    ],
+)
+def test_an_equals_sign_in_a_path_is_no_name(entry, task):
+    assert read(overrides={"data": [entry]}).tasks == (task,)
+
+
+def test_columns_and_a_regression_are_named_in_a_table():
+    values = {"tasks": [{"data": "csv:a.csv", "columns": {"text": "body", "label": "stars", "regression": True}}]}
+    assert read(overrides=values).tasks[0].columns == Columns("body", None, "stars", True)
 
 
 def test_one_address_without_brackets_is_refused_and_not_taken_for_its_letters():

@@ -207,7 +207,11 @@ def test_two_tasks_are_released_together_and_one_takes_pairs(run, place):
 @pytest.mark.parametrize(
     ("config", "overrides", "sentence"),
     [
-        (None, {"data": ["json:absent.jsonl"]}, "data is absent.jsonl, but must be an existing json file"),
+        (
+            None,
+            {"data": ["json:absent.jsonl"]},
+            "data is absent.jsonl (No such file or directory), but must be a readable",
+        ),
         (
             None,
             {"levels": [{"name": "a", "start": "keras:x"}]},

@@ -253,7 +253,7 @@ def test_without_a_champion_there_is_nothing_to_train_further(place, tmp_path, m
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"prompts": "json:none.jsonl"}, "prompts is none.jsonl, but must be an existing json file"),
+        ({"prompts": "json:none.jsonl"}, "prompts is none.jsonl .No such file"),
         ({"generator": "path:none"}, "existing folder"),
         ({"device": "cuda:9"}, "device is cuda:9"),
     ],

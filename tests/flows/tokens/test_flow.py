@@ -174,7 +174,7 @@ def test_the_champion_can_be_read_back_whole(first):
 @pytest.mark.parametrize(
     ("config", "overrides", "sentence"),
     [
-        (None, {"data": ["parquet:absent.parquet"]}, "data is absent.parquet, but must be an existing parquet file"),
+        (None, {"data": ["parquet:absent.parquet"]}, "data is absent.parquet (No such file or directory), "),
         (None, {"backbone": "keras:vit"}, "backbone is keras:vit, but must be embedded, timm:ARCHITECTURE or file:"),
         ("absent.toml", {}, "config is absent.toml, but must be a readable TOML file"),
     ],

@@ -1,0 +1,332 @@
+"""Tables as people bring them: every kind is read as it is written, or refused with the row and the reason."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pliant.errors import InputError
+from training import data, tables
+from training.labels import classes_of
+from training.tables import Faults, paths, read
+from training.texts import Columns, load
+
+TEXTS = ("one", "two")
+BIG = "123456789012345678901"
+NAMED = {"names": ["007", "1.0"], "_type": "ClassLabel"}
+PLAIN = "text,label\none,007\ntwo,x\n"
+
+
+def csv_of(*labels: str) -> bytes:
+    return ("text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, labels, strict=True))).encode()
+
+
+def lines(*labels: str) -> bytes:
+    return "\n".join(
+        f'{{"text": "{text}", "label": {label}}}' for text, label in zip(TEXTS, labels, strict=True)
+    ).encode()
+
+
+def parquet_of(labels, texts=TEXTS, **features) -> bytes:
+    table, file = pa.table({"text": texts, "label": labels}), io.BytesIO()
+    if features:
+        known = {"text": {"dtype": "string", "_type": "Value"}, "label": features}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": known}})})
+    pq.write_table(table, file)
+    return file.getvalue()
+
+
+def not_utf8() -> pa.Array:
+    return pa.Array.from_buffers(pa.string(), 2, pa.array([b"one", b"caf\xe9"], pa.binary()).buffers())
+
+
+READ = [
+    # name, scheme, content, labels as classes, texts if others than TEXTS
+    ("codes", "csv", csv_of("007", "012"), "007", "012"),
+    ("codes of one number", "csv", csv_of("0010", "10"), "0010", "10"),
+    ("true and false", "csv", csv_of("true", "False"), "true", "False"),
+    ("fractions", "csv", csv_of("1.0", "2.00"), "1.0", "2.00"),
+    ("missing by name", "csv", csv_of("NA", "null"), "NA", "null"),
+    ("missing by other names", "csv", csv_of("None", "nan"), "None", "nan"),
+    ("not a number", "csv", csv_of("NaN", "#N/A"), "NaN", "#N/A"),
+    ("dates", "csv", csv_of("2024-01-02", "02/01/2024"), "2024-01-02", "02/01/2024"),
+    ("times", "csv", csv_of("2024-01-02T03:04:05Z", "03:04"), "2024-01-02T03:04:05Z", "03:04"),
+    ("big integers", "csv", csv_of(BIG, "9007199254740993"), BIG, "9007199254740993"),
+    ("exponents", "csv", csv_of("1e5", "1E5"), "1e5", "1E5"),
+    ("infinity", "csv", csv_of("inf", "-inf"), "inf", "-inf"),
+    ("signs", "csv", csv_of("+1", "-0"), "+1", "-0"),
+    ("thousands", "csv", csv_of('"1,000"', "1_000"), "1,000", "1_000"),
+    ("percents", "csv", csv_of("5%", "$5"), "5%", "$5"),
+    ("spaces around", "csv", csv_of(" a", "a "), " a", "a "),
+    ("formulas", "csv", csv_of('="007"', "=1+1"), '="007"', "=1+1"),
+    ("other digits", "csv", csv_of("٣", "³"), "٣", "³"),
+    ("capitals", "csv", csv_of("a", "A"), "a", "A"),
+    ("forms of one character", "csv", csv_of("é", "e\u0301"), "é", "e\u0301"),
+    ("quotes inside", "csv", csv_of('"say ""a"""', 'b"c'), 'say "a"', 'b"c'),
+    ("separators of other tables", "csv", csv_of("a;b", "a\tb"), "a;b", "a\tb"),
+    ("hexadecimal", "csv", csv_of("0x1F", "1f"), "0x1F", "1f"),
+    ("NUL", "csv", csv_of("a\0b", "ab"), "a\0b", "ab"),
+    ("a backslash", "csv", csv_of("a\\n", "\\"), "a\\n", "\\"),
+    ("a byte order mark", "csv", b"\xef\xbb\xbf" + csv_of("007", "b"), "007", "b"),
+    ("lines of Windows", "csv", csv_of("a", "b").replace(b"\n", b"\r\n"), "a", "b"),
+    ("lines of old Macs", "csv", csv_of("a", "b").replace(b"\n", b"\r"), "a", "b"),
+    ("no last line end", "csv", csv_of("a", "b").rstrip(), "a", "b"),
+    ("empty lines", "csv", csv_of("a", "b").replace(b"\n", b"\n\n"), "a", "b"),
+    ("a comment", "csv", csv_of("#a", "b"), "#a", "b"),
+    ("every field quoted", "csv", b'"text","label"\n"one","007"\n"two","8"\n', "007", "8"),
+    ("more columns, in another order", "csv", b"id,label,text\n1,007,one\n2,8,two\n", "007", "8"),
+    ("a column without a name", "csv", b",text,label\n0,one,007\n1,two,8\n", "007", "8"),
+    ("an empty field that is not wanted", "csv", b"text,label,note\none,a,\ntwo,b,x\n", "a", "b"),
+    ("line ends in quotes", "csv", b'text,label\n"one\r\nmore\n",a\ntwo,b\n', "a", "b", ("one\r\nmore\n", "two")),
+    ("commas in quotes", "csv", b'text,label\n"one, more",a\ntwo,b\n', "a", "b", ("one, more", "two")),
+    ("lines of Unicode", "csv", "text,label\none\u2028\x85\x0c,a\ntwo,b\n".encode(), "a", "b", ("one\u2028\x85\x0c", "two")),
+    ("texts that say nothing is there", "csv", b"text,label\nNA,a\nnull,b\n", "a", "b", ("NA", "null")),
+    ("texts of digits", "csv", b"text,label\n007,a\n1.0,b\n", "a", "b", ("007", "1.0")),
+    ("a huge field", "csv", b"text,label\n" + b"x" * 200_000 + b",a\ntwo,b\n", "a", "b", ("x" * 200_000, "two")),
+    ("emoji", "csv", csv_of("👍🏽", "👎"), "👍🏽", "👎"),
+    ("texts and whole numbers", "json", lines('"007"', "7"), "007", "7"),
+    ("numbers as written", "json", lines("1.0", "1.00"), "1.0", "1.00"),
+    ("great and small numbers", "json", lines("1e400", "-0"), "1e400", "-0"),
+    ("more digits than a processor counts", "json", lines(BIG, "1" * 5000), BIG, "1" * 5000),
+    ("true as in JSON", "json", lines("true", "false"), "true", "false"),
+    ("texts of JSON's words", "json", lines('"null"', '"NaN"'), "null", "NaN"),
+    ("escapes", "json", lines(r'"\u00e9\n"', r'"\ud83d\ude00"'), "é\n", "😀"),
+    ("dates as texts", "json", lines('"2024-01-02"', '"2024-01-03T00:00:00"'), "2024-01-02", "2024-01-03T00:00:00"),
+    ("JSON with a mark, empty lines and line ends", "json", b"\xef\xbb\xbf\r\n" + lines('"a"', '"b"') + b"\r\n", "a", "b"),
+    ("one list", "json", b' [{"text": "one", "label": "007"},\n {"label": 7, "text": "two"}]', "007", "7"),
+    ("keys that only some have", "json", b'{"text": "one", "label": 1}\n{"note": [1], "text": "two", "label": 2}', "1", "2"),
+    ("texts", "parquet", parquet_of(["007", "7"]), "007", "7"),
+    ("whole numbers", "parquet", parquet_of([10, 9]), "10", "9"),
+    ("unsigned numbers", "parquet", parquet_of(pa.array([2**64 - 1, 0], pa.uint64())), str(2**64 - 1), "0"),
+    ("true and false of parquet", "parquet", parquet_of([True, False]), "true", "false"),
+    ("large texts", "parquet", parquet_of(pa.array(["a", "b"], pa.large_string())), "a", "b"),
+    ("categories", "parquet", parquet_of(pa.array(["b", "a"]).dictionary_encode()), "b", "a"),
+    ("class names", "parquet", parquet_of([1, 0], **NAMED), "1.0", "007"),
+]  # fmt: skip
+
+REFUSED = [
+    # name, scheme, content, what the sentence says
+    ("semicolons", "csv", b"text;label\none;a\ntwo;b\n", "fields separated by semicolons"),
+    ("tabs", "csv", b"text\tlabel\none\ta\n", "fields separated by tabs"),
+    ("Excel's first line", "csv", b"sep=;\ntext;label\none;a\n", "fields separated by semicolons"),
+    ("UTF-16", "csv", PLAIN.encode("utf-16"), "UTF-16: save it as UTF-8"),
+    ("UTF-16 of the other order", "csv", b"\xfe\xff" + PLAIN.encode("utf-16-be"), "UTF-16: save it as UTF-8"),
+    ("UTF-16 without a mark", "csv", PLAIN.encode("utf-16-le"), "a name that is not UTF-8"),
+    ("Latin-1", "csv", "text,label\none,a\ncafé,b\n".encode("latin-1"), r"line 3 \(the byte 0xe9 is not UTF-8\)"),
+    ("Latin-1 in a label", "csv", "text,label\none,é\ntwo,b\n".encode("latin-1"), r"line 2 \(the byte 0xe9 is not UTF-8\)"),
+    ("Latin-1 in the header", "csv", "text,größe\none,a\n".encode("latin-1"), "a name that is not UTF-8"),
+    ("a compressed file", "csv", b"\x1f\x8b\x08\0\0", "compressed: unpack it"),
+    ("a workbook", "csv", b"PK\x03\x04abc", "a workbook: save it as CSV"),
+    ("parquet as CSV", "csv", parquet_of(["a", "b"]), "use parquet:PATH"),
+    ("nothing", "csv", b"", "empty"),
+    ("an empty line", "csv", b"\n", "empty"),
+    ("an empty list", "json", b"[]", "empty"),
+    ("a header alone", "csv", b"text,label\n", "without rows"),
+    ("a field too many", "csv", b"text,label\none,a\ntwo,b,c\n", r"1 broken rows: line 3 \(3 fields in place of 2\)"),
+    ("a field too few", "csv", b"text,label\none,a\ntwo\n", r"line 3 \(1 fields in place of 2\)"),
+    ("a row after one of three lines", "csv", b'text,label\n"a\nb\nc",a\ntwo\n', r"line 5 \(1 fields"),
+    ("a quote that stays open", "csv", b'text,label\none,a\n"two,b\nthree,c\n', r"line 3 \(unexpected end of data"),
+    ("a quote that ends too early", "csv", b'text,label\n"one"x,a\ntwo,b\n', r"line 2 \(',' expected after"),
+    ("no text", "csv", b"text,label\n,a\ntwo,b\n", r"line 2 \(an empty text\)"),
+    ("spaces for a text", "csv", b"text,label\none,a\n  ,b\n", r"line 3 \(an empty text\)"),
+    ("no label", "csv", csv_of("", "b"), r"line 2 \(no label\)"),
+    ("spaces for a label", "csv", csv_of("a", "  "), r"line 3 \(no label\)"),
+    ("neither", "csv", b"text,label\n,\ntwo,b\n", r"line 2 \(no label, an empty text\)"),
+    ("many broken rows", "csv", b"text,label\n" + b"x\n" * 25, r"25 broken rows: line 2 .*; line 11 .* and 15 more"),
+    ("a name twice", "csv", b"text,label,label\none,a,b\n", "label is there twice"),
+    ("no header", "csv", b"one,a\ntwo,b\n", "the label column is one, a, but must be one of label"),
+    ("a name with a space", "csv", b"text, label\none,a\n", "the label column is text,  label, but"),
+    ("two columns of labels", "csv", b"text,score,target\none,1,a\n", "score or target of .*named by columns.label"),
+    ("two columns of texts", "csv", b"text,utterance,label\none,x,a\n", "text or utterance of .*named by columns.text"),
+    ("two pairs", "csv", b"text1,text2,text,label\na,b,c,d\n", "text1 and text2 or text and text2 of"),
+    ("one class", "csv", b"text,label\n" + b"one,a\n" * 10, "label is always a"),
+    ("a class for every row", "csv", csv_of("0.25", "0.5"), "2 classes in 2 rows, .* columns.regression"),
+    ("a broken line", "json", lines('"a"', '"b'), r"line 2 \(Unterminated string starting at at character"),
+    ("a line that is no object", "json", b'{"text": "one", "label": 1}\n["two", 2]\n', r"line 2 \(no object\)"),
+    ("a key twice", "json", b'{"text": "one", "label": 1, "label": 2}', r"line 1 \(label is there twice\)"),
+    ("no number of JSON", "json", lines("NaN", "1"), r"line 1 \(NaN is no JSON\)"),
+    ("a number with a zero before it", "json", lines("007", "1"), r"line 1 \(Expecting ',' delimiter"),
+    ("null", "json", lines("null", "1"), r"line 1 \(no label\)"),
+    ("a key that a row lacks", "json", b'{"text": "one", "label": 1}\n{"text": "two"}', r"line 2 \(no label\)"),
+    ("a list of labels", "json", lines('["a"]', "1"), r"line 1 \(label .* is no text and no whole number\)"),
+    ("a number for a text", "json", b'{"text": 1, "label": 1}\n{"text": "two", "label": 2}', r"line 1 \('1' is no text\)"),
+    ("half of a surrogate pair", "json", lines(r'"\ud83d"', "1"), r"line 1 \(half of a surrogate pair\)"),
+    ("Latin-1 in JSON", "json", lines('"é"', "1").decode().encode("latin-1"), r"line 1 \(the byte 0xe9 is not UTF-8\)"),
+    ("UTF-16 in JSON", "json", lines('"a"', "1").decode().encode("utf-16"), "UTF-16: save it as UTF-8"),
+    ("too many brackets", "json", b'{"text": "one", "label": ' + b"[" * 100_000 + b"\n", r"line 1 \(nested too deeply\)"),
+    ("a broken list", "json", b'[{"text": "one", "label": 1},\n{"text"]', r"Expecting ':' delimiter: line 2 column 8"),
+    ("a list of others", "json", b'[{"text": "one", "label": 1}, 5]', r"row 1 \(no object\)"),
+    ("fractions of parquet", "parquet", parquet_of([1.0, 2.5]), r"row 0 \(label 1.0 is a fraction\); row 1"),
+    ("null of parquet", "parquet", parquet_of(["a", None]), r"row 1 \(no label\)"),
+    ("no text of parquet", "parquet", parquet_of(["a", "b"], [None, "two"]), r"row 0 \(no text\)"),
+    ("numbers for texts", "parquet", parquet_of(["a", "b"], [1, 2]), r"row 0 \('1' is no text\)"),
+    ("dates of parquet", "parquet", parquet_of([datetime.date(2024, 1, 2)] * 2), "row 0 .label '2024-01-02' is no"),
+    ("bytes for texts", "parquet", parquet_of(["a", "b"], [b"one", b"two"]), r"row 0 .* is no text\)"),
+    ("Latin-1 in parquet", "parquet", parquet_of(["a", "b"], not_utf8()), r"row 1 \(the byte 0xe9 is not UTF-8\)"),
+    ("a class that is not there", "parquet", parquet_of([0, 5], **NAMED), r"row 1 \(label 5 is of no class\)"),
+    ("half a parquet file", "parquet", parquet_of(["a", "b"])[:100], "a readable parquet file"),
+]  # fmt: skip
+
+
+def given(folder, scheme: str, content: bytes) -> str:
+    (folder / "a table").write_bytes(content)
+    return f"{scheme}:{folder / 'a table'}"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "content", "expected"), [(s, c, e) for _, s, c, *e in READ], ids=[row[0] for row in READ]
+)
+def test_a_table_is_read_as_it_is_written(tmp_path, scheme, content, expected):
+    (tmp_path / "a table").write_bytes(content)
+    table = read(scheme, tmp_path / "a table", {"text", "label"}, faults := Faults())
+    faults.check("data", "", "rows", "whole")
+    numbers, classes = classes_of(table.columns["label"], table.classes.get("label", ()))
+    assert [classes[number] for number in numbers] == expected[:2]
+    assert tuple(table.columns["text"]) == (expected[2] if len(expected) > 2 else TEXTS)
+
+
+@pytest.mark.parametrize(("scheme", "content", "says"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_a_table_that_would_be_read_otherwise_is_refused_with_its_row(tmp_path, scheme, content, says):
+    with pytest.raises(InputError, match=says) as refused:
+        load(given(tmp_path, scheme, content))
+    assert str(refused.value).isprintable()
+    assert str(refused.value).startswith(("data is ", "label is ", "the "))
+
+
+def twenty(*labels: str) -> bytes:
+    return ("text,label\n" + "".join(f"number {i},{labels[i % len(labels)]}\n" for i in range(20))).encode()
+
+
+@pytest.mark.parametrize(
+    "name", ["names[1].csv", "a,b.csv", "date=2024.csv", "*.csv", "a::b.csv", ".hidden.csv", "a b?.csv", "zip:x.csv"]
+)
+@pytest.mark.parametrize("scheme", ["csv", "parquet"])
+def test_a_path_is_a_path(tmp_path, name, scheme):
+    """names[1].csv was once a pattern, by which names1.csv was trained on; a comma made two files of one."""
+    for other in ("names1.csv", "a", "b.csv", "x.csv"):
+        (tmp_path / other).write_bytes(twenty("wrong", "file"))
+    content = io.BytesIO()
+    pq.write_table(pa.table({"text": [f"number {i}" for i in range(20)], "label": ["007", "8"] * 10}), content)
+    (tmp_path / name).write_bytes(twenty("007", "8") if scheme == "csv" else content.getvalue())
+    loaded = load(f"{scheme}:{tmp_path / name}")
+    assert (loaded.classes, loaded.name, loaded.labels.tolist()) == (("007", "8"), (tmp_path / name).stem, [0, 1] * 10)
+
+
+def test_commas_part_files_and_belong_to_names_of_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a,b", "c", "a"):
+        (tmp_path / name).touch()
+    assert list(map(str, paths("c,a,b,c"))) == ["c", "a,b", "c"]
+    assert list(map(str, paths("c,none,none"))) == ["c", "none,none"]
+
+
+@pytest.mark.parametrize("scheme", ["csv", "json", "parquet"])
+def test_what_is_new_is_told_by_the_content_and_not_by_the_time(tmp_path, scheme):
+    """A table that was replaced within its time stamp was once not read again."""
+
+    def written(label: str) -> bytes:
+        rows = [{"text": f"number {i}", "label": (label, "b")[i % 2]} for i in range(20)]
+        if scheme == "parquet":
+            return parquet_of([row["label"] for row in rows], [row["text"] for row in rows])
+        return twenty(label, "b") if scheme == "csv" else json.dumps(rows).encode()
+
+    loaded = []
+    for label in ("x", "y"):
+        address = given(tmp_path, scheme, written(label))
+        os.utime(tmp_path / "a table", (1e9, 1e9))
+        loaded.append(load(address))
+    assert [each.classes for each in loaded] == [("b", "x"), ("b", "y")]
+    assert len({each.fingerprint for each in loaded}) == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (Columns(text="note", label="target"), (("x", "y"), None)),
+        (Columns(text="note", second="text", label="target"), (("x", "y"), "number 0")),
+        (Columns(label="score", regression=True), ((), None)),
+        (Columns(label="score"), (("1.0", "2.50"), None)),
+    ],
+)
+def test_columns_are_those_that_the_configuration_names(tmp_path, columns, expected):
+    rows = "".join(f"number {i},{(2.50, '1.0')[i % 2]},{'xy'[i % 2]},note {i}\n" for i in range(20)).replace(
+        "2.5,", "2.50,"
+    )
+    loaded = load(given(tmp_path, "csv", f"text,score,target,note\n{rows}".encode()), columns=columns)
+    assert (loaded.classes, loaded.texts([0])[0][1]) == expected
+    assert loaded.labels.tolist() == (
+        [2.5, 1.0] * 10 if columns.regression else [0, 1] * 10 if columns.text else [1, 0] * 10
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (Columns(text="words"), "column is words, but must be one of those that are there: text, label"),
+        (Columns(label="size"), "column is size, but must be one of those that are there: text, label"),
+        (Columns(regression=True), r"20 broken rows: line 2 .label 'a' is no finite number"),
+    ],
+)
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path, columns, says):
+    with pytest.raises(InputError, match=says):
+        load(given(tmp_path, "csv", twenty("a", "b")), columns=columns)
+
+
+@pytest.mark.parametrize("label", ["nan", "inf", "1e999", "1_000", "٣", "0x1", "true", "1,5", " 1", ""])
+def test_a_number_of_a_regression_is_a_finite_decimal(tmp_path, label):
+    with pytest.raises(InputError, match=r"1 broken rows: line 3 .*(is no finite number|no label)"):
+        load(given(tmp_path, "csv", f'text,label\na,-1.5e3\nb,"{label}"\n'.encode()), columns=Columns(regression=True))
+
+
+def test_files_of_different_classes_or_columns_are_not_joined(tmp_path):
+    """The names of the first file were once taken for the numbers of the second."""
+    for name, names in (("a", ["no", "yes"]), ("b", ["yes", "no"])):
+        (tmp_path / name).write_bytes(parquet_of([0, 1], names=names, _type="ClassLabel"))
+    with pytest.raises(InputError, match="with different classes"):
+        load(f"parquet:{tmp_path / 'a'},{tmp_path / 'b'}")
+    (tmp_path / "c").write_bytes(twenty("a", "b"))
+    (tmp_path / "d").write_bytes(b"text,intent\nx,y\n")
+    with pytest.raises(InputError, match="label or intent of text, label, intent"):
+        load(f"csv:{tmp_path / 'c'},{tmp_path / 'd'}")
+    (tmp_path / "d").write_bytes(b"text,size\nx,y\n")
+    with pytest.raises(InputError, match=r"column is label, but must be one of those of .*d: text, size"):
+        load(f"csv:{tmp_path / 'c'},{tmp_path / 'd'}")
+    (tmp_path / "d").write_bytes(b"text,label\nx,\n")
+    with pytest.raises(InputError, match=r"1 broken rows: .*d, line 2 .no label."):
+        load(f"csv:{tmp_path / 'c'},{tmp_path / 'd'}")
+
+
+@pytest.mark.parametrize("scheme", ["csv", "json", "parquet"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError(13, "Permission denied"),
+        FileNotFoundError(2, "No such file or directory"),
+        OSError(5, "Input/output error"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_with_the_cause(tmp_path, monkeypatch, scheme, error):
+    def fail(*_args, **_options):
+        raise error
+
+    address = given(tmp_path, scheme, b"")
+    monkeypatch.setattr("pathlib.Path.open", fail)
+    for loader in (load, data.load) if scheme == "parquet" else (load,):
+        with pytest.raises(
+            InputError, match=rf"data is .*a table \({error.strerror}\), but must be a readable {scheme} file"
+        ):
+            loader(address)
+
+
+@pytest.mark.parametrize("scheme", ["csv", "json", "parquet"])
+def test_more_rows_than_memory_holds_are_refused_by_name(tmp_path, monkeypatch, scheme):
+    monkeypatch.setattr(tables, "MOST_ROWS", 1)
+    content = {"csv": csv_of("a", "b"), "json": lines('"a"', '"b"'), "parquet": parquet_of(["a", "b"])}[scheme]
+    with pytest.raises(InputError, match=r"a table .more than 1 rows: take a part"):
+        load(given(tmp_path, scheme, content))
