@@ -224,14 +224,9 @@ def _size(path: Path, each: int) -> int:
     """Return the bytes of a file's weights with `each` bytes for a number; of another format than safetensors, as stored."""
     if path.suffix != ".safetensors":
         return path.stat().st_size
-    return each * sum(prod(tensor["shape"]) for tensor in _header(path).values() if "shape" in tensor)
-
-
-def _header(path: Path) -> dict[str, Any]:
-    """Return the directory of a file of safetensors."""
     with path.open("rb") as file:
         header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return header
+    return int(each * sum(prod(tensor["shape"]) for key, tensor in header.items() if key != "__metadata__"))
 
 
 def _weights(folder: Path, field: str) -> Iterator[Path]:

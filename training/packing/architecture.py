@@ -19,9 +19,10 @@ def check_architecture(name: str) -> None:
     """Raise `InputError` for a model of a folder or the hub that the engine cannot run, before any weights are read."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config, classes = AutoConfig.from_pretrained(name), AutoModelForCausalLM._model_mapping
+    auto: Any = AutoModelForCausalLM
+    config, classes = AutoConfig.from_pretrained(name), auto._model_mapping
     if type(config) not in classes:
-        raise InputError("generator", f"{name}, which is a {config.model_type}", SERVED)
+        raise InputError("generator", f"{name}, of the kind {config.model_type}", SERVED)
     kind = classes[type(config)]
     if reason := unserved(kind, config.get_text_config()):
         raise InputError("generator", f"{name}, whose {kind.__name__} {reason}", SERVED)

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from pliant.errors import InputError
+from pliant.packing.engine.model import new_encoder
 from pliant.packing.engine.page_attention import PageBatch
 from tests.fixtures.architectures import GENERATING, tiny_config, written
 from training.packing import architecture
 from training.packing.comparison import compare
+from training.packing.encoder import read
 from training.packing.generator import load
 
 EVERY = tuple(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) if os.environ.get("PLIANT_ALL_ARCHITECTURES") else ()
@@ -106,6 +108,15 @@ def test_a_token_that_is_not_attended_to_is_a_difference(precision, tmp_path, mo
     monkeypatch.setattr(PageBatch, "attend", forgetful)
     with pytest.raises(InputError, match="writes a text with a prompt of 4 tokens otherwise alone, from token 4 on"):
         compare(folder, generator)
+
+
+def test_a_predictor_reads_with_an_encoder_without_sdpa_and_refuses_one_that_wants_two_texts(tmp_path):
+    written(tmp_path / "mpnet", AutoModel, tiny_config("mpnet"))
+    encoder, _ = read(f"path:{tmp_path / 'mpnet'}", 16)
+    assert new_encoder(encoder.config.to_dict()).config._attn_implementation == "eager"
+    written(tmp_path / "t5", AutoModel, tiny_config("t5"))
+    with pytest.raises(InputError, match="whose T5Model cannot be run by token ids and a mask alone"):
+        read(f"path:{tmp_path / 't5'}", 16)
 
 
 @pytest.mark.parametrize("kind", EVERY)
