@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.model import DTYPES, load_generator
+from pliant.packing.engine.model import DTYPES, in_precision, load_generator
 from pliant.packing.engine.paged_engine import PagedEngine
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from training.packing.architecture import SERVED
@@ -54,11 +54,26 @@ class Difference:
 
 
 def compare(name: str, generator: Generator, device: str = "cpu") -> None:
-    """Raise `InputError` unless the engine writes as the model of a folder or the hub, in the generator's precision."""
+    """Raise `InputError` unless the engine writes as the model of a folder or the hub, in the generator's precision.
+
+    In 16 bits rounding alone may choose another expert, and with it other logits by far: a model of experts that differs
+    there is judged in float32.
+    """
+    try:
+        _compare(name, generator, generator.precision, device)
+    except InputError:
+        if generator.precision == "float32" or "experts" not in generator.config:
+            raise
+        _compare(name, in_precision(generator, "float32"), generator.precision, device)
+
+
+def _compare(name: str, generator: Generator, stored: str, device: str) -> None:
+    """Compare in the generator's precision. `stored`: the one to which its weights were rounded."""
     from transformers import AutoModelForCausalLM
 
     auto: Any = AutoModelForCausalLM
-    model = auto.from_pretrained(name, dtype=DTYPES[generator.precision]).eval().to(device)
+    model = auto.from_pretrained(name, dtype=DTYPES[stored]).eval().to(device)
+    model = model if stored == generator.precision else model.float()
     kind = type(model).__name__
     with _named(f"{name}, whose {kind}"):
         texts = _references(model, generator.context)

@@ -66,9 +66,11 @@ def test_the_engine_writes_as_transformers_does(kind, tmp_path):
     check(write(tmp_path, kind))
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_rounding_alone_is_no_difference(precision, tmp_path):
-    check(write(tmp_path, "llama"), precision)
+@pytest.mark.parametrize(
+    ("kind", "precision"), [("llama", "bfloat16"), ("llama", "float16"), ("ernie4_5_moe", "bfloat16")]
+)
+def test_rounding_alone_is_no_difference(kind, precision, tmp_path):
+    check(write(tmp_path, kind), precision)
 
 
 @pytest.mark.parametrize("kind", REFUSED)
