@@ -12,13 +12,16 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import nn
 
 from pliant.errors import InputError, OfflineError
+from pliant.memory import free_memory, gib
 
 POINTER = b"version https://git-lfs.github.com/spec/"  # the first bytes of a file that Git LFS has not fetched
 NAMED = 3  # keys that an error names
@@ -69,9 +72,11 @@ def load(kind: Any, name: str, field: str, ignored: Keys = whole, **options: Any
     """Return the model of a folder or the hub by `kind.from_pretrained`, where `kind` is an auto class of transformers.
 
     `field`: the setting that named it. `ignored`: the keys that may be missing, superfluous or of another shape. Raises
-    `InputError` for all others, for weights that are not finite and for files that are not whole.
+    `InputError` for all others, for weights that are not finite or larger than the free memory, and for files that are
+    not whole.
     """
     _check_files(Path(name), field)
+    _check_memory(Path(name), field, options.get("dtype", torch.float32))
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
     model, report = kind.from_pretrained(name, **options)
     shapes = {key: (tuple(stored), tuple(own)) for key, stored, own in report["mismatched_keys"]}
@@ -91,6 +96,16 @@ def load(kind: Any, name: str, field: str, ignored: Keys = whole, **options: Any
     if bad:
         raise InputError(field, name, f"a model of finite weights; {len(bad)} hold NaN or infinity ({_first(bad, {})})")
     return model
+
+
+def check_tokens(tokenizer: Tokenizer, model: nn.Module, name: str, field: str) -> None:
+    """Raise `InputError` for a tokenizer that gives ids beyond the model's table of embeddings."""
+    table: Any = model.get_input_embeddings()  # type: ignore[operator]
+    rows = table.num_embeddings
+    token, highest = max(tokenizer.get_vocab().items(), key=lambda item: item[1], default=("", -1))
+    if highest >= rows:
+        value = f"{name}, whose tokenizer gives {token} the id {highest}"
+        raise InputError(field, value, f"a model with an embedding for every token: its {rows} have ids to {rows - 1}")
 
 
 def look(address: str, read: Callable[[str], object]) -> None:
@@ -191,6 +206,27 @@ def _check_files(folder: Path, field: str) -> None:
         reason = _unreadable(path)
         if reason:
             raise InputError(field, folder, f"a folder of whole files; {path.name} {reason}")
+
+
+def _check_memory(folder: Path, field: str, dtype: torch.dtype) -> None:
+    """Raise `InputError` where a folder's weights take more memory in `dtype` than the machine or its container has."""
+    if not folder.is_dir():
+        return
+    size, free = sum(_size(path, dtype.itemsize) for path in _weights(folder, field)), free_memory()
+    if size > free:
+        wanted = f"a model for the memory that is free, {gib(free)}: use a smaller one, or a machine with more"
+        raise InputError(
+            field, f"{folder}, whose weights take {gib(size)} as {str(dtype).removeprefix('torch.')}", wanted
+        )
+
+
+def _size(path: Path, each: int) -> int:
+    """Return the bytes of a file's weights with `each` bytes for a number; of another format than safetensors, as stored."""
+    if path.suffix != ".safetensors":
+        return path.stat().st_size
+    with path.open("rb") as file:
+        header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return int(each * sum(prod(tensor["shape"]) for key, tensor in header.items() if key != "__metadata__"))
 
 
 def _weights(folder: Path, field: str) -> Iterator[Path]:

@@ -19,6 +19,7 @@ import flows.packing.lengths
 import flows.packing.pace
 import flows.packing.plan
 import training.loading
+import training.packing.comparison
 import training.packing.corpus
 import training.packing.encoder
 import training.packing.generator
@@ -62,7 +63,8 @@ class ModelResults:
 
 
 def load_corpus(config: PackingFlowConfig) -> Corpus | None:
-    """Return the corpus; None where nothing needs it. The predictor's encoder is looked at before all work."""
+    """Return the corpus; None where nothing needs it. Generator and predictor's encoder are looked at before all work."""
+    training.loading.look(config.generator, training.packing.generator.check)
     read = partial(training.packing.encoder.read, max_length=config.predictor.max_length)
     training.loading.look(config.predictor.encoder, read)
     if config.generator != EMBEDDED and config.prompts != CORPUS:
@@ -82,8 +84,8 @@ def generator_key(config: PackingFlowConfig, corpus: Corpus | None) -> str:
         "precision": config.precision,
         "device": _device(config) if config.precision == "auto" else None,
     }
-    timed = not known_precision(config)  # by the engine, whose code does not count where nothing is timed
-    made_by = (make_generator,) if timed else (new_generator, known_precision)
+    run = not (embedded and known_precision(config))  # by the engine, whose code counts where it is timed or compared
+    made_by = (make_generator,) if run else (new_generator, known_precision)
     return stage_key(f"packing/generator-{config.name}", depends, *made_by)
 
 
@@ -92,7 +94,11 @@ def make_generator(
 ) -> StageResult:
     """Make the generator in the precision to serve it in, and save it under the model's name."""
     began = time.monotonic()
-    generator, seconds = converted(new_generator(config, corpus, progress), config)
+    read = new_generator(config, corpus, progress)
+    _compare(config, read)
+    generator, seconds = converted(read, config)
+    if generator.precision != read.precision:
+        _compare(config, generator)
     notes = {
         "seconds": time.monotonic() - began,
         "source": config.generator,
@@ -110,6 +116,12 @@ def new_generator(config: PackingFlowConfig, corpus: Corpus | None, progress: Pr
     generator = training.packing.generator.load(config.generator, known_precision(config) or "float32")
     progress(1, 1)
     return generator
+
+
+def _compare(config: PackingFlowConfig, generator: Generator) -> None:
+    """Raise `InputError` unless the engine writes as transformers does. The embedded generator is of the tested Llamas."""
+    if config.generator != EMBEDDED:
+        training.packing.comparison.compare(config.generator.partition(":")[2], generator, config.device)
 
 
 def lengths_key(config: PackingFlowConfig, generator: StageResult, prompts: PromptSet) -> str:

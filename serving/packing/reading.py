@@ -115,7 +115,9 @@ class PromptReader:
             raise self._too_long(prompt.name, f"{len(text)} characters")
         own = bool(prompt.messages) and self._template.given  # the template adds special tokens itself
         special = not own if prompt.special is None else prompt.special
-        return self._tokenizer.encode(text, add_special_tokens=special).ids, text
+        ids = self._tokenizer.encode(text, add_special_tokens=special).ids
+        self.check_tokens(ids, prompt.name)
+        return ids, text
 
     def _from_ids(self, prompt: PromptInput) -> tuple[list[int], str]:
         if len(prompt.ids) >= self.context:

@@ -82,14 +82,16 @@ def test_a_measurement_by_another_version_of_a_library_is_another_one(stages, mo
         assert other == using & MEASURED, library
 
 
-def test_a_generator_whose_precision_is_named_is_not_made_again_for_a_change_of_the_engine(tmp_path, changed):
+def test_a_generator_is_made_again_for_a_change_of_the_engine_where_that_has_run_it(tmp_path, changed):
     write_generator(tmp_path)
-    named, timed = (read(overrides=setting(tmp_path, precision=word)) for word in ("float32", "auto"))
+    loaded, trained, timed = (
+        read(overrides=setting(tmp_path, precision=word) | ({"generator": "embedded"} if own else {}))
+        for word, own in (("float32", False), ("float32", True), ("auto", True))
+    )
     engine, trainer = {"pliant.packing.engine.paged_engine"}, {"training.packing.generator"}
-    assert changed(lambda: generator_key(named, None), engine) == generator_key(named, None)
-    assert changed(lambda: generator_key(named, None), trainer) != generator_key(named, None)
-    if not known_precision(timed):
-        assert changed(lambda: generator_key(timed, None), engine) != generator_key(timed, None)
+    for config, run in ((loaded, True), (trained, False), (timed, not known_precision(timed))):
+        assert (changed(lambda c=config: generator_key(c, None), engine) != generator_key(config, None)) == run
+        assert changed(lambda c=config: generator_key(c, None), trainer) != generator_key(config, None)
 
 
 MEASURED = {

@@ -11,7 +11,13 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, LlamaConfig
 from transformers import AutoModelForSequenceClassification as Classifiers
 
+import training.bins.encoder
+import training.packing.encoder
+import training.packing.generator
+import training.starts
 from pliant.errors import InputError
+from tests.fixtures.architectures import tiny_config as small_config
+from tests.fixtures.architectures import written
 from tests.fixtures.cascade.classifiers import tiny_config
 from training import loading
 
@@ -224,3 +230,29 @@ def test_files_that_are_not_whole_are_refused_by_name(tmp_path, case):
     spoil(tmp_path)
     with pytest.raises(InputError, match=sentence):
         loading.load(AutoModel, str(tmp_path), "encoder", loading.headless)
+
+
+def test_weights_that_the_memory_cannot_hold_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    AutoModelForCausalLM.from_config(LLAMA, dtype=torch.bfloat16).save_pretrained(tmp_path)
+    numbers = sum(value.numel() for value in load_file(tmp_path / "model.safetensors").values())
+    monkeypatch.setattr(loading, "free_memory", lambda: 3 * numbers)
+    loading.load(AutoModelForCausalLM, str(tmp_path), "generator", dtype=torch.bfloat16)
+    with pytest.raises(InputError, match=r"whose weights take .* as float32, but must be a model for the memory"):
+        loading.load(AutoModelForCausalLM, str(tmp_path), "generator", dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("read", "field"),
+    [
+        (lambda folder: training.packing.generator.load(f"path:{folder}"), "generator"),
+        (lambda folder: training.packing.encoder.read(f"path:{folder}", 16), "encoder"),
+        (lambda folder: training.bins.encoder.load(f"path:{folder}", "name"), "encoder"),
+        (lambda folder: training.starts.pretrained(f"path:{folder}"), "model"),
+    ],
+    ids=["generator", "predictor", "encoder", "start"],
+)
+def test_a_tokenizer_of_more_tokens_than_the_model_has_embeddings_is_refused(tmp_path, read, field):
+    kind = ("llama", AutoModelForCausalLM) if field == "generator" else ("bert", AutoModel)
+    written(tmp_path, kind[1], small_config(kind[0], vocab_size=44, eos_token_id=2))
+    with pytest.raises(InputError, match=f"^{field} is .*, whose tokenizer gives w39 the id 44"):
+        read(tmp_path)

@@ -93,9 +93,10 @@ def load(address: str, name: str, max_length: int | None = None) -> Encoder:
         files: Fetch = partial(loading.read_json, rest, field="encoder")
         head, own = _head(files), _own_length(files)
         prompts = _prompts(files("config_sentence_transformers.json"))
-        model, tokenizer = _module(rest, head), read_tokenizer(rest).to_str()
+        model, tokens = _module(rest, head), read_tokenizer(rest)
+        loading.check_tokens(tokens, model, rest, "encoder")
         _check_classes(model, head)
-    length, arrays = _length(max_length, positions(model), own), weights(model)
+    tokenizer, length, arrays = tokens.to_str(), _length(max_length, positions(model), own), weights(model)
     config = model.config.to_json_string(use_diff=False)  # type: ignore[union-attr,operator]
     classes = _classes(model) if head.kind == "classification" else ()
     data = fingerprint(config, tokenizer, arrays)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer
 from torch import nn
 
 from pliant.errors import InputError
-from pliant.packing.engine.model import without_pooler
+from pliant.models.text import SHORTEST
+from pliant.packing.engine.model import LengthModel, tensors, without_pooler
 from training import loading
 from training.starts import raise_unreadable, read_tokenizer
 
@@ -26,9 +26,21 @@ def read(address: str, max_length: int) -> tuple[nn.Module, Tokenizer]:
     if scheme not in ("path", "hub") or not rest:
         raise InputError("encoder", address, "embedded, path:FOLDER or hub:NAME")
     try:
-        return _load(rest, max_length), read_tokenizer(rest)
+        encoder, tokenizer = _load(rest, max_length), read_tokenizer(rest)
+        _try(encoder, rest)
+        loading.check_tokens(tokenizer, encoder, rest, "encoder")
     except Exception as error:  # whatever a reader or the network raises
         raise_unreadable(scheme, rest, error, "encoder", "the embedded encoder (embedded)")
+    return encoder, tokenizer
+
+
+def _try(encoder: nn.Module, name: str) -> None:
+    """Raise `InputError` for a model that cannot be read by a predictor, such as one that wants a second text."""
+    try:
+        LengthModel(encoder)(*tensors([range(SHORTEST)]))
+    except Exception as error:  # models raise all kinds for what they are not made for
+        value = f"{name}, whose {type(encoder).__name__} cannot be run by token ids and a mask alone"
+        raise InputError("encoder", value, "an encoder of transformers") from error
 
 
 def _load(name: str, max_length: int) -> nn.Module:
@@ -37,8 +49,7 @@ def _load(name: str, max_length: int) -> nn.Module:
 
     logging.set_verbosity_error()  # what it would list at length is looked at by loading.load
     logging.disable_progress_bar()
-    options: dict[str, Any] = {"attn_implementation": "sdpa", "dtype": torch.float32}
-    model = loading.load(AutoModel, name, "encoder", loading.headless, **options)
+    model = loading.load(AutoModel, name, "encoder", loading.headless, dtype=torch.float32)
     positions = getattr(model.config, "max_position_embeddings", None)
     if positions is not None and max_length > positions:
         raise InputError("max_length", max_length, f"at most {positions} for this encoder")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from pliant.progress import Progress, silent
 from training import loading
 from training.classifier import schedule
 from training.packing import chat
+from training.packing.architecture import check_architecture
 from training.packing.corpus import ASSISTANT, CHAT_TEMPLATE, END, USER, Corpus, select
 from training.precision import PRECISIONS, lowered
 from training.starts import raise_unreadable, read_tokenizer
@@ -130,13 +132,27 @@ def load(address: str, precision: str = "float32") -> Generator:
 
     Raises `InputError`, and `OfflineError` if the hub is out of reach.
     """
+    with _reading(address) as (scheme, name):
+        check_architecture(name)
+        return _read(scheme, name, precision)
+
+
+def check(address: str) -> None:
+    """Raise as `load` for what a configuration alone says, before any weights are read."""
+    with _reading(address) as (_, name):
+        check_architecture(name)
+
+
+@contextmanager
+def _reading(address: str) -> Iterator[tuple[str, str]]:
+    """Give the scheme and the rest of an address; whatever reading it raises becomes one sentence."""
     scheme, _, rest = address.partition(":")
     if scheme == "path" and not Path(rest).is_dir():
         raise InputError("generator", rest, "an existing folder with config.json, tokenizer.json and weights")
     if scheme not in ("path", "hub") or not rest:
         raise InputError("generator", address, "docstrings, path:FOLDER or hub:NAME")
     try:
-        return _read(scheme, rest, precision)
+        yield scheme, rest
     except Exception as error:  # whatever a reader or the network raises
         raise_unreadable(scheme, rest, error, "generator", "the embedded generator (docstrings)")
 
@@ -282,6 +298,7 @@ def _read(scheme: str, name: str, precision: str) -> Generator:
     context = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(context, int):
         raise InputError("generator", name, "a model whose configuration says max_position_embeddings")
+    loading.check_tokens(own, model, name, "generator")
     return Generator(
         name=label.rsplit("/", 1)[-1],
         config=model.config.to_json_string(use_diff=False),

@@ -185,7 +185,7 @@ def new_encoder(config: Mapping[str, Any]) -> Any:
     from transformers import AutoConfig, AutoModel
 
     configuration: Any = AutoConfig.for_model(**config)
-    encoder: Any = AutoModel.from_config(configuration, attn_implementation="sdpa", dtype=torch.float32)
+    encoder: Any = AutoModel.from_config(configuration, dtype=torch.float32)
     return without_pooler(encoder)
 
 

@@ -44,6 +44,11 @@ class PageBatch:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> Tensor:
         """Return the attention [1, T, H, D] of a layer. `query` is [1, H, T, D]; `key` and `value` are [1, G, T, D]."""
         q_THD, k_TGD, v_TGD = (tensor[0].transpose(0, 1).contiguous() for tensor in (query, key, value))
+        cached = tuple(self.cache.tensor_L2CPGD.shape[4:])
+        for new_TGD in (k_TGD, v_TGD):
+            if new_TGD.shape[1:] != cached:
+                value_GD = "{} heads of {} numbers".format(*new_TGD.shape[1:])
+                raise InputError("a key or value of the model", value_GD, "{} heads of {} numbers".format(*cached))
         self.cache.store(layer, self, k_TGD, v_TGD)
         scale = q_THD.shape[-1] ** -0.5 if scale is None else scale
         return self.cache.attend(layer, self, q_THD, scale)[None]
@@ -266,6 +271,9 @@ def attention_of_transformers(
     del attention_mask, dropout
     for name in ("sliding_window", "softcap", "s_aux", "position_bias"):
         if options.get(name) is not None:
-            raise InputError("the model's attention", name, "full in every layer, and plain")
-    assert pages is not None, "the model does not hand its arguments on to its attention"
+            raise InputError("the model's attention", f"one with {name}", "full in every layer, and plain")
+    if not getattr(module, "is_causal", True) or options.get("is_causal") is False:
+        raise InputError("the model's attention", "one in both directions", "to tokens before alone")
+    if pages is None:
+        raise InputError("the model's attention", "called without what the model was called with", "given all of it")
     return pages.attend(module.layer_idx, query, key, value, scaling), None

@@ -327,8 +327,11 @@ class PagedEngine:
             draw(self._forward([(sequence, 1)], np.array([1]), np.array([0, 1]), np.array([0]))[:1])
         self.cancel(-1)
         attended, self._started, self._cache.pairs = self._cache.pairs, [], 0
-        if attended < _layers(self._model):  # each head of each layer meets one key
-            raise InputError("the model's attention", "computed by itself", "called through transformers' interface")
+        heads, _, sharing = _heads(self._model)
+        due = _layers(self._model) * heads * sharing  # each head of each layer meets one key
+        if attended != due:
+            value = f"called by {attended} of {due} heads"
+            raise InputError("the model's attention", value, "computed in every layer through transformers' interface")
 
 
 def _places(start: int, sequence: _Sequence, tokens: int) -> Iterator[tuple[int, _Sequence, int]]:

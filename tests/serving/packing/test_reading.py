@@ -75,6 +75,11 @@ def test_ids_must_be_of_the_vocabulary(vocabulary, last):
             read(PromptInput("prompt", ids=(0, id)))
 
 
+def test_a_text_with_a_token_beyond_the_vocabulary_is_refused():
+    with pytest.raises(InputError, match="prompt is with the token 3, but must be of tokens from 0 to 2"):
+        reader(vocabulary=3).read(PromptInput("prompt", text="a tell"))
+
+
 def test_an_output_may_have_what_the_prompt_leaves_and_no_more():
     reading = reader()
     tokens = reading.read(PromptInput("prompt", text="a b"))
