@@ -131,6 +131,7 @@ class GateConfig:
     seeds: int = 3
     tolerance: float = 0.01
     workers: int = 2
+    below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
 
     def __post_init__(self) -> None:
         if self.seeds < 1 or self.workers < 1:

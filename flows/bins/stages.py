@@ -22,6 +22,7 @@ import pliant.bins.runtimes.cache
 import profiling.bins.accuracy
 import training.bins.encoder
 import training.classifier
+import training.linear
 import training.loading
 import training.starts
 import training.texts
@@ -44,6 +45,7 @@ from pliant.precision import FLOAT32
 from pliant.progress import Progress, share
 from registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
 from registry.store import FolderStore
+from training.linear import LinearComparison
 from training.text_data import TextData
 
 CASCADE = "cascade:"
@@ -142,10 +144,10 @@ def _score(
     if data is None or not encoder.classes or data.classes != encoder.classes:
         return {}
     rows = data.split.test
-    labels = data.labels[rows].astype(np.int64)
     texts, device = data.texts(rows), config.device
-    accuracy = profiling.bins.accuracy.accuracy(encoder, texts, labels, device, config.threads, progress, precision)
-    return {"score": {"accuracy": accuracy, "data": data.fingerprint}}
+    output_RK = profiling.bins.accuracy.outputs(encoder, texts, device, config.threads, progress, precision)
+    compared = training.linear.compare_texts(data, output_RK)
+    return {"score": {"accuracy": compared.model_score, "data": data.fingerprint}, "linear": asdict(compared)}
 
 
 def _of_cascade(address: str) -> tuple[Classifier, str]:
@@ -288,7 +290,18 @@ def load_encoder(store: FolderStore, result: StageResult) -> Encoder:
 
 def tested(result: StreamResults) -> dict[str, Any] | None:
     """Return the encoder's test result in the precision that is served; None where it was not tested."""
-    score: dict[str, Any] | None = None
-    for stage in (result.encoder, result.latencies):  # the latter has one where the precision is not float32
-        score = stage.get("notes", {}).get("score", score)
-    return score
+    return _noted(result, "score")
+
+
+def compared(result: StreamResults) -> LinearComparison | None:
+    """Return how the encoder does beside a linear model in that precision; None where it was not tested."""
+    noted = _noted(result, "linear")
+    return LinearComparison(**noted) if noted else None
+
+
+def _noted(result: StreamResults, name: str) -> dict[str, Any] | None:
+    """Return what was noted of the test; the latencies have it anew where the precision is not float32."""
+    noted: dict[str, Any] | None = None
+    for stage in (result.encoder, result.latencies):
+        noted = stage.get("notes", {}).get(name, noted)
+    return noted

@@ -61,6 +61,7 @@ class GateConfig:
     seeds: int = 3
     tolerance: float = 0.005
     confidence: float = 0.95  # of the bound on how far a test accuracy may lie below its target by chance
+    below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
 
     def __post_init__(self) -> None:
         if self.seeds < 1 or not 0 < self.confidence < 1:

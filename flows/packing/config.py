@@ -186,7 +186,8 @@ def sizes(config: PackingFlowConfig) -> str:
     generator = generator if config.generator == EMBEDDED else config.generator
     encoder = f"a DistilBERT of {predictor.layers} layers and width {predictor.width}, {predictor.epochs} epochs"
     encoder = encoder if predictor.encoder == EMBEDDED else predictor.encoder
-    return f"{generator}; {config.lengths.requests:,} outputs observed; predicted by {encoder}"
+    predicted = {"best": f"{encoder} or a linear model", "linear": "a linear model"}.get(predictor.kind, encoder)
+    return f"{generator}; {config.lengths.requests:,} outputs observed; predicted by {predicted}"
 
 
 def read(source: config.Source = None, overrides: Mapping[str, Any] | None = None) -> PackingFlowConfig:
