@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from flows.starts import is_embedded
 from training.linear import LinearComparison
 
 Side = TypeVar("Side")
 """A system's figures of one side."""
 FIRST = "there is no champion yet"
-EMBEDDED = ("docstrings:", "digits:")
-"""Data that comes with Pliant, to try it: of it a model may be worse than a linear one where the settings say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ def below_linear(compared: Iterable[tuple[str, str, LinearComparison]], allowed:
     reasons = []
     for name, address, comparison in compared:
         print(f"{name}: {comparison.describe()}.", file=sys.stderr)  # noqa: T201
-        if comparison.worse and not (address.startswith(EMBEDDED) if allowed is None else allowed):
+        if comparison.worse and not (is_embedded(address) if allowed is None else allowed):
             reasons.append(f"{name} is worse than a linear model beyond chance ({comparison.describe()})")
     advice = "start from a pretrained model or train longer, or set gate.below_linear = true to release it nevertheless"
     return f"{' and '.join(reasons)}: {advice}" if reasons else ""

@@ -28,7 +28,7 @@ import training.starts
 import training.texts
 from flows import settings
 from flows.arithmetic import half_of
-from flows.bins.config import EMBEDDED, BinsFlowConfig, StreamConfig
+from flows.bins.config import EMBEDDED, SCRATCH, BinsFlowConfig, StreamConfig
 from flows.bins.lengths import Lengths
 from flows.bins.measure import Half, Latencies, finish, measure
 from flows.champions import fetch
@@ -81,6 +81,7 @@ def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
         streams.append(Stream(stream, stream.stream_name(data.name if data else None), data))
         progress(number + 1, len(config.streams))
     check_distinct("streams", [stream.name for stream in streams], "each of its own name")
+    training.loading.look(config.embedded.start, training.starts.pretrained)
     for later in streams[1:]:  # the first is read at once
         read = partial(training.bins.encoder.load, name=later.name, max_length=later.config.max_length)
         training.loading.look(later.config.encoder, read)
@@ -96,7 +97,7 @@ def encoder_key(config: BinsFlowConfig, stream: Stream) -> str:
     depends = {
         "encoder": address,
         "embedded": asdict(config.embedded) if address == EMBEDDED else None,
-        "files": list(contents(address)),
+        "files": list(contents(config.embedded.start if address == EMBEDDED else address)),
         "cascade": _cascade_digest(address),
         "data": stream.data.fingerprint if stream.data else None,
         "max_length": stream.config.max_length,
@@ -125,12 +126,15 @@ def make_encoder(
 
 
 def _embedded(config: BinsFlowConfig, stream: Stream, progress: Progress) -> tuple[Encoder, dict[str, Any]]:
-    """Return a new encoder and its curves. Its vocabulary is made of the fit split alone."""
+    """Return an encoder that is trained here and its curves. A new vocabulary is made of the fit split alone."""
     data, embedded = stream.data, config.embedded
     if data is None:
         raise InputError("data", "none", "texts to train the embedded encoder on")
-    texts = [part for pair in data.texts(data.split.fit) for part in pair if part is not None]
-    start = training.starts.scratch(embedded.scratch, texts)
+    if embedded.start == SCRATCH:
+        texts = [part for pair in data.texts(data.split.fit) for part in pair if part is not None]
+        start = training.starts.scratch(embedded.scratch, texts)
+    else:
+        start = training.starts.pretrained(embedded.start)
     classifier, curves = training.classifier.train(
         embedded.classifier, stream.name, data, start, config.device, progress
     )

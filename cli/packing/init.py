@@ -1,0 +1,25 @@
+"""The configuration of packing that `pliant init` writes."""
+
+from __future__ import annotations
+
+from cli.init import AUTO, quoted
+from flows.packing.config import CORPUS, EMBEDDED, PackingFlowConfig
+
+MODEL = "generator to serve: a folder, hub:NAME, or auto (a small one is trained on docstrings)"
+DATA = "prompts as they come: a .csv, .json(l) or .parquet file with a column prompt or text, hub:NAME, or docstrings"
+
+
+def content(model: str, data: str) -> str:
+    generator = EMBEDDED if model == AUTO else model
+    return (
+        f"generator = {quoted(generator)}\nprompts = {quoted(data)}\n"
+        "\n[lengths]\nrequests = 300 # prompts that it answers to learn the lengths from; some thousands are better\n"
+        '\n[predictor]\nkind = "linear" # fitted in seconds; best: also trains an encoder, and takes the better one\n'
+    )
+
+
+def check(config: PackingFlowConfig) -> None:
+    import training.packing.prompts
+
+    if config.prompts != CORPUS:
+        training.packing.prompts.load(config.prompts)
