@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cli.init import AUTO, quoted
-from flows.bins.config import EMBEDDED, BinsFlowConfig
 from pliant.progress import silent
+
+if TYPE_CHECKING:
+    from flows.bins.config import BinsFlowConfig
 
 MODEL = "encoder to serve as it is: a folder, hub:NAME, cascade:TASK, or auto (a classifier is trained on the data)"
 DATA = "texts as they come: a .csv, .json(l) or .parquet file with the columns text and label, hub:NAME, docstrings:package"
 
 
 def content(model: str, data: str) -> str:
+    from flows.bins.config import EMBEDDED
+
     encoder = EMBEDDED if model == AUTO else model
     return (
         f"[[streams]]\nencoder = {quoted(encoder)}\ndata = {quoted(data)}\n"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cli.init import AUTO, quoted
-from flows.cascade.config import CascadeFlowConfig
+
+if TYPE_CHECKING:
+    from flows.cascade.config import CascadeFlowConfig
 
 MODEL = "pretrained encoder to fine-tune: a folder, hub:NAME, or auto (one that can be had, else random weights)"
 DATA = "labelled texts: a .csv, .json(l) or .parquet file with the columns text and label, hub:NAME, docstrings:package"

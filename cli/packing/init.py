@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cli.init import AUTO, quoted
-from flows.packing.config import CORPUS, EMBEDDED, PackingFlowConfig
+
+if TYPE_CHECKING:
+    from flows.packing.config import PackingFlowConfig
 
 MODEL = "generator to serve: a folder, hub:NAME, or auto (a small one is trained on docstrings)"
 DATA = "prompts as they come: a .csv, .json(l) or .parquet file with a column prompt or text, hub:NAME, or docstrings"
 
 
 def content(model: str, data: str) -> str:
+    from flows.packing.config import EMBEDDED
+
     generator = EMBEDDED if model == AUTO else model
     return (
         f"generator = {quoted(generator)}\nprompts = {quoted(data)}\n"
@@ -20,6 +26,7 @@ def content(model: str, data: str) -> str:
 
 def check(config: PackingFlowConfig) -> None:
     import training.packing.prompts
+    from flows.packing.config import CORPUS
 
     if config.prompts != CORPUS:
         training.packing.prompts.load(config.prompts)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cli.init import AUTO, quoted
-from flows.tokens.config import TokensFlowConfig
+
+if TYPE_CHECKING:
+    from flows.tokens.config import TokensFlowConfig
 
 MODEL = "vision transformer: timm:ARCHITECTURE, file:ARCHITECTURE:PATH, or auto (a small one is trained on the data)"
 DATA = "labelled pictures: a folder with one folder a class, a .parquet file, hub:NAME, or digits:digit"
