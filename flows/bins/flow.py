@@ -22,10 +22,10 @@ from flows.bins.gate import Candidate, Verdict, judge
 from flows.bins.packages import weighed_of
 from flows.bins.plan import describe
 from flows.bins.publish import publish
-from flows.bins.stages import Stream, StreamResults, tested
+from flows.bins.stages import Stream, StreamResults, compared, tested
 from flows.configuration import Configuration
 from flows.device import check_device
-from flows.gate import to_markdown
+from flows.gate import below_linear, to_markdown
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, merged, open_registry
@@ -73,9 +73,9 @@ def plan(
 
 
 @gate_task()
-def gate(config: BinsFlowConfig, champion: Candidate | None, challenger: Candidate) -> Verdict:
+def gate(config: BinsFlowConfig, champion: Candidate | None, challenger: Candidate, below_linear: str) -> Verdict:
     with stage(f"{challenger.bins.name}: gate") as progress:
-        return judge(champion, challenger, config.gate, config.reference, progress, config.other_device)
+        return judge(champion, challenger, config.gate, config.reference, progress, config.other_device, below_linear)
 
 
 @publish_task()
@@ -129,7 +129,13 @@ def _train(given: Configuration, new_task: bool) -> Release:
     results = [run_stream(flow_config, stream, store, home) for stream in streams]
     champions = _champions()
     verdicts = {
-        result.name: gate(flow_config, champions.get(result.name), _challenger(result, store)) for result in results
+        result.name: gate(
+            flow_config,
+            champions.get(result.name),
+            _challenger(result, store),
+            _below_linear(flow_config, stream.config.data, result),
+        )
+        for stream, result in zip(streams, results, strict=True)
     }
     released: Release = release(flow_config, results, verdicts, store, kept)
     return released
@@ -166,6 +172,12 @@ def _challenger(result: StreamResults, store: FolderStore) -> Candidate:
     planned = store.load(Bins, result.bins["key"], result.bins["digest"])
     score = tested(result)
     return Candidate(planned, Score(**score) if score else None)
+
+
+def _below_linear(config: BinsFlowConfig, address: str, result: StreamResults) -> str:
+    linear = compared(result)
+    name = f"the encoder of {result.name}"
+    return below_linear([(name, address, linear)] if linear else [], config.gate.below_linear)
 
 
 def _show(results: Sequence[StreamResults], verdicts: Mapping[str, Verdict], released: Release) -> None:

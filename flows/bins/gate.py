@@ -57,16 +57,18 @@ def judge(
     reference: ReferenceConfig,
     progress: Progress = silent,
     any_device: bool = False,
+    below_linear: str = "",
 ) -> Verdict:
     """Judge whether the challenger may take the champion's place: of another class of device only with `any_device`.
 
-    The load is that of the challenger's lengths and SLO, at rates set by the champion's devices where there are some.
+    The load is that of the challenger's lengths and SLO, at rates set by the champion's devices where there are some. Where
+    `below_linear` says that its encoder is worse than a linear model, it may not.
     """
     if champion is None:
         new = _replayed(challenger, challenger, challenger, config, reference)
         progress(1, 1)
-        return Judged(True, FIRST, new)
-    elsewhere = other_device(challenger.bins.device_class, champion.bins.device_class, any_device)
+        return Judged(not below_linear, below_linear or FIRST, new)
+    elsewhere = below_linear or other_device(challenger.bins.device_class, champion.bins.device_class, any_device)
     champion = _measured_alike(champion, challenger)
     old = _replayed(champion, champion, challenger, config, reference)
     progress(1, 2)

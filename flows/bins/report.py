@@ -8,7 +8,7 @@ from flows.bins.lengths import Lengths
 from flows.bins.measure import Latencies
 from flows.bins.packages import bins_metrics, choice_of, encoder_metrics, weighed_of
 from flows.bins.plan import describe
-from flows.bins.stages import StreamResults, load_encoder
+from flows.bins.stages import StreamResults, compared, load_encoder
 from pliant.bins.artifact import Bins
 from registry.mlflow_run import Run
 from registry.store import FolderStore
@@ -22,6 +22,8 @@ def log_stream(run: Run, stream: StreamResults, store: FolderStore) -> None:
     choice, weighed = choice_of(notes), weighed_of(notes)
     run.dataset(stream.name, encoder.data, stream.name)
     metrics = encoder_metrics(stream.encoder) | bins_metrics(bins, choice, weighed)
+    linear = compared(stream)
+    metrics |= linear.metrics() if linear else {}
     engines = {f"seconds.engine.{engine}": seconds for engine, seconds in measured.trials.items()}
     run.metrics({f"{name}.{stream.name}": value for name, value in (metrics | engines).items()})
     run.document(

@@ -22,12 +22,13 @@ import pliant.bins.runtimes.cache
 import profiling.bins.accuracy
 import training.bins.encoder
 import training.classifier
+import training.linear
 import training.loading
 import training.starts
 import training.texts
 from flows import settings
 from flows.arithmetic import half_of
-from flows.bins.config import EMBEDDED, BinsFlowConfig, StreamConfig
+from flows.bins.config import EMBEDDED, SCRATCH, BinsFlowConfig, StreamConfig
 from flows.bins.lengths import Lengths
 from flows.bins.measure import Half, Latencies, finish, measure
 from flows.champions import fetch
@@ -45,6 +46,7 @@ from pliant.precision import FLOAT32
 from pliant.progress import Progress, share
 from registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
 from registry.store import FolderStore
+from training.linear import LinearComparison
 from training.text_data import TextData
 
 CASCADE = "cascade:"
@@ -81,6 +83,7 @@ def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
         tell(streams[-1].name, data.repeats if data else None)
         progress(number + 1, len(config.streams))
     check_distinct("streams", [stream.name for stream in streams], "each of its own name")
+    training.loading.look(config.embedded.start, training.starts.pretrained)
     for later in streams[1:]:  # the first is read at once
         read = partial(training.bins.encoder.load, name=later.name, max_length=later.config.max_length)
         training.loading.look(later.config.encoder, read)
@@ -98,7 +101,7 @@ def encoder_key(config: BinsFlowConfig, stream: Stream) -> str:
     depends = {
         "encoder": address,
         "embedded": asdict(config.embedded) if address == EMBEDDED else None,
-        "files": list(contents(address)),
+        "files": list(contents(config.embedded.start if address == EMBEDDED else address)),
         "cascade": _cascade_digest(address),
         "data": stream.data.fingerprint if stream.data else None,
         "max_length": stream.config.max_length,
@@ -127,12 +130,15 @@ def make_encoder(
 
 
 def _embedded(config: BinsFlowConfig, stream: Stream, progress: Progress) -> tuple[Encoder, dict[str, Any]]:
-    """Return a new encoder and its curves. Its vocabulary is made of the fit split alone."""
+    """Return an encoder that is trained here and its curves. A new vocabulary is made of the fit split alone."""
     data, embedded = stream.data, config.embedded
     if data is None:
         raise InputError("data", "none", "texts to train the embedded encoder on")
-    texts = [part for pair in data.texts(data.split.fit) for part in pair if part is not None]
-    start = training.starts.scratch(embedded.scratch, texts)
+    if embedded.start == SCRATCH:
+        texts = [part for pair in data.texts(data.split.fit) for part in pair if part is not None]
+        start = training.starts.scratch(embedded.scratch, texts)
+    else:
+        start = training.starts.pretrained(embedded.start)
     classifier, curves = training.classifier.train(
         embedded.classifier, stream.name, data, start, config.device, progress
     )
@@ -146,10 +152,10 @@ def _score(
     if data is None or not encoder.classes or data.classes != encoder.classes:
         return {}
     rows = data.split.test
-    labels = data.labels[rows].astype(np.int64)
     texts, device = data.texts(rows), config.device
-    accuracy = profiling.bins.accuracy.accuracy(encoder, texts, labels, device, config.threads, progress, precision)
-    return {"score": {"accuracy": accuracy, "data": data.fingerprint}}
+    output_RK = profiling.bins.accuracy.outputs(encoder, texts, device, config.threads, progress, precision)
+    compared = training.linear.compare_texts(data, output_RK)
+    return {"score": {"accuracy": compared.model_score, "data": data.fingerprint}, "linear": asdict(compared)}
 
 
 def _of_cascade(address: str) -> tuple[Classifier, str]:
@@ -292,7 +298,18 @@ def load_encoder(store: FolderStore, result: StageResult) -> Encoder:
 
 def tested(result: StreamResults) -> dict[str, Any] | None:
     """Return the encoder's test result in the precision that is served; None where it was not tested."""
-    score: dict[str, Any] | None = None
-    for stage in (result.encoder, result.latencies):  # the latter has one where the precision is not float32
-        score = stage.get("notes", {}).get("score", score)
-    return score
+    return _noted(result, "score")
+
+
+def compared(result: StreamResults) -> LinearComparison | None:
+    """Return how the encoder does beside a linear model in that precision; None where it was not tested."""
+    noted = _noted(result, "linear")
+    return LinearComparison(**noted) if noted else None
+
+
+def _noted(result: StreamResults, name: str) -> dict[str, Any] | None:
+    """Return what was noted of the test; the latencies have it anew where the precision is not float32."""
+    noted: dict[str, Any] | None = None
+    for stage in (result.encoder, result.latencies):
+        noted = stage.get("notes", {}).get(name, noted)
+    return noted

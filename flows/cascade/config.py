@@ -9,6 +9,7 @@ from typing import Any
 from flows import config
 from flows.arithmetic import ArithmeticConfig
 from flows.feedback import FeedbackConfig
+from flows.starts import is_embedded, pretrained
 from pliant.cascade.plan import LEAST_TEXTS, PlanConfig
 from pliant.cascade.reference import ReferenceConfig
 from pliant.errors import InputError
@@ -63,6 +64,7 @@ class GateConfig:
     seeds: int = 3
     tolerance: float = 0.005
     confidence: float = 0.95  # of the bound on how far a test accuracy may lie below its target by chance
+    below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
 
     def __post_init__(self) -> None:
         if self.seeds < 1 or not 0 < self.confidence < 1:
@@ -84,20 +86,32 @@ class LearnConfig:
         config.check_minimum("learn.rows", self.rows, LEAST_TEXTS)
 
 
+LEVELS = (
+    LevelConfig("small", scratch=SMALL, classifier=ClassifierConfig(epochs=2, rate=3e-3, head_rate=3e-3)),
+    LevelConfig(
+        "large", scratch=LARGE, classifier=ClassifierConfig(epochs=2, rate=2e-3, head_rate=2e-3, smoothing=0.1)
+    ),
+)
+"""Where the settings name no levels: of the data that comes with Pliant, and where no pretrained model can be had."""
+FINE_TUNING = ClassifierConfig(epochs=8, patience=1, rate=2e-4, head_rate=2e-3)
+
+
+def pretrained_levels(address: str) -> tuple[LevelConfig, ...]:
+    """Return two levels: the first two layers of a pretrained model, and the whole of it."""
+    small = LevelConfig("small", address, classifier=replace(FINE_TUNING, layers=2))
+    return small, LevelConfig("large", address, classifier=FINE_TUNING)
+
+
 @dataclass(frozen=True, slots=True)
 class CascadeFlowConfig:
     """`levels`: of every task that names none of its own, ascending in size. `feedback`: the labels to learn from, if any.
 
+    Where no levels are named, those of tasks with data of your own start from a pretrained model if one can be had.
     `threads`: torch's when profiling and serving on CPU.
     """
 
     tasks: tuple[TaskConfig, ...] = (TaskConfig(),)
-    levels: tuple[LevelConfig, ...] = (
-        LevelConfig("small", scratch=SMALL, classifier=ClassifierConfig(epochs=2, rate=3e-3, head_rate=3e-3)),
-        LevelConfig(
-            "large", scratch=LARGE, classifier=ClassifierConfig(epochs=2, rate=2e-3, head_rate=2e-3, smoothing=0.1)
-        ),
-    )
+    levels: tuple[LevelConfig, ...] = LEVELS
     device: str = "auto"  # the GPU where there is one, else the CPU
     other_device: bool = False  # whether a release may replace a champion of another class of device
     threads: int = 1
@@ -128,11 +142,12 @@ class CascadeFlowConfig:
 
 def sizes(config: CascadeFlowConfig) -> str:
     """Return what the flow trains and measures, in one sentence for people."""
+    used = dict.fromkeys(level for task in config.tasks for level in config.levels_of(task))
     levels = ", ".join(
         f"{level.name} ({level.scratch.layers} layers of width {level.scratch.width}, {level.classifier.epochs:g} epochs)"
         if level.start == "scratch"
         else f"{level.name} ({level.start})"
-        for level in config.levels
+        for level in used
     )
     return f"{', '.join(task.data for task in config.tasks)} with the levels {levels}"
 
@@ -149,6 +164,11 @@ def read(source: config.Source = None, overrides: Mapping[str, Any] | None = Non
     flow_config = config.read(CascadeFlowConfig, source, values)
     if limit is not None:
         flow_config = replace(flow_config, tasks=tuple(replace(task, limit=limit) for task in flow_config.tasks))
+    own = [task for task in flow_config.tasks if not (task.levels or is_embedded(task.data))]
+    if own and flow_config.levels == LEVELS and (address := pretrained()):
+        levels = pretrained_levels(address)
+        tasks = tuple(replace(task, levels=levels) if task in own else task for task in flow_config.tasks)
+        flow_config = replace(flow_config, tasks=tasks)
     for task in flow_config.tasks:
         flow_config.levels_of(task)
     for part in ("outputs", "latency"):

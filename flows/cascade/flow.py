@@ -27,7 +27,7 @@ from flows.cascade.publish import publish
 from flows.cascade.stages import TaskResults, Texts
 from flows.configuration import Configuration
 from flows.device import check_device
-from flows.gate import to_markdown
+from flows.gate import below_linear, to_markdown
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, merged, open_registry
@@ -94,6 +94,14 @@ def profile(key: str, config: CascadeFlowConfig, data: TextData, levels: Levels,
         return stages.make_latencies(config, levels, key, store, progress)
 
 
+@cached_stage("linear")
+def compare_linear(key: str, data: TextData, test: StageResult, store: FolderStore) -> StageResult:
+    with stage(f"{data.name}: linear model") as progress:
+        result = stages.make_linear(data, test, key, store)
+        progress(1, 1)
+    return result
+
+
 @cached_stage("plan")
 def plan(
     key: str,
@@ -109,9 +117,11 @@ def plan(
 
 
 @gate_task()
-def gate(config: CascadeFlowConfig, champion: EvaluatedCascade | None, challenger: EvaluatedCascade) -> Verdict:
+def gate(
+    config: CascadeFlowConfig, champion: EvaluatedCascade | None, challenger: EvaluatedCascade, below_linear: str
+) -> Verdict:
     with stage(f"{challenger.cascade.task}: gate") as progress:
-        verdict = judge(champion, challenger, config.gate, config.reference, config.other_device)
+        verdict = judge(champion, challenger, config.gate, config.reference, config.other_device, below_linear)
         progress(1, 1)
     return verdict
 
@@ -171,9 +181,12 @@ def _train(given: Configuration, new_task: bool) -> Release:
     _show_labels(flow_config, champions)
     verdicts = {
         result.task: gate(
-            flow_config, _champion(flow_config, champions, result, registry, store), _challenger(result, store)
+            flow_config,
+            _champion(flow_config, champions, result, registry, store),
+            _challenger(result, store),
+            _below_linear(flow_config, task.data, result, store),
         )
-        for result in results
+        for task, result in zip(flow_config.tasks, results, strict=True)
     }
     released: Release = release(flow_config, results, verdicts, store, kept)
     return released
@@ -193,10 +206,13 @@ def run_task(
     float32 = () if chosen is config else _both_outputs(config, data, lessons, trained, store)
     config = chosen
     outputs, test = _both_outputs(config, data, lessons, trained, store)
+    own = _outputs(config, data, trained, "test", store)
+    linear = compare_linear(stages.linear_key(fitted, own), fitted, own, store)
     latencies = _latencies(config, data, trained, store)
     key = stages.plan_key(config, data, outputs, test, latencies)
     planned = plan(key, config, data, outputs, test, latencies, store)
-    return TaskResults(data.name, trained, outputs, test, latencies, planned, float32, arithmetic, Texts(data, lessons))
+    texts = Texts(data, lessons)
+    return TaskResults(data.name, trained, outputs, test, latencies, planned, float32, arithmetic, texts, linear)
 
 
 def _in_best_precision(
@@ -309,6 +325,12 @@ def _show_labels(config: CascadeFlowConfig, champions: Mapping[str, Champion]) -
 def _challenger(result: TaskResults, store: FolderStore) -> EvaluatedCascade:
     planned = store.load(Cascade, result.plan["key"], result.plan["digest"])
     return EvaluatedCascade(planned, store.load(Outputs, result.test["key"], result.test["digest"]))
+
+
+def _below_linear(config: CascadeFlowConfig, address: str, result: TaskResults, store: FolderStore) -> str:
+    compared = stages.load_linear(store, result)
+    name = f"the largest level of {result.task}"
+    return below_linear([(name, address, compared)] if compared else [], config.gate.below_linear)
 
 
 def _show(

@@ -59,12 +59,14 @@ def judge(
     config: GateConfig,
     reference: ReferenceConfig,
     any_device: bool = False,
+    below_linear: str = "",
 ) -> Verdict:
     """Judge whether the challenger, whose test outputs must be there, may take the champion's place.
 
-    It may not where it was measured on another class of device, unless `any_device` is set.
+    It may not where it was measured on another class of device, unless `any_device` is set, nor where `below_linear` says
+    that it is worse than a linear model.
     """
-    missed = _missed(challenger, config.confidence)
+    missed = below_linear or _missed(challenger, config.confidence)
     if champion is None:
         new = _replayed(challenger, challenger, config, reference)
         return Judged(not missed, missed or FIRST, new)

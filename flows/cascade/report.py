@@ -9,7 +9,7 @@ from typing import Any
 from flows import curves
 from flows.cascade import figures
 from flows.cascade.packages import level_metrics, task_metrics
-from flows.cascade.stages import TaskResults
+from flows.cascade.stages import TaskResults, load_linear
 from flows.release import metric
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.calibrate import Reliability, reliability
@@ -23,6 +23,9 @@ def log_task(run: Run, task: TaskResults, store: FolderStore) -> None:
     cascade = store.load(Cascade, task.plan["key"], task.plan["digest"])
     run.dataset(task.task, cascade.data, task.task)
     run.metrics({f"{name}.{task.task}": value for name, value in task_metrics(cascade).items()})
+    compared = load_linear(store, task)
+    if compared is not None:
+        run.metrics({f"{name}.{task.task}": value for name, value in compared.metrics().items()})
     for level in cascade.levels:
         named = {f"{name}.{task.task}.{level.name}": value for name, value in level_metrics(level).items()}
         run.metrics(named)

@@ -17,6 +17,7 @@ import pliant.cascade.plan
 import profiling.cascade.latency
 import profiling.cascade.outputs
 import training.classifier
+import training.linear
 import training.loading
 import training.starts
 import training.texts
@@ -32,6 +33,7 @@ from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
 from pliant.progress import Progress, share
 from registry.store import FolderStore
+from training.linear import LinearComparison
 from training.starts import Start
 from training.text_data import TextData
 
@@ -70,6 +72,7 @@ class TaskResults:
     float32: tuple[StageResult, ...] = ()  # both outputs in float32, where `outputs` and `test` are in half precision
     arithmetic: str = ""  # a sentence on why the plan has its precision; empty where there was no choice
     texts: Texts | None = None  # that the outputs are of
+    linear: StageResult | None = None  # the last level beside a linear model, on the data set's own test split
 
 
 def load_data(config: CascadeFlowConfig) -> list[TextData]:
@@ -157,6 +160,16 @@ def make_outputs(
     return keep(store, key, outputs)
 
 
+def linear_key(data: TextData, test: StageResult) -> str:
+    return stage_key(f"cascade/linear-{data.name}", {"data": data.fingerprint, "test": test["digest"]}, make_linear)
+
+
+def make_linear(data: TextData, test: StageResult, key: str, store: FolderStore) -> StageResult:
+    """Compare the last level, whose outputs on the test split are there, with a linear model of the same texts."""
+    outputs = store.load(Outputs, test["key"], test["digest"])
+    return keep(store, key, training.linear.compare_texts(data, outputs.levels[-1].logits))
+
+
 def latencies_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, StageResult]) -> str:
     depends = {
         "config": asdict(config.latency),
@@ -235,6 +248,11 @@ def planned(config: CascadeFlowConfig, held: Outputs, tested: Outputs, measured:
         raise ArtifactError(f"outputs and latencies of {held.task} were measured in {precisions}: one is needed")
     cascade = pliant.cascade.plan.make(held, measured.plain, measured.importance, config.plan, pair, measured.device)
     return pliant.cascade.evaluate.with_test_accuracy(cascade, tested)
+
+
+def load_linear(store: FolderStore, result: TaskResults) -> LinearComparison | None:
+    linear = result.linear
+    return None if linear is None else store.load(LinearComparison, linear["key"], linear["digest"])
 
 
 def load_levels(store: FolderStore, levels: Mapping[str, StageResult]) -> list[Classifier]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flows import config
+from flows.starts import is_embedded, pretrained
 from pliant.errors import InputError
 from pliant.packing.artifact import PRECISIONS
 from pliant.packing.scheduling.reference import ReferenceConfig
@@ -127,12 +128,17 @@ class RetrainConfig:
             raise InputError("retrain.weight", self.weight, "above 0")
 
 
+PREDICTOR = PredictorConfig(width=96, layers=1, epochs=6)
+"""Of a thousand prompts twice the layers and epochs learn nothing more, in ten times as long (docs/log)."""
+
+
 @dataclass(frozen=True, slots=True)
 class PackingFlowConfig:
     """`generator`: embedded (trained on the corpus of docstrings), path:FOLDER or hub:NAME.
 
     `prompts`: docstrings (questions about them, as the embedded generator knows), or what training/packing/prompts.py
-    reads, such as parquet:PATH. `column`: theirs; default: the first that has a usual name.
+    reads, such as parquet:PATH. `column`: theirs; default: the first that has a usual name. `predictor`: where the settings
+    have no such table, that of prompts of your own starts from a pretrained encoder if one can be had.
     `precision`: of the generator's weights, activations, keys and values: float32, bfloat16, float16 (on GPUs), or auto,
     which is bfloat16 on a GPU, and on a CPU where it has instructions for it and it was measured faster.
     `threads`: torch's when profiling and serving on CPU.
@@ -144,8 +150,7 @@ class PackingFlowConfig:
     column: str | None = None
     embedded: GeneratorConfig = field(default_factory=GeneratorConfig)
     lengths: LengthsConfig = field(default_factory=LengthsConfig)
-    # Of a thousand prompts twice the layers and epochs learn nothing more, in ten times as long (docs/log).
-    predictor: PredictorConfig = field(default_factory=lambda: PredictorConfig(width=96, layers=1, epochs=6))
+    predictor: PredictorConfig = PREDICTOR
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     steps: StepsConfig = field(default_factory=StepsConfig)
     plan: PlanConfig = field(default_factory=PlanConfig)
@@ -187,7 +192,8 @@ def sizes(config: PackingFlowConfig) -> str:
     generator = generator if config.generator == EMBEDDED else config.generator
     encoder = f"a DistilBERT of {predictor.layers} layers and width {predictor.width}, {predictor.epochs} epochs"
     encoder = encoder if predictor.encoder == EMBEDDED else predictor.encoder
-    return f"{generator}; {config.lengths.requests:,} outputs observed; predicted by {encoder}"
+    predicted = {"best": f"{encoder} or a linear model", "linear": "a linear model"}.get(predictor.kind, encoder)
+    return f"{generator}; {config.lengths.requests:,} outputs observed; predicted by {predicted}"
 
 
 def read(source: config.Source = None, overrides: Mapping[str, Any] | None = None) -> PackingFlowConfig:
@@ -203,6 +209,8 @@ def read(source: config.Source = None, overrides: Mapping[str, Any] | None = Non
     encoder = {"encoder": values.pop("predictor")} if isinstance(values.get("predictor"), str) else {}
     base = config.read(PackingFlowConfig, source, values)
     config.read(LengthsConfig, None, short)  # checked as the whole would be
+    if base.predictor == PREDICTOR and not encoder and not is_embedded(base.prompts) and (address := pretrained()):
+        encoder = {"encoder": address}
     return replace(
         base,
         lengths=replace(base.lengths, **short),

@@ -7,6 +7,7 @@ observed since is learnt from by flows/packing/retrain.py.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from prefect.artifacts import create_table_artifact
@@ -22,7 +23,7 @@ from flows.packing.config import PackingFlowConfig
 from flows.packing.contest import challenger_from, champion_against
 from flows.packing.gate import Candidate, Verdict, judge
 from flows.packing.lengths import PromptSet, select_prompts
-from flows.packing.packages import choice_of, figures
+from flows.packing.packages import choice_of, describe_predictor, figures
 from flows.packing.plan import Choice, describe
 from flows.packing.publish import publish
 from flows.packing.stages import ModelResults
@@ -134,6 +135,8 @@ def _train(given: Configuration, new_task: bool) -> Release:
         return unchanged
     challenger = challenger_from(store, results)
     champion = champion_against(registry, challenger)
+    predicted = describe_predictor(stages.load_predictor(store, results.predictor))
+    print(f"{flow_config.name}: {predicted}.", file=sys.stderr)  # noqa: T201
     verdict = gate(flow_config, champion, challenger.candidate)
     released: Release = release(flow_config, results, verdict, store, kept)
     return released

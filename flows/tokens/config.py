@@ -24,6 +24,7 @@ class GateConfig:
 
     seeds: int = 3
     tolerance: float = 0.005
+    below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from prefect.artifacts import create_table_artifact
 from flows import configuration, settings
 from flows.configuration import Configuration
 from flows.device import check_device
+from flows.gate import below_linear
 from flows.keys import StageResult
 from flows.progress import stage
 from flows.release import Release, merged
@@ -40,6 +41,7 @@ from pliant.tokens.artifact import Task
 from registry.names import TOKENS_TASK
 from registry.store import FolderStore
 from training.data import ImageData
+from training.linear import LinearComparison
 from training.tokens import labelled
 
 
@@ -75,9 +77,9 @@ def measure_champion(
 
 
 @gate_task()
-def gate(config: TokensFlowConfig, champion: Bundle | None, challenger: Bundle) -> Verdict:
+def gate(config: TokensFlowConfig, champion: Bundle | None, challenger: Bundle, below_linear: str) -> Verdict:
     with stage("gate") as progress:
-        verdict = judge(champion, challenger, config.gate, config.reference, config.other_device)
+        verdict = judge(champion, challenger, config.gate, config.reference, config.other_device, below_linear)
         progress(1, 1)
     return verdict
 
@@ -159,7 +161,13 @@ def _train(given: Configuration, new_task: bool) -> Release:
     loaded = [with_lessons(flow_config.feedback, data, flow_config.task.held_out) for data in original]
     backbone, tasks, profiled = trained(flow_config, loaded, upstream, store)
     bundle = stages.load_bundle(store, backbone, tasks, profiled)
-    verdict = gate(flow_config, comparable(flow_config, load_champion(settings.read()), loaded, store), bundle)
+    compared = [
+        (f"the task {data.name}", entry.rpartition("=")[2], LinearComparison(**task["notes"]["linear"]))
+        for entry, data, task in zip(flow_config.data, loaded, tasks, strict=True)
+    ]
+    below = below_linear(compared, flow_config.gate.below_linear)
+    champion = comparable(flow_config, load_champion(settings.read()), loaded, store)
+    verdict = gate(flow_config, champion, bundle, below)
     results = {"backbone": backbone, "profile": profiled} | {
         f"task-{old.name}": _noted(task, old, data) for old, data, task in zip(original, loaded, tasks, strict=True)
     }

@@ -43,10 +43,12 @@ def judge(
     config: GateConfig,
     reference: ReferenceConfig | None = None,
     any_device: bool = False,
+    below_linear: str = "",
 ) -> Verdict:
     """Judge whether the challenger may take the champion's place, by the load that `reference` describes.
 
-    It may not where it was measured on another class of device, unless `any_device` is set.
+    It may not where it was measured on another class of device, unless `any_device` is set, nor where `below_linear` says
+    that a task is worse than a linear model.
     """
     champion = champion and _measured_alike(champion, challenger)
     standard = champion or challenger
@@ -59,10 +61,10 @@ def judge(
     loads = [reference_load(names, capacity, seed, reference) for seed in range(config.seeds)]
     new = Side(_replays(challenger, loads), tuple(_bound(challenger, load) for load in loads))
     if champion is None:
-        return Judged(True, FIRST, new)
+        return Judged(not below_linear, below_linear or FIRST, new)
     old = Side(_replays(champion, loads))
     earned, before = f"it earns {new.utility:.1f}", f"{old.utility:.1f}"
-    elsewhere = other_device(challenger.profile.device, champion.profile.device, any_device)
+    elsewhere = below_linear or other_device(challenger.profile.device, champion.profile.device, any_device)
     worse = elsewhere or rejection(new.utility >= old.utility * (1 - config.tolerance), earned, before)
     return Judged(not worse, worse or f"{earned}, no worse than the champion's {before}", new, old)
 

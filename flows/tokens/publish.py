@@ -27,6 +27,7 @@ from registry.mlflow_run import Run
 from registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE, TOKENS_VARIANT
 from registry.package import Package
 from registry.store import FolderStore
+from training.linear import LinearComparison
 
 
 def publish(
@@ -67,6 +68,10 @@ def _log_training(run: Run, results: Mapping[str, StageResult]) -> None:
     notes = {role: result["notes"] for role, result in results.items() if "notes" in result}
     run.document("training", notes)
     run.metrics({f"training_seconds.{role}": noted["seconds"] for role, noted in notes.items() if "seconds" in noted})
+    for role, noted in notes.items():
+        if "linear" in noted:
+            compared = LinearComparison(**noted["linear"]).metrics()
+            run.metrics({f"{name}.{role.removeprefix('task-')}": value for name, value in compared.items()})
     swept = {role.removeprefix("task-"): noted["sweep"] for role, noted in notes.items() if "sweep" in noted}
     for task, sweep in swept.items():
         trials = zip(sweep["rates"], sweep["accuracy"], strict=True)

@@ -20,6 +20,7 @@ import profiling.tokens.accuracy
 import profiling.tokens.latency
 import profiling.tokens.precision
 import training.data
+import training.linear
 import training.tokens.foundation
 import training.tokens.sweep
 import training.tokens.task
@@ -39,6 +40,10 @@ from pliant.tokens.plan import rate_rule
 from pliant.tokens.runtime import Execution, TokensRuntime
 from registry.store import FolderStore
 from training.data import ImageData
+from training.linear import LinearComparison
+
+TESTED = 1000
+"""Test pictures, at most, on which a task is compared with a linear model."""
 
 
 def load_data(config: TokensFlowConfig) -> list[ImageData]:
@@ -144,7 +149,16 @@ def make_task(
     task = profiling.tokens.accuracy.profile(
         foundation, task, data, config.device, gammas, progress[1], config.measured, half
     )
+    notes["linear"] = asdict(_beside_linear(config, foundation, task, data))
     return keep(store, key, task, notes)
+
+
+def _beside_linear(config: TokensFlowConfig, foundation: Backbone, task: Task, data: ImageData) -> LinearComparison:
+    """Compare the task, at the gamma of the best profiling accuracy, with a linear model on the first test pictures."""
+    best, rows = max(task.accuracy, key=lambda gamma: task.accuracy[gamma]), data.split.test[: config.measured][:TESTED]
+    runtime = TokensRuntime(foundation, task.backbone, [task], config.device, Execution(precision=FLOAT32))
+    right_R = profiling.tokens.accuracy.right(runtime, task.name, data, rows, best, foundation.image_size)
+    return training.linear.compare_pictures(data, rows, right_R)
 
 
 def profile_key(config: TokensFlowConfig, backbone: StageResult, tasks: Sequence[StageResult]) -> str:

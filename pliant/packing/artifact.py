@@ -72,7 +72,8 @@ class Predictor:
 
     The linear heads `quantile.*` (L outputs) and `bucket.*` (BUCKETS outputs) read the mean of its last hidden states
     and the largest of its word embeddings. `shift` calibrates the quantiles. The encoder's weights begin with
-    `encoder.`. Raises `InputError` for levels other than `forecast.QUANTILES`.
+    `encoder.`. Or a linear model (`model_type` linear) of the TF-IDF of tokens: its weights are `head.*`, `idf` and
+    `shift`. Raises `InputError` for levels other than `forecast.QUANTILES`.
     """
 
     KIND: ClassVar[str] = "packing-predictor"
@@ -80,7 +81,7 @@ class Predictor:
 
     name: str
     generator: str  # digest of the Generator whose lengths it predicts; empty: those of a data set
-    config: str  # transformers' config.json of the encoder
+    config: str  # transformers' config.json of the encoder; of a linear model its sizes
     tokenizer: str  # tokenizer.json
     max_length: int  # tokens that it reads of a prompt: the last ones
     levels: tuple[float, ...]  # the probabilities of the quantiles

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.runtime import BinsRuntime, Payload
-from pliant.errors import InputError
 from pliant.models.text import Reader
 from pliant.precision import FLOAT32
 from pliant.progress import Progress, share, silent
@@ -18,22 +17,6 @@ from pliant.progress import Progress, share, silent
 BATCH = 32
 
 Text = tuple[str, str | None]
-
-
-def accuracy(
-    encoder: Encoder,
-    texts: list[Text],
-    label_R: NDArray[np.int64],
-    device: str = "cpu",
-    threads: int = 1,
-    progress: Progress = silent,
-    precision: str = FLOAT32,
-) -> float:
-    """Return the share of texts whose largest logit is the label's class, in this precision."""
-    if not encoder.classes or not texts:
-        raise InputError("encoder", encoder.name, "a classifier, and texts to test it on")
-    output_RK = outputs(encoder, texts, device, threads, progress, precision)
-    return float((output_RK.argmax(1) == label_R).mean())
 
 
 def cost(

@@ -68,9 +68,17 @@ def accuracy(
     runtime: TokensRuntime, task: str, data: LabelledImages, rows: Index, gamma: int, size: int, batch: int = 64
 ) -> float:
     """Return the share of the pictures `rows` whose most probable class is their label."""
-    right = 0
+    return float(right(runtime, task, data, rows, gamma, size, batch).mean())
+
+
+def right(
+    runtime: TokensRuntime, task: str, data: LabelledImages, rows: Index, gamma: int, size: int, batch: int = 64
+) -> NDArray[np.bool_]:
+    """Return of each of the pictures `rows` whether its most probable class is its label."""
+    classes: list[int] = []
     for start in range(0, len(rows), batch):
         index = rows[start : start + batch]
         run = runtime.run(gamma, [Payload(task, image) for image in data.images.batch(index, size)])
-        right += sum(int(np.argmax(p)) == label for p, label in zip(run.probabilities, data.labels[index], strict=True))
-    return right / len(rows)
+        classes += [int(np.argmax(probabilities)) for probabilities in run.probabilities]
+    right_R: NDArray[np.bool_] = np.array(classes) == data.labels[rows]
+    return right_R

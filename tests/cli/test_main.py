@@ -18,6 +18,7 @@ COMMANDS = (
     "status",
     "promote",
     "rollback",
+    "init",
     "train",
     "profile",
     "serve",
@@ -31,6 +32,7 @@ COMMANDS = (
 
 OPTIONS = {
     ("demo",): ["--keep", "--check", "--story"],
+    ("init", "bins"): ["--model", "--data", "--out", "--force"],
     ("train", "tokens"): ["--config", "--data", "--backbone", "--device", "--limit", "--variants", "--new-task"],
     ("train", "cascade"): ["--config", "--data", "--device", "--limit", "--new-task"],
     ("schedule",): ["--config", "--cron", "--timezone"],

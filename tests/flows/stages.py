@@ -89,6 +89,7 @@ def cascade(folder: Path, store: FolderStore, run: Run) -> None:
         )
         for split in SPLITS
     )
+    run(lambda: stages.linear_key(data, test), lambda key: stages.make_linear(data, test, key, store))
     latencies = run(
         lambda: stages.latencies_key(config, data, levels),
         lambda key: stages.make_latencies(config, levels, key, store, silent),

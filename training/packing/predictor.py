@@ -1,5 +1,8 @@
 """Trains the predictor of output lengths: one DistilBERT for the quantiles of the log length and S3's classes.
 
+A linear model is fitted to the same prompts (training/packing/linear.py), and the one with the smaller pinball loss on
+those held out is taken.
+
 Quantiles are trained by pinball loss (Koenker and Bassett 1978), and each is then shifted until it covers its share of
 the held-out prompts (split conformal: Romano, Patterson and Candes 2019). Training stops early, by the held-out pinball
 loss. A predictor can be trained further on what it predicted wrongly. Knows no generator but its digest.
@@ -25,6 +28,7 @@ from pliant.errors import InputError
 from pliant.packing.artifact import BUCKETS, Predictor
 from pliant.packing.engine.model import (
     LengthModel,
+    LinearModel,
     PredictorModel,
     cutting,
     new_encoder,
@@ -34,17 +38,20 @@ from pliant.packing.engine.model import (
 )
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.progress import Progress, silent
+from training.packing import linear
 from training.packing.judge import judge as judge
 from training.packing.lengths import LengthData, divide
 from training.starts import new_tokenizer
 
 Floats = NDArray[np.float64]
+KINDS = ("best", "encoder", "linear")
 
 
 @dataclass(frozen=True, slots=True)
 class PredictorConfig:
     """The encoder and its training. Sizes are for the embedded encoder alone. Raises `InputError` outside limits."""
 
+    kind: str = "best"  # encoder, linear, or the better of both
     encoder: str = "embedded"  # or path:FOLDER, hub:NAME
     width: int = 128
     layers: int = 1
@@ -64,6 +71,8 @@ class PredictorConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError("kind", self.kind, f"one of {', '.join(KINDS)}")
         if not 0 < self.held_out < 1:
             raise InputError("held_out", self.held_out, "between 0 and 1")
         if self.width % self.heads:
@@ -85,19 +94,30 @@ def train(
 ) -> Predictor:
     """Return the best predictor by held-out loss, with its metrics on `test`, or else on the held-out prompts.
 
+    Where both kinds are made, the metrics hold the pinball loss of either: `encoder_pinball` and `linear_pinball`.
     `generator`: digest of the generator whose lengths these are. Raises `InputError`, and `OfflineError` if an encoder
     cannot be downloaded.
     """
-    torch.manual_seed(config.seed)
     fit, held = divide(data, config.held_out, config.seed)
-    encoder, tokenizer = _start(config, fit.prompts)
-    model = LengthModel(encoder)
     width = -(-(config.limit or int(data.tokens.max())) // BUCKETS)
-    _start_at(model, np.quantile(np.log(fit.tokens), QUANTILES))
-    run = _Run(config, model.to(device), tokenizer, width, torch.device(device), fresh=config.encoder == "embedded")
-    run.epochs(fit, held, np.ones(len(fit.tokens)), progress)
-    predictor = _stored(run, name, generator, data)
-    return replace(predictor, metrics=judge(predictor, test or held))
+    runs: dict[str, _Run] = {}
+    if config.kind != "encoder":
+        runs["linear"] = run = _linear(config, *linear.new(fit.prompts), width)
+        run.fit(fit, held, np.ones(len(fit.tokens)))
+    if config.kind != "linear":
+        torch.manual_seed(config.seed)
+        encoder, tokenizer = _start(config, fit.prompts)
+        model = LengthModel(encoder)
+        _start_at(model, np.quantile(np.log(fit.tokens), QUANTILES))
+        fresh = config.encoder == "embedded"
+        runs["encoder"] = run = _Run(config, model.to(device), tokenizer, width, torch.device(device), fresh)
+        run.epochs(fit, held, np.ones(len(fit.tokens)), progress)
+    stored = {kind: _stored(run, name, generator, data) for kind, run in runs.items()}
+    judged = {kind: judge(predictor, test or held) for kind, predictor in stored.items()}
+    best = min(judged, key=lambda kind: judged[kind]["pinball"])
+    return replace(
+        stored[best], metrics=judged[best] | {f"{kind}_pinball": each["pinball"] for kind, each in judged.items()}
+    )
 
 
 def retrain(
@@ -112,8 +132,8 @@ def retrain(
 ) -> Predictor:
     """Train a predictor further, from its weights. `weight_R`: how much each prompt counts.
 
-    It keeps the width of its classes and what it reads of a prompt. `config`: the training; None: 4 epochs at a smaller
-    rate. Raises `InputError` for another number of weights than prompts.
+    It keeps its kind, the width of its classes and what it reads of a prompt. `config`: the training; None: 4 epochs at a
+    smaller rate. Raises `InputError` for another number of weights than prompts.
     """
     config = replace(config or PredictorConfig(epochs=4, rate=3e-4), max_length=predictor.max_length)
     if len(weight_R) != len(data.tokens):
@@ -125,8 +145,13 @@ def retrain(
     fit, held = divide(data, config.held_out, config.seed)
     weight_of = dict(zip(data.prompts, weight_R.tolist(), strict=True))
     fresh = config.encoder == "embedded"
-    run = _Run(config, start.model.to(device), tokenizer, predictor.bucket_tokens, torch.device(device), fresh)
-    run.epochs(fit, held, np.array([weight_of[prompt] for prompt in fit.prompts]), progress)
+    weight_R = np.array([weight_of[prompt] for prompt in fit.prompts])
+    if isinstance(start.model, LinearModel):
+        run = _linear(config, start.model, tokenizer, predictor.bucket_tokens)
+        run.fit(fit, held, weight_R)
+    else:
+        run = _Run(config, start.model.to(device), tokenizer, predictor.bucket_tokens, torch.device(device), fresh)
+        run.epochs(fit, held, weight_R, progress)
     retrained = _stored(run, predictor.name, predictor.generator, data)
     return replace(retrained, metrics=judge(retrained, test or held))
 
@@ -145,11 +170,17 @@ class _Run:
     """One training of a model."""
 
     config: PredictorConfig
-    model: LengthModel
+    model: LengthModel | LinearModel
     tokenizer: Tokenizer
     width: int  # of a class, in tokens
     device: torch.device
     fresh: bool  # whether the encoder is new, and learns as fast as the heads
+
+    def fit(self, fit: LengthData, held: LengthData, weight_R: Floats) -> None:
+        """Fit a linear model, calibrated."""
+        assert isinstance(self.model, LinearModel)
+        linear.fit(self.model, self.tokenizer, fit, weight_R, self.width)
+        self._calibrate(self._rows(held, np.ones(len(held.tokens))))
 
     def epochs(self, fit: LengthData, held: LengthData, weight_R: Floats, progress: Progress) -> None:
         """Train until the loss stops falling, and leave the best epoch's weights in the model, calibrated.
@@ -182,6 +213,7 @@ class _Run:
         return [_Row(encoding.ids, tokens, weight) for encoding, tokens, weight in columns]
 
     def _optimizer(self) -> torch.optim.Optimizer:
+        assert isinstance(self.model, LengthModel)
         encoder = list(self.model.encoder.parameters())
         heads = [*self.model.quantile.parameters(), *self.model.bucket.parameters()]
         peak = self.config.rate if self.fresh else self.config.pretrained_rate
@@ -235,6 +267,10 @@ class _Row:
     ids: list[int]
     tokens: int
     weight: float
+
+
+def _linear(config: PredictorConfig, model: LinearModel, tokenizer: Tokenizer, width: int) -> _Run:
+    return _Run(replace(config, max_length=linear.LENGTH), model, tokenizer, width, torch.device("cpu"), fresh=True)
 
 
 def pinball(logs_BL: Tensor, target_B: Tensor) -> Tensor:
@@ -294,12 +330,10 @@ def _distilbert(config: PredictorConfig, tokenizer: Tokenizer) -> dict[str, Any]
 def _stored(run: _Run, name: str, generator: str, data: LengthData) -> Predictor:
     bare = Tokenizer.from_str(run.tokenizer.to_str())
     bare.no_truncation()
-    config: Any = run.model.encoder.config
-    encoder_config = config.to_json_string(use_diff=False)
     marginal = tuple(float(x) for x in np.quantile(data.tokens, QUANTILES))
     trained = weights(run.model)
     return Predictor(
-        *(name, generator, encoder_config, bare.to_str(), run.config.max_length, QUANTILES, run.width, marginal),
+        *(name, generator, run.model.config, bare.to_str(), run.config.max_length, QUANTILES, run.width, marginal),
         metrics={},
         data=data.fingerprint,
         weights=trained,

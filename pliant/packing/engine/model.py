@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import normalize, softplus
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from pliant.bfloat16 import BFLOAT16
@@ -29,6 +29,8 @@ from pliant.packing.scheduling.forecast import QUANTILES, ordered
 
 CHARACTERS = 12  # read of a prompt's end for each token that the predictor reads; tokens have fewer on average
 TOGETHER = 64  # prompts in one forward pass
+LINEAR = "linear"
+"""The `model_type` of the config.json of a linear length predictor, which is no model of transformers."""
 DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in PRECISIONS}
 
 
@@ -179,6 +181,49 @@ class LengthModel(nn.Module):
         steps_BL = torch.cat([raw_BL[:, :1], softplus(raw_BL[:, 1:])], dim=1)
         return steps_BL.cumsum(1) + self.shift, self.bucket(pooled_BH)
 
+    @property
+    def config(self) -> str:
+        """Return the content of its config.json."""
+        text: str = self.encoder.config.to_json_string(use_diff=False)
+        return text
+
+
+class LinearModel(nn.Module):
+    """Predicts the same as `LengthModel` by one linear layer on the TF-IDF of tokens and of pairs of neighbouring tokens.
+
+    Pairs are hashed, as there are too many. The quantiles lie around the predicted log at the same distances for all.
+    """
+
+    idf: Tensor
+    shift: Tensor
+
+    def __init__(self, tokens: int, pairs: int) -> None:
+        super().__init__()
+        self.tokens, self.pairs = tokens, pairs
+        self.head = nn.Linear(tokens + pairs, 1 + BUCKETS)
+        self.register_buffer("idf", torch.ones(tokens + pairs))  # inverse document frequencies
+        self.register_buffer("shift", torch.zeros(len(QUANTILES)))  # as that of `LengthModel`
+
+    def counts(self, ids_BN: Tensor, mask_BN: Tensor) -> Tensor:
+        """Return how often each token and each hashed pair occurs [B, F]."""
+        pair_BM = self.tokens + (ids_BN[:, :-1] * 7919 + ids_BN[:, 1:]) % self.pairs
+        present_BM = torch.cat([mask_BN, mask_BN[:, :-1] * mask_BN[:, 1:]], dim=1).float()
+        zero_BF = torch.zeros(len(ids_BN), self.tokens + self.pairs, device=ids_BN.device)
+        return zero_BF.scatter_add(1, torch.cat([ids_BN, pair_BM], dim=1), present_BM)
+
+    def features(self, ids_BN: Tensor, mask_BN: Tensor) -> Tensor:
+        """Return TF-IDF [B, F] with the logarithms of counts, of length 1."""
+        return normalize(self.counts(ids_BN, mask_BN).log1p() * self.idf, dim=1)
+
+    def forward(self, ids_BN: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor]:
+        """Return quantiles of log tokens [B, L] and scores of the classes [B, K], as `LengthModel` does."""
+        output_BK = self.head(self.features(ids_BN, mask_BN))
+        return output_BK[:, :1] + self.shift, output_BK[:, 1:]
+
+    @property
+    def config(self) -> str:
+        return json.dumps({"model_type": LINEAR, "tokens": self.tokens, "pairs": self.pairs})
+
 
 def new_encoder(config: Mapping[str, Any]) -> Any:
     """Return an untrained encoder of transformers; `config` is the content of its config.json."""
@@ -200,7 +245,7 @@ def without_pooler(encoder: Any) -> Any:
 class PredictorModel:
     """A length predictor, ready to run."""
 
-    model: LengthModel
+    model: LengthModel | LinearModel
     tokenizer: Tokenizer  # keeps the last tokens of a long prompt
     characters: int  # read of the end of a prompt
     bucket_tokens: int  # width of a class of length
@@ -208,7 +253,9 @@ class PredictorModel:
     @staticmethod
     def of(predictor: Predictor) -> PredictorModel:
         """Load a predictor on the CPU. Raises `ArtifactError` if its weights do not fit its configuration."""
-        model = LengthModel(new_encoder(json.loads(predictor.config)))
+        config = json.loads(predictor.config)
+        linear = config["model_type"] == LINEAR
+        model = LinearModel(config["tokens"], config["pairs"]) if linear else LengthModel(new_encoder(config))
         fill(model, predictor.weights, predictor.name)
         tokenizer = cutting(tokenizer_of(predictor.tokenizer), predictor.max_length)
         return PredictorModel(model.eval(), tokenizer, CHARACTERS * predictor.max_length, predictor.bucket_tokens)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pliant.packing.artifact import Predictor
-from pliant.packing.engine.model import Forecast, LengthModel, PredictorModel
+from pliant.packing.engine.model import Forecast, LengthModel, LinearModel, PredictorModel
 from pliant.precision import has_bfloat16
 
 ALIKE = 8
@@ -45,12 +45,14 @@ def load(predictor: Predictor, device: str) -> PlacedPredictor:
     return PlacedPredictor(model, ALIKE if torch.device(device).type == "cpu" else 0)
 
 
-def place(model: LengthModel, device: torch.device) -> None:
+def place(model: LengthModel | LinearModel, device: torch.device) -> None:
     """Move a length model to its device, with the encoder in the device's precision.
 
-    The heads, which are small, stay in float32: their inputs are promoted to it. Inputs of a call come from the CPU.
+    The heads and a linear model, which are small, stay in float32: the heads' inputs are promoted to it. Inputs of a call
+    come from the CPU.
     """
-    model.encoder.to(precision_of(device))
+    if isinstance(model, LengthModel):
+        model.encoder.to(precision_of(device))
     model.to(device)
 
     def bring(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

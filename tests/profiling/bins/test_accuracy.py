@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pliant.errors import InputError
 from profiling.bins import accuracy as bins_accuracy
-from profiling.bins.accuracy import accuracy, cost, outputs
+from profiling.bins.accuracy import cost, outputs
 from tests.fixtures.bins.encoders import tiny_encoder
 
 TEXTS = [(f"{'large ' * (count % 5)}cat", None) for count in range(40)]
@@ -32,15 +31,6 @@ def test_outputs_come_in_the_order_of_the_texts_whatever_their_lengths():
     together = outputs(encoder, TEXTS, "cpu", 1)
     for row, text in enumerate(TEXTS[:6]):
         np.testing.assert_allclose(outputs(encoder, [text], "cpu", 1)[0], together[row], atol=1e-5)
-
-
-def test_the_accuracy_is_the_share_of_right_classes():
-    encoder = tiny_encoder()
-    label_R = outputs(encoder, TEXTS, "cpu", 1).argmax(1)
-    label_R[:10] = (label_R[:10] + 1) % 3
-    assert accuracy(encoder, TEXTS, label_R) == 30 / 40
-    with pytest.raises(InputError, match="a classifier, and texts to test it on"):
-        accuracy(encoder, [], label_R)
 
 
 def test_a_classifier_loses_right_answers_or_without_labels_those_that_change(said):

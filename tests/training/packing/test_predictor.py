@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertMode
 
 from pliant.errors import InputError, OfflineError
 from pliant.packing.artifact import BUCKETS, Predictor
-from pliant.packing.engine.model import PredictorModel, tokenizer_of
+from pliant.packing.engine.model import LinearModel, PredictorModel, tokenizer_of
 from pliant.packing.scheduling.forecast import QUANTILES
 from registry import codec
 from training.packing.judge import judge
@@ -23,7 +23,9 @@ from training.starts import new_tokenizer
 
 KINDS = {"word": 2, "sentence": 20, "paragraph": 80, "essay": 300}
 FILLERS = ("about dogs", "on the sea", "with care", "for me", "of the old town", "that rhymes")
-SMALL = PredictorConfig(width=32, heads=2, vocabulary=120, max_length=16, epochs=20, batch=16, rate=5e-3, limit=600)
+SIZES = {"width": 32, "heads": 2, "vocabulary": 120, "max_length": 16, "limit": 600}
+SMALL = PredictorConfig(kind="encoder", epochs=20, batch=16, rate=5e-3, **SIZES)
+LINEAR = replace(SMALL, kind="linear")
 
 
 def data(count: int = 400, seed: int = 0, factor: float = 1.0) -> LengthData:
@@ -102,7 +104,31 @@ def test_it_says_the_same_after_it_was_saved_as_json_and_safetensors(predictor, 
 def test_metrics_are_those_on_the_prompts_to_test_by():
     test = data(60, seed=2)
     predictor = train(replace(SMALL, epochs=1), data(60), test=test)
-    assert predictor.metrics == judge(predictor, test)
+    assert predictor.metrics.items() >= judge(predictor, test).items()
+
+
+def test_the_better_of_an_encoder_and_a_linear_model_is_taken_and_both_are_noted():
+    test = data(100, seed=2)
+    hasty = train(replace(SMALL, kind="best", epochs=1), data(200), test=test)
+    assert isinstance(PredictorModel.of(hasty).model, LinearModel)
+    assert hasty.metrics["pinball"] == hasty.metrics["linear_pinball"] < hasty.metrics["encoder_pinball"]
+    with pytest.raises(InputError, match="kind"):
+        replace(SMALL, kind="quadratic")
+
+
+def test_a_linear_predictor_beats_the_majority_is_kept_without_a_pickle_and_learns_on(tmp_path):
+    predictor = train(LINEAR, data(600))
+    judged = judge(predictor, data(300, seed=1))
+    assert judged["bucket_accuracy"] > judged["majority_class"] + 0.2
+    assert judged["pinball"] < 0.5 * judged["constant_pinball"]
+    codec.save(predictor, tmp_path / "kept")
+    assert {path.suffix for path in (tmp_path / "kept").iterdir()} == {".json", ".safetensors"}
+    loaded, prompts = codec.load(Predictor, tmp_path / "kept"), ["write a word", "", "x" * 10_000]
+    assert PredictorModel.of(loaded).predict(prompts) == PredictorModel.of(predictor).predict(prompts)
+    later, test = data(300, seed=4, factor=1.7), data(200, seed=5, factor=1.7)
+    after = retrain(predictor, later, mispredicted(predictor, later), test=test)
+    assert after.metrics["pinball"] < 0.8 * judge(predictor, test)["pinball"]
+    assert isinstance(PredictorModel.of(after).model, LinearModel)
 
 
 def test_without_a_limit_a_class_is_a_tenth_of_the_longest_output():

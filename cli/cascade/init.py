@@ -1,0 +1,45 @@
+"""The configuration of cascade that `pliant init` writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cli.init import AUTO, quoted
+
+if TYPE_CHECKING:
+    from flows.cascade.config import CascadeFlowConfig
+
+MODEL = "pretrained encoder to fine-tune: a folder, hub:NAME, or auto (one that can be had, else random weights)"
+DATA = "labelled texts: a .csv, .json(l) or .parquet file with the columns text and label, hub:NAME, docstrings:package"
+LEVEL = """
+[[levels]] # ascending in size
+name = {name}
+start = {start}
+classifier = {{ {layers}epochs = 8, patience = 1, rate = 2e-4, head_rate = 2e-3, max_length = 128 }}
+"""
+REST = """
+[latency] # short measurements; without this table they are finer, and take minutes
+lengths = [16, 32, 64]
+batches = [1, 4, 16]
+timer = { warmup = 1, least = 3, most = 10, budget = 0.05 }
+
+[arithmetic]
+precision = "float32" # auto: also tries half precision
+
+[gate]
+# below_linear = true # release a model also where a linear one is better
+"""
+
+
+def content(model: str, data: str) -> str:
+    text = f"[[tasks]]\ndata = {quoted(data)}\n# limit = 2000 # texts, for a first try on large data\n"
+    if model != AUTO:
+        for name, layers in (("small", "layers = 2, "), ("large", "")):
+            text += LEVEL.format(name=quoted(name), start=quoted(model), layers=layers)
+    return text + REST
+
+
+def check(config: CascadeFlowConfig) -> None:
+    from flows.cascade import stages
+
+    stages.load_data(config)
