@@ -6,7 +6,7 @@ import http.client
 import json
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from pliant.models.classifier import module, weights
+from profiling.cascade.latency import LatencyConfig, profile
 from serving.http.access.key_file import update_keys
 from tests.fixtures.attacks import Targets, elsewhere, say
 from tests.fixtures.cascade import published as cascade
@@ -57,6 +58,24 @@ def wide(task: str, level: str, seed: int = 0, classes=cascade.CLASSES, make=cas
     return replace(tiny, config=json.dumps(config), weights=weights(module(config)))
 
 
+def profiled(name: str, digest: str, number: int, level=cascade._level):
+    """A level's profile, measured on this machine."""
+    config = LatencyConfig(lengths=(8,), batches=(1, 2, 4, 8, 16))
+    with one_thread():
+        table = profile(wide("colours", name), config)
+    return replace(level(name, digest, number), latency=table, importance=table)
+
+
+@contextmanager
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def keys(folder) -> dict[str, str]:
     file = folder / "keys.json"
     return {name: update_keys(file, partial(with_new, tenant=name, roles=("use",)))[0] for name in ("ann", "many")}
@@ -66,6 +85,7 @@ def keys(folder) -> dict[str, str]:
 def test_another_s_30_connections_leave_a_tenant_of_cascade_its_half(tmp_path, monkeypatch, full):
     if full == "the device":
         monkeypatch.setattr(cascade, "tiny_classifier", wide)
+        monkeypatch.setattr(cascade, "_level", profiled)
     cascade.publish_tiny(cascade.MlflowPublisher(tmp_path))
     key, shares = keys(tmp_path), []
     settings = cascade.settings_for(tmp_path, keys_file=tmp_path / "keys.json")
