@@ -46,6 +46,7 @@ class Returns:
         self._soon: dict[str, float] = {}  # who is probably back by then
         self._since: dict[str, float] = {}  # of these, since when a device is kept for them
         self._launch = 0.0  # mean seconds of a launch
+        self._longest = 0.0  # the most that one of the latest took
 
     def came(self, request: int, name: str, now: float) -> None:
         """Note a request that arrived."""
@@ -79,6 +80,7 @@ class Returns:
 
     def launched(self, seconds: float) -> None:
         """Note what a launch is expected to take."""
+        self._longest = max(seconds, (1 - LEARN) * self._longest)
         self._launch += (LEARN if self._launch else 1.0) * (seconds - self._launch)
 
     def until(self, now: float) -> float | None:
@@ -106,7 +108,7 @@ class Returns:
         for name in names:
             tenant = self._tenants.get(name)
             if tenant is not None and tenant.likely >= LIKELY and not self._is_short(tenant):
-                most = min(most, self._round(name, own) - self._launch)
+                most = min(most, self._round(name, own) - self._longest)
         return most
 
     def _round(self, name: str, own: float) -> float:
