@@ -40,8 +40,11 @@ def below_linear(compared: Iterable[tuple[str, str, LinearComparison]], allowed:
     """
     reasons = []
     for name, address, comparison in compared:
-        print(f"{name}: {comparison.describe()}.", file=sys.stderr)  # noqa: T201
-        if comparison.worse and not (is_embedded(address) if allowed is None else allowed):
+        nevertheless = is_embedded(address) if allowed is None else allowed
+        because = "the settings allow it" if allowed else "these data are there to try Pliant quickly"
+        released = f" It may be released nevertheless: {because}." if comparison.worse and nevertheless else ""
+        print(f"{name}: {comparison.describe()}.{released}", file=sys.stderr)  # noqa: T201
+        if comparison.worse and not nevertheless:
             reasons.append(f"{name} is worse than a linear model beyond chance ({comparison.describe()})")
     advice = "start from a pretrained model or train longer, or set gate.below_linear = true to release it nevertheless"
     return f"{' and '.join(reasons)}: {advice}" if reasons else ""

@@ -176,14 +176,14 @@ def open_registry(project: Settings, system: str) -> MlflowRegistry:
 
 
 def check_registry(project: Settings, system: str, patient: bool) -> None:
-    """Raise `RegistryError` where the registry does not let this user in: before anything is trained, and not after it.
+    """Raise `RegistryError` where the registry would not let this user publish: before anything is trained, not after it.
 
     `patient`: one that does not answer is no error yet, since it may be back by the time that something is published.
     """
     registry = open_registry(project, system)
     try:
         if registry.exists():
-            registry.identity()
+            registry.check()
     except RefusedError:
         raise
     except UnreachableError:

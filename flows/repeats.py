@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
+import sys
 
 from flows.keys import StageResult
 from training.groups import Repeats
-
-logger = logging.getLogger("pliant.flows")
 
 
 def tell(name: str, repeats: Repeats | None) -> None:
     """Say how many rows of a data set repeat, if any does."""
     if repeats is not None and repeats.rows > repeats.inputs:
-        logger.warning("%s: %s", name, repeats)
+        print(f"{name}: {repeats}.", file=sys.stderr)  # noqa: T201
 
 
 def noted(result: StageResult, repeats: Repeats | None) -> StageResult:

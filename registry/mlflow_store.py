@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pliant.errors import ArtifactError, RegistryError
+from pliant.errors import ArtifactError, RefusedError, RegistryError
 from registry import codec, mlflow_find, mlflow_standing, releases
 from registry.address import check_reachable, current_address, database, is_local, set_defaults
 from registry.descriptions import of_release, of_version
@@ -261,6 +261,16 @@ class MlflowRegistry:
         with registry_errors(self.tracking_uri, "the registry's experiment could not be looked up"):
             experiment = client.get_experiment_by_name(self.experiment)
         return "" if experiment is None else f"{experiment.experiment_id} of {experiment.creation_time}"
+
+    def check(self) -> None:
+        """Raise `RegistryError` where nothing could be published: nobody is let in, or the experiment was deleted."""
+        with registry_errors(self.tracking_uri, "the registry's experiment could not be looked up"):
+            experiment = self.connect().get_experiment_by_name(self.experiment)
+        if experiment is not None and experiment.lifecycle_stage == "deleted":
+            raise RefusedError(
+                f"the registry's experiment {self.experiment} is deleted: "
+                f"mlflow experiments restore --experiment-id {experiment.experiment_id}"
+            )
 
     def bell(self, system: str) -> Callable[[], object] | None:
         """Return what gives another value after each release of a system; None where only the registry itself says that."""

@@ -15,7 +15,7 @@ LEVEL = """
 [[levels]] # ascending in size
 name = {name}
 start = {start}
-classifier = {{ {layers}epochs = 8, patience = 1, rate = 2e-4, head_rate = 2e-3, max_length = 128 }}
+classifier = {{ {layers}epochs = 16, batch = 16, rate = 2e-4, head_rate = 2e-3, max_length = 128 }}
 """
 REST = """
 [latency] # short measurements; without this table they are finer, and take minutes

@@ -21,7 +21,7 @@ from training.text_data import Shares
 from training.texts import Columns
 
 EMBEDDED, AUTO, DATA, SCRATCH = "embedded", "auto", "data", "scratch"
-FINE_TUNING = ClassifierConfig(epochs=8, rate=2e-4, head_rate=2e-3)
+FINE_TUNING = ClassifierConfig(epochs=16, batch=16, rate=2e-4, head_rate=2e-3)
 ENCODER = "encoder-"
 """A stream's name does not begin with this: the names of the registered models of encoders do."""
 

@@ -93,7 +93,7 @@ LEVELS = (
     ),
 )
 """Where the settings name no levels: of the data that comes with Pliant, and where no pretrained model can be had."""
-FINE_TUNING = ClassifierConfig(epochs=8, patience=1, rate=2e-4, head_rate=2e-3)
+FINE_TUNING = ClassifierConfig(epochs=16, batch=16, rate=2e-4, head_rate=2e-3)
 
 
 def pretrained_levels(address: str) -> tuple[LevelConfig, ...]:

@@ -106,6 +106,16 @@ def test_a_run_keeps_what_was_logged(registry, tmp_path):
     assert kept.inputs.dataset_inputs[0].dataset.name == "digits"
 
 
+def test_a_deleted_experiment_is_refused_before_anything_is_published(registry, tmp_path):
+    own = replace(registry, tracking_uri=f"sqlite:///{tmp_path / 'own.db'}")
+    own.create()
+    own.check()
+    client = own.connect()
+    client.delete_experiment(client.get_experiment_by_name(own.experiment).experiment_id)
+    with pytest.raises(RegistryError, match="is deleted: mlflow experiments restore"):
+        own.check()
+
+
 def test_a_run_whose_block_raises_is_marked_as_failed(registry):
     with pytest.raises(ZeroDivisionError), registry.run("broken") as run:
         1 / 0  # noqa: B018
