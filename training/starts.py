@@ -72,8 +72,10 @@ def pretrained(address: str) -> Start:
     if scheme not in ("path", "hub") or not rest:
         raise InputError("model", address, "scratch, path:FOLDER or hub:NAME")
     try:
+        model = _load_model(rest, 2)
         tokenizer = read_tokenizer(rest)
-        loading.check_tokens(tokenizer, _load_model(rest, 2), rest, "model")
+        loading.check_tokens(tokenizer, model, rest, "model")
+        del model  # another one is made for each level
     except Exception as error:  # readers and the network raise many kinds
         raise_unreadable(scheme, rest, error, "model", "train from scratch (scratch)")
     return Start(lambda outputs: _load_model(rest, outputs), tokenizer, fresh=False)

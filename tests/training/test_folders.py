@@ -18,12 +18,12 @@ def write(folder: Path, *names: str) -> Path:
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.random.default_rng(len(str(path))).integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
+        Image.fromarray(np.random.default_rng([*name.encode()]).integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
     return folder
 
 
 def many(*folders: str, count: int = 10) -> list[str]:
-    return [f"{folder}/{number}{'0' * number}.png" for folder in folders for number in range(count)]
+    return [f"{folder}/{number}.png" for folder in folders for number in range(count)]
 
 
 def found(folder: Path) -> dict[str, tuple[str, str]]:
