@@ -252,7 +252,7 @@ def test_the_status_describes_each_model_and_its_engine(service, registry):
     plan, made, said = (
         registry.version(prefix + "tales") for prefix in (PACKING_PREFIX, PACKING_GENERATOR, PACKING_PREDICTOR)
     )
-    opened(service, choices=2, best_of=2)
+    _open = opened(service, choices=2, best_of=2)  # its requests end with it
     status = service.wait(service.endpoint.status())
     assert [model.pop("engines") for model in status["models"]] == [
         [{"device": resolve_device("auto"), **status["models"][0]["engine"]}]
