@@ -24,6 +24,7 @@ APART: Mapping[str, str] = {
     "pliant.progress": "reports how far the work is",
     "pliant.redaction": "takes secrets out of what is logged",
     "flows.keys": "names results and keeps them",
+    "flows.stage": "names results and keeps them",
     "flows.progress": "reports how far the work is",
     "flows.settings": "says where things are kept",
     "flows.release": "opens the registry",

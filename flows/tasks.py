@@ -5,7 +5,7 @@ Every flow and every task has a time limit (flows/watch/limits.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import signature
 from typing import Any, ParamSpec, TypeVar
@@ -90,6 +90,9 @@ def is_transient(task: Any, run: Any, state: Any) -> bool:
     del task, run
     error = state.result(raise_on_failure=False)
     return isinstance(error, RegistryError | OSError) and not isinstance(error, RefusedError)
+
+
+RETRIED_DOWNLOAD: Mapping[str, Any] = {"retries": 2, "retry_delay_seconds": 5, "retry_condition_fn": is_transient}
 
 
 def show_release(system: str, summary: str, released: Release) -> None:

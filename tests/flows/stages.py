@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from flows import stage as stage_module
 from flows.bins import config as bins_config
 from flows.bins import stages as bins_stages
 from flows.cascade import config as cascade_config
@@ -108,25 +109,21 @@ def bins(folder: Path, store: FolderStore, run: Run) -> None:
     tiny_cascade.write_texts(folder)
     tried = {"engine": "auto", "tried": ["onnx", "eager"]}
     settings = tiny_bins.setting(folder, engine=tried, arithmetic={"precision": "auto"})
-    stages, config = bins_stages, bins_config.read(overrides=settings)
-    [stream] = stages.load_streams(config, silent)
-    encoder = run(
-        lambda: stages.encoder_key(config, stream),
-        lambda key: stages.make_encoder(config, stream, key, store, silent),
-    )
-    lengths = run(
-        lambda: stages.lengths_key(config, stream, encoder),
-        lambda key: stages.make_lengths(config, stream, encoder, key, store, silent),
-    )
-    latencies = run(
-        lambda: stages.latencies_key(config, stream, encoder),
-        lambda key: stages.make_latencies(config, stream, encoder, key, store, folder, silent),
-    )
-    named = {"encoder": encoder, "lengths": lengths, "latencies": latencies}
-    run(
-        lambda: stages.bins_key(config, stream, lengths, latencies),
-        lambda key: stages.make_bins(config, stream, named, key, store, folder, silent),
-    )
+    config = bins_config.read(overrides=settings)
+    [stream] = bins_stages.load_streams(config, silent)
+
+    def each(stage, *args):
+        made = run(lambda: stage.key(*args), lambda key: plain(stage.work(store, key, *args)))
+        return stage_module.StageResult(stage.kind, store, made["key"], made["digest"], made.get("notes", {}))
+
+    encoder = each(bins_stages.ENCODER, config, stream)
+    lengths = each(bins_stages.LENGTHS, config, stream, encoder)
+    latencies = each(bins_stages.LATENCIES, config, stream, encoder, folder)
+    each(bins_stages.BINS, config, stream, encoder, lengths, latencies, folder)
+
+
+def plain(made: stage_module.StageResult) -> StageResult:
+    return {"key": made.key, "digest": made.digest, "notes": dict(made.notes)}
 
 
 def packing(folder: Path, store: FolderStore, run: Run) -> None:

@@ -40,6 +40,8 @@ def test_every_key_of_a_stage_is_tried_here(stages):
             }:
                 asked.add(f"{module}:{node.name}")
     assert {stage.asked for stage in stages} == asked
+    known = {stage.name.partition("/")[2].partition("-")[0] for stage in stages if stage.name.startswith("bins/")}
+    assert known == {"encoder", "lengths", "latencies", "plan"}
     assert len({stage.name for stage in stages}) == len(stages)
 
 

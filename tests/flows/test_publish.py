@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from flows import pipeline
 from flows.gate import Judged
+from flows.pipeline import Pipeline
 from pliant.progress import silent
 from registry.mlflow_store import CHAMPION
 from tests.fixtures.remembering import Package, Registry
@@ -57,22 +59,49 @@ def register(published, *names: str) -> list[str]:
     return list(names)
 
 
-@pytest.mark.parametrize("system", ["bins", "cascade"])
+@dataclass(frozen=True)
+class Result:
+    name: str
+
+
+class Listed(Pipeline[Config, Result, Result, None]):
+    """A flow whose results are registered as a part and a whole."""
+
+    system = "listed"
+    model = "whole-"
+
+    def register(self, published, result):
+        return register(published, f"part-{result.name}", f"whole-{result.name}")
+
+
+Listed.__abstractmethods__ = frozenset()  # the rest is for other tests
+
+
 @pytest.mark.parametrize("refused", [(), ("one",), ("one", "two")])
-def test_of_several_those_are_released_together_that_the_gate_let_pass(system, refused, registry, monkeypatch):
+def test_of_several_those_are_released_together_that_the_gate_let_pass(refused, registry, monkeypatch):
+    monkeypatch.setattr(pipeline, "open_registry", lambda *_: registry)
+    items = [Result("one"), Result("two")]
+    verdicts = {item.name: verdict(item.name not in refused) for item in items}
+    release = Listed(Config(), None).released(items, verdicts, KEPT, silent)
+    passed = [name for name in ("part-one", "whole-one", "part-two", "whole-two") if name.split("-")[1] not in refused]
+    assert registry.commits == ([passed] if passed else [])
+    assert release.promoted is (not refused)
+    assert set(release.new) == {"part-one", "whole-one", "part-two", "whole-two"}
+    assert ("one: bad" in release.reason) is ("one" in refused)
+
+
+@pytest.mark.parametrize("refused", [(), ("one",), ("one", "two")])
+def test_of_several_cascades_those_are_released_together_that_the_gate_let_pass(refused, registry, monkeypatch):
     def registered(published, config, item, store):
         return register(published, f"part-{item.name}", f"whole-{item.name}")
 
-    log = {"bins": "log_stream", "cascade": "log_task"}[system]
-    module = module_of(system, registry, monkeypatch, _register=registered, **{log: nothing})
+    module = module_of("cascade", registry, monkeypatch, _register=registered, log_task=nothing)
     items = [SimpleNamespace(name=name, task=name) for name in ("one", "two")]
     verdicts = {item.name: verdict(item.name not in refused) for item in items}
     release = module.publish(None, Config(), items, verdicts, STORE, silent, KEPT)
     passed = [name for name in ("part-one", "whole-one", "part-two", "whole-two") if name.split("-")[1] not in refused]
     assert registry.commits == ([passed] if passed else [])
     assert release.promoted is (not refused)
-    assert set(release.new) == {"part-one", "whole-one", "part-two", "whole-two"}
-    assert ("one: bad" in release.reason) is ("one" in refused)
 
 
 @pytest.mark.parametrize("passed", [True, False])

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from flows import settings
-from flows.bins.champions import champion_artifacts, fetch_encoder, fetch_score, load_champions
+from flows.bins.champions import Record, champion_artifacts, fetch_encoder, fetch_score, load_champions
 from flows.bins.reprofile import reprofile
 from flows.bins.run import run_connected
 from flows.cascade import run as cascade_run
@@ -120,7 +120,7 @@ def test_what_a_service_was_asked_takes_the_place_of_the_texts_once_it_is_enough
     _, stages = run(streams=streams)
     assert stages == ["things: lengths", PLAN, *ALWAYS]
     champion = load_champions(open_registry(settings.read(), "bins"))["things"]
-    assert (champion.bins.lengths.sum(), champion.bins.lengths[33]) == (150, 150)
+    assert (champion.artifact.lengths.sum(), champion.artifact.lengths[33]) == (150, 150)
     assert champion.published.tags["pliant.lengths"] == "journal:served.jsonl"
 
 
@@ -154,8 +154,8 @@ def test_the_version_says_what_it_was_made_of(run):
     champion = load_champions(registry)["things"]
     loaded, version = fetch_encoder(registry, champion)
     assert (loaded.name, loaded.head, version) == ("things", "classification", 1)
-    assert champion.record.edges.most == 3
-    assert champion.published.tags["pliant.device"] == champion.bins.device_class
+    assert champion.record(Record).edges.most == 3
+    assert champion.published.tags["pliant.device"] == champion.artifact.device_class
     assert fetch_score(registry, champion).data == loaded.data
 
 
@@ -230,7 +230,10 @@ def test_a_reranker_and_an_embedding_with_prompts_are_released_from_folders(run,
     encoders = {name: fetch_encoder(registry, champion)[0] for name, champion in champions.items()}
     assert is_reranker(encoders["pairs"]) and not is_reranker(encoders["sentences"])
     assert dict(encoders["sentences"].prompts) == {"query": "query: "}
-    assert {name: champion.bins.unpooled for name, champion in champions.items()} == {"pairs": False, "sentences": True}
+    assert {name: champion.artifact.unpooled for name, champion in champions.items()} == {
+        "pairs": False,
+        "sentences": True,
+    }
 
 
 def test_the_largest_model_of_a_cascade_serves_as_an_encoder(run, place):
@@ -271,10 +274,10 @@ def test_half_precision_is_served_where_it_is_named_and_tolerated_and_can_be_pro
     registry = open_registry(settings.read(), "bins")
     champion = load_champions(registry)["things"]
     assert released["promoted"], released["reason"]
-    assert champion.bins.precision == "bfloat16"
+    assert champion.artifact.precision == "bfloat16"
     score = fetch_score(registry, champion)
     assert score is not None and 0 <= score.accuracy <= 1
     reprofile("cpu", 1, silent)
     again = load_champions(registry)["things"]
-    assert again.bins.precision in ("bfloat16", "float32")
+    assert again.artifact.precision in ("bfloat16", "float32")
     assert fetch_score(registry, again).data == score.data
