@@ -9,8 +9,8 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
+from serving.packing.bodies import MAX_LOGPROBS
 from serving.packing.endpoint import MAX_PROMPT_LOGPROBS
-from serving.packing.sampling_fields import MAX_LOGPROBS
 from tests.attacks.test_17_grammars import BODY, request, status_of
 from tests.fixtures.attacks import Targets, elsewhere, honest, memory, say
 from tests.fixtures.live import running
