@@ -159,7 +159,7 @@ class TransformersEngine:
                 self._deliver(self._iterate())
         except Exception as error:  # anything from the model; every text is reported as failed
             self._error = f"{type(error).__name__}: {error}"
-            self._deliver([Progress(id, (), "failed", 0.0, 0, 0, made) for id, made in self._generated.items()])
+            self._deliver([Progress(id, (), "failed", 0.0, 0, 0, count) for id, count in self._generated.items()])
 
     def _take_up(self) -> bool:
         """Add what has come, and wait for something if nothing is in flight. Returns False if the engine is to end."""
