@@ -6,7 +6,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.protocol import Arrived
-from pliant.tokens.policies import POLICIES, SERVED, make
+from pliant.tokens.policies import CHOICES, POLICIES, SERVED, make
 from pliant.tokens.published import FIGURE_4B, profile, variants
 from pliant.tokens.scheduler import Options, TokensScheduler
 from tests.fixtures.tokens.loads import KNOWN, World, ask, bursty, run, scheduler
