@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import doctest
+import re
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import pytest
 
 import pliant
+from tests.fixtures.places import ROOT
 
 
 @pytest.mark.parametrize("name", pliant.__all__)
@@ -24,22 +25,17 @@ def documented(offered) -> bool:
     return bool(text) and not text.startswith((f"{offered.__name__}(", "See "))
 
 
-def test_a_generated_docstring_says_nothing():
-    @dataclass
-    class Bare:
-        count: int
-
-    assert Bare.__doc__ and not documented(Bare)
-
-
 def test_the_example_runs():
     result = doctest.testmod(pliant)
     assert result.attempted > 5 and result.failed == 0
 
 
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'pliant' has no attribute 'Chess'"):
-        _ = pliant.Chess
+def test_the_example_of_the_readme_prints_what_the_readme_shows(capsys):
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
+    assert found
+    exec(compile(found[1], "README.md", "exec"), {})
+    assert capsys.readouterr().out == found[2]
 
 
 def test_importing_it_loads_nothing_else_of_ours():
