@@ -43,62 +43,42 @@ Run = Callable[[Callable[[], str], Callable[[str], StageResult]], StageResult]
 SPLITS = ("profiling", "test")
 
 
+def each_of(run: Run, store: FolderStore):
+    def each(stage, *args):
+        result = run(lambda: stage.key(*args), lambda key: plain(stage.work(store, key, *args)))
+        return stage_module.StageResult(stage.kind, store, result["key"], result["digest"], result.get("notes", {}))
+
+    return each
+
+
 def tokens(folder: Path, store: FolderStore, run: Run) -> None:
     del folder
-    stages, config = tokens_stages, tokens_config.read(overrides=tiny_tokens.setting(arithmetic={"precision": "auto"}))
+    each, config = (
+        each_of(run, store),
+        tokens_config.read(overrides=tiny_tokens.setting(arithmetic={"precision": "auto"})),
+    )
     whole = digits("digit")
     data = replace(whole, split=Split(whole.split.fit[:256], whole.split.profiling[:10], whole.split.test[:10]))
-    backbone = run(
-        lambda: stages.foundation_key(config, data),
-        lambda key: stages.make_foundation(config, data, key, store, silent),
-    )
-    task = run(
-        lambda: stages.task_key(config, data, backbone),
-        lambda key: stages.make_task(config, data, backbone, key, store, (silent, silent)),
-    )
-    run(
-        lambda: stages.profile_key(config, backbone, [task]),
-        lambda key: stages.make_profile(config, backbone, [task], key, store, silent),
-    )
+    backbone = each(tokens_stages.FOUNDATION, config, data)
+    task = each(tokens_stages.TASK, config, data, backbone)
+    each(tokens_stages.PROFILE, config, backbone, [task])
     old = tiny_task("digit", data.classes, "sha256:b", gammas=())
     champion = Bundle(tiny_backbone(), (old,), tiny_profile("sha256:b", "cpu"))
-    run(
-        lambda: remeasure.measured_key(config, champion, old, "sha256:t", data),
-        lambda key: remeasure.measure(config, champion, old, data, key, store, silent),
-    )
+    each(remeasure.CHAMPION, config, champion, old, "sha256:t", data)
 
 
 def cascade(folder: Path, store: FolderStore, run: Run) -> None:
     tiny_cascade.write_texts(folder)
-    stages, config = cascade_stages, cascade_config.read(overrides=tiny_cascade.setting(folder))
-    [data] = stages.load_data(config)
+    each, config = each_of(run, store), cascade_config.read(overrides=tiny_cascade.setting(folder))
+    [data] = cascade_stages.load_data(config)
     levels = {
-        level.name: run(
-            lambda level=level: stages.train_key(level, data),
-            lambda key, level=level: stages.make_level(config, level, data, key, store, silent),
-        )
-        for level in config.levels_of(config.tasks[0])
+        level.name: each(cascade_stages.LEVEL, config, level, data) for level in config.levels_of(config.tasks[0])
     }
-    outputs, test = (
-        run(
-            lambda split=split: stages.outputs_key(config, data, levels, split),
-            lambda key, split=split: stages.make_outputs(config, data, levels, split, key, store, silent),
-        )
-        for split in SPLITS
-    )
-    run(lambda: stages.linear_key(data, test), lambda key: stages.make_linear(data, test, key, store))
-    latencies = run(
-        lambda: stages.latencies_key(config, data, levels),
-        lambda key: stages.make_latencies(config, levels, key, store, silent),
-    )
-    run(
-        lambda: stages.plan_key(config, data, outputs, test, latencies),
-        lambda key: stages.make_plan(config, data, outputs, test, latencies, key, store, silent),
-    )
-    run(
-        lambda: feedback.pool_key(config, data.name, "test", outputs, test),
-        lambda key: feedback.make_pool(config, "test", outputs, test, key, store),
-    )
+    outputs, test = (each(cascade_stages.OUTPUTS, config, data, levels, split) for split in SPLITS)
+    each(cascade_stages.LINEAR, data, test)
+    latencies = each(cascade_stages.LATENCIES, config, data, levels)
+    each(cascade_stages.PLAN, config, data, outputs, test, latencies)
+    each(feedback.POOL, config, data.name, "test", outputs, test)
 
 
 def bins(folder: Path, store: FolderStore, run: Run) -> None:
@@ -108,10 +88,7 @@ def bins(folder: Path, store: FolderStore, run: Run) -> None:
     config = bins_config.read(overrides=settings)
     [stream] = bins_stages.load_streams(config, silent)
 
-    def each(stage, *args):
-        made = run(lambda: stage.key(*args), lambda key: plain(stage.work(store, key, *args)))
-        return stage_module.StageResult(stage.kind, store, made["key"], made["digest"], made.get("notes", {}))
-
+    each = each_of(run, store)
     encoder = each(bins_stages.ENCODER, config, stream)
     lengths = each(bins_stages.LENGTHS, config, stream, encoder)
     latencies = each(bins_stages.LATENCIES, config, stream, encoder, folder)

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from flows.cascade.precision import cost, in_precision, slowdown
 
 from flows.cascade import flow as cascade_flow
 from flows.cascade import reprofile
 from flows.cascade.champions import Record, Saved
 from flows.cascade.config import CascadeFlowConfig, read
-from flows.cascade.precision import cost, in_precision, slowdown
 from flows.cascade.stages import Latencies, planned
 from pliant.cascade.artifact import LevelOutputs, Outputs
 from pliant.errors import ArtifactError, InputError, RegistryError

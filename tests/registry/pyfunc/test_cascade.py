@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flows.cascade.packages import level_package, task_package
 
 from flows.cascade.champions import Record, Saved
-from flows.cascade.packages import level_package, task_package
 from pliant.cascade.evaluate import draws
 from pliant.cascade.plan import PlanConfig
 from pliant.cascade.run import load, run
