@@ -47,6 +47,8 @@ S = TypeVar("S")
 Verdicts = Mapping[str, Judged[Any]]
 Compared = tuple[str, str, LinearComparison]
 """A model's name, the address of its data, and how it does beside a linear model."""
+Shown = tuple[list[dict[str, Any]], str, str]
+"""A table's rows, its key and its description."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     """A run of a system's flow with one configuration. `run` gives the results of stages.
 
     `system`: its name, and that of the flow; `model`: prefix of the registered models that stand for its tasks; `loading`:
-    what is read first.
+    what is read first; `run_name`: of the run in MLflow, if it is another than the system's.
     """
 
     config: C
@@ -63,6 +65,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     system: ClassVar[str]
     model: ClassVar[str]
     loading: ClassVar[str] = "texts"
+    run_name: ClassVar[str] = ""
 
     @abstractmethod
     def load(self, progress: Progress) -> Sequence[U]:
@@ -85,8 +88,8 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         """Log and register one result, and return the names of its models, those that name others last."""
 
     @abstractmethod
-    def table(self, results: Sequence[R]) -> tuple[list[dict[str, Any]], str, str]:
-        """Return the rows of a table for Prefect's UI, its key and its description."""
+    def tables(self, results: Sequence[R]) -> list[Shown]:
+        """Return what Prefect's UI shows of the results."""
 
     @abstractmethod
     def summary(self, results: Sequence[R], verdicts: Verdicts) -> str:
@@ -104,6 +107,10 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     def report(self, verdicts: Verdicts) -> Mapping[str, Any]:
         """Return the gate's report as plain values."""
         return {name: asdict(verdict) for name, verdict in verdicts.items()}
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of the run in MLflow."""
+        return asdict(self.config)  # type: ignore[call-overload, no-any-return]  # all settings are dataclasses
 
     def unchanged(self, results: Sequence[R], kept: Mapping[str, str]) -> Release | None:
         """Return the release where nothing is to be judged; `kept`: as `configuration.to_keep` gives it."""
@@ -181,8 +188,8 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         def published() -> Release:
             with bar("publish") as progress:
                 released = self.released(results, verdicts, kept, progress)
-            rows, key, description = self.table(results)
-            create_table_artifact(rows, key=key, description=description)
+            for rows, key, description in self.tables(results):
+                create_table_artifact(rows, key=key, description=description)
             show_release(self.system, self.summary(results, verdicts), released)
             return released
 
@@ -192,8 +199,8 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         self, results: Sequence[R], verdicts: Verdicts, kept: Mapping[str, str], progress: Progress
     ) -> Release:
         """As `publish`, outside of a task; `progress` ends at 1 of 1."""
-        registry, parameters = open_registry(settings.read(), self.system), asdict(self.config)  # type: ignore[call-overload]
-        with publication(registry, self.system, parameters, self.report(verdicts), kept) as publishing:
+        registry, name = open_registry(settings.read(), self.system), self.run_name or self.system
+        with publication(registry, name, self.parameters(), self.report(verdicts), kept) as publishing:
             passed: list[str] = []
             for done, result in enumerate(results, start=1):
                 names = self.register(publishing, result)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from flows import settings
 from flows.arithmetic import half_of
@@ -14,7 +13,7 @@ from flows.bins.gate import Candidate, Verdict, judge
 from flows.bins.plan import describe
 from flows.bins.stages import Stream, StreamResults, load_streams, run_stream
 from flows.gate import to_markdown
-from flows.pipeline import Compared, Pipeline
+from flows.pipeline import Compared, Pipeline, Shown
 from flows.release import Publication, open_registry
 from pliant.progress import Progress
 from registry.names import BINS_PREFIX
@@ -51,7 +50,7 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
     def register(self, published: Publication, result: StreamResults) -> list[str]:
         return publish.register(published, self.config, result)
 
-    def table(self, results: Sequence[StreamResults]) -> tuple[list[dict[str, Any]], str, str]:
+    def tables(self, results: Sequence[StreamResults]) -> list[Shown]:
         rows = [
             {
                 "stream": result.name,
@@ -64,7 +63,7 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
             for result in results
             for trial in publish.weighed_of(result.bins.notes)
         ]
-        return rows, "bins-shapes", "Static shapes against the dynamic runtime"
+        return [(rows, "bins-shapes", "Static shapes against the dynamic runtime")]
 
     def summary(self, results: Sequence[StreamResults], verdicts: Mapping[str, Verdict]) -> str:
         plans = "\n".join(f"- {result.name}: {_told(result)}" for result in results)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from prefect.artifacts import create_table_artifact
 
@@ -17,7 +16,7 @@ from flows.cascade.gate import EvaluatedCascade, Verdict, judge
 from flows.cascade.stages import TaskData, TaskResults, in_precision, load_data, pool, run_task
 from flows.champions import Champion
 from flows.gate import to_markdown
-from flows.pipeline import Compared, Pipeline, Verdicts
+from flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from flows.release import Publication, open_registry
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.evaluate import with_test_accuracy
@@ -84,7 +83,7 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
     def register(self, published: Publication, result: TaskResults) -> list[str]:
         return publish.register(published, self.config, result)
 
-    def table(self, results: Sequence[TaskResults]) -> tuple[list[dict[str, Any]], str, str]:
+    def tables(self, results: Sequence[TaskResults]) -> list[Shown]:
         rows = [
             {
                 "task": cascade.task,
@@ -97,7 +96,7 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
             for cascade in (result.plan.load() for result in results)
             for candidate in cascade.candidates
         ]
-        return rows, "cascade-candidates", "Test accuracy and cost per candidate"
+        return [(rows, "cascade-candidates", "Test accuracy and cost per candidate")]
 
     def summary(self, results: Sequence[TaskResults], verdicts: Verdicts) -> str:
         arithmetic = "\n".join(f"- {result.name}: {result.arithmetic}" for result in results if result.arithmetic)

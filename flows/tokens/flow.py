@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from flows import settings
-from flows.pipeline import Compared, Pipeline, Verdicts
+from flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from flows.release import Publication
 from flows.tokens import publish
 from flows.tokens.champions import load_champion, task_digest
@@ -62,14 +62,14 @@ class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundl
     def register(self, published: Publication, result: TokensResults) -> list[str]:
         return publish.register(published, result)
 
-    def table(self, results: Sequence[TokensResults]) -> tuple[list[dict[str, Any]], str, str]:
+    def tables(self, results: Sequence[TokensResults]) -> list[Shown]:
         rows: list[dict[str, Any]] = []
         for bundle in (result.bundle() for result in results):
             latency = bundle.profile.latency
             for gamma in latency.settings:
                 accuracies = {task.name: round(task.test_accuracy[gamma], 3) for task in bundle.tasks}
                 rows.append({"gamma": gamma, **accuracies, "images/s at batch 32": round(32 / latency.at(gamma, 32))})
-        return rows, "tokens-trade-off", "Test accuracy and throughput per gamma"
+        return [(rows, "tokens-trade-off", "Test accuracy and throughput per gamma")]
 
     def summary(self, results: Sequence[TokensResults], verdicts: Verdicts) -> str:
         del results

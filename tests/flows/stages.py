@@ -16,11 +16,11 @@ from flows.bins import stages as bins_stages
 from flows.cascade import config as cascade_config
 from flows.cascade import feedback
 from flows.cascade import stages as cascade_stages
-from flows.keys import StageResult, keep
+from flows.champions import Champion
+from flows.keys import StageResult
 from flows.packing import config as packing_config
 from flows.packing import learn, observed
 from flows.packing import stages as packing_stages
-from flows.packing.champions import Champion
 from flows.packing.learn import LoadedChampion
 from flows.packing.lengths import select_prompts
 from flows.tokens import config as tokens_config
@@ -102,50 +102,21 @@ def plain(made: stage_module.StageResult) -> StageResult:
 def packing(folder: Path, store: FolderStore, run: Run) -> None:
     tiny_packing.write_prompts(folder)
     path = tiny_packing.write_generator(folder)
-    stages = packing_stages
+    each, stages = each_of(run, store), packing_stages
     config = packing_config.read(overrides=tiny_packing.setting(folder, precision="auto"))
-    prompts = select_prompts(config, None)
-    generator = run(
-        lambda: stages.generator_key(config, None),
-        lambda key: stages.make_generator(config, None, key, store, silent),
+    generator = each(stages.generator_stage(config), config, None)
+    lengths = each(stages.LENGTHS, config, generator, select_prompts(config, None))
+    predictor = each(stages.PREDICTOR, config, generator, lengths)
+    steps = each(stages.STEPS, config, generator)
+    each(stages.PLAN, config, generator, lengths, predictor, steps)
+    champion = Champion(
+        tiny_packing.some_packing(), Published("things", 1, "sha256:p", "models:/things/1", {}), "packing"
     )
-    lengths = run(
-        lambda: stages.lengths_key(config, generator, prompts),
-        lambda key: stages.make_lengths(config, generator, prompts, key, store, silent),
-    )
-    predictor = run(
-        lambda: stages.predictor_key(config, lengths),
-        lambda key: stages.make_predictor(config, generator, lengths, key, store, silent),
-    )
-    steps = run(
-        lambda: stages.steps_key(config, generator),
-        lambda key: stages.make_steps(config, generator, key, store, silent),
-    )
-    named = {"generator": generator, "lengths": lengths, "predictor": predictor, "steps": steps}
-    run(
-        lambda: stages.plan_key(config, named),
-        lambda key: stages.make_plan(config, named, key, store, silent),
-    )
-    champion = Champion(tiny_packing.some_packing(), Published("things", 1, "sha256:p", "models:/things/1", {}))
     loaded = LoadedChampion(champion, generators.load(f"path:{path}", "float32"), tiny_packing.some_predictor())
     outputs = observed.read(tiny_packing.write_observed(folder / "observed.jsonl", champion, 60), 60)
-    kept = learn.observed_of(outputs, loaded, config.lengths)
-    lengths = run(
-        lambda: learn.save_observed(kept, store)["key"],
-        lambda key: saved(key, learn.observed_of(outputs, loaded, config.lengths), store),
-    )
-    predictor = run(
-        lambda: learn.predictor_key(config, loaded, lengths),
-        lambda key: learn.make_predictor(config, loaded, lengths, key, store, silent),
-    )
-    run(
-        lambda: learn.plan_key(config, loaded, lengths, predictor),
-        lambda key: learn.make_plan(config, loaded, lengths, predictor, key, store, silent),
-    )
-
-
-def saved(key: str, artifact, store: FolderStore) -> StageResult:
-    return keep(store, key, artifact)
+    lengths = each(learn.OBSERVED, learn.observed_of(outputs, loaded, config.lengths))
+    predictor = each(learn.PREDICTOR, config, loaded, lengths)
+    each(learn.PLAN, config, loaded, lengths, predictor)
 
 
 SYSTEMS: Mapping[str, Callable[[Path, FolderStore, Run], None]] = {
