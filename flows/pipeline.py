@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from prefect import Flow, State
@@ -22,7 +23,7 @@ from flows.gate import Judged
 from flows.progress import stage as bar
 from flows.release import Publication, Release, merged, open_registry, publication
 from flows.stage import A, Run, Stage, StageResult
-from flows.tasks import RETRIED_DOWNLOAD, clean, gate_task, limited_task, publish_task, show_release, system_flow
+from flows.tasks import RETRIED_DOWNLOAD, clean, limited_task, publish_task, show_release, system_flow
 from pliant import systems
 from pliant.progress import Progress
 from registry.store import FolderStore
@@ -56,7 +57,8 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     """A run of a system's flow with one configuration. `run` gives the results of stages.
 
     `system`: its name, and that of the flow; `model`: prefix of the registered models that stand for its tasks; `loading`:
-    what is read first; `run_name`: of the run in MLflow, if it is another than the system's.
+    what is read first; `run_name`: of the run in MLflow, if it is another than the system's;
+    `naming`: keys of a configuration that say which tasks are trained.
     """
 
     config: C
@@ -66,6 +68,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     model: ClassVar[str]
     loading: ClassVar[str] = "texts"
     run_name: ClassVar[str] = ""
+    naming: ClassVar[tuple[str, ...]]
 
     @abstractmethod
     def load(self, progress: Progress) -> Sequence[U]:
@@ -118,6 +121,15 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         return None
 
     @classmethod
+    def beneath(cls, values: Mapping[str, Any], home: Path) -> dict[str, Any]:
+        """Return what a nightly run adds to a configuration's values where these say nothing of it.
+
+        `home`: PLIANT_HOME of the system's service.
+        """
+        del values, home
+        return {}
+
+    @classmethod
     def flow(cls) -> Flow[..., dict[str, Any]]:
         """Return the flow as Prefect knows it."""
 
@@ -136,7 +148,9 @@ class Pipeline(ABC, Generic[C, U, R, S]):
             (flows/configuration.py). Returns what was released: model name -> version, and whether all was promoted.
             """
             del reason  # flows/watch/triggered.py acts on it
-            given = configuration.to_train(settings.read(), cls.system, config, overrides, nightly)
+            given = configuration.to_train(
+                settings.read(), cls.system, config, overrides, cls.beneath if nightly else None
+            )
             released = merged([cls.train(each, new_task) for each in given])
             clean(cls.system)
             return released.to_dict()
@@ -153,7 +167,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         with bar(cls.loading) as progress:
             units = self.load(progress)
             progress(1, 1)
-        kept = configuration.to_keep(project, cls.system, given, self.models(units), new_task)
+        kept = configuration.to_keep(project, cls.system, given, self.models(units), new_task, cls.naming)
         results = [self.make(unit) for unit in units]
         unchanged = self.unchanged(results, kept)
         if unchanged is not None:
@@ -172,7 +186,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         }
 
     def _gate(self, name: str, champion: S | None, challenger: S, below_linear: str) -> Judged[Any]:
-        @gate_task()
+        @limited_task("gate")
         def judged() -> Judged[Any]:
             with bar(f"{name}: gate" if name else "gate") as progress:
                 verdict = self.judge(champion, challenger, progress, below_linear)

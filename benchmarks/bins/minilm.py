@@ -31,7 +31,7 @@ from pliant.precision import FLOAT32
 from registry.names import BINS_ENCODER
 
 MAX_LENGTH = 256  # tokens: the model's own max_seq_length
-CODE = "import json, sys; from flows.bins.run import run_flow; run_flow(None, json.loads(sys.argv[1]))"
+CODE = "import json, sys; from flows.run import run_flow; run_flow('bins', None, json.loads(sys.argv[1]))"
 LENGTHS = "lengths.parquet"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from flows import settings
 from flows.arithmetic import half_of
@@ -15,6 +17,7 @@ from flows.bins.stages import Stream, StreamResults, load_streams, run_stream
 from flows.gate import to_markdown
 from flows.pipeline import Compared, Pipeline, Shown
 from flows.release import Publication, open_registry
+from flows.watch.nightly import Nightly
 from pliant.progress import Progress
 from registry.names import BINS_PREFIX
 
@@ -22,6 +25,7 @@ from registry.names import BINS_PREFIX
 class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
     system = "bins"
     model = BINS_PREFIX
+    naming = ("streams", "data", "encoder")
 
     def load(self, progress: Progress) -> list[Stream]:
         half_of(self.config.arithmetic, self.config.device)
@@ -40,6 +44,13 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
             champion, score = champions.get(result.name), result.noted("score")
             present = Candidate(champion.artifact, fetch_score(registry, champion)) if champion else None
             yield present, Candidate(result.bins.load(), Score(**score) if score else None)
+
+    @classmethod
+    def beneath(cls, values: Mapping[str, Any], home: Path) -> dict[str, Any]:
+        streams = values.get("streams", ())
+        if "lengths" in values or any(isinstance(stream, Mapping) and "lengths" in stream for stream in streams):
+            return {}
+        return {"lengths": [f"journal:{home / 'journals' / 'bins.jsonl'}", "data"]}
 
     def judge(
         self, champion: Candidate | None, challenger: Candidate, progress: Progress, below_linear: str
@@ -78,3 +89,12 @@ def _told(result: StreamResults) -> str:
 
 
 bins = BinsPipeline.flow()
+NIGHTLY = (
+    Nightly(
+        "bins",
+        "flows.bins.flow.bins",
+        "0 5 * * *",
+        "Trains, compiles, profiles and promotes the bins system, stream by stream, and adapts the bins to what the journal "
+        "of a service says was asked (without one: to the texts of the data). Measures nothing where nothing changed.",
+    ),
+)

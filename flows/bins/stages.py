@@ -35,8 +35,8 @@ from flows.config import check_distinct
 from flows.device import configured_class
 from flows.keys import contents
 from flows.patience import patiently
+from flows.progress import tell
 from flows.release import open_registry
-from flows.repeats import tell
 from flows.stage import Notes, Run, Stage, StageResult
 from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder, verify

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from prefect.artifacts import create_table_artifact
 
@@ -18,6 +20,7 @@ from flows.champions import Champion
 from flows.gate import to_markdown
 from flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from flows.release import Publication, open_registry
+from flows.watch.nightly import Nightly
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.evaluate import with_test_accuracy
 from pliant.errors import PliantError
@@ -31,6 +34,7 @@ logger = logging.getLogger("pliant.flows")
 class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, EvaluatedCascade]):
     system = "cascade"
     model = CASCADE_TASK
+    naming = ("tasks", "data")
 
     def load(self, progress: Progress) -> list[TaskData]:
         config = self.config
@@ -73,6 +77,10 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
         except PliantError as error:  # of other classes, or of prunings that are not run any more
             logger.warning("the champion of %s cannot be run on today's test texts: %s", result.name, error)
             return EvaluatedCascade(cascade, saved)
+
+    @classmethod
+    def beneath(cls, values: Mapping[str, Any], home: Path) -> dict[str, Any]:
+        return {} if "feedback" in values else {"feedback": {"outcomes": str(home / "outcomes" / "cascade")}}
 
     def judge(
         self, champion: EvaluatedCascade | None, challenger: EvaluatedCascade, progress: Progress, below_linear: str
@@ -123,3 +131,12 @@ def _show_labels(config: CascadeFlowConfig, champions: Mapping[str, Champion[Cas
 
 
 cascade = CascadePipeline.flow()
+NIGHTLY = (
+    Nightly(
+        "cascade",
+        "flows.cascade.flow.cascade",
+        "0 4 * * *",
+        "Retrains, profiles, plans and promotes the cascade system, task by task, also from labels that clients reported; "
+        "trains nothing where nothing changed.",
+    ),
+)

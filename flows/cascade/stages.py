@@ -32,7 +32,7 @@ from flows.cascade.config import CascadeFlowConfig, LevelConfig
 from flows.config import check_distinct, check_name
 from flows.device import configured_class
 from flows.keys import contents
-from flows.repeats import tell
+from flows.progress import tell
 from flows.stage import Notes, Run, Stage, StageResult
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.plan import tolerance_of

@@ -23,8 +23,9 @@ from flows.packing.lengths import select_prompts
 from flows.packing.plan import describe
 from flows.packing.stages import ModelData, ModelResults, load_corpus, run_model
 from flows.pipeline import Pipeline, Shown, U, Verdicts
+from flows.progress import tell
 from flows.release import Publication, Release, open_registry
-from flows.repeats import tell
+from flows.watch.nightly import Nightly
 from pliant.packing.artifact import Packing
 from pliant.progress import Progress
 from registry.names import PACKING_PREFIX
@@ -71,6 +72,8 @@ class JudgedPlans(Pipeline[PackingFlowConfig, U, R, Candidate]):
 
 
 class PackingPipeline(JudgedPlans[ModelData, ModelResults]):
+    naming = ("name", "generator", "prompts", "data")
+
     def load(self, progress: Progress) -> list[ModelData]:
         corpus = load_corpus(self.config)
         prompts = select_prompts(self.config, corpus)
@@ -110,3 +113,21 @@ def descended(champion: Champion[Packing] | None, results: ModelResults) -> Rele
 
 
 packing = PackingPipeline.flow()
+NIGHTLY = (
+    Nightly(
+        "packing",
+        "flows.packing.flow.packing",
+        "0 6 * * *",
+        "Trains, observes, profiles, plans and promotes the packing system's generator and its length predictor; trains and "
+        "measures nothing where nothing changed.",
+        alarmed=False,
+    ),
+    Nightly(
+        "packing-retrain",
+        "flows.packing.retrain.packing_retrain",
+        "0 7 * * *",
+        "Trains the champion's length predictor further on the outputs that a service observed (it writes them where it is "
+        "told to); promoted only through the gate. Releases nothing where too few were observed: after an alarm the packing "
+        "flow follows then.",
+    ),
+)

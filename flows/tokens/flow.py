@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from flows import settings
@@ -16,6 +17,7 @@ from flows.tokens.feedback import with_lessons
 from flows.tokens.gate import Verdict, judge
 from flows.tokens.remeasure import comparable
 from flows.tokens.stages import Bundle, TokensData, TokensResults, load_data, load_upstream, run_tasks
+from flows.watch.nightly import Nightly
 from pliant.progress import Progress
 from registry.names import TOKENS_TASK
 from training.linear import LinearComparison
@@ -25,6 +27,7 @@ class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundl
     system = "tokens"
     model = TOKENS_TASK
     loading = "pictures"
+    naming = ("data",)
 
     def load(self, progress: Progress) -> list[TokensData]:
         config, original = self.config, load_data(self.config)
@@ -50,6 +53,10 @@ class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundl
             if champion is not None:
                 champion = comparable(self.run, self.config, champion, result.data.tasks, digest)
             yield champion, result.bundle()
+
+    @classmethod
+    def beneath(cls, values: Mapping[str, Any], home: Path) -> dict[str, Any]:
+        return {} if "feedback" in values else {"feedback": {"outcomes": str(home / "outcomes" / "tokens")}}
 
     def judge(self, champion: Bundle | None, challenger: Bundle, progress: Progress, below_linear: str) -> Verdict:
         config = self.config
@@ -77,3 +84,12 @@ class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundl
 
 
 tokens = TokensPipeline.flow()
+NIGHTLY = (
+    Nightly(
+        "tokens",
+        "flows.tokens.flow.tokens",
+        "0 3 * * *",
+        "Retrains, profiles and promotes the tokens system, also from pictures whose classes clients of a service reported "
+        '(docs/tokens.md, "Learning from labels"); trains nothing where nothing changed.',
+    ),
+)

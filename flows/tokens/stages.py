@@ -24,7 +24,7 @@ import training.tokens.task
 from flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
 from flows.config import check_distinct, check_name, named_address
 from flows.device import configured_class
-from flows.repeats import tell
+from flows.progress import tell
 from flows.stage import Notes, Run, Stage, StageResult
 from flows.tokens.config import TokensFlowConfig
 from pliant.device import device_class, threads
