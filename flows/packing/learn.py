@@ -160,7 +160,7 @@ OBSERVED = Stage(
     _observed_of,
     folder="packing/observed-{observed.name}",
     bar="{observed.name}: lengths",
-    code=(observed_of,),
+    code=(observed_of, keep_observed),
 )
 PREDICTOR = Stage(
     "retrained predictor",
