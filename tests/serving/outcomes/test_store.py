@@ -162,7 +162,7 @@ def test_a_full_disk_is_logged_once_and_what_waits_is_written_later(tmp_path, ca
     store.close()
     assert [record.id for record in read_labels(tmp_path)] == ["0", "1", "2"]
     store, again = opened(tmp_path)
-    assert len(again._answers) == 3 and again.figures() == tracker.figures()
+    assert len(again) == 3 and again.figures() == tracker.figures()
     store.close()
 
 
