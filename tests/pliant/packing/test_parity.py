@@ -36,18 +36,6 @@ def test_an_entry_comes_back_from_its_line_to_the_last_bit(now, step_input, plan
     assert repr(decode(line)) == repr((now, step_input, plan))
 
 
-def test_an_iteration_in_which_nothing_happens_takes_a_few_bytes():
-    assert encode(12.5, StepInput(), StepPlan()) == '{"now": 12.5}'
-
-
-@given(seeds, policies)
-def test_a_journal_replays_after_the_way_through_its_lines(seed, policy):
-    load = scene(seed)
-    _, journal = play(load, PackingScheduler(load.rules(policy), load.memory))
-    again = [decode(encode(*entry)) for entry in journal]
-    assert again == journal == replay(PackingScheduler(load.rules(policy), load.memory), again)
-
-
 @given(seeds, policies)
 def test_a_simulated_journal_replays_where_no_iteration_is_left_out(seed, policy):
     load, journal = scene(seed), []
@@ -66,28 +54,6 @@ def test_the_comparison_fails_under_other_rules():
         fresh = PackingScheduler(load.rules(other), load.memory)
         with pytest.raises((AssertionError, KeyError, InputError)):
             assert replay(fresh, journal) == journal
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "null",
-        "[]",
-        "{",
-        '{"finished": [1]}',
-        '{"now": "soon"}',
-        '{"now": 1.0, "finished": 7}',
-        '{"now": 1.0, "vanished": [7]}',
-        '{"now": 1.0, "chunks": [[1]]}',
-        '{"now": 1.0, "dropped": [3]}',
-        '{"now": 1.0, "arrived": [{"id": 3}]}',
-        '{"now": 1.0, "arrived": [{"id": 3, "colour": 2}]}',
-    ],
-)
-def test_a_line_that_is_no_entry_is_refused(line):
-    with pytest.raises(InputError, match="journal line"):
-        decode(line)
 
 
 def test_what_is_decided_follows_from_the_times_too():

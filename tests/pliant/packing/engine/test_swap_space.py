@@ -39,31 +39,6 @@ def test_what_was_swapped_out_comes_back_in_order_into_other_pages(sequences, ra
         swapped.check()
 
 
-def test_freeing_gives_the_pages_back_and_what_is_not_there_needs_none():
-    _, swapped = space()
-    swapped.swap_out(1, [0, 1, 2])
-    swapped.free(1)
-    swapped.free(1)
-    assert swapped.used == 0 and 1 not in swapped
-    swapped.check()
-
-
-@pytest.mark.parametrize("pages", [[0], list(range(HOST))])
-def test_a_sequence_is_swapped_out_once_and_only_where_it_fits(pages):
-    _, swapped = space()
-    swapped.swap_out(1, [3])
-    with pytest.raises(AssertionError, match="free on the host"):
-        swapped.swap_out(1 if len(pages) == 1 else 2, pages)
-
-
-@pytest.mark.parametrize("free", [[0], [0, 0, 1, 2, 3, 4, 5]])
-def test_a_lost_page_and_one_used_twice_are_noticed(free):
-    _, swapped = space()
-    swapped._free = free
-    with pytest.raises(AssertionError, match="pages on the host"):
-        swapped.check()
-
-
 def test_the_books_begin_empty_and_what_does_not_fit_is_refused_with_both_numbers():
     views, swapped = space()
     assert (swapped.pages, swapped.used) == (HOST, 0) and 1 not in swapped

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER, Grid, mean, ordered
+from pliant.packing.scheduling.forecast import QUANTILES, Grid, mean, ordered
 from tests.fixtures.packing.values import is_frozen
 
 KNOTS = np.array([0.0, *QUANTILES, 1.0])
@@ -34,10 +34,6 @@ def test_the_mean_is_that_of_the_quantile_function(forecast):
     levels = (np.arange(200_000) + 0.5) / 200_000
     quantile = np.interp(levels, QUANTILES, forecast)  # flat beyond the first and the last
     assert mean(forecast) == pytest.approx(quantile.mean(), rel=1e-4)
-
-
-def test_the_mean_of_one_certain_length_is_that_length():
-    assert mean((7.0,) * 8) == pytest.approx(7.0)
 
 
 @given(forecasts, st.integers(900, 2047))
@@ -97,15 +93,6 @@ def test_lengths_that_are_uniform_in_their_logs_are_known_by_heart():
     assert grid.alive(row[None], np.array([1024.0]), horizons_T)[0].tolist() == [0, 0, 0, 0]
 
 
-def test_several_forecasts_are_looked_up_each_in_its_own_row():
-    grid = Grid(1024)
-    rows = np.array([grid.row((float(certain),) * 8, 900) for certain in (4, 64, 400)])
-    tokens_NT = np.array([[3.0, 5.0], [58.0, 70.0], [360.0, 440.0]])
-    assert grid.below(rows, tokens_NT).round(1).tolist() == [[0, 1]] * 3
-    alive = grid.alive(rows, np.array([1.0, 50.0, 1024.0]), np.array([1.0, 30.0]))
-    assert alive.round(1).tolist() == [[1, 0], [1, 0], [0, 0]]
-
-
 def test_a_grid_reaches_from_one_token_to_the_longest_and_ahead_by_few_whole_numbers():
     grid = Grid(2048)
     assert grid.tokens.shape == grid.logs.shape == (96,)
@@ -123,8 +110,3 @@ def test_a_limit_below_the_grid_bounds_the_row_however_long_the_forecast():
     grid = Grid(1024)
     row = grid.row((500.0,) * 8, 32)
     assert (row[grid.tokens > 32.01] == 1.0).all() and (row[grid.tokens < 31.9] < 0.051).all()
-
-
-def test_the_median_and_the_upper_quantile_are_where_they_are_looked_for():
-    assert (QUANTILES[MEDIAN], QUANTILES[UPPER]) == (0.5, 0.9)
-    assert QUANTILES == (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from math import inf, nextafter
+from math import nextafter
 
 import pytest
 
@@ -21,13 +21,6 @@ PLAN = StepPlan(((1, "late"), (2, "full")), (3,), (4,), (5, 6), (Chunk(5, 9), Ch
 def test_an_iteration_in_which_nothing_happens_takes_its_time_alone():
     assert encode(1.5, StepInput(), StepPlan()) == '{"now": 1.5}'
     assert decode('{"now": 1.5}') == (1.5, StepInput(), StepPlan())
-
-
-def test_an_entry_comes_back_with_every_bit():
-    now = nextafter(0.1, 1)
-    line = encode(now, INPUT, PLAN)
-    assert decode(line) == (now, INPUT, PLAN) and "\n" not in line
-    assert decode(line)[1].arrived[0].deadline == inf
 
 
 def test_a_line_has_the_keys_that_journals_have_always_had():
@@ -59,12 +52,6 @@ def test_a_line_that_holds_no_entry_is_refused_with_its_beginning_and_the_reason
     with pytest.raises(InputError, match=r"journal line is .* must be one entry as written by encode") as caught:
         decode(line)
     assert reason in str(caught.value)
-
-
-def test_of_a_long_line_only_its_beginning_is_shown():
-    with pytest.raises(InputError) as caught:
-        decode("x" * 80 + "y" * 1000)
-    assert "x" * 80 in str(caught.value) and "y" not in str(caught.value).partition("must be")[0]
 
 
 def test_a_replay_asks_for_the_same_inputs_at_the_same_times():
