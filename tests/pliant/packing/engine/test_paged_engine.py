@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from transformers import (
     GemmaConfig,
@@ -26,7 +28,7 @@ from pliant.models.packed import PackedLinear, can_pack
 from pliant.packing.engine import paged_engine
 from pliant.packing.engine.model import load_generator
 from pliant.packing.engine.page_attention import PageCache
-from pliant.packing.engine.paged_engine import PagedEngine, StepResult, pack
+from pliant.packing.engine.paged_engine import PagedEngine, StepResult, SwapSpace, pack
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from tests.fixtures.packing.generators import HOSTED, SCARCE, generated, prompts, tiny_generator
 
@@ -258,3 +260,46 @@ def test_a_page_in_use_is_never_forgotten() -> None:
     engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 6, (), ((0, 7),)),)))
     with pytest.raises(SchedulerError, match="is in use"):
         engine.carry_out(StepPlan(forgotten=(7,)))
+
+
+PAGES, HOST = 12, 6
+
+
+def space() -> tuple[list[torch.Tensor], SwapSpace]:
+    views = [torch.arange(PAGES * 2.0).reshape(PAGES, 2), torch.arange(PAGES * 3.0).reshape(PAGES, 3)]
+    return views, SwapSpace(views, HOST)
+
+
+@given(st.lists(st.lists(st.integers(0, PAGES - 1), min_size=1, max_size=3, unique=True), max_size=8), st.randoms())
+def test_what_was_swapped_out_comes_back_in_order_into_other_pages(sequences, random):
+    views, swapped = space()
+    kept: dict[int, list[torch.Tensor]] = {}
+    for id, pages in enumerate(sequences):
+        while sum(len(rows[0]) for rows in kept.values()) + len(pages) > HOST:
+            back = random.choice(sorted(kept))
+            rows = kept.pop(back)
+            to = random.sample(range(PAGES), len(rows[0]))
+            swapped.swap_in(back, to)
+            assert all(torch.equal(view[to], row) for view, row in zip(views, rows, strict=True))
+            assert back not in swapped
+        kept[id] = [view[pages].clone() for view in views]
+        swapped.swap_out(id, pages)
+        for view in views:
+            view[pages] = -1.0 - id
+        assert id in swapped and swapped.used == sum(len(rows[0]) for rows in kept.values())
+        swapped.check()
+
+
+def test_the_books_begin_empty_and_what_does_not_fit_is_refused_with_both_numbers():
+    views, swapped = space()
+    assert (swapped.pages, swapped.used) == (HOST, 0) and 1 not in swapped
+    swapped.swap_out(1, [0, 1])
+    assert swapped.used == 2
+    with pytest.raises(AssertionError, match="5 pages, 4 free on the host"):
+        swapped.swap_out(2, range(5))
+    swapped.swap_out(2, range(4))
+    assert swapped.used == HOST and 2 in swapped
+    swapped.check()
+    empty = SwapSpace(views, 0)
+    empty.check()
+    assert (empty.pages, empty.used) == (0, 0)
