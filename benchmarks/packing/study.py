@@ -12,8 +12,8 @@ from pathlib import Path
 
 from benchmarks.packing import traces, vicuna
 from benchmarks.packing.forecasts import Foretold, by_prompt
+from benchmarks.packing.hardware import A100, Accelerator, LargeModel, Roofline, memory_of
 from benchmarks.packing.traces import Load
-from pliant.packing.engine.hardware import A100, Accelerator, LargeModel, Roofline, memory_of
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt

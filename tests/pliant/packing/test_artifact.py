@@ -30,9 +30,3 @@ def test_artifacts_are_known_by_their_kinds_and_cannot_be_changed():
     generator = Generator("g", "{}", "", "", 64, (1,), "", {})
     assert all(map(is_frozen, (generator, predictor(QUANTILES), some_packing())))
     assert some_packing().seconds == 2.0 and BUCKETS == 10
-
-
-def test_a_predictor_of_other_quantiles_is_refused_with_both():
-    with pytest.raises(InputError) as caught:
-        predictor((0.5,))
-    assert str(caught.value) == f"levels is (0.5,), but must be {QUANTILES}"

@@ -245,18 +245,6 @@ def test_an_idle_engine_is_woken_by_a_cancellation_and_by_a_check(engine):
     assert executor.calls[calls:] == [("check",)], "also after the end"
 
 
-def test_an_engine_that_never_started_can_be_checked_and_stopped(engine):
-    loop, desk, executor = engine(rules=PAGED)
-    loop.submit(text(0))
-    loop.check()
-    assert executor.calls == [("check",)]
-    loop.stop()
-    assert executor.calls == [("check",), ("close",)]
-    with pytest.raises(WorkerError, match=r"^the engine has stopped: it was told to$"):
-        loop.submit(text(1))
-    assert not desk.last
-
-
 @pytest.mark.parametrize(
     ("pages", "host", "sentence"),
     [
@@ -299,18 +287,3 @@ def test_an_id_may_come_again_after_its_end_and_not_before(engine):
     loop.submit(text(0))
     loop.stop()
     assert desk.last[0].finished == "cancelled"
-
-
-def test_tokens_outside_the_vocabulary_are_refused_at_both_ends(engine):
-    loop, *_ = engine()
-    for ids, wrong in (((0, 63), None), ((-1, 5), -1), ((5, 64), 64)):
-        submission = Submission(Prompt(0, 0.0, 2, 4, (4.0,) * 8), ids)
-        if wrong is None:
-            loop._validate(submission)
-        else:
-            with pytest.raises(InputError, match=rf"^ids is {wrong}, but must be from 0 to 63$"):
-                loop._validate(submission)
-    greedy, *_ = engine(sampling=False)
-    with pytest.raises(InputError, match=r"^temperature is 0.1, but must be 0: this engine is greedy$"):
-        greedy.submit(text(0, sampling=Sampling(0.1)))
-    greedy.submit(text(0, sampling=Sampling(0.0)))

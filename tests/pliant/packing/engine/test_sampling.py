@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.profiler import profile
 
-from pliant.errors import InputError
 from pliant.packing.engine.sampling import BITS, FIRST, MASK, SECOND, STRIDE, arguments, draw, gumbel, key
 from pliant.packing.engine.submission import Sampling
 
@@ -108,24 +107,9 @@ def test_positions_are_independent() -> None:
     assert abs(noise.mean() - 0.5772) < 0.05, "Euler's constant"
 
 
-def test_a_key_is_a_32_bit_integer_and_never_zero() -> None:
-    keys = [key(seed, position) for seed in range(200) for position in range(200)]
-    assert all(-(2**31) <= value < 2**31 and value for value in keys)
-    assert len(set(keys)) > 0.999 * len(keys)
-
-
 def test_a_seed_gives_the_same_keys_in_every_version() -> None:
     keys = [key(seed, position) for seed, position in ((0, 1), (1, 1), (7, 2), (2**32, 5))]
     assert keys == [1917502043, 267936559, 1636201043, -217919934]
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("temperature", -1.0), ("temperature", math.nan), ("top_p", 0.0), ("top_p", 1.1), ("top_k", -1)],
-)
-def test_what_cannot_be_sampled_is_refused(field: str, value: float) -> None:
-    with pytest.raises(InputError, match=field):
-        Sampling(**{field: value})
 
 
 def test_the_noise_of_a_key_is_the_same_in_every_version() -> None:
@@ -137,16 +121,6 @@ def test_the_noise_of_a_key_is_the_same_in_every_version() -> None:
     ]
     np.testing.assert_allclose(noise.numpy(), expected, rtol=1e-4)
     assert noise.dtype == torch.float32
-
-
-def test_a_key_of_any_seed_is_pinned() -> None:
-    keys = [key(seed, position) for seed, position in ((-1, 1), (2**63 - 1, 1), (12345, 678), (5, 0))]
-    assert keys == [
-        -1711775374,
-        393224418,
-        904481752,
-        -788417095,
-    ]
 
 
 def test_what_is_read_is_within_the_vocabulary_and_nothing_for_greedy_requests() -> None:

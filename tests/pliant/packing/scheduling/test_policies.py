@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.forecast import Grid
 from pliant.packing.scheduling.policies import LARGEST, make, size
 from pliant.packing.scheduling.policy import POLICIES, Recent, Rules
-from pliant.packing.scheduling.waiting_queue import Waiting
 from tests.fixtures.packing.samples import prompt
 
 CONTEXT = 64
@@ -42,14 +40,6 @@ def test_the_oracle_must_be_told_the_length():
     with pytest.raises(InputError, match="exact is 0, but must be the output's tokens"):
         policy("oracle").reserve(prompt(0))
     assert policy("oracle").reserve(prompt(0, tokens=4, exact=1)) == 5
-
-
-@pytest.mark.parametrize(("bucket", "reserved"), [(4, 18), (12, 30), (1, 12)])
-def test_s3_reserves_twice_the_output_after_a_preemption_up_to_the_longest(bucket, reserved):
-    request = prompt(5, tokens=10, limit=20, bucket=bucket)
-    s3 = policy("s3")
-    waiting = Waiting(request, (0, -1.0, 5), Grid(64).row((1.0,) * 8, 8), s3.reserve(request))
-    assert s3.preempted(waiting) == ((0, -float(reserved), 5), reserved)
 
 
 def test_the_largest_reservation_goes_first_or_who_came_first():

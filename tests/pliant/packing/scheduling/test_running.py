@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,29 +50,6 @@ def test_by_turn_gives_the_chosen_the_first_admitted_first(turns):
         running.add(tuple(turn if name == "turn" else id for name in COLUMNS), 0.0, np.zeros(POINTS))
     chosen = running.by_turn(running.column("id") % 2 == 0)
     assert [int(running.column("id")[at]) for at in chosen] == sorted(range(0, len(turns), 2), key=lambda id: turns[id])
-
-
-def test_a_table_grows_as_often_as_it_must_and_forgets_nothing():
-    running = Running()
-    for id in range(40):
-        running.add(tuple(100 * at + id for at in range(len(COLUMNS))), float(id), np.full(POINTS, float(id)))
-        assert running.count == id + 1
-    for at, name in enumerate(COLUMNS):
-        assert running.column(name).tolist() == [100 * at + id for id in range(40)]
-    assert running.key.tolist() == running.rows[:, 0].tolist() == running.rows[:, -1].tolist() == list(range(40))
-    assert running.ids() == list(range(40)) and [running.at(id) for id in range(40)] == list(range(40))
-
-
-def test_the_last_row_takes_the_place_of_one_that_leaves():
-    running = Running()
-    for id in range(3):
-        running.add(tuple(10 * id for _ in COLUMNS), float(id), np.full(POINTS, float(id)))
-    assert running.remove(0) == dict.fromkeys(COLUMNS, 0)
-    assert running.column("turn").tolist() == [20, 10] and running.key.tolist() == [2.0, 1.0]
-    assert running.rows[:, 5].tolist() == [2.0, 1.0] and (running.at(20), running.at(10)) == (0, 1)
-    assert running.remove(10)["id"] == 10 and running.ids() == [20] and 10 not in running
-    with pytest.raises(KeyError):
-        running.remove(10)
 
 
 def test_a_column_is_a_view_that_may_be_written_to():

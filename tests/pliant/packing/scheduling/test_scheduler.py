@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pliant.errors import InputError
 from pliant.packing.scheduling.journal import replay
 from pliant.packing.scheduling.policy import POLICIES, Rules
-from pliant.packing.scheduling.request import Memory, Prompt, StepInput, StepPlan
+from pliant.packing.scheduling.request import Memory, Prompt, StepInput
 from pliant.packing.scheduling.safety import BOUNDS
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from tests.fixtures.packing.samples import Scene, play, policies, prompt, scene, seeds
@@ -168,19 +168,6 @@ def test_a_round_with_a_refused_prompt_changes_nothing(policy, wrong):
         assert scheduler.handle(StepInput(), now) == other.handle(StepInput(), now)
 
 
-def test_two_of_one_id_in_a_round_are_refused():
-    with pytest.raises(InputError, match="id is 5"):
-        PackingScheduler(Rules("default", 64), Memory(16, 4)).handle(StepInput((prompt(5), prompt(5))), 0.0)
-
-
-def test_the_oracle_refuses_who_does_not_say_the_length_before_anything_changes():
-    """It was once rejected only after the finished sequences had left, so the state had changed."""
-    scheduler = busy("oracle")
-    with pytest.raises(InputError, match="exact is 0"):
-        scheduler.handle(StepInput((prompt(3),), (5,)), 0.2)
-    assert scheduler.running == 2 and scheduler.pages_of(5) > 0
-
-
 def test_a_length_beyond_the_limit_does_not_keep_the_oracle_waiting_for_ever():
     """Once more was reserved for it than the cache has, and it never ran."""
     scheduler = PackingScheduler(Rules("oracle", 64), Memory(3, 4))
@@ -253,19 +240,6 @@ def test_the_level_stays_within_its_bounds_wherever_it_begins(bound, seed):
     scheduler = fresh(load, "default", safety=bound, preemption_target=5.0)
     play(load, scheduler)
     assert BOUNDS[0] <= scheduler.safety <= BOUNDS[1]
-
-
-def test_iterations_taken_at_once_leave_the_books_as_one_by_one():
-    single, many = (PackingScheduler(Rules("default", 512), Memory(40, 4)) for _ in range(2))
-    for scheduler in (single, many):
-        scheduler.handle(StepInput((prompt(1, 4, 100, 90.0), prompt(2, 9, 100, 90.0), prompt(3, 8, 130, 100.0))), 0.0)
-    count = many.steps_until_decision()
-    assert count > 0
-    many.skip_steps(count)
-    for _ in range(count):
-        assert single.handle(StepInput(), 0.1) == StepPlan()
-    assert single.pages_used == many.pages_used and single.cached_tokens() == many.cached_tokens()
-    assert single.handle(StepInput(), 0.2) == many.handle(StepInput(), 0.2)
 
 
 def test_a_tenants_long_waits_reorder_nobody_elses_requests():

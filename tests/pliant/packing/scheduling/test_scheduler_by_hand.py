@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from pliant.errors import InputError
@@ -147,23 +145,12 @@ def test_the_next_deadline_is_the_earliest_and_all_that_have_passed_are_dropped_
 def test_the_longest_that_the_context_and_the_cache_hold_is_taken_and_one_token_more_is_refused():
     scheduler = PackingScheduler(Rules("paged", 40), Memory(10, 4))
     scheduler.validate(prompt(0, 30, 10))
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="prompt and max_tokens is 41 tokens, but must be at most the context, 40"):
         scheduler.validate(prompt(0, 30, 11))
-    assert str(caught.value) == "prompt and max_tokens is 41 tokens, but must be at most the context, 40"
     scheduler = PackingScheduler(Rules("paged", 100), Memory(10, 4))
     scheduler.validate(prompt(0, 30, 10))
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="at most what the cache holds, 40"):
         scheduler.validate(prompt(0, 30, 11))
-    assert str(caught.value) == "prompt and max_tokens is 41 tokens, but must be at most what the cache holds, 40"
-
-
-def test_an_id_in_use_is_refused_by_its_number():
-    scheduler = PackingScheduler(Rules("paged", 64), Memory(16, 4))
-    scheduler.handle(StepInput((prompt(7),)), 0.0)
-    with pytest.raises(InputError) as caught:
-        scheduler.handle(StepInput((prompt(7),)), 0.1)
-    assert str(caught.value) == "id is 7, but must be one that neither waits nor runs"
-    assert scheduler.handle(StepInput((prompt(7),), cancelled=(7,)), 0.2).admitted == (7,)
 
 
 @pytest.mark.parametrize(("arrival", "admitted"), [(109.0, 11), (111.0, 10)])
@@ -235,40 +222,3 @@ def test_who_comes_back_keeps_its_turn_so_that_who_was_admitted_meanwhile_goes_b
     plan = scheduler.handle(StepInput((prompt(3, 4, 12, arrival=-1.0),), (1,)), 0.2)
     assert plan == StepPlan(admitted=(3, 2), prefill_chunks=(Chunk(3, 4),))
     assert until_preempted(scheduler).offloaded == (3,)
-
-
-BROKEN = {
-    "a page too many": ("pages of the running sequences", lambda s: setattr(s, "_pages", s._pages + 1)),
-    "fewer pages than are held": ("2 of 1 pages", lambda s: setattr(s, "memory", replace(s.memory, pages=1))),
-    "one that waits while it runs": ("both waiting and running", lambda s: s._queue.add(s._prompts[1])),
-    "a page on the host": ("pages on the host", lambda s: setattr(s, "host_used", 1)),
-    "too much to read": ("more cached than there is", lambda s: s._running.column("unread").__iadd__(99)),
-    "a pause of nobody": (None, lambda s: s._paused.add(99)),
-    "a sequence without a prompt": (None, lambda s: s._prompts.pop(1)),
-    "more than there are places for": (None, lambda s: setattr(s, "_places", 1)),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_books_that_contradict_themselves_are_noticed(name):
-    scheduler = PackingScheduler(Rules("paged", 64), Memory(60, 4, host_pages=9))
-    scheduler.handle(StepInput((prompt(1, 4, 28), prompt(2, 4, 28))), 0.0)
-    scheduler.check()
-    sentence, falsify = BROKEN[name]
-    falsify(scheduler)
-    with pytest.raises(AssertionError, match=sentence):
-        scheduler.check()
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "sentence"), [("reserved", 999, "more reserved"), ("cached", 13, "beyond what is reserved")]
-)
-def test_a_reservation_that_is_not_kept_is_noticed(column, value, sentence):
-    scheduler = PackingScheduler(Rules("orca", 64), Memory(20, 4))
-    scheduler.handle(StepInput((prompt(1, 4, 8),)), 0.0)
-    scheduler.check()
-    scheduler._running.column(column)[:] = value
-    scheduler._running.column("generated")[:] = 20
-    scheduler._pages = scheduler._running.pages_held(4)
-    with pytest.raises(AssertionError, match=sentence):
-        scheduler.check()

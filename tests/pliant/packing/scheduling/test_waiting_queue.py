@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.packing.scheduling.forecast import Grid
 from pliant.packing.scheduling.waiting_queue import InOrder, Waiting, WaitingQueue
 from tests.fixtures.packing.samples import prompt
-from tests.fixtures.packing.values import is_frozen
 
 ROW = Grid(64).row((1.0,) * 8, 8)
 keys = st.integers(-2, 2).map(float)  # many alike
@@ -64,22 +62,3 @@ def test_some_sequences_in_an_order_of_their_own_begin_with_its_first(steps):
     order = list(plain.values())
     assert list(InOrder(order)) == order
     assert InOrder(order).first() is (order[0] if order else None)
-
-
-def test_one_that_waits_for_the_first_time_has_nothing_yet_and_is_equal_to_itself_alone():
-    request = prompt(1)
-    item = Waiting(request, (0, 0.0, 1), ROW, 12)
-    assert (item.generated, item.cached, item.unread, item.turn) == (0, 0, 0, 0)
-    assert item.first_tokens == 1, "the one that it generates"
-    assert item == item and item != Waiting(request, (0, 0.0, 1), ROW, 12)
-    assert is_frozen(item)
-
-
-def test_who_does_not_wait_cannot_be_asked_for():
-    line = WaitingQueue()
-    line.add(waiting(3, 0, 0.0))
-    with pytest.raises(KeyError):
-        line[4]
-    with pytest.raises(KeyError):
-        line.remove(4)
-    assert len(line) == 1 and line.remove(3).prompt.id == 3 and len(line) == 0

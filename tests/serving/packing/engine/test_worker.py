@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import pytest
 
@@ -18,16 +17,10 @@ from serving.packing.engine.engine import EngineDriver, EngineLimits
 from serving.packing.engine.engine_process import joined
 from serving.packing.engine.worker import EngineProcess, _reap
 from serving.workers.child_process import pack, receive
-from serving.workers.device_plan import DevicePlan
 from tests.fixtures.packing.fakes import TALE, FakeBuild
 from tests.serving.packing.engine.test_engine import new_output, until
 
 LIMITS = EngineLimits(retry=0.05)
-
-
-@dataclass(frozen=True)
-class Planned:
-    plan: DevicePlan
 
 
 def driving(test, build: FakeBuild, limits: EngineLimits = LIMITS):
@@ -270,49 +263,3 @@ def test_a_process_may_be_restarted_from_its_own_end(monkeypatch):
         await worker.stop()
 
     asyncio.run(run())
-
-
-def test_a_process_has_some_seconds_to_end_and_is_killed_then():
-    process = Process(stubborn=True)
-    _reap(process)
-    assert process.calls == [("wait", 5.0), "kill", ("wait", None)]
-
-
-def test_a_process_has_five_minutes_to_start(monkeypatch):
-    Spawned(monkeypatch, pack(("failed", "no room")))
-    limits = []
-
-    class Limit:
-        def __init__(self, seconds):
-            limits.append(seconds)
-
-        async def __aenter__(self):
-            return self
-
-        async def __aexit__(self, *_):
-            return False
-
-    async def run():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(asyncio, "timeout", Limit)
-            with pytest.raises(WorkerError):
-                await EngineProcess(lambda: "build").start()
-
-    asyncio.run(run())
-    assert limits == [300.0]
-
-
-def test_an_engine_sees_its_own_gpu_alone(monkeypatch):
-    spawned = Spawned(monkeypatch, pack(("ready", None)))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    build = Planned(DevicePlan("cuda:1", 1, None, ()))
-
-    async def run():
-        worker = EngineProcess(lambda: build)
-        await worker.start()
-        await worker.stop()
-
-    asyncio.run(run())
-    assert spawned.variables == {"CUDA_VISIBLE_DEVICES": "1"}
-    (sent,) = spawned.read()
-    assert (sent.plan.device, sent.plan.name) == ("cuda:0", "cuda:1")
