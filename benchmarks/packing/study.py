@@ -2,7 +2,7 @@
 
 A job is one load served by one policy. "Throughput" is requests over the makespan: seconds from the first arrival to the
 last end of a finite load, which every policy has to serve to its last request. Nothing here is measured on a device: an
-iteration lasts what pliant/packing/engine/hardware.py says of the device's bandwidth and arithmetic.
+iteration lasts what benchmarks/packing/hardware.py says of the device's bandwidth and arithmetic.
 """
 
 from __future__ import annotations
