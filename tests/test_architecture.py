@@ -121,7 +121,7 @@ def test_an_orderly_tree_is_left_alone():
 KEPT = [
     ("pliant/tokens/runtime.py", "import torch\nimport time"),
     ("pliant/tokens/plan.py", "import numpy as np\ndef f(rng: np.random.Generator): ...\nGAMMAS = [1]"),
-    ("registry/pyfunc/tokens_task.py", "import mlflow\nfrom pliant.tokens import runtime\nfrom registry import codec"),
+    ("registry/pyfunc/tokens.py", "import mlflow\nfrom pliant.tokens import runtime\nfrom registry import codec"),
     ("registry/codec.py", "from pliant.errors import DigestError\nfrom pliant import errors"),
     ("serving/tokens/service.py", "import bentoml\nfrom pliant.errors import InputError"),
     ("benchmarks/x.py", "import mlflow, bentoml, prefect, torch\nfrom training import data\nfrom flows import x"),
