@@ -36,14 +36,10 @@ from benchmarks.tokens.live_figures import live_figure, notes
 from benchmarks.tokens.live_figures import rows as live_rows
 from benchmarks.tokens.policies_figures import policies_figure
 from flows import settings
-from flows.release import open_registry
 from flows.tokens.champions import load_champion
 from flows.tokens.run import run_flow
 from flows.tokens.stages import Bundle
 from pliant.tokens.knowledge import knowledge as tokens_knowledge
-from registry.mlflow_store import CHAMPION
-from registry.names import TOKENS_VARIANT
-from serving.tokens.variants import load_variants
 
 FULL = {"arithmetic": OVERRIDES["arithmetic"]}
 """Of the flow's configuration where the champion has its sizes: float32, as what it is compared with."""
@@ -65,13 +61,6 @@ class Ground(Context):
             run_flow(None, FULL if self.full else OVERRIDES)
         return live_bundle()
 
-    def variants(self) -> bool:
-        """Return whether there are models of other sizes; the full setting trains them where there are none."""
-        present = bool(open_registry(settings.read(), "tokens").versions(TOKENS_VARIANT)) if self.known() else False
-        if self.full and not present:
-            run_flow(None, FULL, variants=True)
-        return self.full or present
-
 
 def _training(ground: Ground) -> float:
     return TRAINING if ground.known() is None else 0.0
@@ -89,28 +78,14 @@ def _policies(ground: Ground) -> Measured:
     setting = ground.choose(policies.QUICK, policies.FULL, policies.SMALLEST)
     bundle = ground.bundle() if ground.full else None if ground.smallest else ground.known()
     measured = tokens_knowledge(bundle.profile, bundle.tasks) if bundle else None
-    of_sizes = not ground.smallest and ground.variants()
-    variants = load_variants(open_registry(settings.read(), "tokens"), CHAMPION).knowledge() if of_sizes else None
-    where = policies.grounds(measured, variants)
+    where = policies.grounds(measured)
     with ground.stage("policies in the simulator") as progress:
         rows = policies.compare(setting, where[:1] if ground.smallest else where, progress)
     for place in policies.places(rows):
         title = f"percent of the fluid bound: profile {place[0]}, {place[1]} workload"
         console.table(title, policies.HEADINGS, policies.table(rows, place))
-    for lacking, what, command in (
-        (
-            measured is None and not ground.smallest,
-            "on a profile measured here, which needs a champion",
-            "pliant train tokens",
-        ),
-        (
-            variants is None and not ground.smallest,
-            "infaas on it, which needs models of other sizes",
-            "pliant train tokens --variants",
-        ),
-    ):
-        if lacking and not ground.smallest:
-            Console().print(f"Not compared: {what} ({command}).")
+    if measured is None and not ground.smallest:
+        Console().print("Not compared: on a profile measured here, which needs a champion (pliant train tokens).")
     if not ground.smallest:
         console.picture(policies_figure(rows), settings.read().home, "policies")
     return policies.targets(rows), {"rows": policies.plain(rows)}
@@ -132,8 +107,6 @@ def _house(ground: Ground) -> Measured:
 
 def _live(ground: Ground) -> Measured:
     bundle = ground.bundle()
-    if not ground.variants():
-        Console().print("Not compared: infaas, which needs models of other sizes (pliant train tokens --variants).")
     result = measure_live(test_examples(bundle), live.FULL if ground.full else live.QUICK, ground.stage)
     console.table("live, over HTTP", LIVE_HEADINGS, live_rows(result))
     for note in notes(result):

@@ -13,14 +13,12 @@ from benchmarks.baselines import launch
 from benchmarks.baselines.settings import RIVALS, TRIED, Rival, Tried
 from benchmarks.contenders import Contender, Opener
 from benchmarks.harness import Stage
-from benchmarks.tokens.endpoint import address, live_bundle
+from benchmarks.tokens.endpoint import address
 from benchmarks.tokens.live import Live, LiveConfig, Pool, compare
-from benchmarks.tokens.policies import fixed
 from flows import settings
 from flows.release import open_registry
-from pliant.tokens.policies import POLICIES
+from pliant.tokens.policies import SERVED
 from registry.mlflow_store import CHAMPION
-from registry.names import TOKENS_VARIANT
 
 MARGINS: Mapping[str, Sequence[float]] = {"pets": (0.05, 0.15)}
 """Margins (share of the time to a deadline that is kept) to choose among; for otas 0.05 was no better than the default."""
@@ -35,13 +33,10 @@ def measure(pool: Pool, config: LiveConfig, stage: Stage) -> Live:
 
 
 def policies() -> list[Contender]:
-    """Return every policy of Pliant that the registry has the artifacts for: infaas needs variants."""
-    variants = open_registry(settings.read(), "tokens").versions(TOKENS_VARIANT)
-    names = [name for name in POLICIES if name != "infaas" or variants]
-    gammas = live_bundle().profile.latency.settings
+    """Return every policy of Pliant that a service can follow."""
     return [
-        Contender(name, {"margin": margin}, _policy(name, margin, fixed(name, gammas)))
-        for name in names
+        Contender(name, {"margin": margin}, _policy(name, margin))
+        for name in SERVED
         for margin in MARGINS.get(name, DEFAULT_MARGIN)
     ]
 
@@ -56,8 +51,8 @@ def services(sweep: bool) -> list[Contender]:
     ]
 
 
-def _policy(name: str, margin: float, gamma: int | None) -> Opener:
-    return lambda _capacity: address(name, margin=margin, gamma=gamma)
+def _policy(name: str, margin: float) -> Opener:
+    return lambda _capacity: address(name, margin=margin)
 
 
 def _service(rival: Rival, tried: Tried) -> Opener:

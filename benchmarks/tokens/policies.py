@@ -79,13 +79,13 @@ class Row:
     batch_accuracy: tuple[float, ...]
 
 
-def grounds(measured: Knowledge | None, variants: Knowledge | None = None) -> list[Ground]:
+def grounds(measured: Knowledge | None) -> list[Ground]:
     """Return the paper's device by Figure 4b and by Table I, and a measured profile, at the same share of its capacity."""
     tables = (("figure 4b", published.FIGURE_4B), ("table I", published.TABLE_I))
     every = [Ground(name, published.profile(t), published.variants(t)) for name, t in tables]
     if measured is not None:
         share = 350.0 / published.FIGURE_4B[0]
-        every.append(Ground("measured", measured, variants, share * measured.latency.throughput(0, 64)))
+        every.append(Ground("measured", measured, mean=share * measured.latency.throughput(0, 64)))
     return every
 
 

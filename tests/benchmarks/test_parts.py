@@ -154,9 +154,8 @@ def test_what_is_trained_for_a_comparison_is_served_in_float32_as_its_rivals_are
     monkeypatch.setattr(tokens, "live_bundle", lambda: None)
     ground = tokens.Ground(full, lambda _name: None)
     ground.bundle()
-    assert ground.variants() == full
-    assert [bool(more.get("variants")) for _, more in trained] == ([False, True] if full else [False])
-    assert all(overrides["arithmetic"] == {"precision": "float32"} for overrides, _ in trained)
+    ((overrides, _),) = trained
+    assert overrides["arithmetic"] == {"precision": "float32"}
 
 
 def test_the_embedding_model_of_bins_is_compared_in_float32(tmp_path, monkeypatch):
