@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from pliant.tokens.artifact import Backbone, Profile, Task, Variant
+from pliant.tokens.artifact import Backbone, Profile, Task
 from pliant.tokens.runtime import Payload, TokensRuntime
 from registry import codec
 from registry.pyfunc import Predictor, Values, fetched
@@ -48,24 +48,6 @@ class TaskProbabilities:
 
     def predict(self, images: NDArray[np.uint8], params: Values) -> pd.DataFrame:
         return _probabilities(self.runtime, int(params.get("gamma", 0)), self.task.name, self.task.classes, images)
-
-
-class VariantProbabilities:
-    """Images -> probabilities, a column a class. `params={"task": "digit"}` chooses the task, by default the first by name.
-
-    The weights are its own: it needs no other model.
-    """
-
-    def __init__(self, folder: Path, config: Values) -> None:
-        self.variant = codec.load(Variant, folder)
-        name, tasks = self.variant.name, self.variant.adapters(self.variant.name)
-        self.runtime = TokensRuntime(self.variant.backbone, name, tasks, config.get("device", "cpu"))
-
-    def predict(self, images: NDArray[np.uint8], params: Values) -> pd.DataFrame:
-        task = params.get("task") or min(self.variant.tasks)
-        if task not in self.variant.tasks:
-            raise InputError("task", task, f"one of {', '.join(sorted(self.variant.tasks))}")
-        return _probabilities(self.runtime, 0, task, self.variant.tasks[task].classes, images)
 
 
 class LaunchSeconds:
@@ -104,6 +86,5 @@ def _batches(images: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
 KINDS: Mapping[str, type[Predictor]] = {
     Backbone.KIND: BackboneFeatures,
     Task.KIND: TaskProbabilities,
-    Variant.KIND: VariantProbabilities,
     Profile.KIND: LaunchSeconds,
 }

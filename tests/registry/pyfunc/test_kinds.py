@@ -28,25 +28,23 @@ from tests.fixtures.cascade.classifiers import TEXTS, tiny_classifier
 from tests.fixtures.packing.generators import tiny_generator
 from tests.fixtures.packing.tiny import CONTEXT, some_packing, some_predictor
 from tests.fixtures.pyfunc import served
-from tests.fixtures.tokens.samples import WIDTH, random_images, tiny_backbone, tiny_profile, tiny_task, tiny_variant
+from tests.fixtures.tokens.samples import WIDTH, random_images, tiny_backbone, tiny_profile, tiny_task
 
 
 @pytest.fixture
 def images_models(tmp_path, monkeypatch):
-    """A backbone, a task that fetches it, and a variant with weights of its own."""
+    """A backbone, and a task that fetches it."""
     digest = codec.save(tiny_backbone(), tmp_path / "shelf")
     stored = {"models:/backbone/1/artifacts/bundle": str(tmp_path / "shelf")}
     monkeypatch.setattr(mlflow.artifacts, "download_artifacts", stored.__getitem__)
     task = tiny_task("digits", ["zero", "one", "two"], digest)
-    variant = tiny_variant("small", {"shapes": ("round", "square"), "letters": ("a", "b", "c")}, "cpu")
     return {
         "backbone": served(tiny_backbone(), tmp_path / "backbone"),
         "task": served(task, tmp_path / "task", backbone="models:/backbone/1", device="cpu"),
-        "variant": served(variant, tmp_path / "variant"),
     }
 
 
-@pytest.mark.parametrize(("name", "width"), [("backbone", WIDTH), ("task", 3), ("variant", 3)])
+@pytest.mark.parametrize(("name", "width"), [("backbone", WIDTH), ("task", 3)])
 @pytest.mark.parametrize("count", [0, 1, BATCH, BATCH + 1])
 def test_images_have_a_row_each_in_their_order_however_many_they_are(images_models, name, width, count):
     model, images = images_models[name], random_images(BATCH + 1)[:count]
@@ -55,19 +53,15 @@ def test_images_have_a_row_each_in_their_order_however_many_they_are(images_mode
     if count > 1:
         np.testing.assert_allclose(rows[-1], np.asarray(model.predict(images[-1:]), float)[0], atol=1e-5)
         assert np.abs(rows[0] - rows[-1]).max() > 1e-3
-    if name != "backbone":
+    if name == "task":
         np.testing.assert_allclose(rows.sum(1), 1, atol=1e-5)
 
 
-def test_gamma_and_task_are_parameters_with_defaults(images_models):
-    task, variant, images = images_models["task"], images_models["variant"], random_images(1)
+def test_gamma_is_a_parameter_of_the_prediction_and_0_without_one(images_models):
+    task, images = images_models["task"], random_images(1)
     plain, zero, merged = (task.predict(images, params) for params in (None, {"gamma": 0}, {"gamma": 4}))
     assert plain.equals(zero) and not plain.equals(merged)
     assert list(plain.columns) == ["zero", "one", "two"]
-    chosen = [list(variant.predict(images, params).columns) for params in (None, {"task": ""}, {"task": "shapes"})]
-    assert chosen == [["a", "b", "c"], ["a", "b", "c"], ["round", "square"]]
-    with pytest.raises(InputError, match="task is digits, but must be one of letters, shapes"):
-        variant.predict(images, {"task": "digits"})
 
 
 def test_the_device_is_that_of_the_configuration(tmp_path):
