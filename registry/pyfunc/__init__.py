@@ -29,10 +29,10 @@ class Predictor(Protocol):
     def predict(self, model_input: Any, params: Values) -> Any: ...
 
 
-def fetched(cls: type[T], uri: str, digest: str, owner: str, part: str, made: str) -> T:
+def fetched(cls: type[T], uri: str, digest: str, owner: str, part: str, verb: str) -> T:
     """Return the artifact of another registered model that `owner` was made for.
 
-    `part` and `made` are words of the messages. Raises `RegistryError` where it cannot be fetched, `BackboneError` for
+    `part` and `verb` are words of the messages. Raises `RegistryError` where it cannot be fetched, `BackboneError` for
     another artifact than that of the digest.
     """
     try:
@@ -46,7 +46,7 @@ def fetched(cls: type[T], uri: str, digest: str, owner: str, part: str, made: st
         return codec.load(cls, Path(folder), digest)
     except DigestError as error:
         raise BackboneError(
-            f"{owner} was {made} for another {part} than {uri}, or that one is damaged: {error}"
+            f"{owner} was {verb} for another {part} than {uri}, or that one is damaged: {error}"
         ) from error
 
 
