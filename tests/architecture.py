@@ -60,8 +60,6 @@ _ENGINE = tuple(
         "paged_engine",
         "page_attention",
         "attention_choice",
-        "predictor",
-        "logits",
         "grammar",
     )
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,14 +16,10 @@ from pliant.packing.artifact import BUCKETS, PRECISIONS, TYPES, Generator, Predi
 from pliant.packing.engine.model import (
     LengthModel,
     PredictorModel,
-    cutting,
     in_precision,
     load_generator,
     new_encoder,
     shapes,
-    tensors,
-    tokenizer_of,
-    vocabulary,
     weights,
 )
 from pliant.packing.scheduling.forecast import QUANTILES
@@ -214,22 +209,6 @@ def test_quantiles_ascend_whatever_the_weights_and_the_shift(predictor):
         assert said.bucket in range(20, 201, 20)
 
 
-def test_rows_are_padded_behind_and_masked():
-    ids, mask = tensors([[5, 6, 7], [8], []])
-    assert ids.tolist() == [[5, 6, 7], [8, 0, 0], [0, 0, 0]]
-    assert mask.tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
-
-
-@pytest.mark.parametrize(("padding", "used"), [(None, 3), (2, 2)])
-def test_padding_is_what_the_model_says_or_else_an_end(padding, used):
-    stored, _ = generator(tied=True)
-    config = json.loads(stored.config) | {"pad_token_id": padding}
-    loaded = load_generator(replace(stored, config=json.dumps(config)))
-    assert loaded.generation_config.pad_token_id == used
-    assert loaded.dtype == torch.float32 and loaded.config._attn_implementation == "sdpa"
-    assert vocabulary(stored) == 40
-
-
 class Given(torch.nn.Module):
     """An encoder of two hidden values, which are those of the words times ten."""
 
@@ -262,27 +241,3 @@ def test_both_heads_read_the_mean_state_beside_the_largest_words_of_what_is_no_p
         model.shift += 0.5
         torch.testing.assert_close(model(ids, mask)[0], torch.stack(expected, dim=1) + 0.5)
     assert logits.shape == (2, BUCKETS)
-
-
-def test_a_predictor_is_ready_to_run_and_reads_twelve_characters_a_token(predictor):
-    model = PredictorModel.of(predictor)
-    assert (model.characters, model.bucket_tokens, model.model.training) == (144, 20, False)
-    assert not any("pooler" in name for name in predictor.weights)
-    texts: list[str] = []
-    reading = replace(model, characters=5)
-    run = PredictorModel._run
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PredictorModel, "_run", lambda self, given: texts.extend(given) or run(self, given))
-        reading.predict(["abcdefgh", "xyz"])
-    assert texts == ["defgh", "xyz"]
-
-
-def test_a_tokenizer_is_cut_to_the_last_tokens_without_padding():
-    tokenizer = new_tokenizer(TEXTS, 60)
-    whole = tokenizer.encode("write an essay on the old sea").ids
-    tokenizer.enable_padding(length=30)
-    assert cutting(tokenizer, 5) is tokenizer
-    assert tokenizer.encode("write an essay on the old sea").ids == [whole[0], *whole[-4:]], "the first one is a mark"
-    assert len(tokenizer.encode("say").ids) <= 5
-    with pytest.raises(ArtifactError, match=r"^the tokenizer is no tokenizer\.json that this version reads: "):
-        tokenizer_of("nothing")

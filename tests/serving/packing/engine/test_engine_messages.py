@@ -90,22 +90,6 @@ def test_a_process_is_killed_by_a_silence_that_began_with_the_first_output_and_n
     wired(test, EngineLimits(silence=4.0))
 
 
-def test_the_usual_limits_are_a_minute_of_silence_and_a_second_between_two_starts():
-    async def test(driver, wire, deaths):
-        driver.submit([new_output(driver)])
-        await asyncio.sleep(20.0)
-        wire.on_message("status", status_of())
-        await asyncio.sleep(54.0)
-        wire.fails = 2
-        wire.on_end()
-        await asyncio.sleep(75.0)
-        assert wire.calls == [(0.0, "start"), (74.0, "start"), (75.0, "start"), (76.0, "start")]
-        await asyncio.sleep(2.0)
-        assert wire.calls[4:] == [(150.0, "kill")], "the time begins anew with the process"
-
-    wired(test, EngineLimits())
-
-
 def test_what_is_sent_is_every_submission_and_one_cancellation_of_what_ends_here():
     async def test(driver, wire, deaths):
         stopped, left, going = new_output(driver, stops=("é",)), new_output(driver), new_output(driver)
