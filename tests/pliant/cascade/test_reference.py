@@ -25,11 +25,6 @@ def test_quiet_and_loud_stretches_alternate_and_each_rate_has_one(seed):
     assert sorted(segment.rate for segment in segments[1::2]) == [300.0, 400.0]
 
 
-def test_requests_that_come_in_a_loud_stretch_are_known(load):
-    for request in load.requests:
-        assert (request.id in load.loud) == (3 <= request.arrival < 6 or request.arrival >= 9)
-
-
 def test_requests_are_of_all_kinds_alike_and_have_a_texts_length(load):
     kinds = Counter()
     for request, row in zip(load.requests, load.rows, strict=True):
@@ -46,10 +41,3 @@ def test_requests_are_of_all_kinds_alike_and_have_a_texts_length(load):
 def test_the_same_seed_gives_the_same_load_and_another_one_another():
     first, again, other = (reference_load(LENGTHS, 50.0, seed, CONFIG) for seed in (1, 1, 2))
     assert first == again != other
-
-
-def test_without_a_setting_stretches_are_between_half_and_twice_the_capacity():
-    segments = reference_load(LENGTHS, 10.0, 0).segments
-    assert [segment.seconds for segment in segments] == [4.0] * 8
-    assert sorted(segment.rate for segment in segments[::2]) == pytest.approx([5.0, 6.5, 8.0, 9.5])
-    assert sorted(segment.rate for segment in segments[1::2]) == pytest.approx([12.5, 15.0, 17.5, 20.0])

@@ -15,7 +15,6 @@ from pliant.errors import InputError
 from pliant.fallbacks import Collector
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import load_model, positions
-from pliant.precision import has_bfloat16
 from tests.fixtures.cascade.classifiers import tiny_classifier
 
 LENGTHS = (12, 5, 20, 12)
@@ -69,12 +68,6 @@ def test_importance_has_a_row_per_text_of_its_own_length_whatever_the_batch():
         np.testing.assert_allclose(row.sum(), 2 * 4 * len(row), rtol=1e-5)
 
 
-def test_importance_is_left_out_where_it_is_not_asked_for():
-    run = CascadeRuntime({0: tiny_classifier()}).run(0, payloads())
-    assert run.importance is None
-    assert run.seconds > 0
-
-
 def test_models_go_by_their_numbers():
     models = {2: tiny_classifier(seed=1), 7: tiny_classifier("large", "electra", seed=2)}
     runtime = CascadeRuntime(models)
@@ -101,11 +94,6 @@ def test_importance_of_a_model_without_the_attention_interface_is_refused_by_nam
     assert len(runtime.run(0, payloads((6,))).logits) == 1
     with pytest.raises(InputError, match="importance is asked of odd"):
         runtime.run(0, payloads((6,)), importance=True)
-
-
-def test_an_empty_batch_is_refused():
-    with pytest.raises(InputError, match="payloads is empty"):
-        CascadeRuntime({0: tiny_classifier()}).run(0, [])
 
 
 def test_a_precision_that_is_unknown_or_slow_on_this_device_is_refused(monkeypatch):
@@ -156,36 +144,6 @@ class Conversions(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.skipif(not has_bfloat16("cpu"), reason="this processor has no instructions for bfloat16")
-@pytest.mark.parametrize("importance", [False, True], ids=["logits", "importance"])
-def test_a_processor_with_instructions_for_bfloat16_packs_such_weights(importance):
-    classifier = tiny_classifier()
-    run = CascadeRuntime({0: classifier}, execution=Execution("bfloat16")).run(0, payloads(), importance)
-    expected = CascadeRuntime({0: classifier}).run(0, payloads(), importance)
-    for row, exact in zip(run.logits, expected.logits, strict=True):
-        np.testing.assert_allclose(row, exact, atol=0.05)
-
-
-def test_each_classifier_may_have_a_precision_of_its_own(with_bfloat16):
-    classifier = tiny_classifier()
-    executions = {0: Execution(packed=False), 1: Execution("bfloat16", packed=False)}
-    runtime = CascadeRuntime({0: classifier, 1: classifier}, execution=executions)
-    types = {number: next(loaded.module.parameters()).dtype for number, loaded in runtime._models.items()}
-    assert types == {0: torch.float32, 1: torch.bfloat16}
-
-
-def test_threads_are_left_as_they_were():
-    before = torch.get_num_threads()
-    CascadeRuntime({0: tiny_classifier()}).run(0, payloads())
-    assert torch.get_num_threads() == before
-
-
-def test_a_run_takes_the_seconds_between_its_start_and_its_end(monkeypatch):
-    runtime, times = CascadeRuntime({4: tiny_classifier()}), iter((5.0, 5.25))
-    monkeypatch.setattr("pliant.cascade.runtime.time.perf_counter", lambda: next(times))
-    assert runtime.run(4, payloads()).seconds == 0.25
-
-
 def test_a_decoder_in_a_padded_batch_answers_at_the_last_token_of_each_text():
     """transformers finds that token by the padding's id, which therefore must be the model's own."""
     classifier = tiny_classifier(family="llama")
@@ -195,28 +153,6 @@ def test_a_decoder_in_a_padded_batch_answers_at_the_last_token_of_each_text():
     run = CascadeRuntime({0: classifier}).run(0, some)
     for row, payload in zip(run.logits, some, strict=True):
         np.testing.assert_allclose(row, alone(classifier, payload, typed=False), atol=1e-5)
-
-
-def test_refusals_are_whole_sentences():
-    runtime = CascadeRuntime({0: tiny_classifier("odd", "falcon")})
-    for call, sentence in (
-        (lambda: runtime.run(0, []), "payloads is empty, but must be at least one text"),
-        (
-            lambda: runtime.run(0, payloads((6,)), importance=True),
-            "importance is asked of odd, but must be asked of a model with transformers' attention interface",
-        ),
-    ):
-        with pytest.raises(InputError) as caught:
-            call()
-        assert str(caught.value) == sentence
-
-
-def test_no_weight_of_a_loaded_model_takes_gradients_and_types_do_matter():
-    runtime = CascadeRuntime({0: tiny_classifier()}, execution=Execution(packed=False))
-    (ids, types), *_ = payloads()
-    typed, untyped = (runtime.run(0, [(ids, given)]).logits[0] for given in (types, np.zeros_like(types)))
-    assert not np.allclose(typed, untyped)
-    assert not any(weight.requires_grad for weight in runtime._models[0].module.parameters())
 
 
 @pytest.mark.parametrize("importance", [False, True], ids=["logits", "importance"])

@@ -36,11 +36,6 @@ def test_a_launch_of_a_tenant_ahead_of_others_is_as_short_as_nearly_the_best_val
     assert launch.expected == pytest.approx(seconds_B[min(enough) - 1])
 
 
-def test_a_tenant_by_itself_fills_its_launches():
-    _, launch = flooded(7, ("flood",))
-    assert len(launch.requests) == 16
-
-
 def test_a_launch_of_those_behind_is_not_shortened_and_filled_up_only_while_it_pays():
     fresh, launch = flooded(7)
     for i in range(100, 115):

@@ -94,11 +94,6 @@ def test_what_is_kept_is_what_the_plain_grid_keeps(seed):
     assert any(candidate.gates[-1].pruning.rule == "mean" for candidate in kept)
 
 
-def test_levels_of_a_path_ascend_in_accuracy():
-    ground = calibrated(TEXTS.outputs, (0.9, 0.7, 0.95))
-    assert {candidate.levels for candidate in candidates(ground, CONFIG)} <= {(0, 2), (1, 2)}
-
-
 def test_c_falls_by_steps_until_accuracy_is_below_the_mean_of_the_models():
     kept = [candidate for candidate in candidates(TEXTS, TabiConfig(slopes=(20.0,))) if candidate.levels == (0, 2)]
     unpruned = [candidate.gates[0].threshold for candidate in kept if candidate.gates[0].pruning.rule == "none"]
@@ -140,10 +135,6 @@ def test_the_cheapest_that_meets_the_target_is_taken():
     assert chosen.seconds == min(candidate.seconds for candidate in every if candidate.accuracy >= target)
 
 
-def test_a_target_that_none_meets_has_no_published_candidate():
-    assert tabi(TEXTS, 1.01, CONFIG) is None
-
-
 def test_a_regression_has_published_candidates_without_mixtures():
     ground = calibrated(regression(0, 300, (0.8, 0.2)), (0.5, 0.9), 0.4)
     kept = candidates(ground, CONFIG)
@@ -177,22 +168,3 @@ def test_a_candidate_s_name_says_its_levels_and_its_setting():
     assert len(set(names)) == len(names)
     assert {"tabi (0, 2) c=0.95 k=20 none1", "tabi (0, 2) c=0.95 k=20 mean0.5"} <= set(names)
     assert [candidate.name for candidate in single_levels(TEXTS)] == [f"only level {number}" for number in range(3)]
-
-
-def test_without_a_configuration_three_slopes_and_paths_of_three_levels_are_tried_from_095_on():
-    ground = replace(TEXTS, outputs=replace(TEXTS.outputs, pruned=()))
-    kept = candidates(ground)
-    assert {candidate.gates[0].slope for candidate in kept} == {5.0, 10.0, 20.0}
-    assert max(candidate.gates[0].threshold for candidate in kept) == 0.95
-    assert {len(candidate.levels) for candidate in kept} == {2, 3}
-    assert kept == candidates(ground, TabiConfig((5.0, 10.0, 20.0), 0.95, 0.05, 0.02, 1.5, 3, True))
-    assert {len(candidate.levels) for candidate in candidates(ground, replace(CONFIG, levels=2))} == {2}
-
-
-def test_levels_of_equal_accuracy_are_no_path():
-    assert candidates(calibrated(TEXTS.outputs, (0.9, 0.9, 0.9)), CONFIG) == []
-
-
-def test_where_no_level_is_ever_right_each_answer_counts_whole():
-    assert [gate.weight for gate in voting(calibrated(TEXTS.outputs, (0.0, 0.0, 0.5))).gates] == [1.0, 1.0]
-    assert [gate.kind for gate in voting(TEXTS).gates] == ["always", "always"]

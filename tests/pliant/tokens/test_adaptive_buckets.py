@@ -47,11 +47,6 @@ def test_requests_are_divided_into_the_batches_that_take_least_time(waiting, exp
     assert sizes(filled(policy(STAIRS), (waiting, "easy", 1.0, 9.0))) == expected
 
 
-def test_without_buckets_no_batch_is_divided():
-    smooth = replace(STAIRS, latency=replace(STAIRS.latency, buckets=()))
-    assert sizes(filled(policy(smooth), (33, "easy", 1.0, 9.0))) == [33]
-
-
 def test_a_full_batch_fills_its_bucket():
     """61 requests would waste less than the twentieth allowed, and yet three more cost nothing."""
     table = LatencyTable((0,), BUCKETS, (tuple(0.02 + 0.0008 * n for n in BUCKETS),), BUCKETS)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
-
 import pytest
 
 from pliant.errors import InputError
-from pliant.latency import LatencyTable
-from pliant.protocol import Answer, Arrived, Changed, Failed, Finished, Launch
+from pliant.protocol import Arrived, Changed, Failed, Finished, Launch
 from pliant.tokens.batching import BatchingConfig, Queue
 from pliant.tokens.infaas import InfaasChooser, InfaasConfig
 from pliant.tokens.policies import make
@@ -119,14 +115,6 @@ def test_over_a_load_it_goes_down_when_the_rate_rises_and_up_again_when_it_falls
     assert len(loads) < 12
 
 
-def test_nobody_waits_for_a_large_model_in_the_first_moments_of_a_load():
-    """Counted over a second that has hardly begun, every load looks quiet."""
-    _, books = run(bursty(4, 2.0, rates=(150,)), World(0), policy="infaas")
-    early = Counter(launch.kind for launch in books.launches.values())
-    assert early["load"] == 0
-    assert sum(isinstance(fate, Answer) for fate in books.fates.values()) > 0.9 * 300
-
-
 def test_gammas_are_no_variants():
     with pytest.raises(InputError, match=r"variants is \(-10, -5, 0, 4\), but must be numbered from 0"):
         make("infaas", KNOWN)
@@ -146,24 +134,8 @@ def test_a_change_to_gammas_is_refused_and_changes_nothing():
     fresh.check()
 
 
-def test_a_variant_whose_loading_time_is_unknown_is_loaded_in_no_time():
-    infaas = InfaasChooser(replace(VARIANTS, loading={}), 1)
-    infaas.arrived(ask(0), 0.0)
-    assert loaded(infaas, 1, 10.0) == (2, 0.0)
-
-
 @pytest.mark.parametrize(("now", "variant"), [(4.999, 0), (5.0, 2)])
 def test_by_default_the_first_larger_variant_comes_after_five_seconds(now, variant):
     infaas = InfaasChooser(VARIANTS, 1)
     infaas.arrived(ask(0), 0.0)
     assert choose(infaas, now).setting == variant
-
-
-@pytest.mark.parametrize(("share", "variant"), [(0.89, 2), (0.91, 1)])
-def test_by_default_a_tenth_of_the_capacity_is_left(share, variant):
-    many = replace(
-        VARIANTS, latency=LatencyTable((0, 1, 2), (1, 64), tuple((s / 64, s) for s in (0.016, 0.032, 0.064)))
-    )
-    infaas = InfaasChooser(many, 1)
-    infaas.arrived(ask(0), 0.0)
-    assert loaded(infaas, 1000 * share, 10.0)[0] == variant

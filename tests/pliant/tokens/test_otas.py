@@ -69,11 +69,6 @@ def test_valuable_batches_take_the_greatest_gamma_whatever_the_rate(utility, gam
     assert chooser(600, 5.0).choose([batch], pool_state(5.0), 5.0).setting == gamma
 
 
-def test_of_valuable_and_late_late_comes_first():
-    (batch,) = batches((60, 0.1, 1.0))
-    assert chooser().choose([batch], pool_state(0.05), 0.05).setting == -20
-
-
 def test_the_rate_counts_for_one_worker_and_on_a_slow_device_for_more():
     (batch,) = batches((2, 9.0, 0.5))
     assert chooser(600, 5.0, workers=2).choose([batch], pool_state(5.0, workers=2), 5.0).setting == 4  # 300 each
@@ -115,13 +110,6 @@ def test_in_the_first_two_seconds_the_table_decides_even_over_a_long_queue(now, 
     assert plan[first] != 8  # else the two could not be told apart
     expected = (waiting[0], gamma) if gamma is not None else (waiting[first], plan[first])
     assert (choice.batch, choice.setting) == expected
-
-
-def test_where_nothing_can_end_in_time_all_are_evicted():
-    waiting = batches(*[(20, 2.5 + i / 100, 0.5) for i in range(5)])
-    choice = chooser(0, 2.55).choose(waiting, pool_state(2.55), 2.55)
-    assert choice.batch is None
-    assert set(choice.evict) == set(waiting)
 
 
 def carried_out(policy: str) -> list[tuple[int, ...]]:
@@ -188,11 +176,6 @@ def test_a_batch_runs_whole_even_where_some_of_it_will_be_late():
     assert KNOWN.latency.at(-20, 40) > 0.03
 
 
-def test_the_defaults_are_the_published_ones():
-    config = OtasConfig()
-    assert (config.short_queue, config.settling, config.valuable, config.max_batch) == (5, 2.0, 0.8, 64)
-
-
 def test_a_gamma_that_was_not_profiled_gives_way_to_the_nearest():
     otas = OtasChooser(profile(TABLE_I, (-10, 0, 4)), 1)
     (batch,) = batches((1, 9.0, 0.1))
@@ -209,17 +192,3 @@ def test_a_plan_that_is_carried_out_loses_the_batches_that_have_left_the_queue()
     second = otas.choose(left[1:], pool_state(now), now)
     assert second.batch in left[1:]
     assert len(plan) > 2 and second.setting == plan[2]
-
-
-def test_what_a_batch_is_worth_is_computed_once_and_its_time_grows_with_the_slowdown():
-    waiting = batches(*FIVE)
-    otas = chooser(200, 2.45)
-    fast = otas.choose(waiting, pool_state(2.45), 2.45)
-    assert all(batch.worth is not None for batch in waiting)
-    for batch in waiting:
-        batch.worth = np.zeros(len(GAMMAS))  # what is cached is used
-    assert otas.choose(waiting, pool_state(2.45), 2.45).evict == tuple(waiting)
-    for batch in waiting:
-        batch.worth = None
-    slow = otas.choose(waiting, pool_state(2.45, slowdown=1.5), 2.45)
-    assert (fast.batch, fast.setting, slow.batch, slow.setting) == (waiting[0], -5, waiting[0], -15)

@@ -21,8 +21,6 @@ from pliant.tokens.published import (
     variants,
 )
 
-EVERY = (-25, -20, -15, -10, -5, 0, 2, 4, 8, 32)
-
 
 @pytest.mark.parametrize(("gamma", "rate"), [(0, 580), (-15, 1000)])
 def test_the_profile_has_the_throughput_of_the_figure(gamma, rate):
@@ -88,22 +86,12 @@ def test_the_mean_rate_is_kept_however_few_rates_are_drawn(seconds):
         assert count == pytest.approx(700 * seconds, abs=5 * np.sqrt(700 * seconds))
 
 
-def test_the_same_seed_gives_the_same_workload_and_another_another():
-    short = SyntheticConfig(seconds=20.0)
-    assert synthetic(1.0, 3, short) == synthetic(1.0, 3, short)
-    assert synthetic(1.0, 3, short) != synthetic(1.0, 4, short)
-
-
 def test_a_trace_is_compressed_two_minutes_to_a_second_and_scaled_to_the_mean():
     trace = [30.0, 70.0, 0.0, 0.0, 150.0, 50.0, 99.0]  # pairs 100, 0, 200; the odd minute is left out
     load = compressed(trace, 2.0, 0)
     per_second = np.bincount([int(r.arrival) for r in load], minlength=3)
     assert list(per_second) == [700, 0, 1400]
     assert len(load) / 3 == 2.0 * 350
-
-
-def test_a_trace_of_nothing_is_an_empty_load():
-    assert compressed([0.0] * 8, 1.0, 0) == []
 
 
 def test_variants_are_numbered_from_the_cheapest_and_take_time_to_load():
@@ -117,21 +105,6 @@ def test_variants_are_numbered_from_the_cheapest_and_take_time_to_load():
     assert list(known.loading) == [0, 1, 2] and min(known.loading.values()) > 0
 
 
-def test_throughputs_and_rates_are_those_that_were_read_off():
-    assert FIGURE_4B == {-25: 1500, -15: 1000, 0: 580, 32: 220}
-    halfway = (1 / 1500 + 1 / 1000) / 2
-    assert profile(FIGURE_4B).latency.at(-20, 1) == pytest.approx(halfway), "seconds lie between, not rates"
-    assert profile(FIGURE_4B).latency.batches == (1, 64)
-    assert profile(FIGURE_4B).latency.settings == (-20, -15, -10, -5, 0, 2, 4, 8) == GAMMAS
-    assert profile(FIGURE_4B).loading == {} and profile(FIGURE_4B).rule == RULE
-
-
-def test_accuracies_are_shares_and_easier_tasks_have_higher_ones():
-    assert all(0.5 <= share < 1 for shares in ACCURACY.values() for share in shares.values())
-    for gamma in GAMMAS:
-        assert ACCURACY["cifar100"][gamma] < ACCURACY["eurosat"][gamma] < ACCURACY["cifar10"][gamma]
-
-
 def test_variants_differ_as_small_base_and_large_do():
     known = variants(FIGURE_4B)
     rates = [known.latency.throughput(variant, 64) / 580 for variant in (0, 1, 2)]
@@ -139,12 +112,3 @@ def test_variants_differ_as_small_base_and_large_do():
     assert known.loading == {0: 0.4, 1: 0.8, 2: 2.0}
     assert known.accuracy["cifar10"] == pytest.approx({0: 0.92, 1: 0.95, 2: 0.965})
     assert known.accuracy["cifar100"] == pytest.approx({0: 0.755, 1: 0.785, 2: 0.8})
-
-
-def test_by_default_a_trace_has_350_requests_a_second_on_average():
-    assert len(compressed([1.0] * 20, 1.0, 0)) == 3500
-
-
-def test_a_load_shorter_than_one_stretch_still_has_a_rate():
-    load = synthetic(1.0, 0, SyntheticConfig(seconds=2.0))
-    assert len(load) == pytest.approx(700, abs=150) and load[-1].arrival < 2.0

@@ -27,11 +27,6 @@ def test_rates_are_shares_of_the_capacity_quiet_and_loud_in_turn():
     assert {request.task for request in load.requests} == set(TASKS)
 
 
-def test_half_the_capacity_is_half_the_requests():
-    counts = [len(reference_load(TASKS, capacity, 1).requests) for capacity in (100.0, 50.0)]
-    assert counts[1] == pytest.approx(counts[0] / 2, rel=0.1)
-
-
 def test_the_gates_load_is_what_it_was_when_systems_were_first_judged_by_it():
     load = reference_load(TASKS, 100.0, 0)
     rates = [segment.rate for segment in load.segments]

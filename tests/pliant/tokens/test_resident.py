@@ -83,17 +83,3 @@ def test_tasks_that_do_not_fit_get_tensors_of_their_own(more):
     before = addresses(adapters)
     assert adapters.fill(more)
     assert not set(before) & set(addresses(adapters)) or not more
-
-
-def test_room_is_the_next_power_of_two():
-    adapters = resident(True)
-    for count, rows in ((8, 8), (9, 16), (16, 16), (17, 32)):
-        adapters.fill(tasks(count, 2, ()))
-        assert len(adapters.at[0].bias_TK) == rows
-
-
-def test_without_spare_room_tensors_are_new_each_time_and_as_large_as_needed():
-    adapters = resident(False)
-    for _ in range(2):
-        assert adapters.fill(tasks(3, 2))
-    assert adapters.at[2].bias_TK.shape == (3, 2)

@@ -128,22 +128,6 @@ def test_a_search_that_was_cut_short_owns_up_to_how_much_it_may_have_missed(dema
     assert allocation.cost * (1.0 - allocation.gap) <= least * (1 + 1e-11) <= allocation.cost * (1 + 2e-11)
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("utilisation", [0.6, 1.5])
-def test_it_does_so_too_on_larger_instances(seed, utilisation):
-    demands = long_tailed(seed, 6, 24, utilisation)
-    least = allocate(demands, 24)
-    allocation = allocate(demands, 24, [(1, 1.0)])
-    assert least.gap == 0.0
-    assert allocation.cost * (1.0 - allocation.gap) <= least.cost * (1 + 1e-11) <= allocation.cost * (1 + 2e-11)
-
-
-def test_a_carry_is_held_to_cost_no_more_than_at_the_cheapest_runtime_to_come():
-    demands = [Demand(1.0, 2.0, (5.0,)), Demand(0.0, 2.0, (1.0,)), Demand(0.0, 2.0, (100.0,))]
-    allocation = allocate(demands, 2, [(1, 1.0)])
-    assert published_cost(demands, (0, 1, 1)) == 1.0 >= allocation.cost * (1.0 - allocation.gap)
-
-
 @settings(max_examples=200, deadline=None)
 @given(chains, st.integers(0, 5), st.integers(1, 4), st.floats(0.0, 20.0), st.floats(1.0, 20.0))
 def test_bounds_are_never_above_what_is_still_to_pay(demands, spare, levels, carry, most):
@@ -186,37 +170,6 @@ def test_the_frontier_keeps_exactly_the_states_that_no_other_one_betters(states)
     kept = [state for state, keep in zip(states, undominated(used.astype(np.int64), carry, cost), strict=True) if keep]
     needless = {s for s in states if any(t != s and all(a <= b for a, b in zip(t, s, strict=True)) for t in states)}
     assert kept == sorted(set(states) - needless)
-
-
-def test_latency_is_linear_between_and_goes_on_with_the_last_slope():
-    demand = Demand(1.0, 1.0, (1.0, 2.0, 5.0))
-    assert [demand.latency_at(b) for b in (0, 0.5, 1, 1.5, 2, 4)] == [1.0, 1.5, 2.0, 3.5, 5.0, 11.0]
-
-
-def test_a_runtime_without_devices_carries_all_on_and_costs_nothing():
-    demands = [Demand(1.0, 2.0, (10.0,)), Demand(0.0, 2.0, (1.0,))]
-    assert allocate(demands, 3).counts == (0, 3)
-    assert published_cost(demands, (0, 3)) == 1.0
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: Demand(-1.0, 1.0, (1.0,)),
-        lambda: Demand(float("nan"), 1.0, (1.0,)),
-        lambda: Demand(1.0, 0.0, (1.0,)),
-        lambda: Demand(1.0, 1.0, ()),
-        lambda: Demand(1.0, 1.0, (2.0, 1.0)),
-        lambda: Demand(1.0, 1.0, (-1.0, 1.0)),
-        lambda: Demand(1.0, 1.0, (1.0, float("nan"))),
-        lambda: allocate([], 3),
-        lambda: allocate([Demand(1.0, 1.0, (1.0,))], 0),
-        lambda: allocate_streams([[Demand(1.0, 1.0, (1.0,))]] * 2, 1),
-    ],
-)
-def test_what_is_no_demand_or_has_no_device_is_refused(call):
-    with pytest.raises(InputError):
-        call()
 
 
 @pytest.mark.parametrize(

@@ -70,16 +70,6 @@ def test_a_plan_uses_all_devices_and_leaves_each_stream_its_longest_runtime(seed
     assert all(counts[stream.first + len(stream.runtimes) - 1] for stream in knowledge.streams)
 
 
-@settings(max_examples=25)
-@given(st.integers(0, 1000), st.integers(2, 9), st.sampled_from(DISPATCHES))
-def test_of_both_plans_the_one_is_kept_that_does_better_on_the_window(seed, devices, dispatch):
-    knowledge, some = known(), window(seed)
-    chosen = plan(knowledge, some, devices, "better", dispatch, [-1] * devices)
-    both = [published(knowledge, some, devices), queueing(knowledge, some, devices)]
-    assert chosen in both
-    assert mean(chosen, some, dispatch) == min(mean(counts, some, dispatch) for counts in both)
-
-
 @pytest.mark.parametrize("dispatch", ["completion", "published"])
 def test_neither_plan_is_always_the_better_one(dispatch):
     knowledge, won = known(), set()
@@ -103,12 +93,6 @@ def test_what_is_in_place_stays_unless_another_plan_is_worth_the_swaps(seed):
     assert mean(chosen, some, "completion") <= min(kept, least) * (1 + WORTH)
 
 
-def test_the_same_window_gives_the_same_plan_again():
-    some = window(3, 2)
-    plans = {tuple(plan(known(streams=2), some, 7, "better", "completion", [-1] * 7)) for _ in range(3)}
-    assert len(plans) == 1
-
-
 @pytest.mark.parametrize("streams", [1, 2])
 def test_at_the_start_every_stream_has_its_longest_runtime_and_every_device_one(streams):
     knowledge = known(streams=streams)
@@ -116,11 +100,6 @@ def test_at_the_start_every_stream_has_its_longest_runtime_and_every_device_one(
         held = start_plan(knowledge, workers)
         assert len(held) == workers
         assert {stream.first + len(stream.runtimes) - 1 for stream in knowledge.streams} <= set(held)
-
-
-def test_at_the_start_devices_follow_the_shares_that_are_told():
-    counts = [start_plan(known(), 20, shares).count(0) for shares in ((0.9, 0.05, 0.03, 0.02), (0.1, 0.1, 0.1, 0.7))]
-    assert counts[0] > counts[1]
 
 
 # Swaps

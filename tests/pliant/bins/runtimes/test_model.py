@@ -85,13 +85,6 @@ def test_a_model_of_one_type_of_token_is_given_no_types_and_one_without_padding_
         assert (described.inputs, described.typed, described.pad) == (inputs, len(inputs) == 3, pad)
 
 
-@pytest.mark.parametrize("head", ["classification", "embedding"])
-def test_a_loaded_encoder_only_answers(head):
-    model = load_model(tiny_encoder("bert", head))
-    assert not model.training and not model.model.training
-    assert not any(weight.requires_grad for weight in model.parameters())
-
-
 @pytest.mark.parametrize(
     ("family", "expected"), [("gpt2", False), ("bert", True), ("xlnet", True), ("distilbert", False)]
 )
