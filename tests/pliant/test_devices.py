@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.devices import LEARN, MOST_BEYOND, Devices
+from pliant.devices import Devices
 from pliant.protocol import Failed, Finished, Launch
 from tests.fixtures.devices.counting import lines
 from tests.fixtures.devices.plain import Both, Cargo
@@ -50,15 +50,6 @@ def test_a_launch_says_the_seconds_that_are_planned_with_corrected_by_what_was_l
     assert launch.expected == books.seconds(3.0) > 3.0
     books.fail(Failed(launch.id, "planted"), 6.0)
     assert [restart.expected for restart in books.restarts(6.0)] == [0.0]
-
-
-def test_time_beyond_the_devices_own_is_added_to_predictions_up_to_a_bound():
-    books, slow = devices(), devices()
-    ran(books, 1.0, beyond=0.02)
-    assert books.turnaround == pytest.approx(LEARN * 0.02)
-    assert books.seconds(1.0) == pytest.approx(1 + LEARN * 0.02)
-    ran(slow, 1.0, beyond=30.0)
-    assert slow.turnaround == pytest.approx(LEARN * MOST_BEYOND)
 
 
 def test_a_worker_that_failed_restarts_at_once_and_after_a_pause_where_the_restart_failed():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.slowness import LEARN, NEAR, RARE, RATIOS, SEEN, Slowness
+from pliant.slowness import LEARN, NEAR, RARE, SEEN, Slowness
 
 
 def after(*ratios: float, expected: float = 1.0) -> Slowness:
@@ -31,10 +31,6 @@ def test_a_step_is_known_once_most_of_the_latest_launches_show_it(factor: float)
     assert after(*[1.0] * 50, *[factor] * (SEEN // 2 + 1)).mean == pytest.approx(factor)
 
 
-def test_a_small_step_is_followed_by_smoothing() -> None:
-    assert after(*[1.0] * 50, *[1.5] * 10).mean == pytest.approx(1.5, abs=0.2)
-
-
 def test_pauses_move_the_ratio_by_little_and_are_counted_apart() -> None:
     paused = [0.25, *[0.25] * 9, 50.0, *[0.25] * 9] * 20
     slowness = after(*paused, expected=0.01)
@@ -50,11 +46,6 @@ def test_one_long_pause_is_no_reason_to_think_a_launch_slow_and_is_forgotten() -
     for _ in range(2000):
         slowness.learn(1.0, 1.0)
     assert slowness.excess < 1e-6
-
-
-def test_what_one_launch_can_say_is_bounded() -> None:
-    assert after(*[1e9] * 9).mean == RATIOS[1]
-    assert after(*[0.0] * 9).mean == RATIOS[0]
 
 
 def test_noise_is_smoothed_and_its_mean_is_what_launches_take() -> None:

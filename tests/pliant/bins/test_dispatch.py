@@ -154,12 +154,3 @@ def test_completion_goes_to_a_longer_runtime_only_where_that_ends_sooner():
     instances.change(0, 2.25, 0)
     assert choose(0, 2, 0.0) == 1
     assert choose(1, 2, 0.0) == 1
-
-
-def test_a_heap_of_a_runtime_does_not_grow_with_every_request():
-    instances = Instances(3, 1, True)
-    for worker in range(3):
-        instances.join(worker, 0)
-    for step in range(1000):
-        instances.change(instances.least(0), float(step), 1)
-    assert sum(map(len, instances._heaps)) <= 4 * 3 + 17

@@ -17,19 +17,6 @@ from tests.fixtures.bins.scenarios import bins, cost
 MAIL, CHAT = bins("mail", batches=(1, 4)), bins("chat", (32, 128), (2,), slo=0.05)
 
 
-@pytest.mark.parametrize("runtimes", RUNTIMES)
-@pytest.mark.parametrize("placement", ["shared", "single"])
-def test_a_setting_is_the_index_of_a_shape_among_those_of_all_streams(runtimes, placement):
-    shapes = [*MAIL.shapes, *CHAT.shapes]
-    knowledge = knowledge_of([MAIL, CHAT], runtimes, placement)
-    for runtime in knowledge.runtimes:
-        for setting in runtime.settings:
-            assert shapes[setting].length == runtime.length
-            assert shapes[setting].batch == batch(runtime, setting)
-            assert shapes[setting].dynamic == (runtime.table is not None)
-            assert (setting < len(MAIL.shapes)) == (knowledge.streams[runtime.stream].name == "mail")
-
-
 def lengths(runtimes: str, placement: str) -> list[tuple[int, bool]]:
     return [(runtime.length, runtime.table is None) for runtime in knowledge_of([MAIL], runtimes, placement).runtimes]
 

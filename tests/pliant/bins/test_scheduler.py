@@ -13,8 +13,8 @@ from pliant.bins.knowledge import PLANS, Scaling
 from pliant.bins.scheduler import BinsScheduler
 from pliant.errors import InputError
 from pliant.fairness import FairnessConfig
-from pliant.protocol import Answer, Arrived, Cancelled, Changed, Drop, Failed, Launch, Woke, replay
-from tests.fixtures.bins.loads import SLOS, World, ask, bursty, done, known, launches, reasons, run, scheduler
+from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Launch, Woke, replay
+from tests.fixtures.bins.loads import SLOS, World, ask, bursty, done, known, launches, run, scheduler
 
 ROUGH = World(9, failing=0.2, failing_restarts=0.3, failing_loads=0.3, jitter=0.3)
 SCALING = Scaling(pause=0.03, window=0.06, high=0.6, low=0.4)
@@ -71,15 +71,6 @@ def test_a_load_gives_the_same_journal_again(placement):
     assert run(load, knowledge, ROUGH, workers=4)[0] == journal
     kinds = {launch.kind for launch in books.launches.values()}
     assert kinds == {"run", "restart", *(["load"] if placement == "single" else [])}
-
-
-@pytest.mark.parametrize("drop_late", [True, False])
-def test_where_durations_are_as_profiled_nobody_is_answered_late_that_could_be_dropped(drop_late):
-    load = bursty(5, rates=(200, 6000, 300))
-    _, books = run(load, known("shared", batches=(1, 8)), workers=2, drop_late=drop_late)
-    late = [i for i, fate in books.fates.items() if isinstance(fate, Answer) and books.when[i] > load[i].deadline]
-    assert bool(late) != drop_late
-    assert ("late" in reasons(books)) == drop_late
 
 
 # One request
@@ -153,13 +144,6 @@ def test_a_request_for_what_is_not_served_is_refused_and_changes_nothing(placeme
     with pytest.raises(InputError, match="task and length"):
         fresh.handle(Arrived(ask(1, **wrong)), 0.0)
     assert fresh.waiting == 0
-
-
-def test_a_change_of_facts_is_refused():
-    with pytest.raises(
-        InputError, match="facts is given, but must be left out: a bins scheduler is replaced as a whole"
-    ):
-        scheduler(known()).handle(Changed({}), 0.0)
 
 
 # Failures
@@ -240,21 +224,6 @@ def test_a_full_house_makes_room_for_a_tenant_with_less_by_dropping_the_newest_o
     (second,) = launches(fresh.handle(done(first), 0.01))
     (third,) = launches(fresh.handle(done(second), 0.02))
     assert (second.requests, third.requests) == ((1, 2), (5,))
-
-
-def test_a_tenant_pays_for_its_own_texts_in_a_launch_by_their_work():
-    fresh = scheduler(known("shared", batches=(1, 2)), patience=0.0, fairness=FairnessConfig(burst=0.0, slack=9.0))
-    (first,) = fresh.handle(Arrived(replace(ask(0), tenant="short")), 0.0)
-    for number, tenant, length in ((1, "short", 65), (2, "long", 128), (3, "long", 400)):
-        fresh.handle(Arrived(replace(ask(number, 0.0, length, within=9.0), tenant=tenant)), 0.0)
-    before = fresh._fairness.received("short")
-    (both,) = launches(fresh.handle(done(first, first.expected), 0.0))
-    assert both.requests == (1, 2)
-    (stream,) = known("shared", batches=(1, 2)).streams
-    short, long = stream.cost(65)[1], stream.cost(128)[1]
-    shares = [fresh._fairness.received("short") - before, fresh._fairness.received("long")]
-    assert sum(shares) == pytest.approx(stream.cost(128, 2)[1])
-    assert shares[0] / shares[1] == pytest.approx(short / long)
 
 
 def test_who_is_dropped_counts_for_the_scaling_and_brings_a_spare_device_back():

@@ -15,7 +15,6 @@ from pliant.devices import Devices
 from pliant.fairness import Fairness, FairnessConfig
 from pliant.protocol import Arrived, Failed, Launch, Request, Woke
 from pliant.retries import Retries
-from pliant.slowness import SEEN
 from tests.fixtures.bins.loads import SLOS, ask, bursty, done, known, launches, run, scheduler
 
 CLOSE = 1e-9
@@ -132,13 +131,6 @@ def sizes(rate: float, batches: tuple[int, ...], workers: int = 1) -> list[int]:
     return [len(launch.requests) for launch in books.launches.values() if launch.kind == "run"]
 
 
-def test_at_low_load_texts_run_alone_and_under_load_together():
-    low, high = sizes(30, (1, 2, 4, 8)), sizes(4000, (1, 2, 4, 8))
-    assert set(low) == {1}
-    assert max(high) == 8
-    assert sum(high) / len(high) > 2
-
-
 def test_what_waits_is_shared_among_the_devices():
     fresh = scheduler(known("shared", batches=(1, 2, 4, 8)), workers=4)
     (first, *_) = [launches(fresh.handle(Arrived(ask(i)), 0.0))[0] for i in range(4)]
@@ -240,23 +232,6 @@ def test_where_late_ones_are_served_they_are_counted_until_they_run_or_leave():
     assert [numbers(books.take(0, 0.2)) for _ in range(4)] == [[3], [0], [2], []]
     assert (books.late, books.waiting) == (0, 0)
     assert books.wake_at() is None
-    books.check()
-
-
-def test_who_could_still_be_in_time_on_a_device_that_has_become_faster_waits_on():
-    books, devices = pool(1)
-    devices.launch(0, (ask(9),), 1.0, 0.0)
-    for _ in range(SEEN):
-        devices._slowness.learn(4.0, 1.0)
-    put(books, ask(0, length=500))
-    early, seconds = books.wake_at(), KNOWN.streams[0].cost(500)[1]
-    assert early == pytest.approx(SLOS["mail"] - 4 * seconds)
-    for _ in range(SEEN):
-        devices._slowness.learn(1.0, 1.0)
-    assert books.expire(early) == []
-    books.check()
-    assert books.wake_at() == pytest.approx(SLOS["mail"] - seconds)
-    assert [request.id for request in books.expire(books.wake_at())] == [0]
     books.check()
 
 

@@ -163,14 +163,6 @@ def about_to_swap():
     return fresh, load
 
 
-def test_a_device_that_fails_at_its_load_lets_the_next_one_begin():
-    """It once counted as loading for as long as it was down, even for ever."""
-    fresh, load = about_to_swap()
-    (other,) = fresh.handle(Failed(load.id, "planted"), PERIOD)
-    assert other.kind == "load"
-    assert other.worker != load.worker
-
-
 def test_a_device_that_fails_before_its_turn_runs_only_what_it_has_loaded():
     """Its swap came while it reloaded its runtime; it was then taken to hold the other one, which was not loaded."""
     fresh, first = about_to_swap()
@@ -293,14 +285,6 @@ def test_a_plan_is_made_when_it_is_time_and_gives_no_device_back_meanwhile():
     assert again == first != second
     assert books.woken(9.0) == [], "nobody wants another plan"
     books.check()
-
-
-@pytest.mark.parametrize("now", [0.5, 0.9])
-def test_the_next_plan_is_later_than_now_also_where_periods_are_rounded(now):
-    books = pool((3,))
-    assert now // PERIOD * PERIOD < now == (now // PERIOD + 1) * PERIOD
-    books.add(ask(0, now), now)
-    assert books.wake_at() == pytest.approx(now + PERIOD)
 
 
 def test_in_a_queue_the_tenant_that_has_received_less_comes_first_and_each_keeps_its_order():

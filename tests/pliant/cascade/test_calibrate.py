@@ -77,34 +77,6 @@ def test_the_temperature_follows_the_scale_and_ignores_shifts_order_and_copies(s
     assert temperature(np.tile(logits, (2, 1)), np.tile(labels, 2)) == pytest.approx(fitted, rel=1e-9)
 
 
-@pytest.mark.parametrize("classes", [2, 5])
-@pytest.mark.parametrize("true", [0.4, 3.0, 30.0])
-def test_scikit_learn_finds_the_same_temperature(classes, true):
-    from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.calibration import CalibratedClassifierCV
-    from sklearn.frozen import FrozenEstimator
-
-    class Logits(ClassifierMixin, BaseEstimator):
-        def fit(self, logits, labels):
-            self.classes_, self.n_features_in_ = np.arange(classes), classes
-            return self
-
-        def decision_function(self, logits):
-            return (
-                (logits[:, 1] - logits[:, 0]) / 2 if classes == 2 else logits
-            )  # two logits become (-m, m), m half their difference
-
-        def predict(self, logits):
-            return logits.argmax(1)
-
-    logits, labels = drawn(true, 2000, classes)
-    frozen = FrozenEstimator(Logits().fit(logits, labels))
-    fitted = CalibratedClassifierCV(frozen, method="temperature").fit(logits, labels)
-    (calibrator,) = fitted.calibrated_classifiers_[0].calibrators
-    assert temperature(logits, labels) == pytest.approx(1 / calibrator.beta_, rel=1e-3)
-    assert softmax(logits, temperature(logits, labels)) == pytest.approx(fitted.predict_proba(logits), abs=1e-3)
-
-
 def test_classes_that_separate_perfectly_stop_at_the_coldest_temperature():
     logits = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 1.0]])
     assert temperature(logits, np.array([0, 1, 0])) == COLDEST

@@ -17,11 +17,10 @@ from pliant.cascade.evaluate import (
     evaluate,
     level_step,
     measured,
-    seconds_of,
 )
 from pliant.cascade.route import answers, combine, judge
 from pliant.errors import InputError
-from tests.fixtures.cascade.scenarios import MASS, classification, profiles, regression, table
+from tests.fixtures.cascade.scenarios import MASS, classification, profiles, regression
 
 RULES = [(0, 1, MASS), (1, 2, MASS)]
 CLASSES = EvaluationData(classification(0, 60, 3, (0.5, 1.5, 3.0), pruned=RULES), profiles(3))
@@ -122,11 +121,6 @@ def test_importance_costs_its_seconds_only_where_words_are_pruned():
     assert costly.seconds_R == pytest.approx(1.1 * plain.seconds_R)
     unmeasured = EvaluationData(CLASSES.outputs, tuple(replace(level, importance=None) for level in CLASSES.levels))
     assert level_step(unmeasured, 0, onward=MASS).seconds_R.tolist() == plain.seconds_R.tolist()
-
-
-@given(st.integers(1, 400))
-def test_a_text_s_seconds_are_those_of_the_latency_table(length):
-    assert seconds_of(table(0.02), np.array([length]))[0] == pytest.approx(table(0.02).between(length, 1))
 
 
 def test_every_candidate_is_tested_on_the_texts_given():

@@ -47,17 +47,6 @@ def _number(cascade, label) -> float:
     return float(cascade.classes.index(label)) if cascade.classes else label
 
 
-def test_some_texts_go_on_and_some_do_not_and_pruning_shortens_what_the_next_level_reads(setting, models):
-    """Otherwise the test above would prove little."""
-    cascade, rows = setting.cascade, setting.texts.rows
-    levels = [answer.level for answer in run(cascade, models, rows)]
-    assert 0.3 < np.mean(levels) < 0.7
-    whole = [len(" ".join(filter(None, row))) for row in rows]
-    pruned = [len(" ".join(filter(None, answer.read))) for answer in run(cascade, models, rows, 1)]
-    assert sum(pruned) < 0.8 * sum(whole)
-    assert all(a <= b for a, b in zip(pruned, whole, strict=True))
-
-
 def test_the_published_rule_goes_by_the_numbers_drawn(setting, models):
     cascade, rows = setting.cascade, setting.texts.rows
     candidate = replace(cascade.candidates[2], gates=(replace(cascade.candidates[2].gates[0], threshold=0.0),))

@@ -10,7 +10,7 @@ from pliant.cascade.batching import BatchTimes
 from pliant.cascade.knowledge import Knowledge, Model, Path
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.errors import InputError
-from pliant.protocol import Answer, Arrived, Cancelled, Changed, Drop, Failed, Finished, Launch, Result, Woke, replay
+from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, Launch, Result, Woke, replay
 from tests.fixtures.cascade.loads import (
     FIRST,
     LEVEL,
@@ -84,13 +84,6 @@ def test_a_load_gives_the_same_journal_again_and_a_replay_the_same_decisions(wor
     assert replay(scheduler(known(workers, own), workers), journal) == journal
 
 
-def test_a_device_that_is_slower_than_its_profile_is_allowed_for_once_it_is_known():
-    load = bursty(4, 0.5)
-    _, books = run(load, World(slow=1.5))
-    late = [id for id in books.late if books.arrived[id].arrival > 0.1]
-    assert len(late) <= 0.01 * len(load.requests)
-
-
 # One request
 
 
@@ -128,16 +121,6 @@ def test_a_request_that_waits_for_the_next_level_gets_the_former_answer_at_the_l
     assert fresh.wake_at() == pytest.approx(1.0 - SECOND)
     assert fresh.handle(Woke(), fresh.wake_at()) == [Answer(1, 0, "late")]
     fresh.check()
-
-
-def test_the_next_wake_up_is_for_a_long_text_although_a_short_one_is_more_urgent():
-    fresh = scheduler(LEVEL)
-    started(fresh, ask(0))
-    for number, length in ((1, 20), (2, 256), (3, 20)):
-        fresh.handle(Arrived(ask(number, within=1.0 + number / 1000, length=length)), 0.0)
-    assert fresh.wake_at() == pytest.approx(1.002 - table(1.0).between(256, 1))
-    assert fresh.handle(Woke(), fresh.wake_at()) == [Drop(2, "late")]
-    assert fresh.wake_at() == pytest.approx(1.001 - FIRST)
 
 
 def test_a_request_that_no_level_can_serve_is_dropped_where_the_device_has_other_work():
@@ -191,11 +174,6 @@ def test_a_full_house_drops_who_comes_and_answers_who_would_go_on():
 def test_a_request_for_what_is_not_served_is_refused(wrong):
     with pytest.raises(InputError, match="task and candidate"):
         scheduler(known()).handle(Arrived(ask(1, **wrong)), 0.0)
-
-
-def test_a_change_of_facts_is_refused():
-    with pytest.raises(InputError, match="facts"):
-        scheduler(known()).handle(Changed({}), 0.0)
 
 
 # Failures

@@ -13,7 +13,7 @@ from pliant.cascade.knowledge import knowledge
 from pliant.cascade.scheduler import CascadeScheduler, Options
 from pliant.cascade.simulated import SimulatedCascade, capacity, walks
 from pliant.errors import InputError
-from pliant.protocol import Launch, Result
+from pliant.protocol import Launch
 from pliant.simulator import simulate
 from tests.fixtures.cascade import scenarios
 from tests.fixtures.cascade.loads import Load, ask, candidate, cascade, fared, profile
@@ -42,12 +42,6 @@ def test_a_launch_lasts_as_long_as_its_longest_text_takes():
     assert (end.launch, [result.request for result in end.results]) == (3, [0, 1, 2])
 
 
-def test_beyond_the_first_level_texts_are_as_long_as_pruning_leaves_them():
-    seconds, _ = device(request_of(4))(Launch(3, 0, (0,), 1))
-    assert seconds == pytest.approx(LARGE.between(int(OUTPUTS.pruned[0].length[4]), 1))
-    assert OUTPUTS.pruned[0].length[4] < LENGTHS[4]
-
-
 def test_results_are_those_of_the_walk_step_by_step():
     small, large = WALKED["news"][0]
     simulated = device(request_of(*range(300)))
@@ -59,14 +53,6 @@ def test_results_are_those_of_the_walk_step_by_step():
     assert [result.gain for result in first] == small.gain_R.tolist()
     assert [result.length for result in first] == OUTPUTS.pruned[0].length.tolist()
     assert {(result.gain, result.length) for result in second} == {(None, 0)}
-
-
-def test_the_large_model_alone_reads_the_whole_text_and_ends_its_path():
-    load = request_of(4, setting=1)
-    seconds, end = device(load)(Launch(0, 0, (0,), 1))
-    assert seconds == pytest.approx(LARGE.between(int(LENGTHS[4]), 1))
-    right = bool(WALKED["news"][1][0].correct_R[4])
-    assert end.results == (Result(0, right),)
 
 
 def test_where_there_is_time_for_all_the_simulation_is_as_accurate_as_the_evaluation():

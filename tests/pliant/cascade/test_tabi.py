@@ -11,7 +11,7 @@ from pliant.cascade.artifact import Candidate, Gate, Pruning
 from pliant.cascade.ensemble import published
 from pliant.cascade.evaluate import EvaluationData, evaluate, measured, walk
 from pliant.cascade.tabi import TabiConfig, candidates, single, single_levels, tabi, voting
-from tests.fixtures.cascade.scenarios import classification, profiles, regression, table
+from tests.fixtures.cascade.scenarios import classification, profiles, regression
 
 ALPHAS = tuple(Pruning("mean", round(0.5 + 0.1 * i, 1)) for i in range(4))
 CONFIG = TabiConfig(slopes=(5.0, 20.0))
@@ -92,26 +92,6 @@ def test_what_is_kept_is_what_the_plain_grid_keeps(seed):
         for candidate in kept
     ] == [plain(candidate) for candidate in expected]
     assert any(candidate.gates[-1].pruning.rule == "mean" for candidate in kept)
-
-
-def test_c_falls_by_steps_until_accuracy_is_below_the_mean_of_the_models():
-    kept = [candidate for candidate in candidates(TEXTS, TabiConfig(slopes=(20.0,))) if candidate.levels == (0, 2)]
-    unpruned = [candidate.gates[0].threshold for candidate in kept if candidate.gates[0].pruning.rule == "none"]
-    assert unpruned == pytest.approx([0.95 - 0.05 * i for i in range(len(unpruned))])
-    below = weighted((0, 2), Pruning(), round(unpruned[-1] - 0.05, 6), 20.0, TEXTS)
-    mean = np.mean([candidate.accuracy for candidate in single_levels(TEXTS) if candidate.levels in ((0,), (2,))])
-    assert unpruned[-1] == pytest.approx(0.05) or evaluate(below, TEXTS).accuracy < mean
-
-
-def test_a_candidate_slower_than_half_as_much_again_as_its_slowest_model_is_left_out():
-    slow_first = tuple(replace(candidate, latency=table(0.009), importance=None) for candidate in TEXTS.levels)
-    ground = replace(TEXTS, levels=slow_first)  # all levels are as slow, so two take twice as long
-    for candidate in candidates(ground, CONFIG):
-        evaluation = evaluate(candidate, ground)
-        assert np.quantile(evaluation.seconds_R, 0.75) <= 1.5 * np.quantile(
-            evaluate(single_levels(ground)[2], ground).seconds_R, 0.75
-        )
-    assert len(candidates(ground, replace(CONFIG, slowest=9.0))) > len(candidates(ground, CONFIG))
 
 
 def test_alpha_rises_until_the_last_model_loses_more_than_two_points():

@@ -131,16 +131,6 @@ def test_any_text_is_an_id(id):
     assert tracker.answered(id) == CLASSES
 
 
-def test_what_is_forgotten_is_unknown_and_memory_stays_within_its_bound():
-    tracker = Tracker(memory=3)
-    for number in range(10):
-        tracker.remember(str(number), answered())
-        tracker.take(str(number), "b")
-        tracker.check()
-    assert tracker.take("6", "b").status == "unknown"
-    assert tracker.take("7", "b").status == "repeated"
-
-
 def test_figures_of_candidates_that_had_no_label_for_longest_go_first():
     tracker = Tracker(memory=1000)
     for version in range(261):

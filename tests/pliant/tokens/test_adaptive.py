@@ -55,15 +55,6 @@ def test_kinds_whose_best_settings_differ_under_the_price_do_not_share_a_batch()
         assert {(r.task, decision.setting) for r in decision.run} in ({("easy", -5)}, {("hard", 4)})
 
 
-def test_kinds_with_the_same_best_setting_share_batches_by_deadline():
-    adaptive = policy()
-    for i, task in enumerate(("easy", "hard") * 4):
-        adaptive.add(ask(i, within=9.0 - i, task=task), 0.0)
-    decision = adaptive.decide(ONE, 0.0)
-    assert {r.task for r in decision.run} == {"easy", "hard"}
-    assert {r.id for r in decision.run} >= {6, 7}  # the most urgent
-
-
 # What is left out, and what is not
 
 
@@ -86,16 +77,6 @@ def test_in_quiet_every_request_gets_the_greatest_accuracy():
     load = requests(poisson(5, 20.0, rng), (RequestKind("easy", 2.0, 1.0), RequestKind("hard", 2.0, 0.01)), rng)
     _, books = run(load)
     assert Counter(launch.setting for launch in books.launches.values() for _ in launch.requests) == {4: len(load)}
-
-
-def test_gamma_falls_as_the_rate_rises():
-    def mean_gamma(rate):
-        journal, _ = run(bursty(6, 3.0, rates=(rate,)))
-        worth = [o for o in observations(journal) if o.request.utility > 0 and o.setting is not None]
-        return np.mean([o.setting for o in worth])
-
-    means = [mean_gamma(rate) for rate in (20, 100, 600)]
-    assert means[0] > means[1] > means[2]
 
 
 def test_requests_worth_nothing_do_not_delay_what_is_worth_something():

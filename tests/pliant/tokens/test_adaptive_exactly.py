@@ -81,12 +81,6 @@ def test_a_batch_is_begun_by_those_whose_turn_it_is_and_filled_in_the_order_of_t
     assert ([request.id for request in decision.run], decision.setting) == (first, 4)
 
 
-@pytest.mark.parametrize(("waiting", "batches"), [(0, 0), (1, 1), (64, 1), (65, 2), (129, 3)])
-def test_all_that_waits_is_counted_in_batches_of_64(waiting, batches):
-    adaptive = filled(AdaptivePolicy(KNOWN), (waiting, "easy", 1.0, 9.0))
-    assert (adaptive.batches, len(adaptive)) == (batches, waiting)
-
-
 @pytest.mark.parametrize(("turnaround", "served"), [(0.0004, 1), (0.0005, 1), (0.0006, 0)])
 def test_the_way_to_the_device_counts_from_half_a_millisecond_on(turnaround, served):
     adaptive = filled(AdaptivePolicy(KNOWN), (1, "easy", 1.0, 0.0103))

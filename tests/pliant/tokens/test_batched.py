@@ -50,26 +50,6 @@ def test_batches_run_by_earliest_deadline_at_the_one_gamma():
     batched.check()
 
 
-def test_what_would_be_late_is_dropped_before_it_costs_time_and_the_rest_runs():
-    """The whole batch of 16 would take 0.16 s; without the four most urgent ones it takes less."""
-    batched = policy(0)
-    for i in range(16):
-        batched.add(ask(i, within=0.1 if i < 4 else 0.15), 0.0)
-    decision = batched.decide(ONE, 0.0)
-    assert sorted(decision.drop) == [0, 1, 2, 3]
-    assert len(decision.run) == 12
-    assert decision.seconds == TABLE.at(0, 12) <= 0.15
-
-
-def test_where_one_run_is_too_long_for_all_as_many_run_as_can():
-    batched = policy(0)
-    for i in range(16):
-        batched.add(ask(i, within=0.1), 0.0)
-    decision = batched.decide(ONE, 0.0)
-    assert decision.seconds <= 0.1 < TABLE.at(0, len(decision.run) + 1)
-    assert len(decision.run) + len(decision.drop) == 16
-
-
 def test_a_task_is_not_forgotten_while_a_request_waits_for_it():
     batched = policy()
     batched.add(ask(0, task="hard"), 0.0)
@@ -171,13 +151,3 @@ def test_who_has_left_is_not_in_the_batch_and_a_gamma_that_is_no_more_is_refused
         batched.learn(KNOWN.only((-10, 4)))
     assert [request.id for request in batched.decide(ONE, 0.0).run] == [1]
     assert (batched.wake_at(1.0), batched.batches) == (None, 0)
-
-
-def test_the_rate_is_that_of_the_last_second_its_beginning_included():
-    rate = ArrivalRate()
-    for at in (0.0, 0.5, 0.5):
-        rate.add(at)
-    assert [rate.at(now) for now in (0.5, 1.0, 1.25, 1.5, 1.75)] == [3.0, 3.0, 2.0, 2.0, 0.0]
-    half = ArrivalRate(0.5)
-    half.add(0.0)
-    assert half.at(0.25) == 2.0

@@ -53,25 +53,9 @@ def test_a_larger_variant_waits_until_the_last_change_is_some_time_ago():
     assert loaded(infaas, 1, 18.0) == (2, 0.2)
 
 
-def test_room_is_left_above_the_rate():
-    infaas = chooser(headroom=0.5, hold=0.0)
-    assert loaded(infaas, 0.45 * CAPACITY[2], 10.0)[0] == 2
-    assert loaded(infaas, 0.55 * CAPACITY[2], 20.0)[0] == 1
-
-
 def test_the_rate_is_shared_by_the_workers_and_a_slow_device_does_less():
     assert loaded(chooser(2), 1.5 * CAPACITY[2], 10.0, workers=2)[0] == 2
     assert loaded(chooser(), 0.6 * CAPACITY[2], 10.0, slowdown=2.0)[0] == 1
-
-
-def test_every_worker_has_its_own_variant_and_loses_it_with_a_restart():
-    infaas = chooser(2)
-    assert loaded(infaas, 1, 10.0, worker=1, workers=2) == (2, 0.2)
-    assert loaded(infaas, 1, 11.5, worker=1, workers=2) == (2, None)
-    assert loaded(infaas, 1, 11.5, worker=0, workers=2) == (2, 0.2)
-    infaas.lost(1)
-    assert loaded(infaas, 1, 20.0, worker=1, workers=2) == (2, 0.2)
-    assert loaded(infaas, 1, 20.0, worker=0, workers=2) == (2, None)
 
 
 def to_the_first_load(fresh) -> Launch:
@@ -132,10 +116,3 @@ def test_a_change_to_gammas_is_refused_and_changes_nothing():
         fresh.handle(Changed(KNOWN.plain()), 0.001)
     assert fresh.wake_at() == wake
     fresh.check()
-
-
-@pytest.mark.parametrize(("now", "variant"), [(4.999, 0), (5.0, 2)])
-def test_by_default_the_first_larger_variant_comes_after_five_seconds(now, variant):
-    infaas = InfaasChooser(VARIANTS, 1)
-    infaas.arrived(ask(0), 0.0)
-    assert choose(infaas, now).setting == variant

@@ -9,7 +9,7 @@ from timm.models.vision_transformer import ParallelScalingBlock
 
 from pliant.errors import BackboneError
 from pliant.tokens.merge import match, merge
-from pliant.tokens.model import AdaptiveViT, _attend_in_half, create_vit
+from pliant.tokens.model import AdaptiveViT, create_vit
 from pliant.tokens.packed import pack
 from pliant.tokens.runtime import load_model
 from tests.fixtures.tokens.merging import tokens_per_layer
@@ -127,13 +127,6 @@ def test_an_image_is_not_changed_by_its_neighbours_in_the_batch(model, images, s
         assert torch.allclose(alone[0], together[i], atol=1e-5)
 
 
-def test_prompts_can_be_trained_through_a_frozen_model(model, images):
-    prompts = torch.zeros(5, DEPTH, 2, WIDTH, requires_grad=True)
-    model(images, 0, prompts).sum().backward()
-    assert (prompts.grad.abs().sum(dim=(0, 2, 3)) > 0).all()
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
 @pytest.mark.parametrize(
     ("architecture", "options"),
     [
@@ -169,22 +162,6 @@ def test_attention_that_does_more_than_the_plain_one_is_refused(part, value):
         setattr(vit.blocks[1].attn, part, value)
     with pytest.raises(BackboneError, match="plain transformer blocks"):
         AdaptiveViT(vit)
-
-
-@pytest.mark.parametrize("pretrained", [False, True])
-def test_a_net_has_no_classifier_and_no_downloaded_weights_unless_asked_for(monkeypatch, pretrained):
-    monkeypatch.setattr("timm.create_model", lambda *given, **more: (given, more))
-    created = create_vit("vit", {"depth": 3}, **({"pretrained": True} if pretrained else {}))
-    assert created == (("vit",), {"pretrained": pretrained, "num_classes": 0, "depth": 3})
-
-
-@torch.no_grad()
-def test_attention_written_out_is_torchs_own_with_and_without_a_mask():
-    query, key, value = torch.randn(3, 2, 4, 7, 6, generator=torch.Generator().manual_seed(0))
-    mask = torch.randn(2, 1, 1, 7, generator=torch.Generator().manual_seed(1))
-    for used in (None, mask):
-        expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=used, scale=0.3)
-        assert torch.allclose(_attend_in_half(query, key, value, used, 0.3), expected, atol=1e-5)
 
 
 def test_attention_of_a_timm_that_knows_no_gates_is_plain_and_a_gated_one_is_refused():

@@ -139,17 +139,6 @@ def test_made_anew_a_plan_takes_in_what_arrived_and_kept_it_does_not():
     assert kept[:10] == [(i,) for i in range(2, 12)]
 
 
-@pytest.mark.parametrize(("utility", "together"), [(0.2, True), (0.19, False)])
-def test_utilities_that_differ_by_no_more_than_mu_share_a_batch(utility, together):
-    fresh = make("otas", KNOWN, options=Options(margin=0.0))
-    (first,) = fresh.handle(Arrived(ask(0, task="cifar10", within=9.0)), 0.0)
-    fresh.handle(Arrived(ask(1, task="cifar100", utility=1.0)), 0.001)
-    fresh.handle(Arrived(ask(2, task="cifar10", utility=utility)), 0.001)
-    assert fresh.batches_waiting == (1 if together else 2)
-    actions = fresh.handle(Finished(first.id, 0.01), 0.01)
-    assert actions[-1].requests == ((1, 2) if together else (1,))
-
-
 @pytest.mark.parametrize("policy", ["otas", "otas-kept"])
 def test_plans_are_made_with_what_is_known_now(policy):
     """This holds too for batches that were planned before, with more gammas."""
@@ -180,15 +169,3 @@ def test_a_gamma_that_was_not_profiled_gives_way_to_the_nearest():
     otas = OtasChooser(profile(TABLE_I, (-10, 0, 4)), 1)
     (batch,) = batches((1, 9.0, 0.1))
     assert otas.choose([batch], pool_state(5.0), 5.0).setting == 4  # the table says 8
-
-
-def test_a_plan_that_is_carried_out_loses_the_batches_that_have_left_the_queue():
-    waiting = batches(*FIVE)
-    now = 2.45
-    otas = chooser(200, now, keeps=True)
-    first = otas.choose(waiting, pool_state(now), now)
-    left = [batch for batch in waiting if batch is not first.batch]
-    plan = [gamma for gamma in planned(waiting, now) if gamma is not None]
-    second = otas.choose(left[1:], pool_state(now), now)
-    assert second.batch in left[1:]
-    assert len(plan) > 2 and second.setting == plan[2]

@@ -17,9 +17,7 @@ from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.policy import Knowledge
 from tests.fixtures.tokens.loads import (
-    ACCURACY,
     KNOWN,
-    RULE,
     TABLE,
     World,
     ask,
@@ -53,12 +51,6 @@ def test_knowledge_comes_back_equal_from_json_text(some):
     assert Knowledge.of(json.loads(json.dumps(some.plain()))) == some
 
 
-def test_facts_of_older_journals_lack_the_buckets():
-    facts = KNOWN.plain()
-    del facts["latency"]["buckets"]
-    assert Knowledge.of(facts) == KNOWN
-
-
 def without(key: str) -> dict:
     return {name: value for name, value in KNOWN.plain().items() if name != key}
 
@@ -79,11 +71,6 @@ def without(key: str) -> dict:
 def test_facts_that_are_no_knowledge_are_refused(facts):
     with pytest.raises(InputError, match=r"facts is .* but must be as Knowledge\.plain gives them"):
         Knowledge.of(facts)
-
-
-def test_a_task_that_was_not_measured_at_every_setting_is_refused():
-    with pytest.raises(InputError, match=r"accuracy of task flowers is without gamma \[-10, 4\], but must be given"):
-        Knowledge(TABLE, {**ACCURACY, "flowers": {-5: 0.1, 0: 0.2}}, RULE)
 
 
 def test_restricted_to_some_settings_times_and_accuracies_stay_what_they_were():

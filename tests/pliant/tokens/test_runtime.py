@@ -48,21 +48,6 @@ def test_a_runtime_of_many_tasks_gives_what_a_runtime_of_one_gives(runtime, gamm
         assert close(runtime.run(gamma, batch).probabilities, single.run(gamma, batch).probabilities)
 
 
-@pytest.mark.parametrize("gamma", GAMMAS)
-def test_probabilities_are_the_tasks_own_classes_and_sum_to_one(runtime, gamma):
-    run = runtime.run(gamma, payloads("ab"))
-    assert [p.shape for p in run.probabilities] == [(3,), (5,)]
-    assert [float(p.sum()) for p in run.probabilities] == pytest.approx([1, 1], abs=1e-5)
-    assert run.seconds > 0
-
-
-def test_the_head_of_gamma_zero_serves_merged_settings():
-    changed = replace(TASKS[0], heads={**TASKS[0].heads, 8: TASKS[0].heads[2]})
-    plain, other = (TokensRuntime(tiny_backbone(), "digest", [task]) for task in (TASKS[0], changed))
-    assert close(plain.run(-5, payloads("a")).probabilities, other.run(-5, payloads("a")).probabilities)
-    assert not close(plain.run(8, payloads("a")).probabilities, other.run(8, payloads("a")).probabilities)
-
-
 def test_a_task_added_later_is_served_and_leaves_the_others_as_they_were(runtime):
     before = runtime.run(2, payloads("ab")).probabilities
     runtime.update([tiny_task("c", "xy", "digest", seed=5)])
@@ -87,14 +72,6 @@ def test_a_task_that_lacks_a_served_gamma_is_refused_and_changes_nothing(runtime
     assert runtime.run(8, payloads("abd")).probabilities[2].shape == (2,)
 
 
-def test_tasks_of_different_gammas_are_served_at_those_they_share():
-    tasks = [tiny_task("a", "xy", "digest", gammas=(2, 8)), tiny_task("b", "xy", "digest", gammas=(2, 4))]
-    runtime = TokensRuntime(tiny_backbone(), "digest", tasks)
-    assert len(runtime.run(2, payloads("ab")).probabilities) == 2
-    with pytest.raises(InputError, match=r"gamma is 4, but must be at most 0 or one of \[0, 2\]"):
-        runtime.run(4, payloads("ab"))
-
-
 @pytest.mark.parametrize(
     "image",
     [
@@ -107,11 +84,6 @@ def test_tasks_of_different_gammas_are_served_at_those_they_share():
 def test_an_image_of_another_shape_is_refused_with_both_shapes(runtime, image):
     with pytest.raises(InputError, match=r"image is .* of shape .*, but must be uint8 of shape \(16, 16, 3\)"):
         runtime.run(0, [Payload("a", IMAGES[0]), Payload("a", image)])
-
-
-def test_an_unknown_task_is_refused_with_those_that_are_known(runtime):
-    with pytest.raises(InputError, match="task is flowers, but must be one of a, b"):
-        runtime.run(0, [Payload("flowers", IMAGES[0])])
 
 
 def test_the_mask_is_left_out_at_the_gammas_of_unmasked_and_no_other(runtime):
