@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from pliant.latency import LatencyTable
 from pliant.report import report
 from pliant.simulator import simulate
+from pliant.tokens.adaptive import first_sizes
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.reference import ReferenceConfig, reference_load
 from pliant.tokens.simulated import SimulatedDevice
-from pliant.tokens.sizes import first_sizes
 from tests.fixtures.tokens.adaptive import ONE, filled, policy
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.tokens.artifact import RateRule
-from pliant.tokens.batched import ArrivalRate, BatchedPolicy, Choice
+from pliant.tokens.batched import ArrivalRate, BatchedPolicy, Choice, FixedChooser
 from pliant.tokens.batching import BatchingConfig
-from pliant.tokens.fixed import FixedChooser
 from pliant.tokens.policy import Decision, Knowledge, PoolState
 from tests.fixtures.tokens.loads import ACCURACY, KNOWN, TABLE, ask
 

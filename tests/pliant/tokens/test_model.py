@@ -6,11 +6,12 @@ import pytest
 import timm
 import torch
 from timm.models.vision_transformer import ParallelScalingBlock
+from torch import nn
 
 from pliant.errors import BackboneError
+from pliant.models.packed import PackedLinear, can_pack
 from pliant.tokens.merge import match, merge
-from pliant.tokens.model import AdaptiveViT, create_vit
-from pliant.tokens.packed import pack
+from pliant.tokens.model import AdaptiveViT, create_vit, pack
 from pliant.tokens.runtime import load_model
 from tests.fixtures.tokens.merging import tokens_per_layer
 from tests.fixtures.tokens.samples import DEPTH, WIDTH, tiny_backbone
@@ -174,3 +175,16 @@ def test_attention_of_a_timm_that_knows_no_gates_is_plain_and_a_gated_one_is_ref
     vit.blocks[0].attn.gate = torch.nn.Linear(2, 2)
     with pytest.raises(BackboneError, match="must be timm's plain transformer blocks"):
         AdaptiveViT(vit)
+
+
+@pytest.mark.skipif(not can_pack(), reason="this processor or build of torch has no packed layers")
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_all_blocks_are_packed_and_only_the_exact_gelu_is_computed_with_its_layer(approximate):
+    model = load_model(tiny_backbone())
+    for block in model.vit.blocks:
+        block.mlp.act = nn.GELU(approximate)
+    pack(model)
+    layers = [layer for b in model.vit.blocks for layer in (b.attn.qkv, b.attn.proj, b.mlp.fc1, b.mlp.fc2)]
+    assert layers and all(isinstance(layer, PackedLinear) for layer in layers)
+    fused = [isinstance(block.mlp.act, nn.Identity) for block in model.vit.blocks]
+    assert fused == [approximate == "none"] * len(model.vit.blocks)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pliant.devices import SEEN
 from pliant.protocol import Answer, Arrived, Drop, Finished, Launch
 from pliant.simulator import simulate
-from pliant.slowness import SEEN
 from pliant.worlds import Course, World
 from tests.fixtures.tokens import loads
 from tests.fixtures.tokens.loads import Books, ask, bursty, scheduler
