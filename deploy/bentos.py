@@ -95,7 +95,7 @@ A service of Pliant as a bento. {WRITTEN}
 
 ## Settings
 
-{settings_table.table(settings_table.rows([system]), [system])}
+{settings_table.table(settings_table.rows([system]))}
 """
 
 
@@ -106,37 +106,33 @@ def settings_page() -> str:
 
 {WRITTEN} A test holds it to the code.
 
-A setting is an environment variable. Under `pliant serve` most are options as well
-([operations](operations.md#a-running-service)), which win over variables. An unknown variable that begins with `PLIANT_`, or
-one of another system, is refused when the service starts. Where there is no default, nothing is set.
+## Settings
 
-{settings_table.table(settings_table.rows(), systems.names())}
+A setting is an environment variable; under `pliant serve` most are options as well, which win. An unknown variable that
+begins with `PLIANT_`, or one of another system, is refused at the start. An empty default means that nothing is set.
+
+{settings_table.tables(settings_table.rows(), systems.names())}
 
 ## Bentos
 
-`pliant bento SYSTEM`, or `bentoml build -f {FOLDER}/SYSTEM.yaml` in a checkout's folder, makes a bento: our code, the exact
-versions of what it needs ([{REQUIREMENTS.name}](../{REQUIREMENTS}), a part of `constraints.txt`), and no
-model, data or cache. Its labels name Pliant's version and, if `pliant bento` made it, the commit (`+changed` where files
-differ from it).
+`pliant bento SYSTEM`, or `bentoml build -f {FOLDER}/SYSTEM.yaml` in a checkout, makes a bento: our code and the exact
+versions of what it needs ([{REQUIREMENTS.name}](../{REQUIREMENTS})), without model, data or cache.
 
 {_serving(settings_table.PLACEHOLDER)}
 
-`bentoml containerize pliant_SYSTEM:latest` makes an image by BentoML's own Dockerfile, and
-`pliant bento SYSTEM --containerfile FOLDER` writes that Dockerfile and all that it copies. The image is Debian with Python
-{PYTHON}; the service runs as the user `bentoml` (1034), not as root, and listens on port 3000. With a file system that is
-read-only it needs volumes for `PLIANT_HOME` (`{STATE}`), `BENTOML_HOME` and `/tmp`. The image sets
-{variables}.
-Each is a build argument, too: `UV_TORCH_BACKEND=cpu` installs torch without CUDA, another of uv's names, such as `cu130`,
-with it. The Dockerfile's text is tested, and images of tokens and bins were built and served once, with
-torch of PyPI ([how](deploy.md#what-was-tried-and-what-not)).
+`bentoml containerize pliant_SYSTEM:latest` makes an image (`pliant bento SYSTEM --containerfile FOLDER` writes its
+Dockerfile): Debian with Python {PYTHON}, user `bentoml` (1034), port 3000. With a read-only file system it needs volumes for
+`PLIANT_HOME` (`{STATE}`), `BENTOML_HOME` and `/tmp`. It sets {variables}, each of which is a build argument, too;
+`UV_TORCH_BACKEND=cu130`
+installs torch with CUDA.
 
 ## Variables that are no settings
 
-A service may have these variables in its environment, and does not read them:
+These may be in a service's environment, which does not read them:
 
 {settings_table.others_table()}
 
-What libraries read:
+Libraries read these:
 
 {settings_table.libraries_table()}
 
@@ -149,21 +145,17 @@ def _serving(system: str) -> str:
 PLIANT_REGISTRY_URI=http://127.0.0.1:5000 bentoml serve pliant_{system}:latest
 ```
 
-serves the champion of that registry, from any folder; without that variable, of the one of `MLFLOW_TRACKING_URI`. Relative
-paths count from the folder where `bentoml serve` is called.
-The service listens on `PLIANT_HOST` and `BENTOML_PORT`, by HTTPS where `PLIANT_TLS_CERT` and `PLIANT_TLS_KEY` are set
-(absolute paths). BentoML's own options `--host` and `--ssl-certfile` are not needed. With the option
-`--timeout-graceful-shutdown {DRAIN_SECONDS}`, requests that are not answered {DRAIN_SECONDS} s after the service was asked
-to stop are given up.
+serves the champion of that registry (by default that of `MLFLOW_TRACKING_URI`), from any folder. It listens on `PLIANT_HOST`
+and `BENTOML_PORT`, by HTTPS with `PLIANT_TLS_CERT` and `PLIANT_TLS_KEY`. `--timeout-graceful-shutdown {DRAIN_SECONDS}` gives
+requests up that are not answered {DRAIN_SECONDS} s after a stop.
 
 | path | 200 | 503 |
 |---|---|---|
-| `/livez`, `/healthz` | the process is sound | it should be started again |
-| `/readyz` | the champion is loaded and a device is up | none is, or packing's engine has outputs and is silent for 5 s |
-| `/metrics` | counters for Prometheus; with keys, for the roles `monitor` and `admin` | |
+| `/livez`, `/healthz` | the process is sound | it should be restarted |
+| `/readyz` | the champion is loaded and a device is up | none is, or packing's engine is silent for 5 s |
+| `/metrics` | counters for Prometheus | |
 
-`/livez`, `/readyz` and `/healthz` need no key. A service that is starting accepts connections, and answers them once its
-models have run."""
+A service that is starting accepts connections, and answers them once its models have run."""
 
 
 def main() -> None:

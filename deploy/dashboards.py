@@ -289,28 +289,13 @@ def queries(interval: str = "5m", instance: str = ".*") -> list[DashboardQuery]:
 
 HEAD = """# Metrics
 
-Written by `python -m deploy.dashboards` from the lists in the code (`serving/monitoring/metric_list.py`,
-`serving/SYSTEM/metric_list.py`); a test holds both to what services register.
+Written by `python -m deploy.dashboards` from the lists in the code; a test holds both to what services register.
 
-Every service shows them at `/metrics`, in Prometheus' text format. Where there are keys, that path needs a key of the role
-`monitor` ([who may call a service](operations.md#who-may-call-a-service)). They are counted in the memory of the process
-that serves HTTP, and begin at 0 with its start. [Monitoring](operations.md#metrics) says what to look at, and
-deploy/monitoring has rules for alerts, a configuration of Prometheus and dashboards.
-
-- *Names*. Units are seconds and plain counts; counters end in `_total`, histograms have `_bucket`, `_sum` and `_count`. Some
-  names are older than this list and stay, since dashboards of others may use them: the ratios, from 0 to 1, do not end in
-  `_ratio`, and `pliant_engine_*` are gauges although they only grow while an engine lives (`rate` may be used on them).
-- *Labels*. `task` is the name that requests are addressed to: a task of tokens or cascade, a stream of bins, a model of
-  packing. No metric names its system: the scraper adds the label `system`, as deploy/monitoring/prometheus.yaml does. A
-  metric with labels has a series a combination, from its first use on. *After* says what has to happen before, if more
-  than the requests that it counts.
-"""
-TAIL = """
-## BentoML
-
-BentoML's own metrics by path, `bentoml_service_...`, are switched off: their label `endpoint` is the path as it was asked
-for, so that anybody could make series, each of which takes memory as long as the service lives. prometheus.yaml drops them,
-too.
+Every service shows its metrics at `/metrics` in Prometheus' text format, where there are keys to the role `monitor`
+([who may call a service](operations.md#who-may-call-a-service)). They begin at 0 with each start. Counters end in `_total`,
+units are seconds and counts; ratios lie between 0 and 1. The label `task` is what requests are addressed to: a task of
+tokens or cascade, a stream of bins, a model of packing. The scraper adds the label `system`. A series appears with its first
+event. BentoML's own metrics by path are switched off, since anybody could make series of them.
 """
 
 
@@ -321,7 +306,7 @@ def page() -> str:
     sections = [HEAD, "\n## Every system\n\n", _table([each for each in next(iter(listed.values())) if each in shared])]
     for system, metrics in _grouped({name: [m for m in each if m not in shared] for name, each in listed.items()}):
         sections += [f"\n## {system}\n\n", _table(metrics)]
-    return "".join([*sections, TAIL])
+    return "".join(sections)
 
 
 def _grouped(own: Mapping[str, list[Metric]]) -> list[tuple[str, list[Metric]]]:
@@ -337,10 +322,10 @@ def _grouped(own: Mapping[str, list[Metric]]) -> list[tuple[str, list[Metric]]]:
 
 
 def _table(metrics: list[Metric]) -> str:
-    lines = ["| metric | type | labels | what | after |", "|---|---|---|---|---|"]
+    lines = ["| metric | type, by labels | what |", "|---|---|---|"]
     for metric in metrics:
-        cells = [f"`{metric.name}`", metric.kind, ", ".join(metric.labels), text_of(metric), metric.after]
-        lines.append("| " + " | ".join(cells) + " |")
+        kind = f"{metric.kind} by {', '.join(metric.labels)}" if metric.labels else metric.kind
+        lines.append(f"| `{metric.name}` | {kind} | {text_of(metric)} |")
     return "\n".join(lines) + "\n"
 
 

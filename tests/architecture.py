@@ -237,8 +237,8 @@ def _judge_wing(path: str, module: str) -> Iterator[str]:
 def _wing(module: str) -> str | None:
     """Return the system whose folder a module of ours lies in, None for one beside those folders."""
     top, *rest = module.removeprefix("registry.pyfunc.").split(".")
-    if module.startswith("registry.pyfunc."):  # one file an artifact, each called by its system first
-        return top.partition("_")[0]
+    if module.startswith("registry.pyfunc."):  # one file a system
+        return top if top in WINGS else None
     return rest[0] if top in OURS and rest and rest[0] in WINGS else None
 
 
