@@ -91,13 +91,3 @@ def test_the_reference_load_of_packing_runs_through_its_scheduler(seed):
     device, _ = play(Scene(CONTEXT, packing.memory, load.prompts, load.lengths), packer)
     assert device.ended == dict.fromkeys(load.lengths, "finished")
     assert device.made == load.lengths
-
-
-def test_a_system_has_the_roles_that_its_folders_hold():
-    bins_system = systems.system("bins")
-    assert bins_system.has("pliant", "replay") and not bins_system.has("pliant", "poetry")
-    assert not bins_system.has("pliant", "search") and systems.system("cascade").has("pliant", "search")
-    assert systems.names() == ("tokens", "bins", "cascade", "packing")
-    assert all(each.summary and each.requires for each in systems.SYSTEMS)
-    with pytest.raises(ModuleNotFoundError, match=r"pliant\.bins\.poetry"):
-        bins_system.part("pliant", "poetry")

@@ -24,12 +24,6 @@ def test_a_static_launch_takes_what_its_shape_takes_whatever_it_holds():
     assert end == Finished(7, seconds, (Result(0), Result(0), Result(0)))
 
 
-def test_a_dynamic_launch_takes_what_its_longest_text_makes_it_take():
-    (dynamic,) = [runtime for runtime in KNOWN.streams[0].runtimes if runtime.table]
-    seconds, _ = device()(Launch(7, 0, (0, 1), dynamic.settings[0]))
-    assert seconds == pytest.approx(dynamic.table.between(300, 2))
-
-
 def test_a_load_takes_the_profiles_time_and_a_restart_a_second():
     assert device()(Launch(5, 0, kind="load")) == (LOAD, Finished(5, LOAD))
     assert device()(Launch(5, 0, kind="restart")) == (1.0, Finished(5, 1.0))

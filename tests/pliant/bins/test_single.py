@@ -58,26 +58,6 @@ def test_a_device_serves_what_it_has_before_it_loads_and_gets_nothing_meanwhile(
     fresh.check()
 
 
-@pytest.mark.parametrize("streams", [1, 2])
-@pytest.mark.parametrize("plan", PLANS)
-def test_there_is_always_a_device_for_the_longest_texts_of_each_stream(plan, streams):
-    knowledge = known(streams=streams)
-    _, books = run(bursty(4, 0.2, streams=streams), knowledge, workers=5, plan=plan, period=0.04, swaps=0.5)
-    ends = [stream.first + len(stream.runtimes) - 1 for stream in knowledge.streams]
-    assert all(counts[end] for _, counts in books.counts for end in ends)
-    assert len({counts for _, counts in books.counts}) > 1
-
-
-def test_what_no_device_took_goes_to_the_first_that_has_loaded():
-    fresh = scheduler(known(), workers=2, deployed=(0, 3))
-    (long,) = fresh.handle(Arrived(ask(0, length=500)), 0.0)
-    (restart,) = fresh.handle(Failed(long.id, "planted"), 0.01)
-    (load,) = fresh.handle(Finished(restart.id, 0.01), 0.02)
-    assert (load.kind, load.worker, load.setting) == ("load", 1, LONGEST)
-    (again,) = fresh.handle(Finished(load.id, 0.02), 0.04)
-    assert (again.worker, again.requests) == (1, (0,))
-
-
 # Devices that are lost
 
 
@@ -230,17 +210,6 @@ def test_a_launch_takes_those_that_came_first_and_their_longest_text_says_what_i
         assert work[1:] == (*knowledge.runtimes[last].cost(longest, len(work.requests)), "run")
     assert books.waiting == 0
     books.check()
-
-
-@pytest.mark.parametrize("runtimes", ["static", "dynamic"])
-def test_a_device_that_is_done_early_is_free_as_soon_as_what_waits_for_it_is_served(runtimes):
-    knowledge = known(batches=(), runtimes=runtimes)  # the longest take one text
-    last = len(knowledge.runtimes) - 1
-    books = pool((last, last), knowledge)
-    assert joined(books, 0, 1, 2, 3) == [0, 1, 0, 1]
-    assert [request.id for request in books.take(0, 0.0).requests] == [0]
-    assert books.ended(0, "run", 1, 0.0001) == [0]
-    assert joined(books, 4, 5, 6, now=0.0001) == [0, 1, 0]
 
 
 def test_a_device_that_comes_back_has_nothing_to_do_and_loads_what_it_held():

@@ -68,11 +68,6 @@ def test_where_it_pays_as_many_run_as_wait_and_as_there_is_a_shape_for(waiting, 
     assert size(alike(waiting)) == chosen
 
 
-def test_where_others_wait_behind_a_batch_is_made_for_their_sake():
-    """Two texts end 0.02 s later on average, and each of those behind 0.01 s sooner. Without this, queues grew."""
-    assert [size(alike(2, 500), waiting=waiting) for waiting in (2, 5, 7, 40)] == [1, 1, 2, 2]
-
-
 def test_a_size_that_does_not_pay_hides_no_larger_one_that_does():
     """A ladder holds the sizes of all lengths. Where 4 texts had to run as 8, a batch of 8 was once not considered."""
     texts = alike(8, 60)
@@ -88,13 +83,6 @@ def test_one_urgent_text_keeps_the_batch_small_unless_it_is_late_anyway():
 
 def test_a_share_of_the_time_is_kept_for_the_way_back():
     assert latest_end(ask(1, 2.0, within=10.0), 0.15) == pytest.approx(10.5)
-
-
-def test_a_batch_must_gain_a_twentieth():
-    for gain, chosen in ((1.04, 1), (1.06, 2)):
-        assert (
-            size(alike(2), lambda length, texts, gain=gain: (0, 1.0 if texts == 1 else 2 / gain), waiting=40) == chosen
-        )
 
 
 def test_a_batch_that_ends_exactly_at_a_deadline_or_with_the_mean_is_made():

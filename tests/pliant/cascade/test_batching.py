@@ -85,11 +85,6 @@ def test_a_batch_of_any_lengths_keeps_its_deadlines_and_says_what_it_takes(find,
     assert batch.density <= brute(waiting, 0.0, slowdown, beyond) * (1 + 1e-9)
 
 
-def test_of_equals_the_most_urgent_run():
-    waiting = [Text(0.5 + 0.01 * i, 64, 1.0 if i % 2 else 0.5) for i in range(40)]
-    assert densest(waiting, CLOCK, 0.0).chosen == (1, 3, 5)
-
-
 def test_a_longer_text_of_the_same_step_is_left_out_where_the_most_urgent_could_not_bear_it():
     """Once only the longest text between two measured lengths was tried, and the most urgent one expired."""
     waiting = [Text(0.025, 66, 1.0), Text(1.0, 200, 1.0)]

@@ -126,19 +126,6 @@ def test_the_last_level_is_the_standard_even_where_a_smaller_one_is_luckier_on_t
     assert cascade.candidates[0].levels == (1,), "nothing cheaper can be shown to be nearly as good"
 
 
-def test_a_smaller_level_that_is_better_serves_and_is_held_against_the_large_one_alone():
-    cascade = plan(classification(0, 1500, skills=(3.0, 0.5)))
-    assert cascade.target == cascade.levels[1].accuracy - QUICK.drop
-    assert cascade.candidates[0].levels == (0,)
-
-
-def test_larger_drops_cost_less():
-    outputs = classification(0, 2000, 3, (1.5, 3.0))
-    seconds = [default(outputs, replace(QUICK, drop=drop)).seconds for drop in (0.0, 0.03, 0.1, 0.3)]
-    assert seconds == sorted(seconds, reverse=True)
-    assert seconds[-1] < 0.6 * seconds[0]
-
-
 def test_further_drops_are_planned_besides_and_none_twice():
     cascade = plan(classification(0, 1000, 3), replace(QUICK, further=(0.0, 0.04, 0.2)))
     defaults = [candidate for candidate in cascade.candidates if candidate.name.startswith("default")]

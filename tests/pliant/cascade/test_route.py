@@ -25,8 +25,6 @@ from pliant.cascade.route import (
 from pliant.errors import InputError
 from tests.fixtures.cascade.scenarios import profiles
 
-DRAW = np.array([0.5])
-
 
 def probability_of_eq_4(con, c, k):
     if con <= c:
@@ -90,17 +88,6 @@ def test_a_published_gate_tosses_with_eq_4():
     chance = probability_of_eq_4(0.95, 0.8, 10.0)
     assert judge(gate, answer, np.array([chance - 1e-9]), False)[0] == pytest.approx(0.05)
     assert np.isnan(judge(gate, answer, np.array([chance + 1e-9]), False)[0])
-
-
-def test_always_and_never_say_themselves():
-    answer = np.array([[1.0, 0.0]])
-    assert judge(Gate("always"), answer, DRAW, False).tolist() == [0.0]
-    assert np.isnan(judge(Gate("never"), answer, DRAW, False)).all()
-
-
-def test_an_unknown_gate_is_refused():
-    with pytest.raises(InputError, match="gate is sometimes, but must be one of gain, tabi, always, never"):
-        judge(Gate("sometimes"), np.array([[1.0, 0.0]]), DRAW, False)
 
 
 def cascade(*figures):

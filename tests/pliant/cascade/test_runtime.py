@@ -61,15 +61,6 @@ def test_families_without_token_types_or_with_one_are_given_none(family):
         np.testing.assert_allclose(row, alone(classifier, payload, typed=False), atol=1e-5)
 
 
-def test_importance_has_a_row_per_text_of_its_own_length_whatever_the_batch():
-    runtime = CascadeRuntime({0: tiny_classifier()})
-    run = runtime.run(0, payloads(), importance=True)
-    assert [len(row) for row in run.importance] == list(LENGTHS)
-    for row, payload in zip(run.importance, payloads(), strict=True):
-        np.testing.assert_allclose(row, runtime.run(0, [payload], True).importance[0], rtol=1e-4)
-        np.testing.assert_allclose(row.sum(), 2 * 4 * len(row), rtol=1e-5)
-
-
 def test_models_go_by_their_numbers():
     models = {2: tiny_classifier(seed=1), 7: tiny_classifier("large", "electra", seed=2)}
     runtime = CascadeRuntime(models)

@@ -148,28 +148,6 @@ def test_the_margin_is_kept_for_the_way_back_as_long_as_others_wait():
     assert fresh.wake_at() == pytest.approx(1.9 * FIRST)
 
 
-def test_who_has_an_answer_gets_it_by_its_deadline_though_a_further_level_still_runs():
-    fresh = scheduler(LEVEL, margin=0.5)
-    launch = started(fresh, ask(0, within=2 * (FIRST + SECOND) + 0.01))
-    (further,) = fresh.handle(done(launch, FIRST, 0.5), FIRST)
-    assert further.setting == 1
-    due = fresh.wake_at()
-    assert due == pytest.approx(FIRST + SECOND + 0.005)
-    assert fresh.handle(Woke(), due) == [Answer(0, launch.id, "late")]
-    fresh.check()
-    assert fresh.wake_at() is None
-    assert fresh.handle(done(further, 9 * SECOND), due + 8 * SECOND) == []
-    fresh.check()
-
-
-def test_a_full_house_drops_who_comes_and_answers_who_would_go_on():
-    fresh = scheduler(LEVEL, max_waiting=2)
-    launch = started(fresh, ask(0))
-    assert [fresh.handle(Arrived(ask(i)), 0.0) for i in (1, 2, 3)] == [[], [], [Drop(3, "full")]]
-    answer, *_ = fresh.handle(done(launch, FIRST, 0.5), FIRST)
-    assert answer == Answer(0, 0, "full")
-
-
 @pytest.mark.parametrize("wrong", [{"task": "mail"}, {"setting": 2}, {"setting": -1}])
 def test_a_request_for_what_is_not_served_is_refused(wrong):
     with pytest.raises(InputError, match="task and candidate"):
@@ -192,14 +170,6 @@ def test_a_worker_that_fails_runs_its_requests_again_and_then_gives_them_up():
     (again,) = failed(fresh, launch, 0.1)
     assert again.requests == (7,)
     assert failed(fresh, again, 0.2) == [Drop(7, "failed")]
-
-
-def test_beyond_the_first_level_a_failure_costs_the_gain_alone():
-    fresh = scheduler(LEVEL)
-    first = started(fresh, ask(7))
-    (second,) = fresh.handle(done(first, FIRST, 0.5), FIRST)
-    (again,) = failed(fresh, second, 0.1)
-    assert failed(fresh, again, 0.2) == [Answer(7, first.id, "failed")]
 
 
 @pytest.mark.parametrize(("gain", "fate"), [(None, Drop(7, "failed")), (0.5, Answer(7, 0, "failed"))])

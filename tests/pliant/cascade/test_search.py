@@ -129,14 +129,6 @@ def test_every_path_is_tried_with_every_pruning_that_saves():
     } == set(paths[:-1])
 
 
-def test_thresholds_run_from_all_texts_going_on_to_the_cheapest():
-    for proposal in propose(ground(0), LARGE, CONFIG):
-        seconds_P = proposal.trial.seconds_P
-        assert seconds_P.argmax() == 0
-        assert seconds_P[-1] == seconds_P.min()
-        assert (np.diff(seconds_P[-CONFIG.points :]) <= 1e-12).all()
-
-
 def test_a_promise_is_judged_by_the_bound_of_the_differences():
     rng = np.random.default_rng(0)
     held = []
@@ -166,15 +158,6 @@ def test_the_gain_s_model_is_ridge_regression_on_standardised_features():
     added = np.vstack([scaled, np.sqrt(7.0) * np.eye(2)])  # ridge regression as added rows whose target is zero
     weights = np.linalg.lstsq(added, np.append(gain_R - gain_R.mean(), [0, 0]), rcond=None)[0]
     assert rows @ fit_gain(rows, gain_R, 7.0) == pytest.approx(gain_R.mean() + scaled @ weights)
-
-
-def test_a_way_that_fails_on_the_proving_texts_leaves_the_large_model_alone():
-    tuning = ground(0, 400, (3.0, 3.0, 3.0))  # all levels are alike, so the cheapest suffices
-    assert plan_candidate(
-        tuning, ground(1, 400, (3.0, 3.0, 3.0)), LARGE, Promise(0.05, None, 0.95, None), CONFIG
-    ).levels != (2,)
-    proving = ground(1, 400, (-3.0, -3.0, 3.0))
-    assert plan_candidate(tuning, proving, LARGE, Promise(0.05, None, 0.95, None), CONFIG) == alone(LARGE)
 
 
 def test_learnt_gains_and_pruning_carry_a_handicap_each():

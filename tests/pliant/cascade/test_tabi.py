@@ -11,7 +11,7 @@ from pliant.cascade.artifact import Candidate, Gate, Pruning
 from pliant.cascade.ensemble import published
 from pliant.cascade.evaluate import EvaluationData, evaluate, measured, walk
 from pliant.cascade.tabi import TabiConfig, candidates, single, single_levels, tabi, voting
-from tests.fixtures.cascade.scenarios import classification, profiles, regression
+from tests.fixtures.cascade.scenarios import classification, profiles
 
 ALPHAS = tuple(Pruning("mean", round(0.5 + 0.1 * i, 1)) for i in range(4))
 CONFIG = TabiConfig(slopes=(5.0, 20.0))
@@ -115,14 +115,6 @@ def test_the_cheapest_that_meets_the_target_is_taken():
     assert chosen.seconds == min(candidate.seconds for candidate in every if candidate.accuracy >= target)
 
 
-def test_a_regression_has_published_candidates_without_mixtures():
-    ground = calibrated(regression(0, 300, (0.8, 0.2)), (0.5, 0.9), 0.4)
-    kept = candidates(ground, CONFIG)
-    assert kept
-    assert {candidate.gates[0].weight for candidate in kept} == {1.0}
-    assert [measured(candidate, ground) for candidate in kept] == kept
-
-
 def test_single_is_the_cheapest_level_that_meets_the_target():
     accuracy = [candidate.accuracy for candidate in single_levels(TEXTS)]
     assert accuracy == sorted(accuracy)
@@ -141,10 +133,3 @@ def test_voting_weighs_every_level_s_answer_by_its_accuracy():
     assert walk(candidate, TEXTS)[-1].answer_RK == pytest.approx(answer_RK)
     assert candidate.shares == (1.0, 1.0, 1.0)
     assert candidate.seconds == pytest.approx(sum(level.seconds for level in single_levels(TEXTS)))
-
-
-def test_a_candidate_s_name_says_its_levels_and_its_setting():
-    names = [candidate.name for candidate in candidates(TEXTS, TabiConfig(slopes=(20.0,)))]
-    assert len(set(names)) == len(names)
-    assert {"tabi (0, 2) c=0.95 k=20 none1", "tabi (0, 2) c=0.95 k=20 mean0.5"} <= set(names)
-    assert [candidate.name for candidate in single_levels(TEXTS)] == [f"only level {number}" for number in range(3)]

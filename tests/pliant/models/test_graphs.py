@@ -44,15 +44,6 @@ def test_a_replay_gives_what_the_model_gives(gamma, asked):
     assert same(runtime.run(gamma, payloads(asked)), plain.run(gamma, payloads(asked)))
 
 
-def test_a_gamma_and_bucket_is_captured_once():
-    capture = Recorded()
-    runtime = graphed(capture)
-    for tasks in ("a", "abb", "abba", "bab"):
-        runtime.run(-5, payloads(tasks))
-        runtime.run(2, payloads(tasks))
-    assert (capture.recorded, capture.replayed) == (4, 8)  # buckets 1 and 4 at two gammas
-
-
 def test_warming_captures_every_bucket_so_that_no_run_has_to():
     capture = Recorded()
     runtime = graphed(capture)

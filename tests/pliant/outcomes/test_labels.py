@@ -35,22 +35,6 @@ def test_nobody_who_is_not_trusted_has_more_than_the_share_of_a_task(labels, tru
         assert tenant in trusted or count <= share * totals[task]
 
 
-@given(records, trust, shares)
-def test_the_trusted_lose_no_label_but_repeated_ones(labels, trusted, share):
-    taught = {(record.task, record.id) for record in teachable(labels, trusted, share) if record.tenant in trusted}
-    keyed = [record for record in labels if record.tenant in trusted or (record.tenant and record.key)]
-    first = {}
-    for record in keyed:
-        first.setdefault((record.task, record.id), record)
-    assert taught == {place for place, record in first.items() if record.tenant in trusted}
-
-
-@given(records, trust, shares)
-def test_teaching_again_from_what_teaches_leaves_nothing_out(labels, trusted, share):
-    taught = teachable(labels, trusted, share)
-    assert teachable(taught, trusted, share) == taught
-
-
 @given(records, trust, shares, st.integers(0, 60))
 def test_one_tenant_s_flood_adds_at_most_its_share(labels, trusted, share, flood):
     """However many labels a stranger reports, the others' labels that teach are at least as many as without him."""

@@ -104,16 +104,6 @@ def test_arrivals_have_a_price_for_a_second_and_those_that_come_back_none():
     assert workers[0] < workers[1] < workers[2] == some._price(PoolState(0, (0.0, 0.0), 4.0), 0.0)
 
 
-def test_kinds_are_forgotten_only_where_there_are_too_many_and_nothing_of_them_is_left():
-    adaptive = policy(max_kinds=2, window=1.0)
-    for i, (at, utility) in enumerate(((0.0, 1.0), (0.0, 2.0), (1.5, 2.0), (3.0, 4.0))):
-        adaptive.add(ask(i, at, 9.0 if i == 1 else 0.1, utility=utility), at)
-        adaptive.expire(at + 0.2, 1.0)
-        assert len(adaptive._kinds) == min(i + 1, 2)
-    assert adaptive.decide(PoolState(0, (3.2,)), 3.2).run[0].id == 1
-    adaptive.check()
-
-
 def test_a_request_whose_client_has_left_neither_waits_nor_wakes():
     adaptive = filled(policy(), (2, "easy", 1.0, 1.0), (1, "hard", 0.0, 0.5))
     adaptive.cancel(2)

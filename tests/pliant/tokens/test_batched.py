@@ -134,13 +134,6 @@ def test_requests_run_in_the_order_of_arrival_without_those_that_would_be_late()
     assert ([request.id for request in decision.run], decision.drop) == ([0, 1, 2], (3,))
 
 
-def test_a_batch_of_which_none_can_be_in_time_is_dropped_whole():
-    batched = policy(4)
-    batched.add(ask(0, within=0.015), 0.0)
-    decision = batched.decide(ONE, 0.0)
-    assert (decision.run, decision.drop, decision.seconds, decision.idle) == ((), (0,), 0.0, False)
-
-
 def test_who_has_left_is_not_in_the_batch_and_a_gamma_that_is_no_more_is_refused():
     batched = policy(0)
     for i in (0, 1):

@@ -140,13 +140,6 @@ def test_time_that_is_left_raises_requests_to_a_better_gamma():
     assert how == {-5: pytest.approx(8 - 4 / 3), 0: pytest.approx(4 / 3)}
 
 
-def test_utility_per_second_decides_who_is_served_not_utility():
-    """8 easy ones at 0.45 in 0.25 s each come before hard ones at 0.9 in 0.625 s, for which 0.5 s are left."""
-    easy = [Request(i, 0.0, 2.5, "easy", 0.5) for i in range(8)]
-    hard = [Request(i, 0.0, 2.5, "hard", 1.2) for i in range(8, 16)]
-    assert clairvoyant(hard + easy, SLOW).utility == pytest.approx(8 * 0.45 + 0.5 / 0.625 * 0.9)
-
-
 def test_the_bound_says_what_time_is_spent_and_who_is_served_at_which_gamma():
     """Two devices have 3 s until the deadline: enough for everybody at gamma -5, or at gamma 0 if twice as fast."""
     easy = [Request(i, 0.0, 1.5, "easy", 0.5) for i in range(4)]
@@ -171,8 +164,3 @@ def test_requests_of_a_twentieth_of_a_second_share_a_window_on_one_device(last, 
     table = LatencyTable((0,), (1,), ((0.01,),))
     load = [Request(i, at, at + 0.01, "easy", 1.0) for i, at in enumerate((0.0, 0.0, last))]
     assert fluid(load, Devices(table, {"easy": {0: 1.0}})).utility == pytest.approx(served)
-
-
-def test_a_request_costs_its_part_of_a_batch_of_at_most_64():
-    table = LatencyTable((0,), (1, 64, 65), ((64.0, 64.0, 32.5),))
-    assert fluid([Request(0, 0.0, 100.0, "easy")], Devices(table, ACCURACY)).seconds == pytest.approx(1.0)

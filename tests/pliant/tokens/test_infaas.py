@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pliant.errors import InputError
-from pliant.protocol import Arrived, Changed, Failed, Finished, Launch
+from pliant.protocol import Arrived, Failed, Finished, Launch
 from pliant.tokens.batching import BatchingConfig, Queue
 from pliant.tokens.infaas import InfaasChooser, InfaasConfig
-from pliant.tokens.policies import make
 from pliant.tokens.policy import PoolState
-from pliant.tokens.published import FIGURE_4B, profile, variants
-from tests.fixtures.tokens.loads import KNOWN, VARIANTS, World, ask, bursty, run, scheduler
+from tests.fixtures.tokens.loads import VARIANTS, World, ask, bursty, run, scheduler
 
 CAPACITY = [VARIANTS.latency.throughput(variant, 64) for variant in (0, 1, 2)]
 
@@ -97,22 +94,3 @@ def test_over_a_load_it_goes_down_when_the_rate_rises_and_up_again_when_it_falls
     assert 0 in loads
     assert loads[-1] == 2
     assert len(loads) < 12
-
-
-def test_gammas_are_no_variants():
-    with pytest.raises(InputError, match=r"variants is \(-10, -5, 0, 4\), but must be numbered from 0"):
-        make("infaas", KNOWN)
-    with pytest.raises(InputError, match="variants"):
-        make("infaas", profile(FIGURE_4B))
-    make("infaas", variants(FIGURE_4B))
-
-
-def test_a_change_to_gammas_is_refused_and_changes_nothing():
-    fresh = scheduler("infaas")
-    fresh.handle(Arrived(ask(0)), 0.0)
-    fresh.handle(Arrived(ask(1)), 0.0)
-    wake = fresh.wake_at()
-    with pytest.raises(InputError, match="variants"):
-        fresh.handle(Changed(KNOWN.plain()), 0.001)
-    assert fresh.wake_at() == wake
-    fresh.check()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.protocol import Arrived, Changed, Drop, Finished, Launch
+from pliant.protocol import Arrived, Drop, Finished, Launch
 from pliant.tokens.artifact import GAMMAS
 from pliant.tokens.batching import BatchingConfig, Queue
 from pliant.tokens.otas import OtasChooser, OtasConfig
@@ -137,20 +137,6 @@ def test_made_anew_a_plan_takes_in_what_arrived_and_kept_it_does_not():
     assert carried_out("otas") == [(2,), (3,), (99,)]
     kept = carried_out("otas-kept")
     assert kept[:10] == [(i,) for i in range(2, 12)]
-
-
-@pytest.mark.parametrize("policy", ["otas", "otas-kept"])
-def test_plans_are_made_with_what_is_known_now(policy):
-    """This holds too for batches that were planned before, with more gammas."""
-    fresh = make(policy, KNOWN, options=Options(margin=0.0))
-    (first,) = fresh.handle(Arrived(ask(0, task="cifar10", within=9.0)), 0.0)
-    for i in range(1, 12):
-        fresh.handle(Arrived(ask(i, at=2.5, task="cifar10", within=3.0 + 0.6 * i)), 2.5)
-    *_, second = fresh.handle(Finished(first.id, 0.01), 2.5)
-    assert second.setting == 8
-    fresh.handle(Changed(KNOWN.only((-20, -15)).plain()), 2.5)
-    *_, third = fresh.handle(Finished(second.id, 0.01), 2.51)
-    assert (third.requests, third.setting) == ((2,), -15)
 
 
 def test_a_batch_runs_whole_even_where_some_of_it_will_be_late():

@@ -111,16 +111,6 @@ def test_nobody_is_lost_and_nothing_launched_twice_when_knowledge_changes_under_
     assert replay(fresh, map(decode, text(journal))) == journal
 
 
-@pytest.mark.parametrize("policy", ["default", "pets", "tome", "vpt"])
-def test_the_change_itself_drops_nobody_who_can_still_be_served(policy):
-    fresh = scheduler(policy)
-    for i in range(9):
-        fresh.handle(Arrived(ask(i, within=5.0)), 0.0)
-    assert fresh.handle(Changed(changed(KNOWN, 2.0).plain()), 0.005) == []
-    assert fresh.waiting == 8
-    fresh.check()
-
-
 @pytest.mark.parametrize("policy", ["default", "otas", "otas-kept", "pets", "tome", "vpt"])
 def test_new_latencies_hold_from_the_next_decision_and_old_launches_end_by_the_old_ones(policy):
     """A launch that was decided on the old profile took what that said, so the device is not slow."""
@@ -176,14 +166,3 @@ def test_a_task_registered_while_running_is_served_from_then_on(policy):
     base = known(policy)
     fresh.handle(Changed(changed(base, flowers=base.accuracy["hard"]).plain()), 0.0)
     assert isinstance(fresh.handle(Arrived(ask(0, task="flowers")), 0.0)[0], Launch)
-
-
-@every_policy
-def test_a_task_that_nobody_waits_for_can_be_withdrawn_and_come_back(policy):
-    journal, books = run(
-        [ask(i, at=i / 10, task="hard") for i in range(4)] + [ask(9, at=4.0, task="hard")],
-        policy=policy,
-        changes=[(2.0, changed(known(policy), drop="hard")), (3.0, known(policy))],
-    )
-    assert sum(isinstance(entry.event, Changed) for entry in journal) == 2
-    assert isinstance(books.fates[9], Answer)

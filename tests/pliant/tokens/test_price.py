@@ -88,9 +88,3 @@ def test_time_is_free_while_everybody_can_have_the_best_gamma():
     assert price([(curve, 3)], 6.5) == price([(curve, 3)], 6.0) == 0.0
     assert price([(curve, 3)], 5.9) == pytest.approx(0.4)
     assert price([(curve, 3)], 2.9) == pytest.approx(0.5)
-
-
-def test_the_price_is_that_of_the_step_that_no_longer_fits():
-    cheap, dear = hull(np.array([1.0]), np.array([0.25])), hull(np.array([2.0]), np.array([4.0]))
-    prices = [price([(cheap, 2), (dear, 1)], capacity) for capacity in (0.0, 1.9, 2.0, 3.9, 4.0)]
-    assert prices == [2.0, 2.0, 0.25, 0.25, 0.0]

@@ -55,14 +55,6 @@ def test_prompts_are_those_of_the_gamma_and_there_are_none_at_gamma_0():
     assert not prompts[2:].any()
 
 
-def test_only_gammas_that_all_tasks_share_are_there():
-    adapters = resident(False)
-    adapters.fill([*tasks(1, gammas=(2, 4)), *tasks(1, gammas=(4, 8), first=1)])
-    assert adapters.at.keys() == {0, 4}
-    adapters.fill([])
-    assert not adapters.at
-
-
 def test_tasks_that_fit_into_the_room_keep_its_addresses():
     adapters = resident(True)
     assert adapters.fill(tasks(1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from pliant.errors import InputError
 from pliant.journal import decode
 from pliant.protocol import Answer, Arrived, Cancelled, Changed, Drop, Failed, Finished, Launch, Woke, replay
-from pliant.report import observations
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.scheduler import Options
 from tests.fixtures.tokens.loads import KNOWN, TABLE, TRIMMING, World, ask, bursty, known, run, scheduler, text
@@ -169,16 +167,6 @@ def test_an_unknown_task_is_refused_and_leaves_no_trace(policy):
 
 
 # What is measured
-
-
-@pytest.mark.parametrize("policy", TRIMMING)
-def test_a_slower_device_is_learnt_and_answers_stop_being_late(policy):
-    load = bursty(2, 16.0, rates=(300,))
-    journal, books = run(load, World(slow=1.5), policy=policy)
-    late = [o.outcome == "late" for o in observations(journal) if o.answered is not None]
-    assert np.mean(late[:100]) > 0.015
-    assert np.mean(late[-200:]) < 0.01
-    assert books.scheduler.slowdown == pytest.approx(1.5, rel=0.01)
 
 
 # Failures

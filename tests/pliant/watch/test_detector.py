@@ -55,20 +55,6 @@ def test_an_alarm_comes_once_until_the_reset():
     assert feed(detector, [0.7, 0.1, 0.1, 0.1], 50) is None
 
 
-def test_a_given_reference_is_watched_from_the_first_block_on():
-    stream = replace(CLASS, reference=Reference(CLASS.binning, (0.25,) * 4))
-    assert feed(Detector(stream), [0.7, 0.1, 0.1, 0.1], 5) is not None
-
-
-def test_what_was_learnt_is_refined_while_nothing_happens():
-    detector = Detector(CLASS)
-    sizes = []
-    for seed in range(90):
-        feed(detector, [0.25] * 4, 1, seed)
-        sizes.append(0 if detector.reference is None else detector.reference.size)
-    assert sorted(set(sizes)) == [0, 400, 800, 1600]
-
-
 @pytest.mark.parametrize("stream", [CLASS, SCORE, replace(CLASS, reference=Reference(CLASS.binning, (0.25,) * 4))])
 @pytest.mark.parametrize("blocks", [0, 10, 21, 60, 120])
 def test_a_state_is_the_same_after_a_round_trip_and_goes_on_alike(stream, blocks):

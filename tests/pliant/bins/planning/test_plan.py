@@ -82,15 +82,6 @@ def test_what_is_in_place_stays_unless_another_plan_is_worth_the_swaps(seed):
     assert mean(chosen, some, "completion") <= min(kept, least) * (1 + WORTH)
 
 
-@pytest.mark.parametrize("streams", [1, 2])
-def test_at_the_start_every_stream_has_its_longest_runtime_and_every_device_one(streams):
-    knowledge = known(streams=streams)
-    for workers in range(streams, 8):
-        held = start_plan(knowledge, workers)
-        assert len(held) == workers
-        assert {stream.first + len(stream.runtimes) - 1 for stream in knowledge.streams} <= set(held)
-
-
 # Swaps
 
 

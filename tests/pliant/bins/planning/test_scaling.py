@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pliant.bins.knowledge import Scaling
 from pliant.bins.planning.scaling import Scaler
-from pliant.protocol import Answer, Arrived, Failed, Finished, Woke
+from pliant.protocol import Answer, Arrived, Finished, Woke
 from tests.fixtures.bins.loads import LOAD, World, ask, bursty, done, known, launches, run, scheduler
 
 RULE = Scaling()
@@ -51,12 +51,6 @@ def test_a_device_that_has_come_stays_for_a_minute():
     changes = decisions(lambda now: 1.0 if now < 0.1 else 0.3, 100, 0.1, Scaling(window=20.0))
     assert changes[0] == (0.0, 1)
     assert changes[1][0] >= 20.0
-
-
-def test_those_that_wait_behind_all_others_count_as_dropped():
-    scaler = Scaler(RULE)
-    scaler.answered(0.0, 0.1)
-    assert scaler.decide(0.0, late=1) == 1
 
 
 def test_what_was_answered_exactly_a_pause_or_a_window_ago_still_counts():
@@ -120,16 +114,6 @@ def test_what_a_device_has_when_it_is_given_back_is_answered(placement):
         running += launches(actions)
         fresh.check()
     assert sorted(answered) == [10, 11, 12]
-
-
-def test_a_device_that_was_given_back_and_fails_stays_away():
-    """It was once restarted, loaded and dispatched to while it also counted as a spare one."""
-    fresh, running = grown_quiet("single")
-    spare = running[1]  # the less busy one
-    restart, *_ = launches(fresh.handle(Failed(spare.id, "planted"), 3.65))
-    assert (restart.kind, restart.worker) == ("restart", spare.worker)
-    assert fresh.handle(Finished(restart.id, 0.01), 3.66) == []
-    fresh.check()
 
 
 def test_a_device_that_comes_back_loads_the_longest_runtime_first():

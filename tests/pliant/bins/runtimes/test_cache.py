@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pliant.bins.runtimes import cache
-from pliant.bins.runtimes.cache import PARTIAL, VERSIONS, cache_folder, check_versions, store, verify, versions
+from pliant.bins.runtimes.cache import PARTIAL, VERSIONS, check_versions, store, verify, versions
 from pliant.errors import ArtifactError, DeviceError
 
 
@@ -54,19 +54,6 @@ def test_an_interrupted_compile_leaves_nothing(tmp_path, raised):
     with pytest.raises(raised):
         store(tmp_path, "onnx", interrupted)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_files_tell_their_versions_and_processor(tmp_path, monkeypatch):
-    files = store(tmp_path, "onnx", write())
-    assert (check_versions(tmp_path, files, "onnx") / VERSIONS).is_file()
-    assert set(versions("onnx")) == {"onnxruntime", "torch", "transformers", "processor"}
-    monkeypatch.setattr("pliant.bins.runtimes.cache._version", lambda package: "0.1")
-    with pytest.raises(DeviceError, match=r"compiled with onnxruntime .*, but here is 0\.1; `pliant profile bins`"):
-        check_versions(tmp_path, files, "onnx")
-
-
-def test_a_name_of_a_device_loses_all_that_is_no_letter_or_digit():
-    assert cache_folder(Path("h"), "a" * 64, "_CPU (x86_64)  8t!") == Path("h/compiled") / ("a" * 16) / "cpu-x86-64-8t"
 
 
 def test_each_version_and_the_processor_must_be_those_of_then(tmp_path):

@@ -87,20 +87,6 @@ def test_threads_take_turns():
     assert most == 1
 
 
-def test_the_eager_engine_gives_no_mask_where_nothing_is_padded():
-    passed = []
-
-    def model(**inputs):
-        passed.append(set(inputs))
-        return torch.zeros(len(inputs["input_ids"]), 1)
-
-    rng = np.random.default_rng(0)
-    call = EagerEngine(model, CPU).open(Shape(8, 2, dynamic=True))
-    for lengths in [(5, 5), (5, 4)]:
-        call(padded(Shape(8, 2, dynamic=True), [random_payload(rng, n) for n in lengths], 0, typed=False))
-    assert passed == [{"input_ids"}, {"input_ids", "attention_mask"}]
-
-
 def test_only_a_mask_is_left_out_and_nothing_is_learnt_from_what_runs():
     passed = []
 

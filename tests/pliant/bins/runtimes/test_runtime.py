@@ -229,14 +229,6 @@ def test_a_launch_has_its_own_threads_its_seconds_and_an_output_per_text(noting)
     assert (noting.threads, torch.get_num_threads()) == ([before + 2], before)
 
 
-def test_a_shape_as_long_as_the_encoder_and_the_positions_of_its_model_is_taken():
-    assert BinsRuntime(tiny_encoder(), (Shape(40, 1),), "eager").shapes == (Shape(40, 1),)
-    with pytest.raises(InputError, match="shape is 1 x 31, but must be at most 30 tokens long for tiny"):
-        BinsRuntime(tiny_encoder(max_length=30), (Shape(30, 1), Shape(31, 1)), "eager")
-    with pytest.raises(InputError, match="shape is 2 x 41, but must be at most 40 tokens long for tiny"):
-        BinsRuntime(tiny_encoder(max_length=99), (Shape(41, 2),), "eager")
-
-
 @pytest.mark.parametrize("engine", ["onnx", "aot"])
 def test_engines_with_files_want_their_folder(engine):
     with pytest.raises(InputError, match=f"folder is None, but must be where compiled files are, for engine {engine}"):
