@@ -55,13 +55,18 @@ def _replaced(text: str, pattern: str, by: str) -> str:
 
 
 @contextmanager
-def proxy(folder: Path, upstreams: Mapping[str, str], certificate: Certificate) -> Iterator[Proxy]:
-    """Run nginx in front of the upstreams. Raises `Skipped` without nginx, `PliantError` where it does not start."""
+def proxy(
+    folder: Path, upstreams: Mapping[str, str], certificate: Certificate, password: str = "nobody:!"
+) -> Iterator[Proxy]:
+    """Run nginx in front of the upstreams. `password`: of operators, by default one that none fits.
+
+    Raises `Skipped` without nginx, `PliantError` where it does not start.
+    """
     nginx = program("nginx")
     folder.mkdir(parents=True, exist_ok=True)
     ports = {port: servers.free_port() for port in (8443, 8444, 4280, 8080)}
     operators = folder / "operators"
-    operators.write_text("nobody:!\n")  # no password fits
+    operators.write_text(f"{password}\n")
     files = {"tls_certificate": certificate.path, "tls_key": certificate.key, "operators": operators}
     names = set(re.findall(r"set \$upstream ([\w-]+):", CONFIGURATION.read_text()))
     addresses = {name: upstreams.get(name, f"{servers.HOST}:9") for name in names}  # 9: nobody answers
