@@ -218,7 +218,7 @@ def test_labels_come_as_json_of_a_limited_size():
     wrong = service.call("POST", "/outcomes", b"{}", "text/plain")
     assert (wrong.status_code, wrong.json()["error"]["message"]) == (
         415,
-        "content-type is text/plain",
+        "content-type is text/plain, but must be application/json",
     )
     large = service.call("POST", "/outcomes", b" " * 2_000_001)
     assert (large.status_code, large.json()["error"]["code"]) == (413, "body_too_large")
