@@ -14,6 +14,7 @@ from typing import Any
 from pliant import systems
 from pliant.errors import InputError, PliantError
 
+FOLDER = Path("deploy/bento")  # in the checkout
 _TAG = re.compile(r"^__tag__:(\S+)$", re.MULTILINE)  # as `bentoml build -o tag` prints it
 
 
@@ -28,8 +29,6 @@ def command(commands: Any) -> None:
 
 
 def _run(args: Namespace) -> None:
-    from serving.bento.build import checkout
-
     system, root = systems.system(args.system), checkout()
     if args.containerfile and args.containerfile.exists() and any(args.containerfile.iterdir()):
         raise InputError("--containerfile", args.containerfile, "a new or an empty folder")
@@ -44,10 +43,21 @@ def _run(args: Namespace) -> None:
     print(f"Make an image of it: docker build --tag {tag} {args.containerfile}", file=sys.stderr)
 
 
+def checkout() -> Path:
+    """Return the folder of the checkout. Raises `InputError` where Pliant's code lies in no checkout."""
+    root = Path(__file__).parents[1]
+    if not (root / FOLDER).is_dir():
+        raise InputError("the folder of Pliant's code", root, f"a checkout, with {FOLDER}: bentos are built from one")
+    return root
+
+
+def bentofile(system: str) -> Path:
+    """Return the path in the checkout of the file that `bentoml build -f` takes."""
+    return FOLDER / f"{system}.yaml"
+
+
 def build(root: Path, system: str) -> str:
     """Build the bento of a system from the checkout `root` and return its tag. Raises `PliantError` if BentoML fails."""
-    from serving.bento.build_config import bentofile
-
     command = [sys.executable, "-m", "bentoml", "build", "--bentofile", str(bentofile(system)), "--output", "tag"]
     if commit := commit_of(root):
         command += ["--label", f"commit={commit}"]

@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from pliant import systems
 
-OURS = ("pliant", "training", "profiling", "registry", "serving", "flows", "benchmarks", "cli", "tests", "qa")
+OURS = ("pliant", "training", "profiling", "registry", "serving", "flows", "benchmarks", "cli", "deploy", "tests", "qa")
 
 TESTING = ("tests", "qa")
 """Folders that may import and keep anything; nothing else imports them, and tests nothing of qa."""
@@ -27,7 +27,7 @@ FOLDER_MAY_IMPORT = {
     "serving": ("pliant", "registry"),
     "flows": ("pliant", "registry", "training", "profiling"),
 }
-"""What a folder may import of ours besides itself. `benchmarks` and `cli`, not listed, may import all but tests and qa."""
+"""What a folder may import of ours besides itself. `benchmarks`, `cli` and `deploy`, not listed, may import all but tests and qa."""
 
 WINGS = systems.names()
 """A system's folders, at every stage, import nothing of another system's; what stands beside them knows no system."""
@@ -49,7 +49,7 @@ MEASURING = {
 """What the product imports of `benchmarks`, by full names: for commands that run them, and for the loads' old words."""
 
 MIRRORED = ("tests/fixtures", "tests/golden", "tests/deploy")
-"""Folders of `tests` that mirror none of ours; tests/deploy mirrors deploy/, which has no Python."""
+"""Folders of `tests` that mirror none of ours; tests/deploy mirrors all of deploy/, whatever it is written in."""
 
 OFFLINE = ("training/*", "profiling/*")
 

@@ -9,7 +9,6 @@ import pytest
 from cli import bento
 from cli.main import main
 from pliant.errors import PliantError
-from serving.bento.build_config import bentofile
 from tests.fixtures.commands import refused
 
 BUILT = "pliant_tokens:abc"
@@ -36,7 +35,7 @@ def test_it_builds_by_the_file_of_the_system_and_says_what_to_do_next(builds, ca
     assert output.out == f"{BUILT}\n"
     assert f"bentoml serve {BUILT}" in output.err and f"bentoml containerize {BUILT}" in output.err
     ((*_, option, file, _, _, label, commit),) = builds
-    assert (option, file) == ("--bentofile", str(bentofile("tokens")))
+    assert (option, file) == ("--bentofile", str(bento.bentofile("tokens")))
     assert (label, commit) == ("--label", "commit=1234")
 
 

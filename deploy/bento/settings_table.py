@@ -1,6 +1,6 @@
 """The table of all settings, read from their classes: variable, default, systems, and the meaning that the comment gives.
 
-`python -m serving.bento.build` writes it into docs/settings.md, and a system's part into the page of its bento.
+`python -m deploy.bento.build` writes it into docs/settings.md, and a system's part into the page of its bento.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def others_table() -> str:
     """Return the variables that are no settings of a service. Raises `InputError` for one that is explained nowhere."""
     for name in OTHERS:
         if name not in OTHER_MEANINGS:
-            raise InputError("variable", name, "explained in OTHER_MEANINGS of serving/bento/build_settings.py")
+            raise InputError("variable", name, "explained in OTHER_MEANINGS of deploy/bento/settings_table.py")
     ours = [[f"`{name}`", OTHER_MEANINGS[name]] for name in OTHERS]
     return _lines([["variable", "meaning"], ["---", "---"], *ours])
 

@@ -14,11 +14,13 @@ from bentoml._internal.bento.build_config import BentoBuildConfig, BentoPathSpec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from cli import bento
+from cli.bento import bentofile
+from deploy.bento import build
+from deploy.bento.build import IMAGE, PACKAGES, PAGE, REQUIREMENTS, SETUP, readme
 from pliant import systems
 from pliant.errors import InputError
 from pliant.version import VERSION
-from serving.bento import build, build_pages
-from serving.bento.build_config import IMAGE, PACKAGES, PAGE, REQUIREMENTS, SETUP, bentofile, readme
 from serving.launch import service_path
 from tests.architecture import OURS, imports
 from tests.fixtures.places import ROOT
@@ -42,7 +44,7 @@ def config(system) -> BentoBuildConfig:
 def included() -> list[str]:
     """Return the files of the checkout that a bento holds, by BentoML's own rules."""
     config = BentoBuildConfig.from_file(str(ROOT / bentofile("tokens")))
-    specs = BentoPathSpec(config.include, config.exclude, str(ROOT / "deploy"))  # a folder without .bentoignore
+    specs = BentoPathSpec(config.include, config.exclude or [], str(ROOT / "deploy"))  # a folder without .bentoignore
     listed = [path for folder in (*OURS, "deploy", "docs") for path in (ROOT / folder).rglob("*.*")]
     paths = [path.relative_to(ROOT).as_posix() for path in listed if "__pycache__" not in path.parts]
     return [path for path in paths if specs.includes(path)]
@@ -62,11 +64,11 @@ def test_the_files_are_those_that_the_settings_and_pins_give():
             pytest.skip(f"the pins cannot be derived here: {error}")
         raise
     for path, text in texts.items():
-        assert (ROOT / path).read_text(encoding="utf-8") == text, f"{path}: run python -m serving.bento.build"
+        assert (ROOT / path).read_text(encoding="utf-8") == text, f"{path}: run python -m deploy.bento.build"
 
 
 def test_the_page_of_settings_is_the_one_that_the_classes_give():
-    assert (ROOT / PAGE).read_text(encoding="utf-8") == build_pages.settings_page(), "run python -m serving.bento.build"
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == build.settings_page(), "run python -m deploy.bento.build"
 
 
 def test_bentoml_reads_the_file_and_finds_all_that_it_names(config, system):
@@ -82,7 +84,7 @@ def test_a_bento_holds_code_and_nothing_else():
     kinds = {path.rpartition(".")[2] for path in included()}
     folders = {path.partition("/")[0] for path in included()}
     assert kinds == {"py", "txt"} and folders == set(PACKAGES)
-    assert not [path for path in included() if "__pycache__" in path or "build" in path.rpartition("/")[2][:5]]
+    assert not [path for path in included() if "__pycache__" in path]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_a_bento_holds_code_and_nothing_else():
     ],
 )
 def test_data_caches_weights_and_other_code_stay_outside(config, path):
-    assert not BentoPathSpec(config.include, config.exclude, str(ROOT / "deploy")).includes(path)
+    assert not BentoPathSpec(config.include, config.exclude or [], str(ROOT / "deploy")).includes(path)
 
 
 def test_every_module_of_ours_that_its_code_imports_is_in_it():
@@ -160,9 +162,9 @@ def test_the_script_of_the_image_is_valid_shell():
 
 
 def test_without_a_checkout_nothing_can_be_built(monkeypatch, tmp_path):
-    monkeypatch.setattr(build.serving, "__file__", str(tmp_path / "serving" / "__init__.py"))
+    monkeypatch.setattr(bento, "__file__", str(tmp_path / "cli" / "bento.py"))
     with pytest.raises(InputError, match="a checkout, with deploy/bento"):
-        build.checkout()
+        bento.checkout()
 
 
 @cache
