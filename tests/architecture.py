@@ -27,7 +27,7 @@ FOLDER_MAY_IMPORT = {
     "serving": ("pliant", "registry"),
     "flows": ("pliant", "registry", "training", "profiling"),
 }
-"""What a folder may import of ours besides itself. `benchmarks`, `cli` and `deploy`, not listed, may import all but tests and qa."""
+"""What a folder may import of ours besides itself. Those that are not listed may import all but tests and qa."""
 
 WINGS = systems.names()
 """A system's folders, at every stage, import nothing of another system's; what stands beside them knows no system."""
