@@ -5,7 +5,7 @@ was trained on prompts (benchmarks/packing/vicuna.py). The cache's pages are few
 policies run as the flow would plan them: with iterations measured here, and parameters chosen on other requests.
 Everybody gets the same requests: once all together, and once by Poisson arrivals at more than anybody serves. Transformers'
 scheduler is tried at several safety margins, and the best of them is compared. On a machine without an accelerator it has no
-memory on the host, since it pins that; with such memory, which we make for it, it is shown beside.
+memory on the host, since it pins that.
 
 All run at once, in turns of an iteration (benchmarks/packing/turns.py), each on a clock of its own iterations.
 """
@@ -13,7 +13,7 @@ All run at once, in turns of an iteration (benchmarks/packing/turns.py), each on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ import torch
 from benchmarks.packing import vicuna
 from benchmarks.packing.forecasts import Foretold
 from benchmarks.packing.planned import planned, steps_of
+from benchmarks.packing.transformers_engine import TransformersEngine
 from benchmarks.packing.turns import Clock, Deliver, Make, TurnOutcome, in_turns
+from benchmarks.packing.turns import Engine as TurnEngine
 from benchmarks.results import Target
 from pliant.packing.artifact import Generator, Packing
 from pliant.packing.engine.model import load_generator, weights
@@ -34,7 +36,7 @@ from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.progress import Progress, silent
 
-FIFO, FIFO_HOST, OURS = "transformers", "transformers, host", "default"
+FIFO, OURS = "transformers", "default"
 OFFLINE, ONLINE = "all at once", "Poisson"
 FASTER: Mapping[str, float] = {OFFLINE: 1.5, ONLINE: 1.4}  # times transformers' tokens/s, by load
 LONGEST = 512  # Vicuna's longest output
@@ -64,7 +66,6 @@ class EngineConfig:
     requests: int = 600
     policies: tuple[str, ...] = (OURS, "paged")
     margins: tuple[float, ...] = (0.0, 0.15, 0.3)
-    with_host: bool = False  # transformers' scheduler with memory on the host, too
     scale: float = 0.125
     overload: float = 1.6
     memory: Memory = MEMORY
@@ -75,7 +76,7 @@ class EngineConfig:
 
 
 QUICK = EngineConfig()
-FULL = EngineConfig(requests=1200, layers=8, policies=(OURS, "paged", "s3", "orca", "oracle"), with_host=True)
+FULL = EngineConfig(requests=1200, layers=8, policies=(OURS, "paged", "s3", "orca", "oracle"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +189,10 @@ def serve(
 
 
 def _maker(generator: Generator, of: Contender) -> Make:
-    def make(deliver: Deliver, clock: Clock) -> Engine:
-        basics = generator, of.memory, of.rules, deliver, device()
-        return Engine(*basics, sampling=False, margin=of.margin, clock=clock)
+    def make(deliver: Deliver, clock: Clock) -> TurnEngine:
+        if of.rules is None:
+            return TransformersEngine(generator, of.memory, deliver, device(), of.margin)
+        return Engine(generator, of.memory, of.rules, deliver, device(), sampling=False, clock=clock)
 
     return make
 
@@ -198,9 +200,7 @@ def _maker(generator: Generator, of: Contender) -> Make:
 def _contenders(config: EngineConfig, packing: Packing) -> Iterator[Contender]:
     memory = config.memory
     for margin in config.margins:
-        yield Contender(FIFO, None, replace(memory, host_pages=memory.host_pages if device() != "cpu" else 0), margin)
-        if config.with_host:
-            yield Contender(FIFO_HOST, None, memory, margin)
+        yield Contender(FIFO, None, memory, margin)
     for policy in config.policies:
         yield Contender(policy, rules_of(packing, config.context, policy), memory)
 

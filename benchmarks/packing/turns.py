@@ -10,13 +10,27 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pliant.errors import WorkerError
-from pliant.packing.engine.runtime import Engine
 from pliant.packing.engine.submission import Progress, Status, Submission
 
 Deliver = Callable[[list[Progress]], None]
 Clock = Callable[[], float]
+
+
+class Engine(Protocol):
+    """What takes turns: Pliant's engine or another one."""
+
+    def start(self) -> None: ...
+
+    def submit(self, submission: Submission) -> None: ...
+
+    def status(self) -> Status: ...
+
+    def stop(self) -> None: ...
+
+
 Make = Callable[[Deliver, Clock], Engine]
 """An engine that has not been started."""
 
