@@ -16,7 +16,7 @@ from serving.launch import DRAIN_SECONDS, service_path
 
 REQUIREMENTS, SETUP, PAGE = FOLDER / "requirements.txt", FOLDER / "setup.sh", Path("docs/settings.md")
 PACKAGES = ("pliant", "registry", "serving")  # what services import of ours
-INCLUDE = (*(f"/{package}/**/*.py" for package in PACKAGES), "/serving/packing/vllm/*.txt", "/LICENSE")
+INCLUDE = (*(f"/{package}/**/*.py" for package in PACKAGES), "/LICENSE")
 PYTHON = "3.11"  # of the image
 STATE = "/home/bentoml/state"  # PLIANT_HOME in the image; setup.sh makes it
 IMAGE: Mapping[str, str] = {

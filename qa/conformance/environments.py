@@ -16,8 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from serving.packing.vllm import index
-from serving.packing.vllm.packages import uv
+from qa.conformance import index
 
 NO_DEPENDENCIES = "--no-deps "
 """What a requirement begins with if it is installed alone."""
@@ -65,7 +64,7 @@ def _uv(cache: Path, *arguments: str) -> None:
     if "UV_FIND_LINKS" not in variables:
         variables.setdefault("UV_TORCH_BACKEND", "cpu")  # else torch comes with gigabytes of CUDA
     try:
-        command = [str(uv()), *arguments]
+        command = [sys.executable, "-m", "uv", *arguments]
         output = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
         raise NotInstalledError(f"uv made no end within {_LIMIT_S:g} s") from None
