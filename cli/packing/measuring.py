@@ -45,9 +45,8 @@ def _measure(
     from flows.packing.precision import on_device
     from pliant.packing.scheduling.iteration_cost import fit
     from profiling.packing.steps import states
-    from serving.packing.vllm.llm_engine import pages_of
     from serving.packing.vllm.measuring import AHEAD, MeasuringSpec, measure
-    from serving.packing.vllm.model_folder import write
+    from serving.packing.vllm.model_folder import pages_of, write
 
     generator = on_device(generator, config.device)
     memory = replace(pages_of(fitting_memory(config, generator), config.device), host_pages=0)

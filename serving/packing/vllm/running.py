@@ -28,8 +28,8 @@ from pliant.packing.vllm.model_folder import folder_of
 from registry import codec
 from serving.packing.engine.journal import recorder
 from serving.packing.messages import Deliver, VllmBuild
-from serving.packing.vllm.llm_engine import llm_engine, pages_of, set_variables
-from serving.packing.vllm.model_folder import write
+from serving.packing.vllm.llm_engine import llm_engine, set_variables
+from serving.packing.vllm.model_folder import pages_of, write
 
 ENDS = {"stop": "stop", "length": "length", "abort": "late"}  # by vLLM's finish reason
 

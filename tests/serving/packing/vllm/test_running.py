@@ -18,7 +18,7 @@ from registry import codec
 from serving.packing.engine.worker import EngineProcess
 from serving.packing.messages import VllmBuild
 from serving.packing.vllm.engine import variables
-from serving.packing.vllm.llm_engine import pages_of
+from serving.packing.vllm.model_folder import pages_of
 from serving.workers.child_process import Interpreter
 from serving.workers.device_plan import DevicePlan
 from tests.fixtures.packing import tiny_llama, vllm_environment
