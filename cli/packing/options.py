@@ -10,7 +10,7 @@ from cli import options
 
 PARTS = (
     "forecasts, study, published, predictor, engine, batches, alike, real, lateness, input, loading, vllm, vllm-ample, "
-    "vllm-others, vllm-faults, slo, slo-live or door"
+    "slo, slo-live or door"
 )
 OVERRIDES = ("data", "generator", "predictor", "precision", "device", "other_device", "limit")
 
