@@ -1,6 +1,6 @@
 """Grafana's dashboards, made from the list of metrics: an overview of all systems, and one a system.
 
-`python -m serving.monitoring` writes them below deploy/monitoring/grafana/dashboards. `queries` gives every expression in
+`python -m deploy.monitoring` writes them below deploy/monitoring/grafana/dashboards. `queries` gives every expression in
 them, for whoever wants to know whether a Prometheus has data for it.
 """
 
@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from deploy.monitoring.panels import RATE, Panel, Query, dashboard, panel_of, variables
 from serving.monitoring.metric_list import Metric, all_metrics, drawn_of
-from serving.monitoring.panels import RATE, Panel, Query, dashboard, panel_of, variables
 
 BY = "{{system}}"
 _SEEN = '{instance=~"$instance"}'

@@ -1,11 +1,11 @@
-"""Writes docs/metrics.md and Grafana's dashboards anew from the list of metrics: `python -m serving.monitoring`."""
+"""Writes docs/metrics.md and Grafana's dashboards anew from the list of metrics: `python -m deploy.monitoring`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from serving.monitoring.dashboards import dashboards
-from serving.monitoring.page import page
+from deploy.monitoring.dashboards import dashboards
+from deploy.monitoring.page import page
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARDS = ROOT / "deploy" / "monitoring" / "grafana" / "dashboards"

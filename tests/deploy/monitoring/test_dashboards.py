@@ -7,11 +7,11 @@ import re
 
 import pytest
 
+from deploy.monitoring.__main__ import DASHBOARDS, PAGE
+from deploy.monitoring.dashboards import DashboardQuery, dashboards, queries
+from deploy.monitoring.page import page
 from pliant import systems
-from serving.monitoring.__main__ import DASHBOARDS, PAGE
-from serving.monitoring.dashboards import DashboardQuery, dashboards, queries
 from serving.monitoring.metric_list import all_metrics, drawn_of, metrics_of, samples_of
-from serving.monitoring.page import page
 
 NAMES = ["overview.json", *(f"{system}.json" for system in systems.names())]
 ADDED = {"system", "instance", "job"}
@@ -24,13 +24,13 @@ def named(expr: str) -> set[str]:
 
 
 def test_the_page_is_the_one_that_the_list_gives():
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m serving.monitoring"
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m deploy.monitoring"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dashboard_is_the_one_that_the_list_gives_and_is_small(name):
     content = (DASHBOARDS / name).read_text(encoding="utf-8")
-    assert content == dashboards()[name], "run python -m serving.monitoring"
+    assert content == dashboards()[name], "run python -m deploy.monitoring"
     assert len(content.encode()) < 100_000
 
 

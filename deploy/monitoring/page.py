@@ -8,7 +8,7 @@ from serving.monitoring.metric_list import Metric, all_metrics, text_of
 
 HEAD = """# Metrics
 
-Written by `python -m serving.monitoring` from the lists in the code (`serving/monitoring/metric_list.py`,
+Written by `python -m deploy.monitoring` from the lists in the code (`serving/monitoring/metric_list.py`,
 `serving/SYSTEM/metric_list.py`); a test holds both to what services register.
 
 Every service shows them at `/metrics`, in Prometheus' text format. Where there are keys, that path needs a key of the role
