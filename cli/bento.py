@@ -11,10 +11,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+import serving
 from pliant import systems
 from pliant.errors import InputError, PliantError
 
-FOLDER = Path("deploy/bento")  # in the checkout
+BENTOFILES = "deploy/bento"  # in the checkout; `python -m deploy.bentos` writes them
 _TAG = re.compile(r"^__tag__:(\S+)$", re.MULTILINE)  # as `bentoml build -o tag` prints it
 
 
@@ -45,20 +46,26 @@ def _run(args: Namespace) -> None:
 
 def checkout() -> Path:
     """Return the folder of the checkout. Raises `InputError` where Pliant's code lies in no checkout."""
-    root = Path(__file__).parents[1]
-    if not (root / FOLDER).is_dir():
-        raise InputError("the folder of Pliant's code", root, f"a checkout, with {FOLDER}: bentos are built from one")
+    root = Path(serving.__file__).parents[1]
+    if not (root / BENTOFILES).is_dir():
+        raise InputError(
+            "the folder of Pliant's code", root, f"a checkout, with {BENTOFILES}: bentos are built from one"
+        )
     return root
-
-
-def bentofile(system: str) -> Path:
-    """Return the path in the checkout of the file that `bentoml build -f` takes."""
-    return FOLDER / f"{system}.yaml"
 
 
 def build(root: Path, system: str) -> str:
     """Build the bento of a system from the checkout `root` and return its tag. Raises `PliantError` if BentoML fails."""
-    command = [sys.executable, "-m", "bentoml", "build", "--bentofile", str(bentofile(system)), "--output", "tag"]
+    command = [
+        sys.executable,
+        "-m",
+        "bentoml",
+        "build",
+        "--bentofile",
+        f"{BENTOFILES}/{system}.yaml",
+        "--output",
+        "tag",
+    ]
     if commit := commit_of(root):
         command += ["--label", f"commit={commit}"]
     environment = {"BENTOML_DO_NOT_TRACK": "True", **os.environ}

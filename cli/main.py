@@ -92,7 +92,7 @@ def _command(
         parser = parsers.add_parser("watch", help="alarms, trials of challengers and rollbacks", description=text)
         _parts(parser, WATCH_PARTS)
         parser.set_defaults(run=_bench_watch, command=name)
-        summary = "decisions in worlds that differ from the profile, against doing nothing clever"
+        summary = "schedulers on devices that differ from their profile, against simple baselines"
         parser = parsers.add_parser("robust", help=summary, description=text)
         _parts(parser, ROBUST_PARTS)
         parser.add_argument(

@@ -27,7 +27,7 @@ FOLDER_MAY_IMPORT = {
     "serving": ("pliant", "registry"),
     "flows": ("pliant", "registry", "training", "profiling"),
 }
-"""What a folder may import of ours besides itself. Those that are not listed may import all but tests and qa."""
+"""What a folder may import of ours besides itself. Those not listed may import all but TESTING."""
 
 WINGS = systems.names()
 """A system's folders, at every stage, import nothing of another system's; what stands beside them knows no system."""
@@ -48,8 +48,8 @@ MEASURING = {
 }
 """What the product imports of `benchmarks`, by full names: for commands that run them, and for the loads' old words."""
 
-MIRRORED = ("tests/fixtures", "tests/golden", "tests/deploy")
-"""Folders of `tests` that mirror none of ours; tests/deploy mirrors all of deploy/, whatever it is written in."""
+MIRRORED = ("tests/fixtures", "tests/golden")
+"""Folders of `tests` that mirror none of ours."""
 
 OFFLINE = ("training/*", "profiling/*")
 
@@ -57,12 +57,9 @@ _ENGINE = tuple(
     f"pliant/packing/engine/{name}.py"
     for name in (
         "sampling",
-        "swap_space",
         "paged_engine",
         "page_attention",
         "attention_choice",
-        "predictor",
-        "logits",
         "grammar",
     )
 )
@@ -81,13 +78,11 @@ FRAMEWORK_HOMES = {
                 "attention",
                 "runtime",
                 "packed",
-                "convert",
                 "pieces",
                 "graphs",
                 "resident",
                 "staging",
                 "compile",
-                "convert",
                 "pieces",
             )
         ),
@@ -239,8 +234,8 @@ def _judge_wing(path: str, module: str) -> Iterator[str]:
 def _wing(module: str) -> str | None:
     """Return the system whose folder a module of ours lies in, None for one beside those folders."""
     top, *rest = module.removeprefix("registry.pyfunc.").split(".")
-    if module.startswith("registry.pyfunc."):  # one file an artifact, each called by its system first
-        return top.partition("_")[0]
+    if module.startswith("registry.pyfunc."):  # one file a system
+        return top if top in WINGS else None
     return rest[0] if top in OURS and rest and rest[0] in WINGS else None
 
 

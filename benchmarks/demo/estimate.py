@@ -2,7 +2,7 @@
 
 A stage costs seconds of tensor arithmetic, of Python in one process, of Python in two processes side by side (a service and
 its clients, or two that start), and seconds of waiting (for a load, which lasts as long as it lasts). The costs are those of
-the two cores that docs/timings.md speaks of, fitted to what the stages took there in two settings; the probe says how many
+two cores of a server, fitted to what the stages took there in two settings; the probe says how many
 times slower this machine is at each.
 """
 

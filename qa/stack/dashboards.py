@@ -22,7 +22,7 @@ from rich.console import Console
 from benchmarks.harness import Context, Measured
 from benchmarks.results import Target
 from benchmarks.watch.changes import SLOW, variables
-from deploy.monitoring.dashboards import DashboardQuery, queries
+from deploy.dashboards import DashboardQuery, queries
 from flows import settings
 from flows.settings import ROLLOUT
 from pliant import systems

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.monitoring.dashboards import DashboardQuery, queries
+from deploy.dashboards import DashboardQuery, queries
 from qa.stack.dashboards import NOT_HERE, has_series, has_zero, is_not_here
 from serving.monitoring.metric_list import all_metrics
 

@@ -1,0 +1,184 @@
+"""Bentos as BentoML's users have them: built from the checkout, served from an empty folder by their own code alone."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from deploy.bentos import REQUIREMENTS, bentofile
+from serving.http.access.key_file import update_keys
+from serving.launch import Service
+from tests.fixtures.bins.published import MlflowPublisher, publish_tiny
+from tests.fixtures.certificate import make_certificate
+from tests.fixtures.clients import PATIENCE, free_port, image_body
+from tests.fixtures.live import processes
+from tests.fixtures.places import ROOT
+from tests.fixtures.tokens.published import publish_all
+from tests.serving.http.access.test_keys import with_new
+from tests.serving.tokens.test_service import DEVICE
+
+pytestmark = pytest.mark.slow
+ALONE = """
+import sys
+from importlib.machinery import PathFinder
+from importlib.metadata import DistributionFinder
+
+class Pinned(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in {missing!r} else PathFinder.find_spec(name, path, target)
+
+    @classmethod
+    def find_distributions(cls, context=DistributionFinder.Context()):
+        return [] if context.name == "pliant" else PathFinder.find_distributions(context)
+
+others = [finder for finder in sys.meta_path if finder is not PathFinder]
+sys.meta_path[:] = [finder for finder in others if "__editable__" not in getattr(finder, "__module__", "")] + [Pinned]
+sys.path[:] = [path for path in sys.path if path != {checkout!r}]
+"""
+"""Python's `sitecustomize`: neither the checkout that is installed here nor anything that is not pinned can be imported.
+
+Nor is there a distribution of Pliant whose version could be asked for.
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory) -> dict[str, str]:
+    """An environment with a folder of bentos of its own, whose Python does not know the checkout."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "sitecustomize.py").write_text(ALONE.format(missing=not_pinned(), checkout=str(ROOT)))
+    ours = ("PLIANT_", "BENTOML_", "MLFLOW_", "PREFECT_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    home = tmp_path_factory.mktemp("bentoml")
+    return {**inherited, "PYTHONPATH": str(site), "BENTOML_HOME": str(home), "BENTOML_DO_NOT_TRACK": "True"}
+
+
+def not_pinned() -> set[str]:
+    """Return the packages that are installed here and would not be beside a bento, such as those of flows and tests."""
+    lines = (ROOT / REQUIREMENTS).read_text(encoding="utf-8").splitlines()
+    pins = {canonicalize_name(Requirement(line).name) for line in lines if not line.startswith("#")}
+    owners = {top: {canonicalize_name(name) for name in names} for top, names in packages_distributions().items()}
+    return {top for top, names in owners.items() if not names & {*pins, "pliant"}}
+
+
+def build(system: str, environment: Mapping[str, str]) -> str:
+    """Build the bento in the checkout as its users do, and return its tag."""
+    command = [sys.executable, "-m", "bentoml", "build", "-f", str(bentofile(system)), "-o", "tag"]
+    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip().removeprefix("__tag__:")
+
+
+@contextmanager
+def serving(
+    tag: str, folder: Path, environment: Mapping[str, str], certificate: Path | None = None
+) -> Iterator[Service]:
+    """`bentoml serve TAG` in `folder`, until it is stopped and has ended well."""
+    port = free_port()
+    command = [sys.executable, "-m", "bentoml", "serve", tag, "--port", str(port)]
+    log = folder.parent / f"{folder.name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    service = Service(process, f"{'https' if certificate else 'http'}://127.0.0.1:{port}", log, tls_cert=certificate)
+    try:
+        service.wait_until_ready(PATIENCE)
+        yield service
+    finally:
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(PATIENCE)
+    assert status == 0, log.read_text()
+
+
+def ask(
+    connection: http.client.HTTPConnection, path: str, body: bytes | None = None, key: str = ""
+) -> tuple[int, bytes]:
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+    connection.request("POST" if body else "GET", path, body, headers)
+    response = connection.getresponse()
+    return response.status, response.read()
+
+
+def code(tag: str, environment: Mapping[str, str]) -> Path:
+    name, _, version = tag.partition(":")
+    return Path(environment["BENTOML_HOME"]) / "bentos" / name / version / "src"
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if "__pycache__" not in path.parts}
+
+
+@pytest.mark.parametrize("package", ["serving", "prefect", "pytest"])
+def test_the_environment_has_neither_the_checkout_nor_what_is_not_pinned(package, environment, tmp_path):
+    command = [sys.executable, "-c", f"import {package}"]
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert b"ModuleNotFoundError" in process.stderr
+
+
+def test_a_bento_of_bins_serves_the_champion_from_an_empty_folder_by_its_own_code(environment, tmp_path):
+    registry, folder = tmp_path / "registry", tmp_path / "empty"
+    registry.mkdir(), folder.mkdir()
+    publish_tiny(MlflowPublisher(registry), "colours")
+    tag = build("bins", environment)
+    before = files(code(tag, environment))
+    variables = {
+        "PLIANT_REGISTRY_URI": f"sqlite:///{registry}/mlflow.db",
+        "PLIANT_ARTIFACT_ROOT": str(registry / "artifacts"),
+    }
+    with serving(tag, folder, {**environment, **variables}) as service:
+        connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=PATIENCE)
+        for path in ("/readyz", "/livez", "/healthz", "/v2"):
+            assert ask(connection, path)[0] == 200
+        status, answer = ask(connection, "/predict", b'{"inputs": "a dog"}')
+        assert status == 200 and b'"red"' in answer
+        children = processes(service, "child_process.py")
+        assert children and all(str(code(tag, environment)) in " ".join(child.cmdline()) for child in children)
+    assert (folder / ".pliant").is_dir()
+    assert files(code(tag, environment)) == before
+
+
+def test_a_bento_of_tokens_serves_behind_key_and_certificate(environment, tmp_path):
+    registry, folder = tmp_path / "registry", tmp_path / "empty"
+    registry.mkdir(), folder.mkdir()
+    publish_all(registry, DEVICE)
+    certificate, private = make_certificate(tmp_path)
+    secret, _ = update_keys(tmp_path / "keys.json", with_new)
+    variables = {
+        "PLIANT_REGISTRY_URI": f"sqlite:///{registry}/mlflow.db",
+        "PLIANT_ARTIFACT_ROOT": str(registry / "artifacts"),
+        "PLIANT_HOST": "0.0.0.0",
+        "PLIANT_KEYS_FILE": str(Path("..") / "keys.json"),
+        "PLIANT_TLS_CERT": str(certificate),
+        "PLIANT_TLS_KEY": str(private),
+    }
+    with serving(build("tokens", environment), folder, {**environment, **variables}, certificate) as service:
+        context = ssl.create_default_context(cafile=certificate)
+        connection = http.client.HTTPSConnection(
+            service.url.removeprefix("https://"), timeout=PATIENCE, context=context
+        )
+        assert ask(connection, "/readyz")[0] == 200
+        assert ask(connection, "/v1/predict", image_body())[0] == 401
+        status, answer = ask(connection, "/v1/predict", image_body(), secret)
+        assert status == 200, answer
+
+
+def test_a_bento_without_a_registry_ends_and_says_why(environment, tmp_path):
+    tag, folder = build("tokens", environment), tmp_path / "empty"
+    folder.mkdir()
+    command = [sys.executable, "-m", "bentoml", "serve", tag, "--port", str(free_port())]
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert process.returncode
+    assert f"there is no registry database at {folder}/mlruns/mlflow.db" in process.stdout
