@@ -152,22 +152,6 @@ async def test_of_many_outputs_only_the_one_that_kills_processes_fails(driver, w
 
 
 @scenario
-async def test_a_suspect_whose_reader_leaves_before_its_turn_is_forgotten(driver, worker):
-    worker.held = True
-    outputs = [new_output(driver) for _ in range(3)]
-    driver.submit(outputs)
-    for _ in range(2):
-        worker.die()
-        await until(lambda: driver.ready)
-    driver.cancel(outputs[2])
-    assert outputs[2].finish == "cancelled" and driver.pending == 2
-    worker.held = False
-    worker.die()  # with the first, which is tried
-    await until(lambda: driver.pending == 0)
-    assert [output.finish for output in outputs] == ["failed", "stop", "cancelled"]
-
-
-@scenario
 async def test_a_process_that_says_nothing_is_ended_and_its_outputs_go_on(driver, worker):
     worker.held = True
     one = new_output(driver)
@@ -227,16 +211,6 @@ async def test_an_output_that_nobody_takes_is_ended_before_it_fills_the_memory(d
     driver.submit([one])
     await until(lambda: driver.pending == 0)
     assert one.finish == "slow" and len(one.tokens) <= 2
-
-
-@scenario
-async def test_a_whole_answer_may_be_as_long_as_it_likes(driver, worker):
-    one = new_output(driver)
-    one.max_open = float("inf")
-    one.writer.waiting = OPEN_CHARACTERS + 1
-    driver.submit([one])
-    await until(lambda: one.finish)
-    assert one.finish == "stop"
 
 
 @scenario
