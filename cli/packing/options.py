@@ -10,7 +10,7 @@ from cli import options
 
 PARTS = (
     "forecasts, study, published, predictor, engine, batches, alike, real, lateness, input, loading, vllm, vllm-ample, "
-    "vllm-others, vllm-faults, slo, slo-live or door"
+    "slo, slo-live or door"
 )
 OVERRIDES = ("data", "generator", "predictor", "precision", "device", "other_device", "limit")
 
@@ -48,7 +48,7 @@ def serve(parser: ArgumentParser) -> None:
     options.policy(parser, SERVED)
     from serving.packing.settings import ENGINES
 
-    text = "what runs the model: pliant (default), or vllm, once `pliant engine install vllm` has installed it"
+    text = "what runs the model: pliant (default), or vllm, which docs/vllm.md says how to install"
     parser.add_argument("--engine", choices=ENGINES, help=text)
     text = "keep prompts and the lengths of their outputs, for `pliant train packing --observed`"
     parser.add_argument("--observe", action="store_true", default=None, help=text)
