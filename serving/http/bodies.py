@@ -170,8 +170,9 @@ def _error(model: type[Body], error: ValidationError, place: tuple[str, ...]) ->
     is_whole = bool(location) and location[0] in model.whole
     name = _path(location[:1] if is_whole else location)
     if kind == "unknown":
-        place, shown = (name, f"with {details['name']}") if is_whole else (details["name"], "unknown")
-        return InputError(place, shown, details["limit"])
+        if is_whole:
+            return InputError(name, f"with {details['name']}", details["limit"])
+        return InputError(details["name"], "unknown", details["limit"])
     if kind == "refused":
         return refusal(name, value, details)
     is_beyond = isinstance(value, float) and kind.startswith(("greater", "less", "finite"))
