@@ -32,7 +32,7 @@ class Service:
         self.access = SimpleNamespace(
             judge=lambda scope: f"judged {scope}", sender=lambda scope: f"the sender of {scope}"
         )
-        door = SimpleNamespace(open=self.open, connections=SimpleNamespace(most=77))
+        door = SimpleNamespace(open=self.open)
         self.state = SimpleNamespace(door=door, shape_of="a shape of errors")
         parts = {
             "settings": SimpleNamespace(SETTINGS=BinsSettings),
@@ -56,7 +56,6 @@ class Service:
         monkeypatch.setattr(hosting, "check_access", check)
         monkeypatch.setattr(hosting, "access_of", lambda settings: self.access)
         monkeypatch.setattr(hosting, "TenantMetrics", lambda: "counts by tenant")
-        monkeypatch.setattr(hosting, "reserve", lambda count: self.calls.append(("reserve", count)))
         monkeypatch.setattr(hosting, "share_the_interpreter", lambda: self.calls.append("share"))
         monkeypatch.setattr(hosting, "freeze_gc", lambda: self.calls.append("freeze"))
         kind = type("Hosted", (HostedService,), {"SYSTEM": "bins", "APP": SimpleNamespace(state=self.state)})
@@ -88,7 +87,7 @@ def test_it_starts_by_the_environments_settings_and_opens_the_door_once_every_mo
     monkeypatch.setenv("PLIANT_MAX_TEXTS", "5")
     service = Service(monkeypatch)
     service.start()
-    assert service.calls == ["check", "assemble", "open", ("reserve", 77), "share", "freeze"]
+    assert service.calls == ["check", "assemble", "open", "share", "freeze"]
     assert service.settings.max_texts == 5
     assert service.state.endpoint is service.endpoint
     gate = service.state.gate
