@@ -20,7 +20,7 @@ from benchmarks.demo.estimate import Speed, Stage, Stopwatch
 from benchmarks.demo.stages import START, stages_of
 from flows import servers, settings
 from flows.progress import observed
-from flows.run import show, with_prefect
+from flows.run import run_connected, show, with_prefect
 from flows.settings import Settings
 from pliant import systems
 
@@ -67,10 +67,10 @@ def _run(system: str, stages: Sequence[Stage], project: Settings, console: Conso
     watch = Stopwatch(frozenset(stage.name for stage in stages))
     listed = systems.system(system)
     words = listed.part("benchmarks", "stages")
-    part, flow = listed.part("benchmarks", "demo"), listed.part("flows", "run")
+    part = listed.part("benchmarks", "demo")
     with observed(watch.end):
         console.rule(f"{system}, flow: {words.FLOW}")
-        show(flow.run_connected(None, part.OVERRIDES))
+        show(run_connected(system, None, part.OVERRIDES))
         console.rule(f"{system}, endpoint: {words.LOAD}")
         comparison: Comparison = part.demo(project, console)
     return watch, comparison

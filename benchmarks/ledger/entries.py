@@ -89,7 +89,6 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("packing on a real model", "packing, engine", "packing-real", "smollm2-135m-instruct, 32 at once"),
     Elsewhere("packing's targets, live", "packing, admission", "packing-slo-live", "live goodput at 1.2x"),
     Elsewhere("packing in vLLM", "packing, vLLM", "packing-vllm", "1.2x, Poisson: mean completion"),
-    Elsewhere("streams of a vLLM that is killed", "recovery", "packing-vllm-faults", "500 streams, engine killed"),
     Elsewhere("bad input", "packing, HTTP", "packing-input", "bad inputs with"),
     Elsewhere("loading a large model", "starting", "packing-loading", "loading 0.99 billion"),
     Elsewhere("GPU kernels", "GPU", "gpu", "tokens: images/s of graphs"),

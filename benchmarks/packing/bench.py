@@ -35,7 +35,6 @@ from benchmarks.packing.slo import live as slo_live
 from benchmarks.packing.slo import simulated as slo
 from benchmarks.packing.vllm import comparison
 from benchmarks.packing.vllm import contest as vllm
-from benchmarks.packing.vllm import faults as vllm_faults
 from flows import settings
 from pliant.errors import RegistryError
 
@@ -176,15 +175,6 @@ def _vllm(context: Context, quick: vllm.VllmConfig = vllm.QUICK, full: vllm.Vllm
     return result.targets(), result.plain()
 
 
-def _faults(context: Context) -> Measured:
-    need(vllm_faults.lacking())
-    name = _champion()
-    with context.stage("streams of vLLM, whose process is struck") as progress:
-        result = vllm_faults.measure(name, progress)
-    console.table("streamed chats of the service, engine vLLM", vllm_faults.HEADINGS, [e.row() for e in result.struck])
-    return result.targets(), result.plain()
-
-
 def _champion() -> str:
     """Return the name of the champion on the embedded corpus. Raises `Skipped` without one."""
     try:
@@ -216,8 +206,6 @@ PARTS: Mapping[str, Part] = {
     "loading": Part(_loading, 120.0),
     "vllm": Part(_vllm, 600.0),
     "vllm-ample": Part(partial(_vllm, quick=vllm.AMPLE, full=vllm.AMPLE_FULL), 450.0),
-    "vllm-others": Part(partial(_vllm, quick=vllm.OTHERS, full=vllm.OTHERS_FULL), 2400.0),
-    "vllm-faults": Part(_faults, 600.0),
 }
 """The seconds of "engine", "lateness", "loading" and those of vLLM are guesses."""
 

@@ -17,10 +17,10 @@ import numpy as np
 from benchmarks.jobs import run_all
 from benchmarks.packing import traces, vicuna
 from benchmarks.packing.forecasts import Foretold
+from benchmarks.packing.hardware import A100, LLAMA_13B, LLAMA_33B
 from benchmarks.packing.study import Ground, Job, Row, capacity, large, serve, trace
 from benchmarks.packing.traces import Load, as_recorded, at_once, at_rate
 from benchmarks.results import Target
-from pliant.packing.engine.hardware import A100, LLAMA_13B, LLAMA_33B
 from pliant.packing.scheduling.policy import POLICIES
 from pliant.progress import Progress, silent
 

@@ -2,7 +2,7 @@
 
 A job is one load served by one policy. "Throughput" is requests over the makespan: seconds from the first arrival to the
 last end of a finite load, which every policy has to serve to its last request. Nothing here is measured on a device: an
-iteration lasts what pliant/packing/engine/hardware.py says of the device's bandwidth and arithmetic.
+iteration lasts what benchmarks/packing/hardware.py says of the device's bandwidth and arithmetic.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from benchmarks.packing import traces, vicuna
 from benchmarks.packing.forecasts import Foretold, by_prompt
+from benchmarks.packing.hardware import A100, Accelerator, LargeModel, Roofline, memory_of
 from benchmarks.packing.traces import Load
-from pliant.packing.engine.hardware import A100, Accelerator, LargeModel, Roofline, memory_of
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt

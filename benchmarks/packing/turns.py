@@ -78,8 +78,10 @@ class _Turns:
             self._changed.notify_all()
 
     def leave(self, desk: _Desk) -> None:
-        """Take a desk out for good, whether or not it was its turn."""
+        """Take a desk out for good, whether or not it was its turn. Its engine's last word may come after it has left."""
         with self._changed:
+            if desk not in self._order:
+                return
             place = self._order.index(desk)
             del self._order[place]
             self._at = (self._at - (place < self._at)) % max(len(self._order), 1)

@@ -36,8 +36,8 @@ from benchmarks.tokens.live_figures import live_figure, notes
 from benchmarks.tokens.live_figures import rows as live_rows
 from benchmarks.tokens.policies_figures import policies_figure
 from flows import settings
+from flows.run import run_flow
 from flows.tokens.champions import load_champion
-from flows.tokens.run import run_flow
 from flows.tokens.stages import Bundle
 from pliant.tokens.knowledge import knowledge as tokens_knowledge
 
@@ -58,7 +58,7 @@ class Ground(Context):
         if self.known() is None:
             which = "the flow's" if self.full else "the demo's"
             Console().print(f"There is no champion yet: one of {which} sizes is trained first.")
-            run_flow(None, FULL if self.full else OVERRIDES)
+            run_flow("tokens", None, FULL if self.full else OVERRIDES)
         return live_bundle()
 
 

@@ -19,7 +19,7 @@ from benchmarks.places import ALPACA, SHARED
 from benchmarks.watch import cost as watch_cost
 from benchmarks.watch.cost import Watched, own_home
 from flows.packing.champions import champion_artifacts
-from flows.packing.run import run_flow
+from flows.run import run_flow
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.request import Prompt
 from serving.packing.engine.forecaster import Forecast
@@ -52,7 +52,7 @@ def cost(context: Context) -> Measured:
     need(places.missing(STORIES, ALPACA))
     with own_home(SYSTEM) as project, context.stage("cost of watching packing") as progress:
         if NAME not in champion_artifacts(project):
-            run_flow(None, OVERRIDES)
+            run_flow("packing", None, OVERRIDES)
         watched = Watched(SYSTEM, "/v1/chat/completions", _bodies(), "tokens", _counting, _tokens, seconds=2.5)
         return watch_cost.measure(watched, context.full, progress)
 

@@ -26,8 +26,8 @@ from benchmarks.tokens.demo import OVERRIDES
 from benchmarks.tokens.endpoint import live_bundle, test_examples
 from benchmarks.watch.cost import own_home
 from flows.release import open_registry
+from flows.run import run_flow
 from flows.tokens.champions import load_champion
-from flows.tokens.run import run_flow
 from pliant.protocol import Request
 from registry.mlflow_store import MlflowRegistry
 from registry.names import TOKENS_TASK
@@ -74,7 +74,7 @@ def ground() -> Iterator[Ground]:
     """Give the ground in PLIANT_HOME/bench/watch; trains a champion there in the first run, which takes a minute or two."""
     with own_home(SYSTEM) as project:
         if load_champion(project) is None:
-            run_flow(None, OVERRIDES)
+            run_flow("tokens", None, OVERRIDES)
         yield Ground(open_registry(project, SYSTEM), test_examples(live_bundle()))
 
 

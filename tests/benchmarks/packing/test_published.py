@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.packing import published
+from benchmarks.packing.hardware import GPT_J_6B, LLAMA_13B
 from benchmarks.packing.published import (
     ACCURACY,
     HEADINGS,
@@ -23,7 +24,6 @@ from benchmarks.packing.published import (
     run,
 )
 from pliant.errors import InputError
-from pliant.packing.engine.hardware import GPT_J_6B, LLAMA_13B
 
 needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 

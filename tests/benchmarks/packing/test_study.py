@@ -10,9 +10,9 @@ import pytest
 from benchmarks.jobs import run_all
 from benchmarks.packing import contest
 from benchmarks.packing.contest import NO_HOST, PEAK_13B, PEAK_33B, Contest, Verdict
+from benchmarks.packing.hardware import A100, LLAMA_13B, LLAMA_33B
 from benchmarks.packing.study import Job, capacity, large, prompts, serve
 from benchmarks.packing.traces import at_once, at_rate
-from pliant.packing.engine.hardware import A100, LLAMA_13B, LLAMA_33B
 from pliant.packing.scheduling.policy import POLICIES
 from tests.fixtures.packing.scenarios import CONTEXT, ground, with_forecasts
 
