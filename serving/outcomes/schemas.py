@@ -78,9 +78,9 @@ class AlarmList(BaseModel, Generic[T]):
 
 def outcome_body(label: str) -> dict[str, Any]:
     """Return the `openapi_extra` of outcomes; `label` is that of its example."""
-    one = schema_of(Outcome)
-    many = {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_LABELS}
-    content = {"schema": {"oneOf": [one, many]}, "example": {"id": "5f3a-17", "label": label}}
+    label_report = schema_of(Outcome)
+    many = {"type": "array", "items": label_report, "minItems": 1, "maxItems": MAX_LABELS}
+    content = {"schema": {"oneOf": [label_report, many]}, "example": {"id": "5f3a-17", "label": label}}
     return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 
