@@ -17,7 +17,7 @@ from rich.console import Console
 from benchmarks.demo import estimate
 from benchmarks.demo.comparison import Comparison, conclude
 from benchmarks.demo.estimate import Speed, Stage, Stopwatch
-from benchmarks.demo.stages import START, stages_of
+from benchmarks.demo.stages import START, SYSTEMS, stages_of
 from flows import servers, settings
 from flows.progress import observed
 from flows.run import show, with_prefect
@@ -66,12 +66,12 @@ def _run(system: str, stages: Sequence[Stage], project: Settings, console: Conso
     """Run one system's flow and comparison; return what its stages took, and how the comparison ended."""
     watch = Stopwatch(frozenset(stage.name for stage in stages))
     listed = systems.system(system)
-    words = listed.part("benchmarks", "stages")
+    words = SYSTEMS[system]
     part, flow = listed.part("benchmarks", "demo"), listed.part("flows", "run")
     with observed(watch.end):
-        console.rule(f"{system}, flow: {words.FLOW}")
+        console.rule(f"{system}, flow: {words.flow}")
         show(flow.run_connected(None, part.OVERRIDES))
-        console.rule(f"{system}, endpoint: {words.LOAD}")
+        console.rule(f"{system}, endpoint: {words.load}")
         comparison: Comparison = part.demo(project, console)
     return watch, comparison
 
@@ -109,7 +109,7 @@ def _keep(console: Console, project: Settings, prefect: str, chosen: Sequence[st
         console.rule("Left running until Ctrl-C")
         console.print(f"MLflow    {mlflow}\nPrefect   {prefect}")
         for system, address in addresses.items():
-            page = systems.system(system).part("benchmarks", "stages").PAGE
+            page = SYSTEMS[system].page
             console.print(f"{system:<10}{address}{page}")
         try:
             while True:

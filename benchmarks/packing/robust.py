@@ -13,9 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.jobs import run_all
 from benchmarks.results import Target
 from benchmarks.robust import clients as crowd
+from benchmarks.runs import run_all
 from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.iteration_cost import LinearCost

@@ -13,8 +13,7 @@ from rich.table import Table
 
 from benchmarks.demo.comparison import Comparison
 from benchmarks.tokens.endpoint import live_bundle, test_examples, together
-from benchmarks.tokens.figures import replay_figure
-from benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, rows
+from benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, figure, rows
 from flows.release import open_registry
 from flows.settings import Settings
 from pliant.tokens.reference import ReferenceConfig
@@ -72,9 +71,8 @@ def measure(config: ReplayConfig) -> Replayed:
 
 def record(project: Settings, replayed: Replayed) -> Path:
     """Keep the figure as PNG and everything measured, in MLflow and beside the state; return the PNG's path."""
-    figure = replay_figure(replayed.load, replayed.capacity, replayed.replies)
-    path = project.home / "replay.png"
-    figure.savefig(path, dpi=110)
+    drawn, path = figure(replayed), project.home / "replay.png"
+    drawn.savefig(path, dpi=110)
     with open_registry(project, "tokens").run("tokens replay", {"kind": "replay"}) as run:
         run.params({"capacity": replayed.capacity, "requests": len(replayed.load.requests)})
         run.metrics({f"utility_ratio.{half}": replayed.ratio(loud) for half, loud in HALVES.items()})
@@ -83,7 +81,7 @@ def record(project: Settings, replayed: Replayed) -> Path:
             names = ("utility", "attainment", "accuracy", "p50", "p99")
             run.metrics({f"{prefix}.{name}": getattr(report, name) for name in names})
         run.document("replay", replayed.plain())
-        run.figure("replay", figure)
+        run.figure("replay", drawn)
     return path
 
 

@@ -23,12 +23,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.door.overload import HEADINGS, Message, leave_a_core, measure, offered, post
-from benchmarks.packing.door import SERVICE, chat
 from tests.fixtures.attacks import Targets, say
 from tests.fixtures.live import running
 from tests.fixtures.packing import published as packing
 from tests.fixtures.tokens.published import publish_all, settings_for
+
+from .idle_engine import SERVICE, chat
+from .overload import HEADINGS, Message, leave_a_core, measure, offered, post
 
 pytestmark = pytest.mark.attack
 DEADLINE, SECONDS = 0.5, 8.0

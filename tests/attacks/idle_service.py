@@ -1,10 +1,11 @@
-"""The packing service, but its engine computes nothing: `bentoml serve benchmarks.packing.door_service:PackingService`."""
+"""The packing service, but its engine computes nothing (idle_engine.py), so that its front door is full."""
 
 from __future__ import annotations
 
-from benchmarks.packing.idle_engine import IdleBuild
 from serving.packing.assembly import Maker
 from serving.packing.service import PackingService
+
+from .idle_engine import IdleBuild
 
 __all__ = ["PackingService"]
 

@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.results import Target
-from pliant.progress import Progress, silent
 
 PATIENCE = 10.0  # seconds that a client waits
 TIMES = (2, 4)  # of the most answers in time per second
@@ -217,26 +215,8 @@ class Overload:
             rows.append((f"{self.rate(times):.0f}", *cells, f"{self.share(times):.2f}", lag))
         return rows
 
-    def targets(self, what: str) -> list[Target]:
-        """Return the targets of a service, which `what` names."""
-        kept = [
-            Target(f"{what}: answers in time at {times}x over the best rate", self.share(times), ">=", 0.9)
-            for times in TIMES
-        ]
-        return [*kept, Target(f"{what}: on_time said of late answers, of all answers", self.false(), "<=", 0.001)]
 
-    def plain(self) -> dict[str, Any]:
-        """Return the figures as JSON values."""
-        return {
-            "deadline": self.message.deadline,
-            "rates": {times: self.rate(times) for times in (1, *TIMES)},
-            "shares": {times: self.share(times) for times in TIMES},
-            "false": self.false(),
-            "lag": max(row.lag for each in self.rounds for row in each.values()),
-        }
-
-
-def measure(url: str, message: Message, seconds: float, rounds: int, progress: Progress = silent) -> Overload:
+def measure(url: str, message: Message, seconds: float, rounds: int) -> Overload:
     """Look for the rate at which most answers are in time, then offer that and more in turns."""
     host, port = url.removeprefix("http://").split(":")
     address = (host, int(port))
@@ -246,7 +226,6 @@ def measure(url: str, message: Message, seconds: float, rounds: int, progress: P
         search.append((rate, offered(address, message, rate, seconds)))
         time.sleep(PAUSE)
         rate *= STEP
-        progress(len(search), len(search) + 3 * rounds)
     so_far = Overload(message, seconds, search)
     rows: list[dict[int, Answers]] = []
     for number in range(rounds):
@@ -255,7 +234,6 @@ def measure(url: str, message: Message, seconds: float, rounds: int, progress: P
             row[times] = offered(address, message, so_far.rate(times), seconds)
             time.sleep(PAUSE)
         rows.append(row)
-        progress(len(search) + 3 * (number + 1), len(search) + 3 * rounds)
     return Overload(message, seconds, search, rows)
 
 

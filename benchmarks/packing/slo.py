@@ -17,13 +17,15 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
-from benchmarks.jobs import run_all
+from benchmarks.harness import Context, Measured, need, table
 from benchmarks.packing import traces
 from benchmarks.packing.forecasts import Foretold, by_prompt
 from benchmarks.packing.study import Ground, capacity, large, prompts
 from benchmarks.packing.traces import at_rate
 from benchmarks.results import Target
+from benchmarks.runs import run_all
 from pliant.packing.engine.hardware import A100, LLAMA_13B
 from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.iteration_cost import LinearCost
@@ -136,15 +138,10 @@ class SloResult:
         """Return the median of a figure over the seeds."""
         return median([float(getattr(row, figure)) for row in self._rows(trace, load, policy, gives_up)])
 
-    def table(self) -> list[Sequence[str]]:
+    def cells(self) -> list[Sequence[str]]:
+        """Return the cells under HEADINGS, medians of the seeds."""
         kinds = dict.fromkeys((row.trace, row.load, row.policy, row.gives_up) for row in self.rows)
         return [self._cells(*kind) for kind in kinds]
-
-    def plain(self) -> dict[str, Any]:
-        return {
-            "rows": [asdict(row) for row in self.rows],
-            "goodput over rivals whose clients give up": {f"{load:g}": self.ratio(load, True) for load in LOADS},
-        }
 
     def _rows(self, trace: str, load: float, policy: str, gives_up: bool) -> list[SloRow]:
         kind = (trace, load, policy, gives_up)
@@ -160,13 +157,21 @@ class SloResult:
         return trace, f"{load:g}x", policy, clients, *shown
 
 
-def missing() -> str:
-    """Return why the recorded lengths cannot be read here; empty if they can."""
-    return traces.missing(*TRACES)
-
-
-def measure(config: SloConfig = QUICK, progress: Progress = silent) -> SloResult:
+def slo(context: Context) -> Measured:
     """Simulate all policies on all loads, and measure decisions and refusals."""
+    need(traces.missing(*TRACES))
+    with context.stage("targets under overload, simulated, and what deciding costs") as progress:
+        result = measure(context.choose(QUICK, FULL, SMALLEST), progress)
+    table("goodput with targets of 1 s or 4 s to the first token and 0.1 s a token", HEADINGS, result.cells())
+    waiting = {f"{load:g}": result.ratio(load, gives_up=True) for load in LOADS}
+    over = ", ".join(f"{ratio:.2f}x at {load}x" for load, ratio in waiting.items())
+    Console().print(f"Over the best of them where clients give up once their first token is due: {over}.")
+    rows = [asdict(row) for row in result.rows]
+    return result.targets(), {"rows": rows, "goodput over rivals whose clients give up": waiting}
+
+
+def measure(config: SloConfig, progress: Progress = silent) -> SloResult:
+    """Serve every load by every policy: the rivals' clients wait, or give up."""
     served = [(policy, gives_up) for policy in RIVALS for gives_up in (False, True)]
     jobs = [
         SloJob(trace, load, policy, gives_up, seed, config.seconds)

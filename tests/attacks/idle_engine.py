@@ -1,7 +1,8 @@
-"""An engine that computes nothing: each text has all its tokens as soon as it is submitted."""
+"""A packing engine that computes nothing: each text has all its tokens as soon as it is submitted; and a chat with it."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -9,6 +10,11 @@ from pliant.packing.engine.submission import Progress, Status, Submission
 from serving.packing.messages import NO_STATUS, Deliver, EngineBuild
 from serving.workers.device_plan import BuildPlan
 
+from .overload import Message, post
+
+SERVICE = f"{__package__}.idle_service:PackingService"
+DEADLINE = 0.25  # seconds
+QUESTION = "How do I sort a list of words by their length, the longest first?"
 TOKENS = 8  # of each text, at most
 TOKEN = 5  # whichever: nobody reads the text
 
@@ -17,7 +23,7 @@ TOKEN = 5  # whichever: nobody reads the text
 class IdleBuild(BuildPlan):
     """Makes the idle engine in place of the one that `real` would make."""
 
-    BUILDER: ClassVar[str] = "benchmarks.packing.idle_engine:build"
+    BUILDER: ClassVar[str] = f"{__name__}:build"
 
     real: EngineBuild
 
@@ -45,3 +51,9 @@ class IdleEngine:
     def stop(self) -> None: ...
 
     def check(self) -> None: ...
+
+
+def chat(model: str) -> Message:
+    """Return a short chat with a model."""
+    fields = {"model": model, "messages": [{"role": "user", "content": QUESTION}], "max_tokens": TOKENS}
+    return post("/v1/chat/completions", json.dumps({**fields, "deadline": DEADLINE}).encode(), DEADLINE)
