@@ -36,32 +36,28 @@ lint: tools ## ruff and mypy
 	$(PINNED) $(BIN)/mypy
 
 check: lint ## ruff, mypy and the fast tests (SHUFFLE=1 in a random order, that of seed 1)
-	$(PYTEST) -m "not slow and not gpu"
+	$(PYTEST) -m "not slow"
 
-test: tools ## the whole test suite, or of it what ONLY="slow or gpu" names; SLOW=1 as on a slow machine
+test: tools ## the whole test suite, or of it what ONLY="slow" names; SLOW=1 as on a slow machine
 	$(PYTEST) $(if $(ONLY),-m "$(ONLY)")
 
 ledger: tools ## measure what is promised, beside what landed last; ONLY=bins for some, ACCEPT="a name" gives one up (12 min)
 	$(SETTING) $(BIN)/python -m benchmarks.ledger --only "$(ONLY)" $(if $(ACCEPT),--accept "$(ACCEPT)")
 
 attacks: tools ## attack real services as an attacker, an overload or a crash would, and print the targets (ONLY=01 for one)
-	$(SETTING) $(BIN)/python -m pytest -s -m attack tests/attacks $(if $(ONLY),-k "$(ONLY)")
+	$(SETTING) $(BIN)/python -m pytest -s qa/attacks $(if $(ONLY),-k "$(ONLY)")
 
 chaos: MINUTES := 30
 chaos: SEED := 0
 chaos: tools ## let faults happen to each service under load, MINUTES=30 a system, SEED=0 (ONLY=bins for one)
-	PLIANT_CHAOS_MINUTES=$(MINUTES) PLIANT_CHAOS_SEED=$(SEED) $(SETTING) $(BIN)/python -m pytest -s -m chaos tests/chaos \
+	PLIANT_CHAOS_MINUTES=$(MINUTES) PLIANT_CHAOS_SEED=$(SEED) $(SETTING) $(BIN)/python -m pytest -s qa/chaos \
 		$(if $(ONLY),-k "$(ONLY)")
 
 conformance: tools ## run the field's own clients against live services and print a table (ONLY="openai bins", LONG=1, TEXTS=FILE)
-	$(SETTING) $(BIN)/python -m tests.conformance.run --only "$(ONLY)" $(if $(LONG),--long) $(if $(TEXTS),--texts "$(TEXTS)")
+	$(SETTING) $(BIN)/python -m qa.conformance.run --only "$(ONLY)" $(if $(LONG),--long) $(if $(TEXTS),--texts "$(TEXTS)")
 
-# Fresh examples of the property tests and a fresh order, with a seed that gives them again: make nightly SEED=...
-nightly: SEED := $(or $(SEED),$(shell date +%Y%m%d%H%M%S))
-nightly: tools ## the fast tests in a random order with fresh examples, then the attacks; SEED=... repeats a night
-	@echo "the seed of this night's examples is $(SEED)"
-	PLIANT_TEST_EXAMPLES=fresh $(PYTEST) -m "not slow and not gpu" --hypothesis-seed=$(SEED) --shuffle $(SEED)
-	$(MAKE) attacks
+nightly: tools ## the fast tests in a random order with fresh examples, then all of qa (ONLY="attacks chaos"); SEED=... repeats a night
+	$(SETTING) $(BIN)/python -m qa.nightly --only "$(ONLY)" $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 # cosmic-ray plants the faults, from an environment of its own. `check` comes first, as a test that fails anyway catches all.
 mutants: COUNT := 100
@@ -70,13 +66,13 @@ mutants: check ## plant COUNT=100 random faults and count those that the fast te
 	$(PYTHON) -m venv .venv/mutants
 	.venv/mutants/bin/python -m pip install --quiet cosmic-ray==8.7.0
 	@echo "the seed of this draw is $(SEED)"
-	$(SETTING) .venv/mutants/bin/python tests/mutants.py --count $(COUNT) --seed $(SEED)
+	$(SETTING) .venv/mutants/bin/python qa/mutants.py --count $(COUNT) --seed $(SEED)
 
 stack: tools ## run the stack of real servers on this machine, to look at (Debian's postgresql, nginx-light, prometheus)
-	$(BIN)/python -m benchmarks.stack
+	$(BIN)/python -m qa.stack
 
 stack-test: tools ## test the stack and print the targets (ONLY="whole rules" for some)
-	$(BIN)/python -m benchmarks.stack --test $(ONLY)
+	$(BIN)/python -m qa.stack --test $(ONLY)
 
 # OF names the Python of the environment, which is asked for its paths; what is read is the metadata of the packages there.
 # The tool would validate for 45 s what tests/test_sbom.py validates in 0.1 s, by the same schema.

@@ -19,7 +19,7 @@ True
 
 The public names, by system:
 
-- all: `Request`, `LatencyTable`, `simulate`, `replay`, `observations`
+- all: `Request`, `LatencyTable`, `simulate`, `replay`, `observations`, `summarise`
 - tokens: `tokens_scheduler`, `TokensKnowledge`, `SimulatedTokens`, `plan_tokens`, `rate_rule`
 - bins: `BinsScheduler`, `BinsKnowledge`, `SimulatedBins`, `allocate`
 - cascade: `CascadeScheduler`, `CascadeKnowledge`, `SimulatedCascade`, `plan_cascade`
@@ -37,6 +37,7 @@ _OFFERED = {
     "simulate": "simulator:simulate",
     "replay": "protocol:replay",
     "observations": "report:observations",
+    "summarise": "report:summarise",
     "tokens_scheduler": "tokens.policies:make",
     "TokensKnowledge": "tokens.policy:Knowledge",
     "SimulatedTokens": "tokens.simulated:SimulatedDevice",

@@ -14,7 +14,10 @@ from graphlib import CycleError, TopologicalSorter
 
 from pliant import systems
 
-OURS = ("pliant", "training", "profiling", "registry", "serving", "flows", "benchmarks", "cli", "tests")
+OURS = ("pliant", "training", "profiling", "registry", "serving", "flows", "benchmarks", "cli", "tests", "qa")
+
+TESTING = ("tests", "qa")
+"""Folders that may import and keep anything; nothing else imports them, and tests nothing of qa."""
 
 FOLDER_MAY_IMPORT = {
     "pliant": (),
@@ -24,12 +27,12 @@ FOLDER_MAY_IMPORT = {
     "serving": ("pliant", "registry"),
     "flows": ("pliant", "registry", "training", "profiling"),
 }
-"""What a folder may import of ours besides itself. `benchmarks` and `cli`, not listed, may import all but tests."""
+"""What a folder may import of ours besides itself. `benchmarks` and `cli`, not listed, may import all but tests and qa."""
 
 WINGS = systems.names()
 """A system's folders, at every stage, import nothing of another system's; what stands beside them knows no system."""
 
-KNOW_THE_SYSTEMS = ("benchmarks/baselines/*", "tests/*")
+KNOW_THE_SYSTEMS = ("benchmarks/baselines/*", "tests/*", "qa/*")
 """Files beside the wings that may import them."""
 
 MEASURING = {
@@ -45,15 +48,7 @@ MEASURING = {
 }
 """What the product imports of `benchmarks`, by full names: for commands that run them, and for the loads' old words."""
 
-MIRRORED = (
-    "tests/fixtures",
-    "tests/golden",
-    "tests/gpu",
-    "tests/attacks",
-    "tests/chaos",
-    "tests/conformance",
-    "tests/deploy",
-)
+MIRRORED = ("tests/fixtures", "tests/golden", "tests/deploy")
 """Folders of `tests` that mirror none of ours; tests/deploy mirrors deploy/, which has no Python."""
 
 OFFLINE = ("training/*", "profiling/*")
@@ -152,10 +147,12 @@ def violations(path: str, source: str) -> list[str]:
     """Return a sentence for each rule that the file breaks. `path`: relative to the repository, with forward slashes."""
     tree = ast.parse(source)
     sentences: list[str] = []
-    if _folder(path) != "tests":
+    if _folder(path) not in TESTING:
         sentences += [sentence for module in imports(tree) for sentence in _judge_import(path, module)]
         sentences += [f"keeps mutable state in the module: {name}" for name in _mutable_globals(tree)]
         sentences += [sentence for module in imports(tree) for sentence in _judge_wing(path, module)]
+    if _folder(path) == "tests":
+        sentences += [f"imports {module}" for module in imports(tree) if module.startswith("qa.")]
     if _folder(path) in ("pliant", "registry", "serving"):
         sentences += _judge_dataclasses(tree)
     if path.startswith("pliant/") and path.rsplit("/", 1)[-1] in PURE_FILES:
@@ -251,7 +248,7 @@ def _wing(module: str) -> str | None:
 
 
 def _may_import_ours(path: str, folder: str, module: str, top: str) -> bool:
-    if top == folder or (folder not in FOLDER_MAY_IMPORT and top != "tests"):
+    if top == folder or (folder not in FOLDER_MAY_IMPORT and top not in TESTING):
         return True
     if folder == "registry" and not fnmatch(path, "registry/pyfunc/*.py"):
         allowed = ("pliant.bfloat16", "pliant.errors", "pliant.redaction", "pliant.systems", "pliant.temporary")

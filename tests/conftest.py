@@ -1,4 +1,4 @@
-"""What holds for every test: no network, one torch thread, caches in a folder that goes away, GPU tests only with a GPU."""
+"""What holds for every test, those of qa too: no network, one torch thread, caches in a folder that goes away."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ HEEDED = (signal.SIGINT, signal.SIGTERM)
 LONGEST = (
     *("flows/watch/test_prefect_faults", "flows/watch/test_night", "flows/tokens/test_flow", "flows/packing/test_flow"),
     *("flows/bins/test_flow", "flows/cascade/test_flow", "serving/tokens/test_service", "serving/packing/test_service"),
-    *("serving/bins/test_service", "serving/cascade/test_service", "gpu/test_processes", "benchmarks/stack/test_whole"),
+    *("serving/bins/test_service", "serving/cascade/test_service", "serving/workers/test_ray_workers"),
     *("flows/tokens/test_learning", "flows/cascade/test_flow_feedback", "benchmarks/ledger/test_entries"),
-    *("serving/workers/test_ray_workers", "benchmarks/stack/test_faults_doors", "conformance/test_conformance"),
 )
 """Files with slow tests that take a minute or more."""
 
@@ -103,15 +102,6 @@ def pytest_collection_modifyitems(config, items):
         longest = [Path(__file__).parent / f"{name}.py" for name in LONGEST]
         places = {path: place for place, path in enumerate(longest)}
         items.sort(key=lambda item: (item.path not in slow, places.get(item.path, len(places))))
-    for marker in ("attack", "chaos", "stack"):
-        if marker not in config.getoption("markexpr"):
-            lengthy = [item for item in items if item.get_closest_marker(marker)]
-            config.hook.pytest_deselected(items=lengthy)
-            items[:] = [item for item in items if item not in lengthy]
-    marked = [item for item in items if item.get_closest_marker("gpu")]
-    if marked and not _has_gpu():
-        for item in marked:
-            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
 def mark_models(items):
@@ -135,9 +125,3 @@ def pytest_collection_finish():
     """What the tests' modules imported stays: later collections of garbage need not look through it again."""
     gc.collect()
     gc.freeze()
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()

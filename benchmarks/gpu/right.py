@@ -1,4 +1,4 @@
-"""The stage `right`: does it run, and is it right? The tests of tests/gpu on the device, with their verdicts as targets.
+"""The stage `right`: does it run, and is it right? The tests of qa/gpu on the device, with their verdicts as targets.
 
 Among them are a capture that fails, a lack of memory, and the kill of each kind of device process.
 """
@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from benchmarks.results import Add, Target
 from pliant.errors import PliantError
 
-TESTS = "tests/gpu"
+TESTS = "qa/gpu"
 PROCESSES = f"{TESTS}/test_processes.py"
 NEEDED = ("pytest", "hypothesis", "cattrs")
 FORCED = {

@@ -118,7 +118,7 @@ class Course:
 def changes(system: str, context: Context) -> Measured:
     """Plant the changes of a system one after the other, and follow each."""
     home = settings.read().home / "bench" / "changes" / system
-    with own_environment(home), _variables(ENVIRONMENT), context.stage(f"changes in {system}") as progress:
+    with own_environment(home), variables(ENVIRONMENT), context.stage(f"changes in {system}") as progress:
         project = settings.read()
         clear(home)
         (home / "mlruns").mkdir(parents=True, exist_ok=True)
@@ -133,9 +133,10 @@ def changes(system: str, context: Context) -> Measured:
 
 
 @contextmanager
-def _variables(variables: Mapping[str, str]) -> Iterator[None]:
-    former = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+def variables(changes: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment while the context lasts."""
+    former = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
     try:
         yield
     finally:

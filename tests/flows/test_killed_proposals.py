@@ -10,8 +10,8 @@ from registry import codec
 from registry import mlflow_switch as switching
 from registry.mlflow_store import CHALLENGER, MlflowRegistry
 from registry.releases import RegistryRelease
-from tests.chaos.killed import killed
 from tests.fixtures.half_publishes import ENCODER, PLAN, Publisher, Steps, lighten, stepping
+from tests.fixtures.killed import killed
 
 pytestmark = pytest.mark.slow
 CANARY = ("PLIANT_ROLLOUT", "canary")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 import pliant
+from tests.fixtures.places import ROOT
 
 
 @pytest.mark.parametrize("name", pliant.__all__)
@@ -35,6 +37,14 @@ def test_a_generated_docstring_says_nothing():
 def test_the_example_runs():
     result = doctest.testmod(pliant)
     assert result.attempted > 5 and result.failed == 0
+
+
+def test_the_example_of_the_readme_prints_what_the_readme_shows(capsys):
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, re.DOTALL)
+    assert found
+    exec(compile(found[1], "README.md", "exec"), {})
+    assert capsys.readouterr().out == found[2]
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -15,7 +15,7 @@ from urllib.error import HTTPError, URLError
 
 import pytest
 
-from benchmarks.stack.certificate import certificate
+from benchmarks.certificate import certificate
 from pliant.errors import RegistryError, UnreachableError
 from registry import address
 from registry.address import (

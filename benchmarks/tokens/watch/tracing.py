@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 from rich.console import Console
 
+from benchmarks.collector import collector
 from benchmarks.endpoint import serving_each
 from benchmarks.harness import Context, Measured
 from benchmarks.load_generator import IMAGES
 from benchmarks.results import Target
-from benchmarks.stack.collector import collector
-from benchmarks.stack.stack import variables
 from benchmarks.tokens.watch.ground import SYSTEM, bodies_of, ground
+from benchmarks.watch.changes import variables
 from benchmarks.watch.cost import CostConfig, Watched, throughput
 from benchmarks.watch.paired import WITH, WITHOUT, Comparison, PairsConfig, compare
 from serving.watch.seen import Seen

@@ -11,20 +11,20 @@ from benchmarks.gpu.right import Case, cases_of, summary, verdicts
 from pliant.errors import PliantError
 
 XML = """<testsuites><testsuite>
-<testcase classname="tests.gpu.test_tokens" name="test_a[cuda]"/>
-<testcase classname="tests.gpu.test_tokens" name="test_b[cuda]"><failure message="assert 1 == 2&#10;more">trace</failure>
+<testcase classname="qa.gpu.test_tokens" name="test_a[cuda]"/>
+<testcase classname="qa.gpu.test_tokens" name="test_b[cuda]"><failure message="assert 1 == 2&#10;more">trace</failure>
 </testcase>
-<testcase classname="tests.gpu.test_tokens" name="test_c[cuda]"><skipped message="no compiler">where</skipped></testcase>
-<testcase classname="" name="tests.gpu.test_bins"><error message="collection failure">trace</error></testcase>
+<testcase classname="qa.gpu.test_tokens" name="test_c[cuda]"><skipped message="no compiler">where</skipped></testcase>
+<testcase classname="" name="qa.gpu.test_bins"><error message="collection failure">trace</error></testcase>
 </testsuite></testsuites>"""
 
 
 def test_a_report_gives_each_test_and_how_it_ended():
     assert cases_of(XML) == [
-        Case("tests.gpu.test_tokens::test_a[cuda]", "passed"),
-        Case("tests.gpu.test_tokens::test_b[cuda]", "failed", "assert 1 == 2"),
-        Case("tests.gpu.test_tokens::test_c[cuda]", "skipped", "no compiler"),
-        Case("::tests.gpu.test_bins", "failed", "collection failure"),
+        Case("qa.gpu.test_tokens::test_a[cuda]", "passed"),
+        Case("qa.gpu.test_tokens::test_b[cuda]", "failed", "assert 1 == 2"),
+        Case("qa.gpu.test_tokens::test_c[cuda]", "skipped", "no compiler"),
+        Case("::qa.gpu.test_bins", "failed", "collection failure"),
     ]
 
 
@@ -32,9 +32,9 @@ def test_a_failed_test_misses_and_so_do_no_tests_at_all():
     assert [target.met for target in verdicts("tests", cases_of(XML))] == [True, False]
     assert [target.met for target in verdicts("tests", [])] == [False, True]
     assert [row["test"] for row in summary(cases_of(XML))["not passed"]] == [
-        "tests.gpu.test_tokens::test_b[cuda]",
-        "tests.gpu.test_tokens::test_c[cuda]",
-        "::tests.gpu.test_bins",
+        "qa.gpu.test_tokens::test_b[cuda]",
+        "qa.gpu.test_tokens::test_c[cuda]",
+        "::qa.gpu.test_bins",
     ]
 
 

@@ -12,7 +12,7 @@ import time
 import pytest
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from benchmarks.stack.collector import collector
+from benchmarks.collector import collector
 from serving.tracing.export import FLUSH_SECONDS, SAY_SECONDS, QuietExporter, close, provider_of
 from tests.fixtures.places import ROOT
 

@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from benchmarks.stack.collector import collector
+from benchmarks.collector import collector
 from tests.fixtures.clients import PATIENCE, ask
 from tests.fixtures.live import running
 from tests.fixtures.tokens.published import publish_all, settings_for

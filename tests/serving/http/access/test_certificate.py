@@ -16,7 +16,7 @@ import pytest
 import uvicorn.config
 from prometheus_client import CollectorRegistry
 
-from benchmarks.stack.certificate import Certificate, certificate
+from benchmarks.certificate import Certificate, certificate
 from pliant.errors import InputError
 from serving.http.access.certificate import (
     DAY,

@@ -1,0 +1,230 @@
+"""Unmodified clients of text-embeddings-inference, OpenAI and Cohere against a running bins service.
+
+    python qa/conformance/clients/tei.py http://127.0.0.1:3000 [CLIENT ...]
+
+runs in an environment with `REQUIREMENTS` and nothing of Pliant, against a service with one stream of each kind: an
+embedding, a classifier and a reranker. It prints a line of JSON a client: client, version, what it did, ok, detail. What a
+client gets is held against plain HTTP. The status is 1 if a client failed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import traceback
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
+    "huggingface_hub": ("huggingface_hub==2.4.0", "numpy"),
+    "openai": ("openai==3.57.0",),
+    "langchain-openai": ("langchain-openai==1.7.4", "tiktoken==0.14.0", "llama-index-core==0.14.25"),
+    "langchain-huggingface": (
+        "--no-deps langchain-huggingface==1.2.3",
+        "langchain-core==1.8.3",
+        "huggingface_hub==2.4.0",
+        "numpy",
+    ),
+    "llama-index-embeddings-text-embeddings-inference": ("llama-index-embeddings-text-embeddings-inference==0.6.0",),
+    "llama-index-postprocessor-tei-rerank": ("llama-index-postprocessor-tei-rerank==0.6.0",),
+    "cohere": ("cohere==7.3.1",),
+}
+"""The pinned requirements of each client. langchain-huggingface is installed alone, as it would bring torch.
+llama-index-core has a copy of cl100k_base's vocabulary, which tiktoken else downloads."""
+QUERY = "what does a small model read"
+TEXTS = ["a small model reads every word", "dogs and cats", "trees"]
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The address of a service and its streams, one of each kind."""
+
+    url: str
+    embedding: str
+    classifier: str
+    reranker: str
+
+
+def main(url: str, names: Sequence[str]) -> int:
+    """Run the clients that are named, or all. Return the exit status."""
+    streams, failed = streams_of(url.rstrip("/")), 0
+    for name in names or CLIENTS:
+        line: dict[str, Any] = {"client": name, "version": version(name)}
+        try:
+            line |= {"did": CLIENTS[name](streams), "ok": True, "detail": ""}
+        except Exception as error:
+            failed += 1
+            place = traceback.extract_tb(error.__traceback__)[1]
+            line |= {"did": place.name, "ok": False, "detail": f"line {place.lineno}: {type(error).__name__}: {error}"}
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+    return int(failed > 0)
+
+
+def streams_of(url: str) -> Streams:
+    """Return the streams of a service, by what /info says of each."""
+    kinds = {}
+    for model in call(f"{url}/v1/models")["data"]:
+        (kind,) = call(f"{url}/{model['id']}/info")["model_type"]
+        kinds[kind] = model["id"]
+    return Streams(url, kinds["embedding"], kinds["classifier"], kinds["reranker"])
+
+
+def call(address: str, fields: object = None) -> Any:
+    """Return the JSON answer of a GET or, with fields, of a POST."""
+    body = None if fields is None else json.dumps(fields).encode()
+    request = urllib.request.Request(address, body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.loads(response.read())
+
+
+def embeddings(streams: Streams, texts: Sequence[str], **fields: Any) -> list[list[float]]:
+    return list(call(f"{streams.url}/{streams.embedding}/embed", {"inputs": list(texts), **fields}))
+
+
+def same(numbers: Any, expected: Any) -> None:
+    """Raise `AssertionError` unless nested lists of numbers are the same, but for the last digits of 32-bit floats."""
+    if isinstance(expected, list):
+        assert len(numbers) == len(expected), f"{len(numbers)} instead of {len(expected)}"
+        for number, other in zip(numbers, expected, strict=True):
+            same(number, other)
+    else:
+        assert math.isclose(float(numbers), expected, abs_tol=1e-4), f"{numbers} instead of {expected}"
+
+
+def use_huggingface_hub(streams: Streams) -> str:
+    from huggingface_hub import InferenceClient
+
+    expected = embeddings(streams, TEXTS)
+    client = InferenceClient(base_url=f"{streams.url}/{streams.embedding}")
+    same(client.feature_extraction(TEXTS).tolist(), expected)
+    same(
+        client.feature_extraction(TEXTS[0], normalize=True, truncate=True, truncation_direction="right")[0], expected[0]
+    )
+    similar = client.sentence_similarity(TEXTS[0], other_sentences=TEXTS)
+    same(similar, [sum(a * b for a, b in zip(expected[0], other, strict=True)) for other in expected])
+    scores = call(f"{streams.url}/{streams.classifier}/predict", {"inputs": TEXTS[0]})
+    client = InferenceClient(base_url=f"{streams.url}/{streams.classifier}")
+    same([item.score for item in client.text_classification(TEXTS[0])], [item["score"] for item in scores])
+    client = InferenceClient(f"{streams.url}/{streams.classifier}", provider="hf-inference")
+    assert client.health_check() and client.get_endpoint_info()["model_id"] == streams.classifier
+    return "feature_extraction, sentence_similarity, text_classification, health_check, get_endpoint_info"
+
+
+def use_openai(streams: Streams) -> str:
+    from openai import BadRequestError, NotFoundError, OpenAI
+
+    client = OpenAI(base_url=f"{streams.url}/v1", api_key="none", max_retries=0)
+    expected = embeddings(streams, TEXTS)
+    answer = client.embeddings.create(model=streams.embedding, input=TEXTS)
+    same([item.embedding for item in answer.data], expected)
+    tokens = call(f"{streams.url}/{streams.embedding}/tokenize", {"inputs": TEXTS})
+    ids = [[token["id"] for token in text] for text in tokens]
+    same([item.embedding for item in client.embeddings.create(model=streams.embedding, input=ids).data], expected)
+    assert answer.usage.total_tokens == sum(map(len, ids))
+    cut = client.embeddings.create(model=streams.embedding, input=TEXTS, dimensions=2, encoding_format="float")
+    same([item.embedding for item in cut.data], embeddings(streams, TEXTS, dimensions=2))
+    raw = client.embeddings.with_raw_response.create(
+        model=streams.embedding, input=TEXTS, extra_headers={"x-request-id": "mine"}
+    )
+    assert raw.headers["x-request-id"] == "mine"
+    assert client.models.list().data
+    for kind, fields in ((NotFoundError, {"model": "none", "input": "a"}), (BadRequestError, {"input": []})):
+        try:
+            client.embeddings.create(**{"model": streams.embedding, **fields})
+        except kind as error:
+            assert error.type == "invalid_request_error", error.type
+        else:
+            raise AssertionError(f"{fields} is answered")
+    return "embeddings of texts and of token ids, dimensions, base64 and float, x-request-id, models, errors"
+
+
+def use_langchain_openai(streams: Streams) -> str:
+    index = find_spec("llama_index.core")
+    assert index is not None and index.origin is not None
+    os.environ["TIKTOKEN_CACHE_DIR"] = str(Path(index.origin).parent / "_static" / "tiktoken_cache")
+    from langchain_openai import OpenAIEmbeddings
+    from openai import BadRequestError
+
+    settings: dict[str, Any] = {"model": streams.embedding, "base_url": f"{streams.url}/v1", "api_key": "none"}
+    plain = OpenAIEmbeddings(**settings, check_embedding_ctx_length=False)
+    same(plain.embed_documents(TEXTS), embeddings(streams, TEXTS))
+    same(plain.embed_query(QUERY), embeddings(streams, [QUERY])[0])
+    cut = OpenAIEmbeddings(**settings, check_embedding_ctx_length=False, dimensions=2)
+    same(cut.embed_query(QUERY), embeddings(streams, [QUERY], dimensions=2)[0])
+    try:  # by default it sends the token ids of OpenAI's own tokenizer
+        count = len(OpenAIEmbeddings(**settings).embed_documents(TEXTS))
+        assert count == len(TEXTS), count
+        outcome = "answered, as the vocabulary is large enough: the embeddings mean nothing"
+    except BadRequestError as error:
+        assert "no token ids of this encoder's own tokenizer" in str(error), error
+        outcome = "refused with 400, as the vocabulary is smaller"
+    return f"embed_documents, embed_query, dimensions; ids of cl100k_base, its default: {outcome}"
+
+
+def use_langchain_huggingface(streams: Streams) -> str:
+    """Its `model` takes no address, so the client inside is given one."""
+    from huggingface_hub import InferenceClient
+    from langchain_huggingface.embeddings.huggingface_endpoint import HuggingFaceEndpointEmbeddings
+
+    client = HuggingFaceEndpointEmbeddings(model=streams.embedding, huggingfacehub_api_token="none")
+    client.client = InferenceClient(base_url=f"{streams.url}/{streams.embedding}")
+    same(client.embed_documents(TEXTS), embeddings(streams, TEXTS))
+    same(client.embed_query(QUERY), embeddings(streams, [QUERY])[0])
+    return "embed_documents, embed_query; `model` refuses addresses, so its InferenceClient was set"
+
+
+def use_llama_index_embeddings(streams: Streams) -> str:
+    from llama_index.embeddings.text_embeddings_inference import TextEmbeddingsInference
+
+    client = TextEmbeddingsInference(model_name="none", base_url=f"{streams.url}/{streams.embedding}")
+    same(client.get_text_embedding_batch(TEXTS), embeddings(streams, TEXTS))
+    same(client.get_query_embedding(QUERY), embeddings(streams, [QUERY])[0])
+    return "get_text_embedding_batch, get_query_embedding"
+
+
+def use_llama_index_rerank(streams: Streams) -> str:
+    from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+    from llama_index.postprocessor.tei_rerank import TextEmbeddingInference
+
+    ranks = call(f"{streams.url}/{streams.reranker}/rerank", {"query": QUERY, "texts": TEXTS})
+    client = TextEmbeddingInference(base_url=f"{streams.url}/{streams.reranker}", top_n=2)
+    nodes = [NodeWithScore(node=TextNode(text=text), score=0.0) for text in TEXTS]
+    best = client.postprocess_nodes(nodes, QueryBundle(QUERY))
+    assert [node.text for node in best] == [TEXTS[rank["index"]] for rank in ranks[:2]], best
+    same([node.score for node in best], [rank["score"] for rank in ranks[:2]])
+    return "postprocess_nodes, which calls /rerank"
+
+
+def use_cohere(streams: Streams) -> str:
+    import cohere
+
+    ranks = call(f"{streams.url}/{streams.reranker}/rerank", {"query": QUERY, "texts": TEXTS})
+    for kind in (cohere.Client, cohere.ClientV2):
+        client = kind(api_key="none", base_url=streams.url)
+        answer = client.rerank(model=streams.reranker, query=QUERY, documents=TEXTS, top_n=2)
+        assert [item.index for item in answer.results] == [rank["index"] for rank in ranks[:2]]
+        same([item.relevance_score for item in answer.results], [rank["score"] for rank in ranks[:2]])
+    return "rerank by Client (/v1/rerank) and ClientV2 (/v2/rerank)"
+
+
+CLIENTS: Mapping[str, Callable[[Streams], str]] = {
+    "huggingface_hub": use_huggingface_hub,
+    "openai": use_openai,
+    "langchain-openai": use_langchain_openai,
+    "langchain-huggingface": use_langchain_huggingface,
+    "llama-index-embeddings-text-embeddings-inference": use_llama_index_embeddings,
+    "llama-index-postprocessor-tei-rerank": use_llama_index_rerank,
+    "cohere": use_cohere,
+}
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1], sys.argv[2:]))

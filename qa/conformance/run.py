@@ -1,0 +1,238 @@
+"""Runs the field's own clients, unmodified and offline, against live services, and prints what came of each.
+
+    python -m qa.conformance.run [--only "openai lm-eval"] [--long] [--texts FILE.parquet]
+
+Each client has a virtual environment of its own in PLIANT_HOME/conformance (.pliant by default), with pinned requirements
+out of its script in `clients`; what it writes lies there, too. PLIANT_SMOLLM2 names the folder of a language model that
+packing serves, instead of a tiny one of random weights. The exit status is 1 if a client failed, or none could be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.places import ROOT, SHARED
+from pliant.errors import PliantError
+from qa.conformance.catalog import VLLM, Client, choose
+from qa.conformance.environments import NotInstalledError, python_of
+from qa.conformance.results import Row, Step, status, table
+from qa.conformance.services import SYSTEMS, LiveService, live
+from serving.packing.vllm import engine
+
+TEXTS = SHARED / "text" / "sst2_validation.parquet"
+ITEMS, REQUESTS = {"quick": 50, "long": 500}, {"quick": 8, "long": 64}
+LIMIT = 3600.0  # seconds of a client
+VLLM_PYTHON = "PLIANT_VLLM_PYTHON"
+"""The environment variable that names the Python of another environment of vLLM than Pliant's."""
+_NOWHERE = "http://127.0.0.1:9"  # the port of a service that discards: nothing listens there
+_REFUSED = {
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), _NOWHERE),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),
+    "HF_ENDPOINT": _NOWHERE,
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Runs clients. `folder`: of environments and of all that is written; `size`: quick or long."""
+
+    folder: Path
+    texts: Path
+    size: str
+
+    def run(self, clients: Sequence[Client]) -> Iterator[Row]:
+        """Yield a row for each client, system by system. A service that does not start fails its clients."""
+        for system in SYSTEMS:
+            ours = [client for client in clients if client.system == system]
+            if not ours:
+                continue
+            installed, rows = self._install(ours)
+            yield from rows
+            if not installed:
+                continue
+            say(f"{system}: starting its service")
+            folder = empty(self.folder / "services" / system)
+            try:
+                with live(system, folder) as service:
+                    for client, python in installed:
+                        yield self.use(client, python, service)
+            except PliantError as error:
+                reason = f"the service of {system} did not start: {error}"
+                yield from (Row(client.name, "", system, (), reason) for client, _ in installed)
+            finally:
+                keep_log(folder)
+
+    def _install(self, clients: Sequence[Client]) -> tuple[list[tuple[Client, Path]], list[Row]]:
+        installed, rows = list[tuple[Client, Path]](), list[Row]()
+        for client in clients:
+            say(f"{client.name}: its environment")
+            try:
+                installed.append((client, self._python(client)))
+            except (NotInstalledError, PliantError) as error:
+                rows.append(Row(client.name, "", client.system, (), str(error), installed=False))
+        return installed, rows
+
+    def _python(self, client: Client) -> Path:
+        if client.name != VLLM:
+            return python_of(self.folder / simple(client.name), client.requirements)
+        given = os.environ.get(VLLM_PYTHON)
+        return Path(given) if given else engine.python_of(self.folder.parent)
+
+    def use(self, client: Client, python: Path, service: LiveService) -> Row:
+        """Run a client's script against a service, and return what came of it."""
+        scratch = empty(self.folder / "runs" / f"{simple(client.name)}-{service.system}")
+        command = [str(python), str(client.path), service.url, *self._options(client, service, scratch)]
+        say(f"{client.name}: against {service.system}")
+        started, steps, version = time.monotonic(), list[Step](), ""
+        with (scratch / "stderr.log").open("w") as errors:
+            process = subprocess.Popen(
+                command,
+                env=variables(client, python, scratch),
+                cwd=scratch,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+            try:
+                output, _ = process.communicate(timeout=LIMIT)
+                reason = ""
+            except subprocess.TimeoutExpired:
+                kill_group(process.pid)
+                output, _ = process.communicate()
+                reason = f"it made no end within {LIMIT:g} s"
+            finally:
+                kill_group(process.pid)  # processes that it left, and itself after Ctrl-C
+        for line in filter(None, map(read_line, output.splitlines())):
+            version = str(line["version"])
+            steps.append(Step(str(line["did"]), line["ok"], str(line["detail"])))
+            say(f"  {'left out' if line['ok'] is None else 'ok' if line['ok'] else 'FAILED'}  {line['did']}")
+        row = Row(client.name, version, service.system, tuple(steps), reason, seconds=time.monotonic() - started)
+        if not reason and (not steps or (process.returncode != 0 and all(step.ok is not False for step in steps))):
+            row = replace(
+                row, reason=f"its script ended with status {process.returncode}; see {scratch / 'stderr.log'}"
+            )
+        return row
+
+    def _options(self, client: Client, service: LiveService, scratch: Path) -> list[str]:
+        if client.by_name:
+            return [client.name, *client.arguments]
+        if not client.settings:
+            return [*client.arguments]
+        rows = scratch / "rows.jsonl"
+        if client.name == "lm-eval":
+            write_rows(self.texts, rows, ITEMS[self.size])
+        named = {"client": client.name, "model": service.model, "tokenizer": service.model_folder, "folder": scratch}
+        named |= {"rows": rows, "items": ITEMS[self.size], "requests": REQUESTS[self.size]}
+        return [word for name, value in named.items() for word in (f"--{name}", str(value))]
+
+
+def variables(client: Client, python: Path, scratch: Path) -> dict[str, str]:
+    """Return all environment variables of a client: none of Pliant's, no network, and a home in its scratch folder."""
+    values = {name: value for name, value in os.environ.items() if name in _KEPT}
+    values["PATH"] = os.pathsep.join(filter(None, (str(python.parent), values.get("PATH", ""))))
+    values |= {"HOME": str(scratch), "HF_HOME": str(scratch / "hub"), "XDG_CACHE_HOME": str(scratch / "cache")}
+    values |= {**_REFUSED, **(_OFFLINE if client.hub_offline else {})}
+    return values | ({"VLLM_TARGET_DEVICE": "cpu"} if client.name == VLLM else {})
+
+
+def read_line(line: str) -> dict[str, Any] | None:
+    """Return a line of a client's script; None for what its libraries print."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return None
+    return fields if isinstance(fields, dict) and {"client", "version", "did", "ok", "detail"} <= set(fields) else None
+
+
+def write_rows(texts: Path, path: Path, count: int) -> None:
+    """Write rows of `text` and `label`: real reviews where they are there, else sentences of the documentation.
+
+    The labels of the latter mean nothing; log-likelihoods can be compared all the same.
+    """
+    import pandas
+
+    if texts.is_file():
+        rows = pandas.read_parquet(texts, columns=["text", "label"]).head(count).to_dict("records")
+    else:
+        words = " ".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md")))
+        sentences = [text for text in re.split(r"(?<=\.)\s+", words) if text.isascii() and 20 < len(text) < 200]
+        rows = [{"text": text, "label": number % 2} for number, text in enumerate(sentences[:count])]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def empty(folder: Path) -> Path:
+    """Return the folder, made anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def keep_log(folder: Path) -> None:
+    """Remove all of a service's folder but its log: a registry holds a model's weights several times."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.suffix != ".log":
+            path.unlink(missing_ok=True)
+
+
+def kill_group(leader: int) -> None:
+    """End a process and all that it started, as far as they are there."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def simple(name: str) -> str:
+    """Return the name of a client as that of a folder."""
+    return re.sub(r"\W+", "-", name).strip("-")
+
+
+def say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the clients, print the table, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="names of clients or systems, with spaces between")
+    parser.add_argument(
+        "--long", action="store_true", help="500 log-likelihoods instead of 50, 64 requests instead of 8"
+    )
+    parser.add_argument("--texts", type=Path, default=TEXTS, help="Parquet file with text and label (0 or 1)")
+    options = parser.parse_args(arguments)
+    try:
+        clients = choose(options.only.replace(",", " ").split())
+    except ValueError as error:
+        parser.error(str(error))
+    folder = Path(os.environ.get("PLIANT_HOME") or ROOT / ".pliant").resolve() / "conformance"
+    rows = list(Runner(folder, options.texts, "long" if options.long else "quick").run(clients))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(
+        json.dumps([row.to_dict() for row in rows], indent=1, ensure_ascii=False) + "\n"
+    )
+    sys.stdout.write(table(rows))
+    return status(rows)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,178 @@
+"""What a stack holds that a back-up must bring back: seen before the back-up, after it, and once it is restored."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.places import ROOT
+from benchmarks.watch.night import ENDED
+from flows.release import open_registry
+from pliant.errors import ArtifactError, PliantError, RegistryError
+from pliant.outcomes.files import folder_of, read_labels
+from qa.stack.dashboards_load import DEADLINE, Endpoint
+from qa.stack.stack import Stack
+from registry import codec
+from registry.mlflow_store import MlflowRegistry
+from registry.names import prefix
+
+EXAMPLES = 8  # that are sent, one after the other
+NEAR = 1e-4  # by which probabilities of the same model may differ, as batches do
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """`releases`: number -> model -> version, of `pliant status --json`; `versions`: model -> number -> digest.
+
+    `answers`: what the endpoint says to the same requests, without ids and times. `labels`: candidate -> those that its
+    promise was tested with; `broken`: the candidates whose promise does not hold; `label_lines`: labels in the file that
+    flows learn from. `alarms`: over broken promises; `events`: lines of the file. `runs`: id -> state of Prefect's runs that
+    have ended; `schedules`: of each deployment.
+    """
+
+    live: int
+    releases: Mapping[int, Mapping[str, int]]
+    versions: Mapping[str, Mapping[int, str]]
+    answers: Sequence[Mapping[str, Any]]
+    labels: Mapping[str, int]
+    broken: Sequence[str]
+    label_lines: int
+    alarms: Sequence[str]
+    events: int
+    runs: Mapping[str, str]
+    schedules: Mapping[str, Sequence[str]]
+
+
+def picture(given: Stack, system: str, key: str, admin: str) -> Picture:
+    """Look at everything that is there of a system. Raises `PliantError`."""
+    endpoint, registry = Endpoint(given.services[system], key), open_registry(given.project, system)
+    shown = _status(system)
+    service, speech = endpoint.get(given.plans[system].status, admin), given.plans[system].speech
+    examples = given.plans[system].before.examples[:EXAMPLES]
+    return Picture(
+        live=int(shown["live"]["number"]),
+        releases={int(each["number"]): each["versions"] for each in shown["releases"]},
+        versions=versions_of(registry, system),
+        answers=[_answer(*endpoint.post(speech.path, speech.body(each, DEADLINE))) for each in examples],
+        labels={_candidate(each): each["labels"] for each in service["outcomes"]},
+        broken=sorted(_candidate(each) for each in service["outcomes"] if each["broken"]),
+        label_lines=len(read_labels(folder_of(given.project.home, system))),
+        alarms=sorted(str(each["id"]) for each in endpoint.get("/v1/outcomes/alarms", admin)["alarms"]),
+        events=_lines(given, "events.jsonl"),
+        runs={run.id: run.state for run in given.prefect.runs() if run.state in ENDED},
+        schedules=_schedules(given),
+    )
+
+
+def versions_of(registry: MlflowRegistry, system: str) -> dict[str, dict[int, str]]:
+    """Return model -> number -> digest of all versions of a system that have an artifact."""
+    versions: dict[str, dict[int, str]] = {}
+    for name in registry.names(prefix(system)):
+        for number in registry.numbers(name):
+            published = registry.version(name, number)
+            if published is not None and published.digest:
+                versions.setdefault(name, {})[number] = published.digest
+    return versions
+
+
+def broken_of(registry: MlflowRegistry, versions: Mapping[str, Mapping[int, str]]) -> list[str]:
+    """Return the versions whose artifacts are missing or are not what their digests say, each with the reason."""
+    broken = []
+    for name, numbers in versions.items():
+        for number, digest in numbers.items():
+            try:
+                folder, _ = registry.fetch(name, number)
+                codec.kind(folder)  # verifies every file
+                if codec.digest(folder) != digest:
+                    broken.append(f"{name} version {number} has another digest")
+                registry.discard(folder)
+            except (ArtifactError, RegistryError) as error:
+                broken.append(f"{name} version {number}: {error}")
+    return broken
+
+
+def differences(before: Picture, after: Picture, restored: Picture) -> list[str]:
+    """Return what is missing of `before`, and what is restored that was never there by `after`."""
+    wrong = _lost("release", before.releases, after.releases, restored.releases)
+    for name in {*before.versions, *restored.versions}:
+        numbers = [each.versions.get(name, {}) for each in (before, after, restored)]
+        wrong += _lost(f"version of {name}", *numbers)
+    for id, state in before.runs.items():
+        if restored.runs.get(id) != state:
+            wrong.append(f"the run {id} is {restored.runs.get(id)}, was {state}")
+    wrong += _outside("lines of labels", *(each.label_lines for each in (before, restored, after)))
+    wrong += _outside("events", *(each.events for each in (before, restored, after)))
+    for name in {*before.labels, *restored.labels}:
+        wrong += _outside(f"labels of {name}", *(each.labels.get(name, 0) for each in (before, restored, after)))
+    for what, was, now in (("alarm", before.alarms, restored.alarms), ("promise", before.broken, restored.broken)):
+        wrong += [f"the {what} {each} is forgotten" for each in was if each not in now]
+    if restored.schedules != before.schedules:
+        wrong.append(f"schedules: {restored.schedules}, were {before.schedules}")
+    return wrong + _served_otherwise(before, after, restored)
+
+
+def _served_otherwise(before: Picture, after: Picture, restored: Picture) -> list[str]:
+    same = next((each for each in (before, after) if each.live == restored.live), None)
+    if same is None:
+        return [f"release {restored.live} is served, was {before.live}, later {after.live}"]
+    if not near(same.answers, restored.answers):
+        return [f"the same release answers otherwise: {restored.answers}, was {same.answers}"[:600]]
+    return []
+
+
+def _outside(what: str, low: int, value: int, high: int) -> list[str]:
+    return [] if low <= value <= high else [f"{what}: {value}, not from {low} to {high}"]
+
+
+def near(first: Any, second: Any) -> bool:
+    """Return whether two values of JSON are the same, but for rounding of numbers."""
+    if isinstance(first, float) and isinstance(second, float):
+        return abs(first - second) <= NEAR
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(near(first[name], second[name]) for name in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(near(*pair) for pair in zip(first, second, strict=True))
+    return bool(first == second)
+
+
+def _lost(what: str, before: Mapping[Any, Any], after: Mapping[Any, Any], restored: Mapping[Any, Any]) -> list[str]:
+    lost = [f"{what} {each} is lost" for each in before if restored.get(each) != before[each]]
+    return lost + [f"{what} {each} is not what it was" for each in restored if restored[each] != after.get(each)]
+
+
+def _status(system: str) -> Any:
+    command = [sys.executable, "-m", "cli", "status", system, "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PliantError(f"pliant status fails: {done.stderr[-300:]}")
+    return json.loads(done.stdout)[0]
+
+
+def _answer(status: int, content: Any) -> Mapping[str, Any]:
+    """Return what the model says: label, probabilities, versions."""
+    if status != 200:
+        return {"status": status, "content": content}
+    return {name: content[name] for name in ("label", "probabilities", "versions") if name in content}
+
+
+def _candidate(figures: Mapping[str, Any]) -> str:
+    """Return the name of what figures in a service's status are of."""
+    names = ("task", "version", "operating_point", "candidate")
+    return " ".join(str(figures[name]) for name in names if name in figures)
+
+
+def _lines(given: Stack, name: str) -> int:
+    path = given.project.home / name
+    return len(path.read_text().splitlines()) if path.is_file() else 0
+
+
+def _schedules(given: Stack) -> dict[str, list[str]]:
+    rows = given.prefect.call("POST", "/deployments/filter", {})
+    texts = {
+        row["entrypoint"]: [json.dumps(each["schedule"], sort_keys=True) for each in row["schedules"]] for row in rows
+    }
+    return {name: sorted(each) for name, each in texts.items()}

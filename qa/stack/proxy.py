@@ -1,0 +1,94 @@
+"""nginx as the stack's containers run it, by deploy/proxy/nginx.conf with ports and files of this machine."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.certificate import Certificate
+from benchmarks.places import ROOT
+from flows import servers
+from pliant.errors import PliantError
+from pliant.lines import open_log
+from qa.stack.programs import program
+
+CONFIGURATION = ROOT / "deploy" / "proxy" / "nginx.conf"
+SECONDS = 20.0  # within which it listens
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """`url`: what clients call. `ports`: those of the configuration -> those that it listens on here."""
+
+    url: str
+    ports: Mapping[int, int]
+
+
+def configuration(text: str, upstreams: Mapping[str, str], ports: Mapping[int, int], files: Mapping[str, Path]) -> str:
+    """Return nginx's configuration for this machine. `upstreams`: name of a container -> address here; `files`: of secrets.
+
+    Raises `PliantError` where the configuration has nothing to replace, as it has changed then.
+    """
+    folder = next(iter(files.values())).parent
+    text = _replaced(text, r"(?<![\w/])/tmp/", f"{folder}/")  # first: the other paths may lie there
+    for name, address in upstreams.items():
+        text = _replaced(text, rf"set \$upstream {re.escape(name)}:\d+;", f"set $upstream {address};")
+    for port, here in ports.items():
+        text = _replaced(text, rf"listen (?:127\.0\.0\.1:)?{port}\b", f"listen {servers.HOST}:{here}")
+    for name, path in files.items():
+        text = _replaced(text, rf"/run/secrets/{name}\b", str(path))
+    text = _replaced(text, r"/dev/stdout", str(folder / "access.log"))
+    return _replaced(text, r"/dev/stderr", str(folder / "error.log"))
+
+
+def _replaced(text: str, pattern: str, by: str) -> str:
+    result, count = re.subn(pattern, lambda _match: by, text)
+    if not count:
+        raise PliantError(f"{CONFIGURATION} has nothing like {pattern}: the stack's test must follow it")
+    return result
+
+
+@contextmanager
+def proxy(folder: Path, upstreams: Mapping[str, str], certificate: Certificate) -> Iterator[Proxy]:
+    """Run nginx in front of the upstreams. Raises `Skipped` without nginx, `PliantError` where it does not start."""
+    nginx = program("nginx")
+    folder.mkdir(parents=True, exist_ok=True)
+    ports = {port: servers.free_port() for port in (8443, 8444, 4280, 8080)}
+    operators = folder / "operators"
+    operators.write_text("nobody:!\n")  # no password fits
+    files = {"tls_certificate": certificate.path, "tls_key": certificate.key, "operators": operators}
+    names = set(re.findall(r"set \$upstream ([\w-]+):", CONFIGURATION.read_text()))
+    addresses = {name: upstreams.get(name, f"{servers.HOST}:9") for name in names}  # 9: nobody answers
+    path = folder / "nginx.conf"
+    path.write_text(configuration(CONFIGURATION.read_text(), addresses, ports, files))
+    command = [nginx, "-p", str(folder), "-c", str(path), "-e", str(folder / "error.log"), "-g", "daemon off;"]
+    with open_log(folder / "nginx.log") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        _await_port(ports[8443], process, folder)
+        yield Proxy(f"https://{certificate.host}:{ports[8443]}", ports)
+    finally:
+        servers.stop(process)
+
+
+def _await_port(port: int, process: subprocess.Popen[bytes], folder: Path) -> None:
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            break
+        try:
+            ssl.get_server_certificate((servers.HOST, port), timeout=2)
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    said = " ".join(
+        (folder / name).read_text()[-300:] for name in ("nginx.log", "error.log") if (folder / name).exists()
+    )
+    raise PliantError(f"nginx does not listen: {said}")

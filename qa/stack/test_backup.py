@@ -1,0 +1,181 @@
+"""Back-up and restore of a registry in a file by the commands of docs/backup.md.
+
+`make stack-test ONLY=backup` does the same with Postgres and all servers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pliant.errors import PliantError
+from qa.stack import backup_page as page
+from qa.stack.backup_page import commands, follow
+from qa.stack.backup_picture import Picture, broken_of, differences, near, versions_of
+from qa.stack.backup_publisher import publish
+from registry import codec
+from registry.mlflow_store import MlflowRegistry
+from registry.names import TOKENS_TASK, experiment
+from registry.package import Package
+from tests.fixtures.tokens.samples import tiny_task
+
+TEXT = """
+## Back up
+
+### Some files
+
+Words.
+
+```
+echo "$WORD"
+cp a b
+```
+
+### Others
+
+```
+rm c
+```
+
+### None
+
+## Restore
+"""
+SEEN = Picture(
+    live=2,
+    releases={1: {"m": 1}, 2: {"m": 2}},
+    versions={"m": {1: "a", 2: "b"}},
+    answers=[{"label": "7", "probabilities": {"7": 0.9}}],
+    labels={"digit 2 0": 10},
+    broken=["digit 2 0"],
+    label_lines=12,
+    alarms=["1"],
+    events=3,
+    runs={"r": "COMPLETED"},
+    schedules={"flow": ["hourly"]},
+)
+
+
+def test_the_commands_below_a_heading_are_those_of_its_block_alone():
+    assert commands("Some files", TEXT) == ['echo "$WORD"', "cp a b"]
+    assert commands("Others", TEXT) == ["rm c"]
+    for heading in ("None", "Nowhere"):
+        with pytest.raises(PliantError, match="no commands"):
+            commands(heading, TEXT)
+
+
+def test_commands_run_in_one_shell_until_one_fails(tmp_path):
+    between = list[int]()
+    steps = follow(["x=5", f'echo "$x" > {tmp_path}/x'], {}, lambda: between.append(1))
+    assert (tmp_path / "x").read_text() == "5\n" and len(between) == len(steps) == 2
+    with pytest.raises(PliantError, match=r"the command fails: ls /nowhere/x: .*cannot access"):
+        follow(["ls /nowhere/x", f"touch {tmp_path}/later"], {})
+    assert not (tmp_path / "later").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"versions": {"m": {1: "a"}}}, "version of m 2 is lost"),
+        ({"versions": {"m": {1: "a", 2: "c"}}}, "version of m 2 is lost"),
+        ({"versions": {"m": {1: "a", 2: "b", 3: "c"}}}, "version of m 3 is not what it was"),
+        ({"releases": {2: {"m": 2}}}, "release 1 is lost"),
+        ({"labels": {}}, "labels of digit 2 0: 0, not from 10 to 10"),
+        ({"label_lines": 11}, "lines of labels: 11, not from 12 to 12"),
+        ({"broken": []}, "the promise digit 2 0 is forgotten"),
+        ({"alarms": []}, "the alarm 1 is forgotten"),
+        ({"events": 0}, "events: 0, not from 3 to 3"),
+        ({"runs": {}}, "the run r is None, was COMPLETED"),
+        ({"schedules": {}}, "schedules: {}"),
+        ({"live": 3}, "release 3 is served, was 2"),
+        ({"answers": [{"label": "1", "probabilities": {"7": 0.9}}]}, "the same release answers otherwise"),
+    ],
+)
+def test_what_is_lost_or_other_than_before_is_said(change, said):
+    assert differences(SEEN, SEEN, SEEN) == []
+    assert any(said in sentence for sentence in differences(SEEN, SEEN, replace(SEEN, **change)))
+
+
+def test_what_came_during_a_back_up_may_be_in_it_or_not():
+    later = replace(SEEN, versions={"m": {1: "a", 2: "b", 3: "c"}}, label_lines=20, events=5)
+    for restored in (SEEN, later, replace(later, label_lines=15)):
+        assert differences(SEEN, later, restored) == []
+
+
+def test_values_are_near_but_for_rounding():
+    assert near({"a": [0.5, "x"]}, {"a": [0.50001, "x"]})
+    for other in ({"a": [0.6, "x"]}, {"a": [0.5]}, {"b": [0.5, "x"]}, {"a": [0.5, "y"]}):
+        assert not near({"a": [0.5, "x"]}, other)
+
+
+class Laptop:
+    """A registry in a file with one version, state with a SQLite file that is being written, and keys."""
+
+    def __init__(self, folder: Path) -> None:
+        self.runs, self.state, artifact = folder / "mlruns", folder / ".pliant", folder / "artifact"
+        codec.save(tiny_task("letters", ("a", "b"), "0" * 64), artifact)
+        self.runs.mkdir()
+        shape = np.zeros((1, 1), np.float32)
+        self.package = Package(f"{TOKENS_TASK}letters", artifact, shape, shape)
+        (self.state / "outcomes" / "tokens").mkdir(parents=True)
+        metrics = self.state / "bentoml-3000" / "prometheus"
+        metrics.mkdir(parents=True)
+        (metrics / "counter_7.db").write_bytes(b"no database of SQLite")
+        (self.state / "keys.json").write_text("{}")
+        (self.state / "events.jsonl").write_text("one\n")
+        self.base = sqlite3.connect(self.state / "outcomes" / "tokens" / "outcomes.db", isolation_level=None)
+        self.base.execute("PRAGMA journal_mode = WAL")
+        self.base.execute("CREATE TABLE labels (id INTEGER)")
+        self.base.execute("INSERT INTO labels VALUES (1)")
+        self.places = {"BACKUP": str(folder / "copy"), "STATE": str(self.state), "RUNS": str(self.runs)}
+        self.places |= {"KEYS": str(self.state / "keys.json")}
+        self.places |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def registry(self, again: str = "") -> MlflowRegistry:
+        """Return the registry; with another `again` MLflow opens the file anew."""
+        address = f"sqlite:///{self.runs}/{again}mlflow.db"
+        return MlflowRegistry(address, experiment("tokens"), self.runs / "artifacts")
+
+    def work(self) -> None:
+        """Publish, and write into the state, as happens while a back-up is made."""
+        publish(self.registry(), self.package)
+        self.base.execute("INSERT INTO labels VALUES (2)")
+        with (self.state / "events.jsonl").open("a") as events:
+            events.write("another\n")
+
+    def lose_everything(self) -> None:
+        self.base.close()
+        shutil.rmtree(self.runs)
+        shutil.rmtree(self.state)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("in_order", [True, False], ids=["as the page says", "artifacts before the database"])
+def test_every_version_has_its_files_when_versions_come_between_all_commands_in_this_order_alone(tmp_path, in_order):
+    laptop = Laptop(tmp_path)
+    publish(laptop.registry(), laptop.package)
+    before = versions_of(laptop.registry(), "tokens")[laptop.package.name]
+    make, database, artifacts = commands(page.FILE)
+    ordered = [make, *((database, artifacts) if in_order else (artifacts, database))]
+    follow([*ordered, *commands(page.STATE)], laptop.places, laptop.work)
+    after = versions_of(laptop.registry(), "tokens")[laptop.package.name]
+    laptop.lose_everything()
+    follow([*commands(page.FILE_BACK), *commands(page.STATE_BACK)], laptop.places)
+    registry = laptop.registry("./")
+    restored = versions_of(registry, "tokens")
+    assert before.items() < restored[laptop.package.name].items() < after.items()
+    broken = broken_of(registry, restored)
+    assert bool(broken) is not in_order, broken
+    assert (laptop.state / "keys.json").read_text() == "{}"
+    assert (laptop.state / "events.jsonl").read_text().startswith("one\nanother\n")
+    restored_base = sqlite3.connect(laptop.state / "outcomes" / "tokens" / "outcomes.db")
+    assert restored_base.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert restored_base.execute("SELECT COUNT(*) FROM labels").fetchone()[0] >= 2
+    restored_base.close()

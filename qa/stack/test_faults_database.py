@@ -1,0 +1,135 @@
+"""Postgres, in which MLflow and Prefect keep everything, is gone for a while: amid a flow, and as it publishes."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.harness import Skipped
+from flows import settings
+from flows.release import open_registry
+from qa.stack.postgres import Postgres, postgres
+from qa.stack.programs import program
+from qa.stack.publishing import NAME
+from qa.stack.stack import mlflow_server
+from serving.launch import launch
+from tests.fixtures.bins.published import settings_for
+from tests.fixtures.clients import free_port
+from tests.fixtures.runs import PATIENCE
+from tests.flows.watch.deployments import ENDED, POOL, Server, await_run, logs, prefect_of, worker
+
+AWAY = 25.0  # seconds without Postgres
+FLOW = "qa/stack/publishing.py:publishing"
+
+
+class Clients:
+    """One client that asks ten times a second; `failed`: what went wrong, with the seconds since the first request."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._ended, self._begun = url, threading.Event(), time.monotonic()
+        self.answered, self.failed = 0, list[str]()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.1):
+            try:
+                ask(f"{self._url}/predict", {"inputs": "a dog"})
+                self.answered += 1
+            except (OSError, ValueError) as error:
+                self.failed.append(f"{time.monotonic() - self._begun:.1f} s: {error}")
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join(PATIENCE)
+
+
+def ask(url: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory) -> Iterator[Postgres]:
+    for name in ("initdb", "postgres"):
+        try:
+            program(name)
+        except Skipped as error:
+            pytest.skip(str(error))
+    with postgres(tmp_path_factory.mktemp("logs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(database, tmp_path_factory) -> Iterator[tuple[Server, str]]:
+    """Prefect with a worker and the deployment, and its identifier; a first release is in the registry."""
+    home = tmp_path_factory.mktemp("stack")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLIANT_HOME", str(home / "home"))
+        connection = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": database.address("prefect", "asyncpg")}
+        with (
+            mlflow_server(home, database) as mlflow,
+            prefect_of(home, MLFLOW_TRACKING_URI=mlflow, **connection) as given,
+        ):
+            given.call("POST", "/work_pools/", {"name": POOL, "type": "process"})
+            deployment = given.deploy(FLOW, "publishing")
+            with worker():
+                given.start(deployment, folder=str(home), seed=100)
+                await_run(given, deployment, ENDED)
+                yield given, deployment
+
+
+@contextmanager
+def endpoint(folder: Path) -> Iterator[str]:
+    uri = settings.read().tracking_uri
+    own = settings_for(folder, registry_uri=uri, refresh_seconds=2.0)
+    service = launch(own, folder / "state", free_port(), folder / "serve.log")
+    try:
+        service.wait_until_ready(PATIENCE)
+        yield service.url
+    finally:
+        assert service.stop() == 0
+
+
+def until(condition: Callable[[], Any]) -> None:
+    limit = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < limit, logs()
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("moment", ["work", "commit"])
+def test_a_run_outlasts_postgres_and_clients_notice_nothing(moment, server, database, tmp_path):
+    prefect, deployment = server
+    before = len(prefect.runs(deployment))
+    registry = open_registry(settings.read(), "bins")
+    first = registry.release("bins")
+    with endpoint(tmp_path) as url:
+        clients = Clients(url)
+        (tmp_path / f"hold-{moment}").touch()
+        run = prefect.start(deployment, folder=str(tmp_path), seed=before)
+        until((tmp_path / moment).exists)
+        database.stop()
+        (tmp_path / f"hold-{moment}").unlink()
+        time.sleep(AWAY)
+        during = ask(f"{url}/status")
+        database.start()
+        ended = {each["id"]: each for each in await_run(prefect, deployment, ENDED, before + 1)}
+        assert ended[run]["state_type"] == "COMPLETED", logs()
+        until(lambda: ask(f"{url}/status")["release"] == first.number + 1)
+        clients.end()
+    release = registry.release("bins")
+    assert set(release.versions) == {f"pliant-bins-{NAME}", f"pliant-bins-encoder-{NAME}"}
+    assert clients.failed == [] and clients.answered > AWAY
+    assert during["release"] == first.number and during["refresh"]["outcome"] == "failed"

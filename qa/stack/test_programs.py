@@ -1,0 +1,73 @@
+"""Where programs are looked for, and what this machine makes of the stack's configuration."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.certificate import certificate
+from benchmarks.harness import Skipped
+from pliant.errors import PliantError
+from qa.stack.programs import program
+from qa.stack.proxy import CONFIGURATION, configuration
+
+TEXT = """
+error_log /dev/stderr warn;
+access_log /dev/stdout requests;
+pid /tmp/nginx.pid;
+ssl_certificate /run/secrets/tls_certificate;
+listen 8443 ssl;
+set $upstream tokens:3000;
+"""
+
+
+def test_a_program_is_what_its_variable_names_or_what_is_on_the_path_or_missing_with_the_package(monkeypatch, tmp_path):
+    own = tmp_path / "nginx"
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert program("nginx") == str(own)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("NGINX", str(own))
+    assert program("nginx") == str(own)
+    monkeypatch.delenv("NGINX")
+    monkeypatch.setattr("qa.stack.programs.FOLDERS", (str(tmp_path / "*"),))
+    with pytest.raises(Skipped, match=r"nginx is not installed here .*nginx-light"):
+        program("nginx")
+
+
+def test_the_proxys_configuration_gets_the_ports_files_and_services_of_this_machine(tmp_path):
+    files = {"tls_certificate": tmp_path / "c.pem"}
+    text = configuration(TEXT, {"tokens": "127.0.0.1:7"}, {8443: 9}, files)
+    for line in ("set $upstream 127.0.0.1:7;", "listen 127.0.0.1:9 ssl;", f"ssl_certificate {tmp_path / 'c.pem'};"):
+        assert line in text
+    assert f"pid {tmp_path}/nginx.pid;" in text and "/dev/std" not in text
+
+
+@pytest.mark.parametrize("missing", ["tokens:3000", "8443", "/run/secrets/tls_certificate", " /tmp/", "/dev/stdout"])
+def test_a_configuration_that_has_changed_is_noticed(missing, tmp_path):
+    with pytest.raises(PliantError, match="has nothing like"):
+        configuration(TEXT.replace(missing, "x"), {"tokens": "a:1"}, {8443: 9}, {"tls_certificate": tmp_path / "c.pem"})
+
+
+def test_the_shipped_configuration_has_all_that_is_replaced(tmp_path):
+    names = ("tokens", "bins", "cascade", "packing", "mlflow", "prefect-server", "grafana")
+    files = {name: tmp_path / name for name in ("tls_certificate", "tls_key", "operators")}
+    ports = {port: port + 1 for port in (8443, 8444, 4280, 8080)}
+    text = configuration(CONFIGURATION.read_text(), dict.fromkeys(names, "127.0.0.1:9"), ports, files)
+    assert "/run/secrets" not in text and ":3000;" not in text
+
+
+@pytest.mark.parametrize("days", [1.0, -1.0])
+def test_a_certificate_is_one_that_clients_take_until_it_has_expired(tmp_path, days):
+    made = certificate(tmp_path, days)
+    assert made.key.stat().st_mode & 0o777 == 0o600
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.path, made.key)
+    words = ["openssl", "verify", "-CAfile", str(made.path), str(made.path)]
+    if (path := Path("/usr/bin/openssl")).exists():
+        done = subprocess.run([str(path), *words[1:]], capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) is (days > 0), done.stderr
