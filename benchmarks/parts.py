@@ -43,13 +43,13 @@ def _loaded(function: Callable[..., Any] | str) -> Callable[..., Any]:
     return loaded
 
 
-CHAMPION, ENCODER, CLASSIFIERS = "tokens.endpoint:training", "bins.minilm:training", "cascade.material:training"
+CHAMPION, ENCODER, CLASSIFIERS = "tokens.demo:training", "bins.minilm:training", "cascade.material:training"
 
 
 PARTS: Mapping[str, Mapping[str, Part]] = {
     "tokens": {
         "planner": Part("seconds a plan takes, by the batches that wait", "tokens.planner:planner", 5.0),
-        "kernels": Part("images/s of every gamma, over plain timm", "tokens.kernels:kernels", 60.0),
+        "kernels": Part("images/s of every gamma, over plain timm", "tokens.kernels:kernels_of_vit", 60.0),
         "policies": Part("every policy's utility, simulated, over the fluid bound", "tokens.policies:policies", 180.0),
         "devices": Part("utility of several devices, simulated, over that of one", "tokens.devices:devices", 30.0),
         "baselines": Part(
@@ -103,14 +103,16 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
         "quiet": Part("false alarms in quiet months of recorded data", "watch.quiet:quiet", 60.0),
         "rollback": Part(
             "seconds until the former release answers, requests that fail",
-            "watch.rollback:rollback",
+            "tokens.rollback:rollback",
             60.0,
-            "watch.rollback:training",
+            "tokens.rollback:training",
         ),
     },
     "robust": {
         name: Part(
-            f"{name} in worlds that differ from its profile, over doing nothing clever", f"robust.bench:{name}", 100.0
+            f"{name} in worlds that differ from its profile, over doing nothing clever",
+            f"{name}.robust:in_worlds",
+            100.0,
         )
         for name in systems.names()
     },

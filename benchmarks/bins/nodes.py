@@ -100,14 +100,14 @@ def nodes(context: Context) -> Measured:
     need("" if find_spec("ray") else "needs Ray: pip install -e '.[ray]'")
     load, losses = Load(), []
     placements = context.choose(PLACEMENTS, PLACEMENTS, PLACEMENTS[:1])
-    with context.stage("a node lost under load") as progress, cluster() as made:
+    with context.stage("a node lost under load") as progress, cluster() as around:
         measured = profile()
         for _ in range(WORKERS):
-            made.add()
-        with closing(RayPool(made.address, place_limit=60.0)) as pool:  # a busy machine takes long to start a process
+            around.add()
+        with closing(RayPool(around.address, place_limit=60.0)) as pool:  # a busy machine takes long to start a process
             for number, placement in enumerate(placements):
                 part = share(progress, 50 * number, 50 + 50 * number)
-                story = asyncio.run(lose_a_node(made, pool, measured, placement, load, part))
+                story = asyncio.run(lose_a_node(around, pool, measured, placement, load, part))
                 losses.append(loss(story, placement, load.period))
     table("node loss", HEADINGS, [each.row() for each in losses])
     return [target for each in losses for target in each.targets()], {"losses": [asdict(each) for each in losses]}

@@ -92,18 +92,18 @@ class Material:
 def materials(context: Context) -> dict[str, Material]:
     """Return every data set's (in the quick setting those whose classifiers are there, or one), made where they lack."""
     names = list(SOURCES) if context.full else ready() or [QUICK]
-    store, found = _store(), dict[str, tuple[TextData, tuple[Classifier, ...], Outputs]]()
+    store, known = _store(), dict[str, tuple[TextData, tuple[Classifier, ...], Outputs]]()
     for name in names:
         data = read(name)
         classifiers = _classifiers(name, data, store, context)
-        found[name] = data, classifiers, _outputs(name, data, classifiers, store, context)
+        known[name] = data, classifiers, _outputs(name, data, classifiers, store, context)
     with context.stage(
         "latencies of every level"
     ) as progress:  # those of other data sets differ in the last layer alone
-        latency = _latencies(found[names[0]][1], progress)
+        latency = _latencies(known[names[0]][1], progress)
     return {
         name: Material(outputs, *latency, data.second is not None, device_class("cpu"))
-        for name, (data, _, outputs) in found.items()
+        for name, (data, _, outputs) in known.items()
     }
 
 

@@ -82,6 +82,10 @@ class Clients:
         """Return the requests that failed."""
         return [answer for answer in list(self.answers) if answer.failure]
 
+    def time_of(self, answer: Answer) -> float:
+        """Return the `time.monotonic()` at which a request ended."""
+        return self._start + answer.at
+
     def check(self) -> None:
         """Raise `PliantError` where the clients themselves have stopped."""
         if self._trouble is not None:

@@ -19,8 +19,8 @@ from rich.console import Console
 from benchmarks.harness import Context, Measured
 from benchmarks.load_generator import Example, Reply, in_turns, replay
 from benchmarks.results import Target
-from benchmarks.tokens.demo import print_table
-from benchmarks.tokens.endpoint import address, champion, test_examples
+from benchmarks.tokens.demo import champion, print_table
+from benchmarks.tokens.endpoint import address, test_examples
 from benchmarks.tokens.replay import ADAPTIVE, ReplayConfig, Replayed, compare
 from pliant.errors import InputError
 from pliant.progress import Progress

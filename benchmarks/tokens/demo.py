@@ -14,8 +14,12 @@ from rich.table import Table
 from benchmarks.demo.comparison import Comparison
 from benchmarks.tokens.endpoint import live_bundle, test_examples, together
 from benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, figure, rows
+from flows import settings
 from flows.release import open_registry
 from flows.settings import Settings
+from flows.tokens.champions import load_champion
+from flows.tokens.run import run_flow
+from flows.tokens.stages import Bundle
 from pliant.tokens.reference import ReferenceConfig
 
 # Few stretches, each long beside the deadlines: what waits when a loud one ends is then a small part of it. Every correct
@@ -46,6 +50,20 @@ OVERRIDES: Mapping[str, Any] = {
 """The demo's sizes, laid over the flow's configuration: the whole way in seconds on one slow core."""
 
 SHORT = ReplayConfig(probe=1.5, clients=128, reference=REFERENCE)
+
+
+def training() -> float:
+    """Return the seconds on the slow setting to train a champion of the demo's sizes; 0 where there is one."""
+    return 60.0 if load_champion(settings.read()) is None else 0.0
+
+
+def champion(full: bool) -> Bundle:
+    """Return the champion, trained first where there is none: in the demo's sizes, with `full` in the flow's."""
+    if load_champion(settings.read()) is None:
+        which = "the flow's" if full else "the demo's"
+        Console().print(f"There is no champion yet: one of {which} sizes is trained first.")
+        run_flow(None, {"arithmetic": OVERRIDES["arithmetic"]} if full else OVERRIDES)  # float32, as its rivals
+    return live_bundle()
 
 
 def demo(project: Settings, console: Console) -> Comparison:

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from rich.console import Console
-
 from benchmarks import endpoint
 from benchmarks.load_generator import Example, examples
 from benchmarks.tokens.replay import ADAPTIVE, FIXED, Endpoint
 from flows import settings
 from flows.tokens.champions import load_champion
-from flows.tokens.run import run_flow
 from flows.tokens.stages import Bundle
 from pliant.errors import RegistryError
 from pliant.progress import Progress, silent
@@ -37,22 +34,6 @@ def together(progress: Progress = silent) -> Iterator[Endpoint]:
     options = {policy: {"policy": "default", "gamma": gamma} for policy, gamma in ((FIXED, 0), (ADAPTIVE, None))}
     with endpoint.serving_each("tokens", options, progress) as addresses:
         yield lambda policy: nullcontext(addresses[policy])
-
-
-def training() -> float:
-    """Return the seconds on the slow setting to train a champion of the demo's sizes; 0 where there is one."""
-    return 60.0 if load_champion(settings.read()) is None else 0.0
-
-
-def champion(full: bool) -> Bundle:
-    """Return the champion, trained first where there is none: in the demo's sizes, with `full` in the flow's."""
-    from benchmarks.tokens.demo import OVERRIDES
-
-    if load_champion(settings.read()) is None:
-        which = "the flow's" if full else "the demo's"
-        Console().print(f"There is no champion yet: one of {which} sizes is trained first.")
-        run_flow(None, {"arithmetic": OVERRIDES["arithmetic"]} if full else OVERRIDES)  # float32, as its rivals
-    return live_bundle()
 
 
 def live_bundle() -> Bundle:

@@ -61,15 +61,15 @@ class Kernels:
         ]
 
 
-def kernels(context: Context) -> Measured:
+def kernels_of_vit(context: Context) -> Measured:
     """Measure the champion's model, or one of the flow's sizes with random weights where there is none."""
     bundle = load_champion(settings.read())
     backbone, tasks = (bundle.backbone, bundle.tasks) if bundle else untrained()
     with context.stage("kernels") as progress:
-        found = measure(backbone, tasks, quick=not context.full, progress=progress)
-    rows = [(f"{r.gamma:+d}", str(r.batch), f"{r.images_per_second:.0f}", f"{r.ratio:.2f}") for r in found.rows]
+        kernels = measure(backbone, tasks, quick=not context.full, progress=progress)
+    rows = [(f"{r.gamma:+d}", str(r.batch), f"{r.images_per_second:.0f}", f"{r.ratio:.2f}") for r in kernels.rows]
     table("kernels", ("gamma", "batch", "images/s", "over plain timm"), rows)
-    return found.targets(), {**asdict(found), "backbone": backbone.source}
+    return kernels.targets(), {**asdict(kernels), "backbone": backbone.source}
 
 
 def measure(

@@ -24,7 +24,8 @@ from benchmarks.contenders import Contender, Key, Opener, key, named, send, winn
 from benchmarks.harness import Context, Measured, Stage
 from benchmarks.load_generator import Example, capacity, warm
 from benchmarks.results import Target
-from benchmarks.tokens.endpoint import address, champion, test_examples
+from benchmarks.tokens.demo import champion
+from benchmarks.tokens.endpoint import address, test_examples
 from benchmarks.tokens.policies import OUTCOMES, fixed
 from flows import settings
 from flows.release import open_registry

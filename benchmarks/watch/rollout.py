@@ -32,8 +32,7 @@ from typing import Literal
 import numpy as np
 from scipy.stats import norm
 
-from benchmarks import console
-from benchmarks.harness import Context, Measured
+from benchmarks.harness import Context, Measured, table
 from benchmarks.results import Target
 from benchmarks.watch import recorded_pairs
 from benchmarks.watch.recorded_pairs import SOURCES, Pairs, synthetic
@@ -262,7 +261,7 @@ def repeat(setting: Setting, runs: int = RUNS, seed: int = 0) -> tuple[Row, list
     return row, ends
 
 
-def measure(context: Context) -> Measured:
+def rollout(context: Context) -> Measured:
     """Return the targets of worse and of good challengers, and the table. Recorded pairs are left out where none are."""
     unavailable = recorded_pairs.unavailable()
     chosen = context.choose(SETTINGS, (*SETTINGS, *FURTHER), SMALLEST)
@@ -278,7 +277,7 @@ def measure(context: Context) -> Measured:
             progress(done + 1, len(settings))
     good = [row for row in rows if row.challenger != "worse"]
     targets.append(Target("good challengers taken back, largest share", max(r.taken_back for r in good), "<=", 0.05))
-    console.table("rollouts", HEADINGS, [_cells(row) for row in rows])
+    table("rollouts", HEADINGS, [_cells(row) for row in rows])
     details = {"rows": [asdict(row) for row in rows], "limits": limits(), "reasons": reasons, "left_out": unavailable}
     return targets, details
 

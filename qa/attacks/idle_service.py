@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from qa.attacks.idle_engine import IdleBuild
 from serving.packing.assembly import Maker
 from serving.packing.service import PackingService
-
-from .idle_engine import IdleBuild
 
 __all__ = ["PackingService"]
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import psutil
 
-
 PATIENCE = 10.0  # seconds that a client waits
 TIMES = (2, 4)  # of the most answers in time per second
 STEP = 1.35  # from one rate to the next, in search of the best

@@ -22,12 +22,13 @@ from typing import Any, cast
 import numpy as np
 from PIL import Image
 
+from qa.attacks.idle_engine import SERVICE, chat
+from qa.attacks.overload import HEADINGS, Message, leave_a_core, measure, offered, post
 from qa.targets import Targets, say
 from tests.fixtures.live import running
 from tests.fixtures.packing import published as packing
 from tests.fixtures.tokens.published import publish_all, settings_for
 
-from qa.targets import Targets, say
 DEADLINE, SECONDS = 0.5, 8.0
 RATES = (50, 100, 200, 300, 400, 500, 600, 700, 800)  # requests per second, of which one is the most that is borne
 TIMES = (2, 4, 8)  # of the most useful answers per second

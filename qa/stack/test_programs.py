@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.certificate import certificate
 from benchmarks.harness import Skipped
 from pliant.errors import PliantError
 from qa.stack.programs import program
 from qa.stack.proxy import CONFIGURATION, configuration
+from tests.fixtures.certificate import certificate
 
 TEXT = """
 error_log /dev/stderr warn;

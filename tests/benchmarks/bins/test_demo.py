@@ -12,8 +12,6 @@ import pytest
 
 from benchmarks.bins import demo
 from benchmarks.bins.demo import OTHER, OURS, OVERRIDES, POLICIES, ROUNDS, Compared, Example, measure, table
-from flows.bins import config
-from pliant.bins import policies
 from pliant.protocol import Request
 from pliant.report import Observation
 from tests.fixtures.bins.scenarios import bins
@@ -105,14 +103,6 @@ def test_a_request_without_an_answer_counts_as_all_its_time_and_the_lead_is_the_
     assert compared.lead == pytest.approx(0.16 / 0.12)
     cells = [list(column.cells) for column in table(compared).columns]
     assert cells[:4] == [[OURS, OTHER], ["30", "30"], ["90.0%", "70.0%"], ["113.3", "140.0"]]
-
-
-def test_the_policies_are_the_services_and_the_sizes_are_the_flows():
-    assert set(POLICIES.values()) <= set(policies.POLICIES)
-    told, usual = config.read(None, OVERRIDES), config.read()
-    assert told.streams[0].limit is not None
-    assert told.embedded.classifier.max_length < usual.embedded.classifier.max_length
-    assert told.embedded.scratch.positions == usual.embedded.scratch.positions
 
 
 def test_no_text_that_the_demo_asks_was_learnt_from():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console
 
 from benchmarks.demo import estimate
 from benchmarks.demo.estimate import Speed, Stage, Stopwatch
@@ -27,22 +24,6 @@ def test_time_between_stages_counts_to_the_later_and_unknown_stages_to_the_next_
         watch.end(name, 1.0)
     assert watch.seconds == {"a": 3.0, "b": 5.0}
     assert [name for name, _ in watch.heard] == ["a", "unknown", "b", "a"]
-
-
-def test_the_announcement_names_every_stage_and_the_sum():
-    console = Console(file=io.StringIO(), width=120)
-    stages = {"tokens": (Stage("foundation", wait=30), Stage("gate", wait=5)), "bins": (Stage("encoder", wait=100),)}
-    estimate.announce(console, Speed(1, 1, 1), stages)
-    text = console.file.getvalue()
-    for part in ("tokens", "foundation", "30 s", "gate", "5 s", "bins", "1.7 min", "2.2 min"):
-        assert part in text
-
-
-def test_the_probe_measures_both():
-    speed = estimate.probe()
-    assert speed.tensor > 0
-    assert speed.python > 0
-    assert speed.pair > 0
 
 
 def test_every_system_of_the_demo_says_what_comes():

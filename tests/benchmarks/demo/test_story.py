@@ -20,7 +20,6 @@ from benchmarks.demo import story
 from benchmarks.demo.story_follow import Follower, MissedError
 from benchmarks.demo.story_load import Clients, Mix, Said, Speech
 from benchmarks.demo.story_timeline import Answer, Mark, Timeline
-from cli.main import main
 from flows import settings
 from flows.bins import config as bins_config
 from serving.events import ALARM, CHAMPION, ROLLBACK, Event, EventOutbox
@@ -89,11 +88,6 @@ def test_a_service_that_is_not_there_is_a_failure_of_each_request_and_not_of_the
     assert len(running.failures) == len(running.answers)
 
 
-def test_what_does_not_come_is_one_sentence_with_its_limit(follower):
-    with pytest.raises(MissedError, match="the alarm did not come within 0 s"):
-        follower.wait("the alarm", 0.0, lambda: None)
-
-
 def test_alarms_of_other_systems_and_of_before_are_not_those_of_the_story(follower, tmp_path):
     outbox = EventOutbox(tmp_path, "bins", None)
     for system in ("tokens", "bins"):
@@ -102,17 +96,6 @@ def test_alarms_of_other_systems_and_of_before_are_not_those_of_the_story(follow
     ((at, event),) = follower.events(ALARM)
     assert event.payload["reason"] == "lengths of bins"
     assert follower.events(ALARM, at + 1) == []
-
-
-def test_each_stage_of_a_trial_is_noted_once(follower):
-    def stage(name: str, share: float) -> None:
-        follower.status = {"trial": {"release": 2, "stage": name, "share": share}}
-        follower.samples.append(story.story_timeline.sample(0.0, follower.status))
-        follower._show_stage(follower.last)
-
-    for name, share in [("shadow", 0.0), ("shadow", 0.0), ("canary", 0.2), ("canary", 0.2), ("canary", 0.5)]:
-        stage(name, share)
-    assert [mark.name for mark in follower.marks] == ["shadow", "canary 20%", "canary 50%"]
 
 
 def test_the_story_has_a_folder_and_a_registry_of_its_own_and_gives_back_the_environment(tmp_path, monkeypatch):
@@ -134,13 +117,6 @@ def test_a_former_story_is_forgotten_but_not_what_it_has_trained(tmp_path):
     (tmp_path / "events.jsonl").write_text("{}\n")
     story.clear(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["prefect", "store"]
-
-
-def test_a_former_release_is_known_by_the_version_that_it_was_first_made_with(monkeypatch):
-    listed = [SimpleNamespace(number=n, versions={bins_story.MODEL: v}) for n, v in ((3, 2), (2, 2), (1, 1))]
-    monkeypatch.setattr("registry.mlflow_switch.history", lambda _registry, _system: listed)
-    monkeypatch.setattr(story, "_registry", lambda _scene: None)
-    assert story._releases(SimpleNamespace(part=bins_story)) == {1: 1, 2: 2}
 
 
 def test_a_challenger_that_is_taken_back_ends_the_story_with_the_reason(follower, tmp_path):
@@ -165,12 +141,6 @@ def test_the_exit_status_says_whether_every_step_came_and_no_request_failed(tmp_
     text = printed.getvalue()
     assert "it starts" in text and str(picture) in text and failure in text and trouble in text
     assert picture.is_file()
-
-
-@pytest.mark.parametrize("words", [["bins", "--story"], ["--story", "--keep"]])
-def test_the_story_goes_with_no_system_and_does_not_stay(words, capsys):
-    assert main(["demo", *words]) == 2
-    assert "alone" in capsys.readouterr().err
 
 
 def test_the_flows_of_bins_learn_from_the_journal_and_the_bad_one_differs_in_its_encoder_alone(tmp_path):

@@ -58,16 +58,3 @@ def test_shares_accepted_kept_and_in_time_of_all_are_told_together_with_the_shar
     assert "Pliant answers 60% in time, first come, first served 40%: 1.50x the answers" in text
     row = next(line for line in text.splitlines() if "Pliant" in line and "\u2502" in line)
     assert all(share in row for share in ("70.0%", "85.7%", "60.0%"))
-
-
-def test_who_refuses_nearly_all_is_not_ahead_though_it_keeps_all_that_it_accepts(said):
-    compared, text = said(fared(OURS, 5, 95), fared(RIVAL, 40, 0))
-    assert not compared.ahead
-    assert "Pliant answers 5% in time" in text
-
-
-def test_the_table_is_whole_on_a_narrow_terminal():
-    console = Console(file=io.StringIO(), width=80)
-    fares = {OURS: fared(OURS, 60, 30), RIVAL: fared(RIVAL, 100, 0)}
-    console.print(demo.table(Contest(40.0, 60.0, 1.0, 0.87, fares)))
-    assert "\u2026" not in console.file.getvalue()

@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 import pytest
 
-from benchmarks.packing.traces import SOURCES, Lengths, as_recorded, at_once, at_rate, lengths, missing
+from benchmarks.packing.traces import SOURCES, Lengths, as_recorded, at_rate, lengths, missing
 from pliant.errors import InputError
 
 needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
@@ -18,11 +18,6 @@ def test_missing_data_is_told_in_one_sentence(tmp_path):
     assert all(file in missing(folder=tmp_path) for file, _ in SOURCES.values())
     with pytest.raises(InputError, match="trace"):
         lengths("azure", tmp_path)
-
-
-def test_an_unknown_trace_is_refused_with_those_that_are_known():
-    with pytest.raises(InputError, match="vicuna, sharegpt, azure, mooncake"):
-        lengths("alibaba")
 
 
 def test_arrivals_begin_at_zero_and_are_in_order_whatever_the_file_does(tmp_path):
@@ -47,12 +42,6 @@ def test_a_poisson_load_has_the_rate_and_repeats_a_row_only_when_all_were_taken(
     assert len(other.rows) != len(load.rows) or (other.rows != load.rows).any()
 
 
-def test_an_offline_batch_is_there_at_the_start():
-    load = at_once(MADE, 25, 0)
-    assert load.offline and load.arrivals.tolist() == [0.0] * 25
-    assert np.bincount(load.rows).max() == 3
-
-
 def test_recorded_arrivals_keep_their_order_and_can_be_made_denser():
     load = as_recorded(MADE, 1.0, 2.0, 4.0)
     assert load.rows.tolist() == [2, 3, 4, 5] and load.arrivals.tolist() == [0.0, 0.125, 0.25, 0.375]
@@ -67,9 +56,3 @@ def test_recorded_arrivals_keep_their_order_and_can_be_made_denser():
 def test_a_recorded_trace_has_the_rows_and_lengths_that_its_description_tells(name, rows, longest):
     found = lengths(name)
     assert len(found.output) == rows and found.output.max() == longest and found.prompt.min() >= 1
-
-
-@needs_data
-def test_mooncakes_longest_prompts_are_left_out_and_counted():
-    kept, left_out = lengths("mooncake").fitting(16_384)
-    assert left_out + len(kept.prompt) == 12_031 and left_out == 2825

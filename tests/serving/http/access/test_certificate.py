@@ -16,7 +16,6 @@ import pytest
 import uvicorn.config
 from prometheus_client import CollectorRegistry
 
-from benchmarks.certificate import Certificate, certificate
 from pliant.errors import InputError
 from serving.http.access.certificate import (
     DAY,
@@ -28,6 +27,7 @@ from serving.http.access.certificate import (
     validity,
 )
 from serving.http.access.metrics import CertificateMetrics
+from tests.fixtures.certificate import Certificate, certificate
 from tests.fixtures.fakes import run_virtually
 
 EXPIRY = "pliant_tls_certificate_expiry_timestamp_seconds"

@@ -136,7 +136,7 @@ def night(project: Settings, parameters: Parameters, instead: Callable[[], objec
 def _deploy(project: Settings, parameters: Parameters) -> None:
     path = project.home / "deployments.json"
     path.write_text(json.dumps(parameters))
-    command = [sys.executable, "-m", "benchmarks.watch.deploy", str(path)]
+    command = [sys.executable, "-m", "qa.stack.deploy", str(path)]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if process.returncode:
         raise PliantError(f"the flows could not be deployed: {(process.stdout + process.stderr)[-500:]}")

@@ -14,13 +14,13 @@ from typing import Any
 
 from PIL import Image, ImageFilter
 
-from benchmarks.demo.story_load import Mix, Said, Speech
+from benchmarks.demo.story_load import Mix, Speech
 from benchmarks.load_generator import Example, examples
 from benchmarks.tokens.demo import OVERRIDES
-from benchmarks.watch.changes import Plan, Planted
+from benchmarks.tokens.rollback import TASK, body, read
+from qa.stack.changes import Plan, Planted
 from training.data import load
 
-TASK = "digit"
 COMMON, TIMES = ("1", "7"), 5
 """Classes that the first change sends so many times as often."""
 BLUR = 0.8  # pixels of pictures with 8 x 8
@@ -53,17 +53,6 @@ def blurred(picture: Example) -> Example:
     buffer = io.BytesIO()
     image.save(buffer, format="PNG")
     return Example(base64.b64encode(buffer.getvalue()).decode(), picture.label)
-
-
-def body(picture: Example, deadline: float) -> dict[str, Any]:
-    """Return a request for one picture."""
-    return {"image": picture.encoded, "task": TASK, "deadline": deadline}
-
-
-def read(answer: Mapping[str, Any], picture: Example) -> Said:
-    """Return what an answer says."""
-    confidence = max(answer["probabilities"].values())
-    return Said(int(answer["versions"]["task"]), answer["label"] == picture.label, confidence)
 
 
 def label(answer: Mapping[str, Any], picture: Example) -> Mapping[str, Any]:

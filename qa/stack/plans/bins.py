@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.bins.demo import Example
 from benchmarks.bins.story import PATH, STATUS, STREAM, after, body, read
 from benchmarks.demo.story_load import Mix, Speech
-from benchmarks.watch.changes import Plan, Planted
+from qa.stack.changes import Plan, Planted
 from training import docstrings
 
 OTHERS = ("sympy", "networkx")

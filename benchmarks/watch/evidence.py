@@ -1,11 +1,11 @@
-"""Pliant's detector over whole streams: the evidence after every block, as `pliant.watch.Detector` would have it."""
+"""The detector over whole streams: the evidence after every block, as `pliant.watch.Detector` would have it, compiled."""
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.watch.kernels import totals
 from pliant.watch.betting import Bets, reserve
 from pliant.watch.binning import coarse_bins, merge
 from pliant.watch.detector import Stream, bets_of, learn
@@ -54,11 +54,20 @@ def _stretch(
     factors = np.concatenate(
         [np.exp(np.minimum(counts[at : at + _CHUNK] @ bets.log_factors, 700.0)) for at in range(0, len(counts), _CHUNK)]
     )
-    wealth = totals(factors, -np.diff(left), bets.weights, former[1])
+    wealth = _totals(factors, -np.diff(left), bets.weights, former[1])
     return wealth + left[1:], float(wealth[-1])
 
 
-def first(values: NDArray[np.float64], threshold: float) -> int:
-    """Return the first place of a value that reaches the threshold; -1 if none does."""
-    reached = values >= threshold
-    return int(np.argmax(reached)) if reached.any() else -1
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _totals(
+    factors: NDArray[np.float64], fresh: NDArray[np.float64], weights: NDArray[np.float64], initial: float
+) -> NDArray[np.float64]:
+    """Return the summed wealth [T] from factors [T, bets] and what flows in for each block [T]; first it is `initial`."""
+    wealth, result = initial * weights, np.empty(len(fresh))
+    for step in range(len(fresh)):
+        total = 0.0
+        for bet in range(len(weights)):
+            wealth[bet] = min((wealth[bet] + fresh[step] * weights[bet]) * factors[step, bet], 1e100)
+            total += wealth[bet]
+        result[step] = total
+    return result

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.cascade.demo import OVERRIDES
 from benchmarks.cascade.replay import TextExample
 from benchmarks.demo.story_load import Mix, Said, Speech
-from benchmarks.watch.changes import Plan, Planted
+from qa.stack.changes import Plan, Planted
 from training import docstrings
 
 TASK = "package"

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from math import nan
 
 import pytest
 
 from benchmarks.demo.story_load import Mix, Speech
 from benchmarks.watch import changes
-from benchmarks.watch.changes import Course, Plan
 from flows.watch.deployments import nightly_flows
 from pliant import systems
+from qa.stack.changes import Course, Plan
 
 
 @pytest.mark.parametrize("system", systems.names())
 def test_each_system_plants_two_changes_and_deploys_what_its_alarms_start(system, tmp_path):
-    plan: Plan = systems.system(system).part("benchmarks", "watch.changes").plan(tmp_path)
+    plan: Plan = import_module(f"qa.stack.plans.{system}").plan(tmp_path)
     assert sum(not planted.known for planted in plan.planted) == 2 and all(each.mix.examples for each in plan.planted)
     flows = nightly_flows(system)
     assert set(plan.parameters) == set(flows)

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.demo.story_load import Mix, Said, Speech
 from benchmarks.packing.demo import OVERRIDES
-from benchmarks.watch.changes import Plan, Planted
+from qa.stack.changes import Plan, Planted
 from training.packing import corpus
 
 SHORT, LONG = ("kind", "count", "summary"), ("three", "detail", "parameters")

@@ -4,7 +4,7 @@ Everything is real: a Prefect server with the deployments of the nights and what
 watch and its trials, a registry, and clients over HTTP. Nothing here starts a flow once the first release is served: the
 service's event does, by Prefect's trigger. The models have the demo's sizes, and trials are shorter than by default.
 
-What a system plants and how its clients speak is in `benchmarks.SYSTEM.watch.changes`.
+What a system plants and how its clients speak is in `qa.stack.plans.SYSTEM`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib import import_module
 from math import inf, isnan, nan
 from typing import Any, TypeVar
 
@@ -26,12 +27,11 @@ from benchmarks.demo.story_load import Clients, Mix, Speech
 from benchmarks.endpoint import serving
 from benchmarks.harness import Context, Measured
 from benchmarks.results import Target
-from benchmarks.watch.night import ENDED, Night, night
 from flows import settings
 from flows.release import open_registry
-from pliant import systems
 from pliant.errors import PliantError
 from pliant.progress import Progress
+from qa.stack.night import ENDED, Night, night
 from serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event
 from serving.rollout.record import ON_TRIAL, WAITING
 from serving.rollout.trials import SUPERSEDED
@@ -123,7 +123,7 @@ def changes(system: str, context: Context) -> Measured:
         clear(home)
         (home / "mlruns").mkdir(parents=True, exist_ok=True)
         settings.prepare(project)
-        plan: Plan = systems.system(system).part("benchmarks", "watch.changes").plan(project.home)
+        plan: Plan = import_module(f"qa.stack.plans.{system}").plan(project.home)
         with night(project, plan.parameters) as given:
             first = given.await_end(given.start(plan.first), TRAINING)
             if first.state != "COMPLETED":
