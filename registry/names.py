@@ -24,7 +24,6 @@ PACKING_PREFIX = prefix("packing")
 TOKENS_BACKBONE = TOKENS_PREFIX + "backbone"
 TOKENS_PROFILE = TOKENS_PREFIX + "profile"
 TOKENS_TASK = TOKENS_PREFIX + "task-"
-TOKENS_VARIANT = TOKENS_PREFIX + "variant-"
 BINS_ENCODER = BINS_PREFIX + "encoder-"  # the plan of a stream has the prefix and the stream's name alone
 CASCADE_TASK = CASCADE_PREFIX + "task-"
 CASCADE_MODEL = CASCADE_PREFIX + "model-"

@@ -55,10 +55,7 @@ OFFLINE = ("training/*", "profiling/*")
 _ENGINE = tuple(
     f"pliant/packing/engine/{name}.py"
     for name in (
-        "adapter",
         "sampling",
-        "parallel",
-        "tensor_parallel",
         "swap_space",
         "paged_engine",
         "page_attention",

@@ -26,7 +26,7 @@ GIVEN_UP = {
     "Made": "StageResult",
     "Bar": "Target",
     "Host": "SwapSpace",
-    "Batching": "ContinuousBatchingEngine",
+    "Batching": "ContinuousBatching",
     "asker": "client",
     "Way": "Handler",
     "Found": "what it holds",

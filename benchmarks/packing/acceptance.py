@@ -2,7 +2,7 @@
 
 The model is a Llama with random weights, wide enough that the likeliest token stands clear of the next; the requests have
 forced lengths of output with forecasts that err. All engines run at once, in turns of an iteration, each on a clock of its
-own (benchmarks/packing/turns.py). Ours and transformers' own continuous batching are both behind `Engine`.
+own (benchmarks/packing/turns.py).
 
 On a GPU speeds are measured in bfloat16, in which one call attends for all sequences of an iteration; in float32 attention
 goes sequence by sequence. Whether texts are those of plain `generate` is asked in float32, where the order of sums turns no
@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.packing.transformers_engine import TransformersEngine
 from benchmarks.packing.turns import Clock, Deliver, Make, TurnOutcome, in_turns
+from benchmarks.packing.turns import Engine as TurnEngine
 from benchmarks.results import Add, Target
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import in_precision, load_generator, weights
@@ -197,9 +199,10 @@ def _served(
 
 
 def _maker(contender: Contender, generator: Generator, device: str) -> Make:
-    def make(deliver: Deliver, clock: Clock) -> Engine:
-        basics = generator, contender.memory, contender.rules, deliver, device
-        return Engine(*basics, sampling=False, margin=contender.margin, clock=clock)
+    def make(deliver: Deliver, clock: Clock) -> TurnEngine:
+        if contender.rules is None:
+            return TransformersEngine(generator, contender.memory, deliver, device, contender.margin)
+        return Engine(generator, contender.memory, contender.rules, deliver, device, sampling=False, clock=clock)
 
     return make
 

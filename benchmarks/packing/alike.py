@@ -20,7 +20,6 @@ from benchmarks.results import Target
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import load_generator, weights
 from pliant.packing.engine.paged_engine import PagedEngine
-from pliant.packing.engine.step import Executor
 from pliant.packing.scheduling.common_pages import beginnings
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt, StepInput
@@ -95,7 +94,7 @@ def measure(prompts: int = 16, hidden: int = 256, progress: Progress = silent) -
     return Alike(tuple(rows))
 
 
-def _serve(engine: Executor, memory: Memory, texts: Sequence[tuple[int, ...]], arrivals: str, sharing: bool) -> Row:
+def _serve(engine: PagedEngine, memory: Memory, texts: Sequence[tuple[int, ...]], arrivals: str, sharing: bool) -> Row:
     """Serve all texts and return the figures, on a clock that begins with the first arrival."""
     scheduler = PackingScheduler(Rules("default", 2048, share=sharing), memory)
     waiting = [_prompt(id, ids) for id, ids in enumerate(texts)]

@@ -1,4 +1,4 @@
-"""How an iteration grows with the batch: Pliant's engine and transformers', driven by the same plans, in turns.
+"""How an iteration grows with the batch: Pliant's engine and transformers', in turns.
 
 Every sequence has some tokens in the cache and generates one more in each iteration. The generator has the shape of the
 embedded one and random weights, on which no iteration's length depends.
@@ -14,13 +14,12 @@ import numpy as np
 import torch
 
 from benchmarks.harness import Context, Measured, table
+from benchmarks.packing.transformers_engine import ContinuousBatching
 from benchmarks.packing.turns import device
 from benchmarks.results import Target
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.adapter import ContinuousBatchingEngine
 from pliant.packing.engine.model import load_generator, weights
 from pliant.packing.engine.paged_engine import PagedEngine
-from pliant.packing.engine.step import Executor
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from pliant.progress import Progress, silent
 
@@ -76,10 +75,8 @@ def measure(sequences: Sequence[int] = SEQUENCES, rounds: int = ROUNDS, progress
     generator, most = embedded_shape(), max(sequences)
     memory = Memory(pages=most * -(-CONTEXT // PAGE), page_tokens=PAGE, step_tokens=512, sequences=most)
     ours = PagedEngine(load_generator(generator, device()), memory)
-    engines: dict[str, Executor] = {
-        OURS: ours,
-        THEIRS: ContinuousBatchingEngine(load_generator(generator, device()), memory),
-    }
+    theirs = ContinuousBatching(load_generator(generator, device()), memory)
+    engines: dict[str, PagedEngine | ContinuousBatching] = {OURS: ours, THEIRS: theirs}
     for engine in engines.values():
         engine.enter(1)
     rows, pairs, needed = list[Row](), 0, 0
@@ -98,8 +95,7 @@ def measure(sequences: Sequence[int] = SEQUENCES, rounds: int = ROUNDS, progress
             for id in range(count):
                 engine.cancel(id)
         progress(number + 1, len(sequences))
-    for engine in engines.values():
-        engine.close()
+    ours.close()
     return Batches(tuple(rows), pairs, needed)
 
 
@@ -117,7 +113,14 @@ def embedded_shape() -> Generator:
     )
 
 
-def _fill(engine: Executor, count: int) -> None:
+def _fill(engine: PagedEngine | ContinuousBatching, count: int) -> None:
+    """Have so many sequences generate. Transformers' go on with those that have been read while others are."""
+    if isinstance(engine, ContinuousBatching):
+        for id in range(count):
+            engine.add(id, [1] * CACHED, CONTEXT - CACHED)
+        while len(engine.step().tokens) < count:
+            pass
+        return
     for id in range(count):
         engine.add(id, [1] * CACHED, 1 << 30, (), {})
         chunks = (Chunk(id, CACHED),)
@@ -125,8 +128,9 @@ def _fill(engine: Executor, count: int) -> None:
         engine.step()
 
 
-def _iteration(engine: Executor) -> float:
+def _iteration(engine: PagedEngine | ContinuousBatching) -> float:
     start = time.perf_counter()
-    engine.carry_out(StepPlan())
+    if isinstance(engine, PagedEngine):
+        engine.carry_out(StepPlan())
     engine.step()
     return time.perf_counter() - start

@@ -10,19 +10,35 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
 
+from benchmarks.packing.transformers_engine import TransformersEngine
 from pliant.errors import WorkerError
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.runtime import Engine
+from pliant.packing.engine import runtime
 from pliant.packing.engine.submission import Progress, Status, Submission
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
 
 Deliver = Callable[[list[Progress]], None]
 Clock = Callable[[], float]
+
+
+class Engine(Protocol):
+    """What takes turns: Pliant's engine or another one."""
+
+    def start(self) -> None: ...
+
+    def submit(self, submission: Submission) -> None: ...
+
+    def status(self) -> Status: ...
+
+    def stop(self) -> None: ...
+
+
 Make = Callable[[Deliver, Clock], Engine]
 """An engine that has not been started."""
 
@@ -99,8 +115,9 @@ def serve(
 
 def _maker(generator: Generator, of: Contender) -> Make:
     def make(deliver: Deliver, clock: Clock) -> Engine:
-        basics = generator, of.memory, of.rules, deliver, device()
-        return Engine(*basics, sampling=False, margin=of.margin, clock=clock)
+        if of.rules is None:
+            return TransformersEngine(generator, of.memory, deliver, device(), of.margin)
+        return runtime.Engine(generator, of.memory, of.rules, deliver, device(), sampling=False, clock=clock)
 
     return make
 

@@ -26,12 +26,12 @@ from benchmarks.load_generator import Example, capacity, warm
 from benchmarks.results import Target
 from benchmarks.tokens.demo import champion
 from benchmarks.tokens.endpoint import address, test_examples
-from benchmarks.tokens.policies import OUTCOMES, fixed
+from benchmarks.tokens.policies import OUTCOMES
 from flows import settings
 from flows.release import open_registry
 from pliant.protocol import Request
 from pliant.report import Report, summarise
-from pliant.tokens.policies import POLICIES
+from pliant.tokens.policies import SERVED
 from pliant.tokens.reference import ReferenceConfig, kinds
 from pliant.workload import poisson, requests
 from registry.mlflow_store import CHAMPION
@@ -146,7 +146,7 @@ def live(context: Context) -> Measured:
     """Compare all on the champion; the services as far as they are installed."""
     bundle, config = champion(context.full), FULL if context.full else QUICK
     missing = {rival.name: rival.missing for rival in RIVALS if rival.missing is not None}
-    everybody = [*policies(bundle.profile.latency.settings), *services(config.sweep > 0)]
+    everybody = [*policies(), *services(config.sweep > 0)]
     result = compare(everybody, test_examples(bundle), config, context.stage, missing)
     harness.table("live, over HTTP", HEADINGS, rows(result))
     for name, rate in result.capacities.items():
@@ -157,12 +157,11 @@ def live(context: Context) -> Measured:
     return [result.target()], result.plain() | {"device": bundle.profile.device}
 
 
-def policies(gammas: Sequence[int]) -> list[Contender]:
-    """Return every policy of Pliant that one champion is enough for, with the margins that are tried."""
+def policies() -> list[Contender]:
+    """Return every policy of Pliant that a service can follow, with the margins that are tried."""
     return [
-        Contender(name, {"margin": margin}, _policy(name, margin, fixed(name, gammas)))
-        for name in POLICIES
-        if name != "infaas"
+        Contender(name, {"margin": margin}, _policy(name, margin))
+        for name in SERVED
         for margin in MARGINS.get(name, DEFAULT_MARGIN)
     ]
 
@@ -177,8 +176,8 @@ def services(sweep: bool) -> list[Contender]:
     ]
 
 
-def _policy(name: str, margin: float, gamma: int | None) -> Opener:
-    return lambda _capacity: address(name, margin=margin, gamma=gamma)
+def _policy(name: str, margin: float) -> Opener:
+    return lambda _capacity: address(name, margin=margin)
 
 
 def _service(rival: Rival, tried: Tried) -> Opener:

@@ -125,7 +125,7 @@ def grounds(measured: Knowledge | None) -> list[Ground]:
     every = [Ground(name, published.profile(t), published.variants(t)) for name, t in tables]
     if measured is not None:
         share = 350.0 / published.FIGURE_4B[0]
-        every.append(Ground("measured", measured, None, share * measured.latency.throughput(0, 64)))
+        every.append(Ground("measured", measured, mean=share * measured.latency.throughput(0, 64)))
     return every
 
 

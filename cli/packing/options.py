@@ -44,9 +44,8 @@ def serve(parser: ArgumentParser) -> None:
     parser.add_argument("--engine", choices=ENGINES, help=text)
     text = "keep prompts and the lengths of their outputs, for `pliant train packing --observed`"
     parser.add_argument("--observe", action="store_true", default=None, help=text)
-    parser.add_argument(
-        "--processes", type=int, metavar="N", help="processes that share the model, each with its own GPU (default: 1)"
-    )
+    text = "with --engine vllm: processes that share the model, each with its own GPU (default: 1)"
+    parser.add_argument("--processes", type=int, metavar="N", help=text)
 
 
 def simulate(parser: ArgumentParser) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 from rich.console import Console
@@ -12,7 +11,6 @@ from rich.table import Table
 
 from cli import loads
 from flows import settings
-from flows.release import open_registry
 from flows.tokens.champions import load_champion
 from flows.tokens.stages import Bundle
 from pliant import workload
@@ -22,12 +20,9 @@ from pliant.report import Report, report
 from pliant.simulator import simulate
 from pliant.tokens.bound import Devices, fluid
 from pliant.tokens.knowledge import knowledge as tokens_knowledge
-from pliant.tokens.policies import CHOICES, make
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.policies import make
 from pliant.tokens.reference import ReferenceConfig, kinds, reference_load
 from pliant.tokens.simulated import SimulatedDevice
-from registry.mlflow_store import CHAMPION
-from serving.tokens.variants import load_variants
 
 MOST_REQUESTS = 10_000_000
 KINDS = f"{loads.DRAWN}, trace:FILE or a parquet file (requests each second)"
@@ -44,22 +39,13 @@ def simulate_load(load: str, policy: str, gamma: int | None, workers: int, seed:
     if bundle is None:
         raise RegistryError("the registry holds no champion of the tokens system: run `pliant train tokens` first")
     requests = requests_of(load, bundle, workers, seed)
-    planned, true = _known(bundle, policy)
-    rng = np.random.default_rng(seed)
-    device = SimulatedDevice(true.latency, true.accuracy, requests, rng, jitter=0.05, loading=true.loading)
-    result = report(simulate(make(policy, planned, workers, gamma), requests, device))
+    known = tokens_knowledge(bundle.profile, bundle.tasks)
+    # The scheduler plans with accuracies of the profiling split, the device has those of the test split.
+    device = SimulatedDevice(known.latency, _tested(bundle), requests, np.random.default_rng(seed), jitter=0.05)
+    result = report(simulate(make(policy, known, workers, gamma), requests, device))
     bound = fluid(requests, Devices(bundle.profile.latency, _tested(bundle), workers)).utility
     _print(result, bound, f"{load} on {workers} x {bundle.profile.device}, policy {policy}")
     return result
-
-
-def _known(bundle: Bundle, policy: str) -> tuple[Knowledge, Knowledge]:
-    """Return what the scheduler plans with, and what the device does: accuracies of profiling and of the test split."""
-    if policy in CHOICES and CHOICES[policy].variants:
-        variants = load_variants(open_registry(settings.read(), "tokens"), CHAMPION).knowledge()
-        return variants, variants
-    known = tokens_knowledge(bundle.profile, bundle.tasks)
-    return known, replace(known, accuracy=_tested(bundle))
 
 
 def _tested(bundle: Bundle) -> dict[str, Mapping[int, float]]:

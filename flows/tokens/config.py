@@ -10,7 +10,6 @@ from flows import config
 from flows.arithmetic import ArithmeticConfig
 from flows.feedback import FeedbackConfig
 from pliant.errors import InputError
-from pliant.tokens.artifact import Option
 from pliant.tokens.reference import ReferenceConfig
 from profiling.tokens.latency import LatencyConfig
 from training.data import Columns
@@ -25,20 +24,6 @@ class GateConfig:
     seeds: int = 3
     tolerance: float = 0.005
     below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
-
-
-@dataclass(frozen=True, slots=True)
-class VariantConfig:
-    """A model of another size, for the policy infaas: the foundation with some options replaced, or another backbone."""
-
-    name: str
-    options: Mapping[str, Option] = field(default_factory=dict)  # laid over foundation.options
-    images: int | None = None  # in place of foundation.images, as the next
-    learning_rate: float | None = None
-    backbone: str | None = None  # as in TokensFlowConfig
-
-    def __post_init__(self) -> None:
-        config.check_name("name of a variant", self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +51,7 @@ class TokensFlowConfig:
     latency: LatencyConfig = field(default_factory=LatencyConfig)
     reference: ReferenceConfig = field(default_factory=ReferenceConfig)
     gate: GateConfig = field(default_factory=GateConfig)
-    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)  # labels that tasks learn from; variants do not
-    variants: tuple[VariantConfig, ...] = (
-        VariantConfig("small", {"embed_dim": 96, "depth": 4}, learning_rate=2e-3),
-        VariantConfig("base"),
-        VariantConfig("large", {"embed_dim": 256, "num_heads": 4}, learning_rate=6e-4),
-    )
+    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)  # labels that tasks learn from
 
     def __post_init__(self) -> None:
         config.resolve(self)

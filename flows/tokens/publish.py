@@ -22,9 +22,9 @@ from flows.tokens.figures import rate_map, sweeps, trade_off
 from flows.tokens.gate import Side, Verdict
 from flows.tokens.stages import Bundle
 from pliant.progress import Progress
-from pliant.tokens.artifact import Profile, Variant
+from pliant.tokens.artifact import Profile
 from registry.mlflow_run import Run
-from registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE, TOKENS_VARIANT
+from registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from registry.package import Package
 from registry.store import FolderStore
 from training.linear import LinearComparison
@@ -144,20 +144,3 @@ def profile_package(profile: Profile, folder: Path) -> Package:
     seconds = {f"seconds.batch{b}": profile.latency.at(0, b) for b in profile.latency.batches}
     params = {"device": profile.device, "precision": profile.precision or "the device's own"}
     return Package(TOKENS_PROFILE, folder, table, {"seconds": np.zeros(2)}, params=params, metrics=seconds, tags=tags)
-
-
-def variant_package(variant: Variant, folder: Path) -> Package:
-    size, first = variant.backbone.image_size, min(variant.tasks)
-    columns = {label: np.zeros(2, np.float32) for label in variant.tasks[first].classes}
-    accuracy = {f"test_accuracy.{name}": task.test_accuracy for name, task in variant.tasks.items()}
-    return Package(
-        TOKENS_VARIANT + variant.name,
-        folder,
-        np.zeros((2, size, size, 3), dtype=np.uint8),
-        columns,
-        options={"task": first},
-        config={"device": "cpu"},
-        params={"device": variant.device, "tasks": sorted(variant.tasks), **variant.backbone.options},
-        metrics={**accuracy, "loading_seconds": variant.loading},
-        tags={"pliant.git_commit": commit(), "pliant.device": variant.device},
-    )

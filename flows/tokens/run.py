@@ -11,17 +11,15 @@ from flows.run import announce, run, with_prefect
 from flows.tokens import config as tokens_config
 
 
-def run_flow(
-    config: str | None, overrides: Mapping[str, Any], variants: bool = False, new_task: bool = False
-) -> dict[str, Any]:
-    """Run the flow here and return its release as plain values; `variants`: the one that makes models of other sizes.
+def run_flow(config: str | None, overrides: Mapping[str, Any], new_task: bool = False) -> dict[str, Any]:
+    """Run the flow here and return its release as plain values. A failed stage is raised as one sentence.
 
-    `new_task`: whether it may release a task that the live release lacks. A failed stage is raised as one sentence.
+    `new_task`: whether it may release a task that the live release lacks.
     """
     flow_config = tokens_config.read(Path(config) if config else None, overrides)
     announce(tokens_config.sizes(flow_config), flow_config.device)
     with with_prefect(settings.read(), meanwhile=load):
-        return run_connected(config, overrides, variants, new_task)
+        return run_connected(config, overrides, new_task)
 
 
 def load() -> None:
@@ -29,13 +27,8 @@ def load() -> None:
     from flows.tokens import flow  # noqa: F401
 
 
-def run_connected(
-    config: str | None, overrides: Mapping[str, Any], variants: bool = False, new_task: bool = False
-) -> dict[str, Any]:
+def run_connected(config: str | None, overrides: Mapping[str, Any], new_task: bool = False) -> dict[str, Any]:
     """Run the flow with Prefect's server already there."""
     from flows.tokens import flow
-    from flows.tokens import variants as tokens_variants
 
-    if variants:
-        return run(tokens_variants.variants, config, overrides)
     return run(flow.tokens, config, overrides, new_task=new_task)

@@ -1,4 +1,4 @@
-"""What the tokens system stores: backbones, an adapter per task, a profile per device class, variants of other sizes.
+"""What the tokens system stores: backbones, an adapter per task, a profile per device class.
 
 Plain frozen values over numpy arrays; registry/codec.py writes them to disk. Shapes in comments: L layers, G prompts, D
 width, K classes.
@@ -128,37 +128,3 @@ class Profile:
     memory: tuple[tuple[int, ...], ...]  # peak bytes beyond the weights, arranged so too; 0 where unmeasured
     rule: RateRule
     precision: str | None = None  # that was measured and is served; None in older ones: what the device prefers
-
-
-@dataclass(frozen=True, slots=True)
-class VariantTask:
-    """One classification task of a variant, at gamma 0 only."""
-
-    classes: tuple[str, ...]
-    head: Head
-    accuracy: float  # share of the profiling split answered correctly: what planners use
-    test_accuracy: float  # the same on the test split: what reports quote
-    data: str  # fingerprint of the data set it was trained on
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A complete model of another size: what the baseline `infaas` loads in place of the present one."""
-
-    KIND: ClassVar[str] = "tokens-variant"
-    SCHEMA: ClassVar[int] = 1
-
-    name: str
-    backbone: Backbone
-    tasks: Mapping[str, VariantTask]
-    device: str  # device class, see pliant/device.py
-    latency: LatencyTable  # of the single setting 0; median seconds
-    loading: float  # seconds from the file to the first answer after warm-up
-    precision: str | None = None  # as of a profile
-
-    def adapters(self, digest: str) -> list[Task]:
-        """Return its tasks for the backbone of this digest; they have gamma 0 and the merged settings only."""
-        return [
-            Task(name, t.classes, digest, {0: t.head}, {}, {0: t.accuracy}, {0: t.test_accuracy}, t.data)
-            for name, t in self.tasks.items()
-        ]

@@ -24,6 +24,7 @@ class Choice:
     gamma: int | None = None  # that it keeps to, unless another one is given
     allows: Callable[[int], bool] = lambda _: False  # whether it can be given this gamma to keep to
     variants: bool = False  # whether it switches between models of several sizes: settings are numbers of variants
+    served: bool = True  # whether a service can follow it
 
 
 def _adaptive(knowledge: Knowledge, _workers: int, gamma: int | None) -> Policy:
@@ -52,12 +53,19 @@ CHOICES = {
     "otas": Choice("token adaptation as published (OTAS, Algorithms 1, 2 and 3)", _batched(_otas(keeps=False))),
     "otas-kept": Choice("the same, every plan carried out whole before the next is made", _batched(_otas(keeps=True))),
     "pets": Choice("gamma 0 always (PetS)", _fixed, 0, lambda gamma: gamma == 0),
-    "infaas": Choice("several backbones, switched by load (INFaaS)", _batched(InfaasChooser), variants=True),
-    "tome": Choice("one fixed gamma below 0 (ToMe), by default -15", _fixed, -15, lambda gamma: gamma < 0),
-    "vpt": Choice("one fixed gamma above 0 (VPT), by default 8", _fixed, 8, lambda gamma: gamma > 0),
+    "infaas": Choice(
+        "several backbones, switched by load (INFaaS)", _batched(InfaasChooser), variants=True, served=False
+    ),
+    "tome": Choice(
+        "one fixed gamma below 0 (ToMe), by default -15", _fixed, -15, lambda gamma: gamma < 0, served=False
+    ),
+    "vpt": Choice("one fixed gamma above 0 (VPT), by default 8", _fixed, 8, lambda gamma: gamma > 0, served=False),
 }
 
 POLICIES = {name: choice.summary for name, choice in CHOICES.items()}
+
+SERVED = {name: choice.summary for name, choice in CHOICES.items() if choice.served}
+"""The policies that a service can follow; the others are baselines of simulator and benchmarks."""
 
 
 def make(

@@ -13,9 +13,8 @@ import numpy as np
 
 from pliant.device import threads as with_threads
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.local import local_engine
 from pliant.packing.engine.model import load_generator
-from pliant.packing.engine.step import Executor
+from pliant.packing.engine.paged_engine import PagedEngine
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 
 WARMUP, REPEATS = 2, 9  # iterations of each precision; of the latter the median counts
@@ -45,14 +44,14 @@ def fastest(
     return (best if seconds[best] <= GAIN * seconds[first] else first), seconds
 
 
-def _filled(generator: Generator, precision: str, sequences: int, threads: int) -> Executor:
+def _filled(generator: Generator, precision: str, sequences: int, threads: int) -> PagedEngine:
     """Return an engine in which so many sequences generate."""
     passes = WARMUP + REPEATS + 1
     cached = max(min(CACHED, generator.context - passes), 1)
     memory = Memory(
         sequences * -(-(cached + passes) // PAGE), PAGE, step_tokens=max(sequences, cached), sequences=sequences
     )
-    engine = local_engine(load_generator(generator, precision=precision), memory)
+    engine = PagedEngine(load_generator(generator, precision=precision), memory)
     engine.enter(threads)
     for id in range(sequences):
         engine.add(id, [1] * cached, passes, (), {})
@@ -62,7 +61,7 @@ def _filled(generator: Generator, precision: str, sequences: int, threads: int) 
     return engine
 
 
-def _seconds(engine: Executor, clock: Callable[[], float]) -> float:
+def _seconds(engine: PagedEngine, clock: Callable[[], float]) -> float:
     start = clock()
     engine.carry_out(StepPlan())
     engine.step()

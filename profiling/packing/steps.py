@@ -18,8 +18,8 @@ import torch
 
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.local import local_engine
 from pliant.packing.engine.model import load_generator
+from pliant.packing.engine.paged_engine import PagedEngine
 from pliant.packing.scheduling.iteration_cost import Point
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from pliant.progress import Progress, silent
@@ -108,7 +108,7 @@ class _Lab:
     ) -> None:  # fmt: skip
         self._memory, self._config, self._clock, self._context = memory, config, clock, generator.context
         self._device = torch.device(device)
-        self._engine = local_engine(load_generator(generator, device), memory)
+        self._engine = PagedEngine(load_generator(generator, device), memory)
         self._engine.enter(threads)
 
     def measure(self, sequences: int, length: int) -> list[Point]:

@@ -123,7 +123,6 @@ def test_a_flow_refuses_bad_names_of_tasks():
     for name in NAMES:
         for kind, values in (
             (TokensFlowConfig, {"data": [f"{name}=digits:digit"]}),
-            (TokensFlowConfig, {"variants": [{"name": name}]}),
             (CascadeFlowConfig, {"tasks": [{"name": name}]}),
             (CascadeFlowConfig, {"levels": [{"name": name}]}),
             (BinsFlowConfig, {"streams": [{"name": name}]}),

@@ -11,8 +11,8 @@ import pytest
 
 from qa.attacks.test_17_grammars import BODY, request, status_of
 from qa.targets import Targets, elsewhere, honest, memory, say
+from serving.packing.bodies import MAX_LOGPROBS
 from serving.packing.endpoint import MAX_PROMPT_LOGPROBS
-from serving.packing.sampling_fields import MAX_LOGPROBS
 from tests.fixtures.live import running
 from tests.fixtures.packing.published import CONTEXT, MlflowPublisher, publish_tiny, settings_for
 

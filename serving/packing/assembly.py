@@ -16,6 +16,7 @@ from itertools import count
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from pliant.errors import InputError
 from pliant.packing.engine.budget import check_fits
 from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.plan import rules_of
@@ -37,8 +38,6 @@ from serving.packing.engine.forecaster import Forecaster, ForecastLimits
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths, observed_path
 from serving.packing.engine.sequence_limit import SequenceLimit
-from serving.packing.engine.spread import check as check_spread
-from serving.packing.engine.spread import check_here, spread
 from serving.packing.engine.worker import EngineProcess, EngineWorker
 from serving.packing.messages import Build, EngineBuild, PredictorBuild, VllmBuild
 from serving.packing.reading import PromptReader
@@ -67,9 +66,16 @@ def check(settings: PackingSettings) -> None:
         PromptReader(served.generator, served.context)
     if settings.engine == "vllm":
         interpreter_of(settings)
-    check_here(settings, catalog)
+    check_sharing(settings, catalog)
     check_devices(settings, catalog)
     check_memory(settings, catalog)
+
+
+def check_sharing(settings: PackingSettings, catalog: Catalog) -> None:
+    """Raise `InputError` for several models where each would need all GPUs."""
+    if settings.processes > 1 and len(names := sorted(catalog.models)) > 1:
+        allowed = f"1 if {len(names)} models are served ({', '.join(names)}), as they need the same devices"
+        raise InputError("processes", settings.processes, allowed)
 
 
 def check_memory(settings: PackingSettings, catalog: Catalog) -> None:
@@ -142,8 +148,8 @@ class Maker:
         self._processes = count(1)
 
     def make(self, number: int, catalog: Catalog) -> PackingGeneration:
-        """Return a generation, not started. Raises `InputError` for models that cannot share the devices."""
-        check_spread(self._settings, catalog)
+        """Return a generation, not started. Raises `InputError` for models that would share the devices of one."""
+        check_sharing(self._settings, catalog)
         used_by = placed(self._settings, catalog)
         handlers = {name: self._handler(served, used_by[name]) for name, served in catalog.models.items()}
         used = list(handlers.values())
@@ -200,14 +206,28 @@ class Maker:
             rules=rules(settings, served),
             plan=DevicePlan(device, settings.threads, required_device, ()),
             journal=numbered_journal(settings.journal, number) if settings.journal else None,
-            processes=settings.processes,
             precision=served.packing.precision,
             token_bytes=served.packing.kv_bytes,
         )
         if settings.engine != "vllm":
             return build
         same = {field.name: getattr(build, field.name) for field in fields(build)}
-        return VllmBuild(**same, home=settings.home, interpreter=interpreter_of(settings))
+        interpreter = interpreter_of(settings)
+        return VllmBuild(**same, home=settings.home, processes=settings.processes, interpreter=interpreter)
+
+
+def spread(settings: PackingSettings, served: ServedModel) -> ServedModel:
+    """Return the model with the pages that vLLM's processes have memory for.
+
+    A plan counts the pages of one device. Each of N GPUs holds a share of every page, so they hold N times the pages, at
+    most those that all sequences fill at their longest. Processes on the CPU share its memory.
+    """
+    memory = served.packing.memory
+    if settings.processes == 1 or devices(settings) == ["cpu"]:
+        return served
+    max_pages = memory.need(served.generator.context) * memory.sequences
+    pages = max(memory.pages, min(settings.processes * memory.pages, max_pages))
+    return replace(served, packing=replace(served.packing, memory=replace(memory, pages=pages)))
 
 
 def interpreter_of(settings: PackingSettings) -> Interpreter:

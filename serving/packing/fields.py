@@ -1,63 +1,60 @@
-"""Reads and checks the JSON fields of /v1/completions and /v1/chat/completions.
+"""Turns the bodies of the packing service (bodies.py) into requests.
 
-They follow OpenAI's documentation and, where that has nothing, vLLM's. Every field of both is known: it is done, or it never
-changes an output (`user`, `metadata`), or it is an error unless its value has no effect. A field that is in neither is named
-in the answer's header x-pliant-ignored, or is an error where the service is strict. Our own fields are `deadline`, `utility`
-and `offline`.
+Every field of OpenAI and of vLLM is known: it is done, or it never changes an output (`user`, `metadata`), or it is an error
+unless its value has no effect. A field that is in neither is named in the answer's header x-pliant-ignored, or is an error
+where the service is strict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.datastructures import Headers
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.request import MAX_PRIORITY
+from pliant.packing.engine.grammar import json_rule
+from pliant.packing.engine.submission import Sampling
+from pliant.packing.tools import Tool
 from serving.http.api_errors import ApiError
-from serving.http.json_body import deadline, number, shorten, utility
+from serving.http.json_body import deadline, shorten, utility
 from serving.http.texts import check_count
-from serving.packing.output_form import output_grammar
-from serving.packing.prompt_fields import conversation, prompts
-from serving.packing.request import GenerationRequest, Limits, PromptInput
-from serving.packing.sampling_fields import sampling, stops
-from serving.packing.tool_fields import NO_TOOLS, ToolRequest, read_tools
-from serving.packing.values import flag, whole
+from serving.packing.bodies import (
+    ANY_OBJECT,
+    ChatBody,
+    CompletionBody,
+    Conversation,
+    FunctionTool,
+    Generation,
+    Message,
+    ModelBody,
+    ResponseFormat,
+    StructuredOutputs,
+)
+from serving.packing.request import NO_TOOLS, GenerationRequest, Limits, PromptInput, ToolRequest
 
 DEADLINE, UTILITY = "x-pliant-deadline", "x-pliant-utility"
-TTFT, TPOT = "slo_ttft_ms", "slo_tpot_ms"
-TARGET_HEADERS = {TTFT: "x-slo-ttft-ms", TPOT: "x-slo-tpot-ms"}
-MAX_CHOICES = 128
+TARGET_HEADERS = {"slo_ttft_ms": "x-slo-ttft-ms", "slo_tpot_ms": "x-slo-tpot-ms"}
 NAME_CHARACTERS = 80  # of an unknown field's name that are repeated
+TOOLS_CHARACTERS = 256 * 1024  # of all tools as JSON
+MESSAGE_FIELDS = frozenset(Message.model_fields)
 
-COMMON = (
-    *("model", "max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stream", "stream_options", "stop", "seed"),
-    *("repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs"),
-    *("min_tokens", "stop_token_ids", "ignore_eos", "add_special_tokens", "response_format", "structured_outputs"),
-    *("deadline", TTFT, TPOT, "utility", "priority", "offline"),
-)
-TOOLS = ("tools", "tool_choice", "parallel_tool_calls")
-TOKENIZE = ("model", "add_special_tokens", "return_token_strs")
-FIELDS: Mapping[str, tuple[str, ...]] = {
-    "prompt": (*COMMON, "prompt", "echo", "best_of"),
-    "messages": (*COMMON, "messages", "max_completion_tokens", "top_logprobs", "chat_template_kwargs", *TOOLS),
-    "tokenize": ("model", "prompt", "add_special_tokens", "return_token_strs"),
-    "tokenize conversation": (
-        "model",
-        "messages",
-        "add_special_tokens",
-        "return_token_strs",
-        "chat_template_kwargs",
-        "tools",
-    ),
-    "detokenize": ("model", "tokens"),
-}
-"""The fields of a route, which is named by the field that holds its prompt where it generates."""
-STREAM_OPTIONS = ("include_usage", "continuous_usage_stats", "include_obfuscation")
-IGNORED = (
-    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
-    *("prediction", "request_id", "cache_salt"),
+IGNORED = frozenset(
+    (
+        *(
+            "user",
+            "metadata",
+            "store",
+            "service_tier",
+            "safety_identifier",
+            "prompt_cache_key",
+            "prompt_cache_retention",
+        ),
+        *("prediction", "request_id", "cache_salt"),
+    )
 )
 """Fields that never change an output: what they are for is not done, and nobody can tell from the answer."""
 _OFF: tuple[object, ...] = (False,)
@@ -93,73 +90,66 @@ NO_EFFECT: Mapping[str, tuple[object, ...]] = {
 """Fields that are not supported (on the route), with the values besides null that are accepted: they have no effect."""
 
 
-def read_request(fields: Mapping[str, Any], headers: Headers, prompt: str, limits: Limits) -> GenerationRequest:
-    """Return the checked request. `prompt` is the field that holds the prompt. Raises `InputError` and `ApiError`."""
-    fields = {name: value for name, value in fields.items() if value is not None}
-    ignored, chat = unknown_fields(fields, prompt, limits.strict_fields), prompt == "messages"
-    if prompt not in fields:
-        raise InputError(prompt, "missing", "given")
-    tools = read_tools(fields) if chat else NO_TOOLS
-    inputs = (
-        (read_chat_prompt(fields, tools),)
-        if chat
-        else prompts(fields["prompt"], limits.max_texts, flag(fields, "add_special_tokens", True))
-    )
-    choices = whole("n", fields.get("n", 1), 1, MAX_CHOICES)
-    stream, echo = flag(fields, "stream"), flag(fields, "echo")
-    best_of = _best_of(fields, choices, stream) if "best_of" in fields else choices
-    check_count(
-        "prompt times n" if best_of == choices else "prompt times best_of",
-        range(len(inputs) * best_of),
-        limits.max_texts,
-    )
-    name = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
-    max_tokens = whole(name, fields[name], 0 if echo else 1) if name in fields else None
-    grammar, form = output_grammar(fields)
-    drawn = sampling(fields, chat, echo, best_of > choices, grammar)
-    if max_tokens is not None and drawn.min_tokens > max(max_tokens, 1):
-        raise InputError("min_tokens", drawn.min_tokens, f"at most {name}, which is {max_tokens}")
-    usage, continuous_usage = _usage(fields.get("stream_options"), stream)
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are not null, which counts as left out."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def read_request(
+    fields: Mapping[str, Any], headers: Headers, kind: type[CompletionBody] | type[ChatBody], limits: Limits
+) -> GenerationRequest:
+    """Return the checked request of a body's fields. Raises `InputError` and `ApiError`."""
+    fields = given(fields)
+    ignored = unknown_fields(fields, kind, limits.strict_fields)
+    body = kind.read(fields)
+    tools, echo, best_of = NO_TOOLS, False, body.n
+    if isinstance(body, ChatBody):
+        tools = read_tools(body.tools, fields.get("tools", ()), body.tool_choice, body.parallel_tool_calls)
+        inputs: tuple[PromptInput, ...] = (conversation(body, fields, tools.tools),)
+    else:
+        inputs, echo = _prompts(body, limits.max_texts), body.echo
+        best_of = _best_of(body)
+    outputs = "prompt times n" if best_of == body.n else "prompt times best_of"
+    check_count(outputs, range(len(inputs) * best_of), limits.max_texts)
+    max_tokens, name = _max_tokens(body, echo)
+    grammar, form = output_grammar(body.response_format, body.structured_outputs)
+    sampling = _sampling(body, grammar, wanted_logprobs(body), echo, best_of > body.n)
+    if max_tokens is not None and sampling.min_tokens > max(max_tokens, 1):
+        raise InputError("min_tokens", sampling.min_tokens, f"at most {name}, which is {max_tokens}")
+    options = body.stream_options
+    if options and not body.stream:
+        raise InputError("stream_options", shorten(fields["stream_options"]), "left out unless stream is true")
     return GenerationRequest(
-        model=model_name(fields.get("model")),
+        model=body.model,
         prompts=inputs,
-        choices=choices,
+        choices=body.n,
         best_of=best_of,
         max_tokens=max_tokens,
         max_tokens_name=name,
-        sampling=drawn,
+        sampling=sampling,
         tools=tools,
         form=form,
-        logprobs=fields.get("logprobs", False) is not False,
-        stops=stops(fields.get("stop")),
-        stream=stream,
-        usage=usage,
-        continuous_usage=continuous_usage,
+        logprobs=body.logprobs is not None and body.logprobs is not False,
+        stops=tuple(dict.fromkeys(body.stop or ())),
+        stream=body.stream,
+        usage=options is not None and options.include_usage,
+        continuous_usage=options is not None and options.continuous_usage_stats,
         echo=echo,
-        deadline=_deadline(fields, headers, limits.max_deadline),
-        ttft=_target(TTFT, fields, headers, limits.max_deadline),
-        tpot=_target(TPOT, fields, headers, limits.max_deadline),
-        utility=_utility(fields, headers),
-        priority=whole("priority", fields.get("priority", 0), -MAX_PRIORITY, MAX_PRIORITY),
-        offline=flag(fields, "offline"),
+        deadline=_deadline(body, headers, limits.max_deadline),
+        ttft=_target("slo_ttft_ms", body.slo_ttft_ms, headers, limits.max_deadline),
+        tpot=_target("slo_tpot_ms", body.slo_tpot_ms, headers, limits.max_deadline),
+        utility=body.utility if "utility" in fields or UTILITY not in headers else utility(_header(headers, UTILITY)),
+        priority=body.priority,
+        offline=body.offline,
         ignored=ignored,
     )
 
 
-def read_chat_prompt(fields: Mapping[str, Any], tools: ToolRequest) -> PromptInput:
-    """Return the prompt of a conversation, with what its template is given besides the messages."""
-    special = flag(fields, "add_special_tokens") if "add_special_tokens" in fields else None
-    template = fields.get("chat_template_kwargs", {})
-    if not isinstance(template, dict):
-        raise InputError("chat_template_kwargs", shorten(template), "an object")
-    return conversation(fields.get("messages"), special, template, tools.tools)
-
-
-def unknown_fields(fields: Mapping[str, Any], route: str, strict: bool) -> tuple[str, ...]:
+def unknown_fields(fields: Mapping[str, Any], kind: type[ModelBody], strict: bool) -> tuple[str, ...]:
     """Return the names of fields that nobody knows. Raises `ApiError` for those if strict, and for what is not supported."""
-    ignored = []
+    ignored, known = [], kind.__pydantic_fields__
     for name, value in fields.items():
-        if name in FIELDS[route] or name in IGNORED:
+        if name in known or name in IGNORED:
             continue
         if name in NO_EFFECT:
             if not any(type(value) is type(other) and value == other for other in NO_EFFECT[name]):
@@ -172,59 +162,206 @@ def unknown_fields(fields: Mapping[str, Any], route: str, strict: bool) -> tuple
     return tuple(ignored)
 
 
-def model_name(value: object) -> str | None:
-    """Return the model's name, if one is given. Raises `InputError`."""
-    if value is not None and not isinstance(value, str):
-        raise InputError("model", shorten(value), "the name of a model")
-    return value
+def conversation(body: Conversation, fields: Mapping[str, Any], tools: tuple[Tool, ...]) -> PromptInput:
+    """Return the prompt of a conversation, with what its template is given besides the messages."""
+    pairs = zip(body.messages, fields["messages"], strict=True)
+    messages = tuple(_message(f"messages[{index}]", *pair) for index, pair in enumerate(pairs))
+    special, template = fields.get("add_special_tokens"), body.chat_template_kwargs or {}
+    return PromptInput("messages", messages=messages, special=special, template=template, tools=tools)
 
 
-def _best_of(fields: Mapping[str, Any], choices: int, stream: bool) -> int:
-    best_of = whole("best_of", fields["best_of"], 1, MAX_CHOICES)
-    if best_of < choices:
-        raise InputError("best_of", best_of, f"at least n, which is {choices}")
-    if stream and best_of > choices:
-        raise InputError("best_of", best_of, "equal to n in a stream, which cannot take back an output")
-    return best_of
+def _message(name: str, message: Message, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message as templates expect it: its fields in their order, which a template may write."""
+    known: dict[str, Any] = {}
+    for field, value in fields.items():
+        if field in MESSAGE_FIELDS:
+            if value is not None:
+                known[field] = getattr(message, field)
+        elif value is not None and value != []:
+            raise ApiError(400, "unsupported_parameter", f"{name} has {shorten(field)}, which is not supported", name)
+    if message.tool_calls is None:
+        known.pop("tool_calls", None)
+        if message.content is None:
+            raise InputError(f"{name}.content", "missing", "given")
+    elif message.role != "assistant":
+        raise InputError(f"{name}.tool_calls", "given", "left out unless the role is assistant")
+    else:
+        known["tool_calls"] = [
+            {**given, "function": {**given["function"], "arguments": call.function.arguments}}
+            for given, call in zip(fields["tool_calls"], message.tool_calls, strict=True)
+        ]
+    return known
 
 
-def _usage(options: object, stream: bool) -> tuple[bool, bool]:
-    """Return whether a stream ends with the numbers of tokens, and whether each of its chunks has them."""
-    if options is None:
-        return False, False
-    if not stream:
-        raise InputError("stream_options", shorten(options), "left out unless stream is true")
-    if not isinstance(options, dict):
-        raise InputError("stream_options", shorten(options), "an object")
-    for name in options:
-        if name not in STREAM_OPTIONS:
-            raise InputError("stream_options", shorten(name), f"an object with {', '.join(STREAM_OPTIONS)}")
-    flag(options, "include_obfuscation")
-    return flag(options, "include_usage"), flag(options, "continuous_usage_stats")
+def _prompts(body: CompletionBody, most: int) -> tuple[PromptInput, ...]:
+    special, prompt = body.add_special_tokens is not False, body.prompt
+    if isinstance(prompt, str) or isinstance(prompt[0], int):
+        return (_prompt("prompt", prompt, special),)
+    check_count("prompt", prompt, most)
+    return tuple(_prompt(f"prompt[{index}]", each, special) for index, each in enumerate(prompt))
 
 
-def _deadline(fields: Mapping[str, Any], headers: Headers, maximum: float) -> float | None:
-    if "deadline" in fields:
-        return deadline(fields["deadline"], maximum)
+def _prompt(name: str, value: str | list[Any], special: bool) -> PromptInput:
+    if isinstance(value, str):
+        return PromptInput(name, text=value, special=special)
+    return PromptInput(name, ids=tuple(value))
+
+
+def read_tools(
+    tools: Sequence[FunctionTool] | None, given: Sequence[Any], choice: object, parallel: bool
+) -> ToolRequest:
+    """Return the tools that an answer may call. `given`: as the client wrote them, which templates get."""
+    read = tuple(
+        Tool(tool.function.name, tool.function.description or "", tool.function.parameters or {}, as_given)
+        for tool, as_given in zip(tools or (), given, strict=True)
+    )
+    _check_tools(read)
+    if isinstance(choice, dict):
+        return ToolRequest(read, (_named(choice, read),), forced=True, parallel=False)
+    if choice == "required" and not read:
+        raise InputError("tool_choice", "required", "left out without tools")
+    return NO_TOOLS if choice == "none" else ToolRequest(read, read, choice == "required", parallel)
+
+
+def _check_tools(tools: Sequence[Tool]) -> None:
+    if len({tool.name for tool in tools}) < len(tools):
+        raise InputError("tools", "two functions of one name", "functions of different names")
+    try:
+        size = sum(len(json.dumps(tool.to_dict())) for tool in tools)
+    except (RecursionError, ValueError):
+        raise InputError("tools", "nested too deep", "tools of reasonable depth") from None
+    if size > TOOLS_CHARACTERS:
+        raise InputError("tools", f"{size} characters", f"at most {TOOLS_CHARACTERS} characters")
+
+
+def _named(choice: Mapping[str, Any], tools: Sequence[Tool]) -> Tool:
+    function = choice.get("function") if choice.get("type") == "function" else None
+    wanted = function.get("name") if isinstance(function, dict) else None
+    for tool in tools:
+        if tool.name == wanted:
+            return tool
+    raise InputError("tool_choice", shorten(choice), "an object that names one of the tools")
+
+
+def output_grammar(response: ResponseFormat | None, structured: StructuredOutputs | None) -> tuple[str, str]:
+    """Return the grammar of a request's outputs, empty if they may be any text, and the field that gives it.
+
+    It is in llguidance's dialect of Lark, which both engines understand. Whether it can be compiled is not checked. Raises
+    `InputError` and `ApiError`.
+    """
+    if structured is None:
+        return _response_grammar(response), "response_format"
+    if response is not None and response.type != "text":
+        raise InputError("structured_outputs", "given", "left out beside response_format")
+    return _structured_grammar(structured), "structured_outputs"
+
+
+def _response_grammar(response: ResponseFormat | None) -> str:
+    if response is None or response.type == "text":
+        return ""
+    if response.type == "json_object":
+        return f"start: {json_rule(ANY_OBJECT if response.value is None else response.value)}"
+    if response.json_schema is None:
+        raise InputError("response_format.json_schema", "missing", "an object with a name and a schema")
+    return f"start: {json_rule(response.json_schema.schema_)}"
+
+
+def _structured_grammar(structured: StructuredOutputs) -> str:
+    shown = structured.model_dump(by_alias=True, exclude_unset=True)
+    given = [name for name, value in shown.items() if value not in (None, False)]
+    if len(given) != 1:
+        limit = "an object with one of json, json_object, regex, choice and grammar"
+        raise InputError("structured_outputs", shorten(shown), limit)
+    match given[0]:
+        case "json":
+            return f"start: {json_rule(structured.json_)}"
+        case "json_object":
+            return f"start: {json_rule(ANY_OBJECT)}"
+        case "regex":
+            return f"start: {regex_rule(structured.regex or '')}"
+        case "choice":
+            choices = structured.choice or ()
+            return f"start: {' | '.join(json.dumps(choice, ensure_ascii=False) for choice in choices)}"
+        case "grammar":
+            return structured.grammar or ""
+    field = f"structured_outputs.{given[0]}"
+    raise ApiError(400, "unsupported_parameter", f"{field} is not supported by this service", field)
+
+
+def regex_rule(pattern: str) -> str:
+    """Return the rule for a regular expression."""
+    escaped = re.sub(
+        r"(\\.)|/|\n", lambda part: part[1] or {"/": r"\/", "\n": r"\n"}[part[0]], pattern, flags=re.DOTALL
+    )
+    return f"/{escaped}/"
+
+
+def _sampling(body: Generation, grammar: str, logprobs: int, echo: bool, compared: bool) -> Sampling:
+    """Return how tokens are drawn. `compared`: outputs are compared by their log-probabilities."""
+    return Sampling(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=max(body.top_k, 0),
+        seed=secrets.randbits(62) if body.seed is None else body.seed,
+        min_p=body.min_p,
+        repetition_penalty=body.repetition_penalty,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        logit_bias=tuple({int(key): bias for key, bias in (body.logit_bias or {}).items()}.items()),
+        min_tokens=body.min_tokens,
+        stop_tokens=tuple(dict.fromkeys(body.stop_token_ids or ())),
+        ignore_eos=body.ignore_eos,
+        logprobs=max(logprobs, 0) if compared else logprobs,
+        prompt_logprobs=logprobs if echo else -1,
+        grammar=grammar,
+    )
+
+
+def wanted_logprobs(body: CompletionBody | ChatBody) -> int:
+    """Return how many of the likeliest tokens are reported with each token; -1: no log-probabilities."""
+    if isinstance(body, CompletionBody):
+        return -1 if body.logprobs is None else body.logprobs
+    if body.top_logprobs and not body.logprobs:
+        raise InputError("top_logprobs", body.top_logprobs, "left out unless logprobs is true")
+    return body.top_logprobs if body.logprobs else -1
+
+
+def _max_tokens(body: CompletionBody | ChatBody, echo: bool) -> tuple[int | None, str]:
+    """Return the most tokens of an output, and the field that says so. None are for a prompt that is repeated."""
+    most, name = body.max_tokens, "max_tokens"
+    if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
+        most, name = body.max_completion_tokens, "max_completion_tokens"
+    if most == 0 and not echo:
+        raise InputError(name, 0, "a whole number from 1 on")
+    return most, name
+
+
+def _best_of(body: CompletionBody) -> int:
+    if body.best_of is None:
+        return body.n
+    if body.best_of < body.n:
+        raise InputError("best_of", body.best_of, f"at least n, which is {body.n}")
+    if body.stream and body.best_of > body.n:
+        raise InputError("best_of", body.best_of, "equal to n in a stream, which cannot take back an output")
+    return body.best_of
+
+
+def _deadline(body: Generation, headers: Headers, maximum: float) -> float | None:
+    if body.deadline is not None:
+        return deadline(body.deadline, maximum)
     return None if DEADLINE not in headers else deadline(_header(headers, DEADLINE), maximum, DEADLINE)
 
 
-def _target(name: str, fields: Mapping[str, Any], headers: Headers, maximum: float) -> float | None:
+def _target(name: str, milliseconds: float | None, headers: Headers, maximum: float) -> float | None:
     """Return a target in seconds from its field or header, which are in milliseconds; None: the service's own counts."""
-    header = TARGET_HEADERS[name]
-    if name not in fields and header not in headers:
-        return None
-    shown, value = (name, fields[name]) if name in fields else (header, _header(headers, header))
-    milliseconds = number(shown, value)
+    if milliseconds is None:
+        name = TARGET_HEADERS[name]
+        if name not in headers:
+            return None
+        milliseconds = _header(headers, name)
     if not 0 < milliseconds <= 1000 * maximum:
-        raise InputError(shown, f"{milliseconds:g}", f"more than 0 and at most {1000 * maximum:g} milliseconds")
+        raise InputError(name, f"{milliseconds:g}", f"more than 0 and at most {1000 * maximum:g} milliseconds")
     return milliseconds / 1000
-
-
-def _utility(fields: Mapping[str, Any], headers: Headers) -> float:
-    return utility(
-        fields["utility"] if "utility" in fields else _header(headers, UTILITY) if UTILITY in headers else 1.0
-    )
 
 
 def _header(headers: Headers, name: str) -> float:

@@ -55,7 +55,6 @@ class EngineBuild(BuildPlan):
     rules: Rules
     plan: DevicePlan
     journal: Path | None
-    processes: int = 1  # that share the model: this one and those that it starts
     precision: str = "float32"  # in which the plan was measured
     token_bytes: int = 0  # of one token's keys and values; 0: not known
 
@@ -67,6 +66,7 @@ class VllmBuild(EngineBuild):
     BUILDER: ClassVar[str] = "serving.packing.vllm.device:build"
 
     home: Path  # where models are written for vLLM
+    processes: int = 1  # that share the model
     interpreter: Interpreter | None = None  # vLLM's; None: this one
 
 

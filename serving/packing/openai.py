@@ -18,6 +18,7 @@ from serving.http.json_body import shorten
 from serving.http.large_body import checked
 from serving.http.routing import arrival, read_fields
 from serving.packing.answer import Form
+from serving.packing.bodies import ChatBody, CompletionBody
 from serving.packing.fields import read_request
 from serving.packing.reply import Reply
 from serving.packing.request import Endpoint
@@ -32,11 +33,11 @@ Handle = Callable[[Request, Endpoint], Awaitable[Response]]
 
 
 async def completions(request: Request, endpoint: Endpoint) -> Response:
-    return await _answer(request, endpoint, "prompt")
+    return await _answer(request, endpoint, CompletionBody)
 
 
 async def chat_completions(request: Request, endpoint: Endpoint) -> Response:
-    return await _answer(request, endpoint, "messages")
+    return await _answer(request, endpoint, ChatBody)
 
 
 async def models(_: Request, endpoint: Endpoint) -> Response:
@@ -77,14 +78,14 @@ def error_response(api_error: ApiError) -> Response:
     return response
 
 
-async def _answer(request: Request, endpoint: Endpoint, prompt: str) -> Response:
+async def _answer(request: Request, endpoint: Endpoint, kind: type[CompletionBody] | type[ChatBody]) -> Response:
     """Answer a request. A stream, too, starts after the first token, so that an earlier error has its own status."""
     arrived = arrival(request, endpoint)
     fields = await read_fields(request, endpoint.settings)
     defaults = endpoint.defaults(fields.get("model"))
     fields = {**fields, **{name: value for name, value in defaults.items() if fields.get(name) is None}}
-    body = await checked(request, read_request, fields, request.headers, prompt, endpoint.settings)
-    form = Form(chat=prompt == "messages")
+    body = await checked(request, read_request, fields, request.headers, kind, endpoint.settings)
+    form = Form(chat=kind is ChatBody)
     reply = await endpoint.open(replace(body, client=client_of(request)), arrived)
     try:
         await while_connected(request.receive, reply.until(_begun if body.stream else _ended))

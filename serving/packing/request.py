@@ -12,7 +12,19 @@ from pliant.packing.tools import Tool
 from serving.client import ANYBODY, Client
 from serving.http import routing
 from serving.packing.reply import Reply
-from serving.packing.tool_fields import ToolRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """The tools that an answer may call. `forced`: it must be calls of them, and nothing else."""
+
+    tools: tuple[Tool, ...]
+    callable: tuple[Tool, ...]  # those that it may call
+    forced: bool
+    parallel: bool  # it may call several
+
+
+NO_TOOLS = ToolRequest((), (), forced=False, parallel=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from serving.http.bodies import request_body
 from serving.http.schemas import (
     Artifact,
     CommonStatus,
@@ -15,9 +16,8 @@ from serving.http.schemas import (
     OpenaiModel,
     OpenaiModels,
     TeiError,
-    object_body,
 )
-from serving.packing.body_schemas import BODIES
+from serving.packing.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeConversation, TokenizePrompt
 
 
 class Facts(BaseModel):
@@ -190,6 +190,12 @@ class Status(CommonStatus):
     models: list[ModelStatus]
 
 
+_BODIES: Mapping[str, Any] = {
+    "/completions": CompletionBody,
+    "/chat/completions": ChatBody,
+    "/tokenize": TokenizeConversation | TokenizePrompt,
+    "/detokenize": DetokenizeBody,
+}
 _SUMMARIES: Mapping[str, tuple[str, Any]] = {
     "/completions": ("Continue one or many prompts, as OpenAI does", Completion),
     "/chat/completions": ("Answer a conversation, as OpenAI does", ChatCompletion),
@@ -235,10 +241,10 @@ def route_options(path: str) -> dict[str, Any]:
         options["responses"][404] = {"model": OpenaiErrorAnswer, "description": _ERRORS[404]}
         name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
         options["openapi_extra"] = {"parameters": [name]}
-    if path in BODIES:
+    if path in _BODIES:
         options["methods"] = ["POST"]
         if "completions" in path:
             options["responses"][200]["content"] = {"text/event-stream": {"schema": _STREAM}}
         options["responses"] |= {s: {"model": OpenaiErrorAnswer, "description": text} for s, text in _ERRORS.items()}
-        options["openapi_extra"] = {"requestBody": object_body(*BODIES[path])}
+        options["openapi_extra"] = {"requestBody": request_body(_BODIES[path])}
     return options

@@ -34,7 +34,7 @@ class PackingSettings(Settings):
     engine: str = "pliant"  # one of ENGINES
     policy: str = "default"  # one of pliant/packing/scheduling/policy.py
     trial_copies: int = 200  # fewer than for other systems: a text may take seconds
-    processes: int = 1  # that share a model, each on a GPU of its own, or on the CPU with `threads` each
+    processes: int = 1  # of vLLM that share a model, each on a GPU of its own; Pliant's engine has one
     max_texts: int = 256  # outputs of one request
     slo_ttft_ms: float = 0.0  # target of the first token, where a request has none of its own; 0: none
     slo_tpot_ms: float = 0.0  # target of each further token, likewise
@@ -52,6 +52,8 @@ class PackingSettings(Settings):
                 raise InputError(
                     f"PLIANT_{name.upper()}", getattr(self, name), "0 for no target, or positive and finite"
                 )
+        if self.processes > 1 and (self.engine != "vllm" or "," in self.device):
+            raise InputError("PLIANT_PROCESSES", self.processes, "1, but with PLIANT_ENGINE=vllm on one PLIANT_DEVICE")
         if self.spare:
             raise InputError(
                 "PLIANT_SPARE",

@@ -8,57 +8,48 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pliant.errors import InputError
 from serving.http import tei
 from serving.http.api_errors import json_response
 from serving.http.ignored import header_of
-from serving.http.json_body import shorten
 from serving.http.large_body import checked
 from serving.http.routing import read_fields
-from serving.packing.fields import model_name, read_chat_prompt, unknown_fields
-from serving.packing.prompt_fields import prompts, token_ids
+from serving.packing.bodies import DetokenizeBody, TokenizeBody, TokenizeConversation, TokenizePrompt
+from serving.packing.fields import conversation, given, read_tools, unknown_fields
 from serving.packing.request import Endpoint, PromptInput
-from serving.packing.tool_fields import read_tools
-from serving.packing.values import flag
 
 
 async def tokenize(request: Request, endpoint: Endpoint) -> Response:
-    fields = await read_fields(request, endpoint.settings)
-    fields = {name: value for name, value in fields.items() if value is not None}
-    prompt = await checked(request, _read_prompt, fields)
-    route = "tokenize conversation" if prompt.messages else "tokenize"
-    ignored = unknown_fields(fields, route, endpoint.settings.strict_fields)
-    model, strings = model_name(fields.get("model")), flag(fields, "return_token_strs")
-    tokens = await endpoint.tokenize(model, prompt)
+    fields = given(await read_fields(request, endpoint.settings))
+    kind: type[TokenizeConversation] | type[TokenizePrompt] = (
+        TokenizeConversation if "messages" in fields else TokenizePrompt
+    )
+    ignored = unknown_fields(fields, kind, endpoint.settings.strict_fields)
+    body = await checked(request, kind.read, fields)
+    tokens = await endpoint.tokenize(body.model, _prompt(body, fields))
     content = {
         "count": len(tokens),
-        "max_model_len": endpoint.context(model),
+        "max_model_len": endpoint.context(body.model),
         "tokens": [id for id, _ in tokens],
-        "token_strs": [text for _, text in tokens] if strings else None,
+        "token_strs": [text for _, text in tokens] if body.return_token_strs else None,
     }
     return json_response(content, 200, header_of(ignored))
 
 
+def _prompt(body: TokenizeBody, fields: Mapping[str, Any]) -> PromptInput:
+    if isinstance(body, TokenizeConversation):
+        choice = fields.get("tool_choice", "auto")
+        return conversation(body, fields, read_tools(body.tools, fields.get("tools", ()), choice, parallel=True).tools)
+    assert isinstance(body, TokenizePrompt)
+    return PromptInput("prompt", text=body.prompt, special=body.add_special_tokens is not False)
+
+
 async def detokenize(request: Request, endpoint: Endpoint) -> Response:
-    fields = await read_fields(request, endpoint.settings)
-    fields = {name: value for name, value in fields.items() if value is not None}
-    ignored = unknown_fields(fields, "detokenize", endpoint.settings.strict_fields)
-    tokens = fields.get("tokens")
-    if not isinstance(tokens, list):
-        raise InputError("tokens", "missing" if tokens is None else shorten(tokens), "a list of token ids")
-    ids = token_ids("tokens", tokens).ids if tokens else ()
-    text = await endpoint.detokenize(model_name(fields.get("model")), ids)
+    fields = given(await read_fields(request, endpoint.settings))
+    ignored = unknown_fields(fields, DetokenizeBody, endpoint.settings.strict_fields)
+    body = await checked(request, DetokenizeBody.read, fields)
+    text = await endpoint.detokenize(body.model, body.tokens)
     return json_response({"prompt": text}, 200, header_of(ignored))
 
 
 async def health(_: Request, endpoint: Endpoint) -> Response:
     return tei.health(endpoint.ready)
-
-
-def _read_prompt(fields: Mapping[str, Any]) -> PromptInput:
-    if "messages" in fields:
-        return read_chat_prompt(fields, read_tools(fields))
-    if not isinstance(fields.get("prompt"), str):
-        shown = shorten(fields["prompt"]) if "prompt" in fields else "missing"
-        raise InputError("prompt", shown, "a text, or messages must be given instead")
-    return prompts(fields["prompt"], 1, flag(fields, "add_special_tokens", True))[0]

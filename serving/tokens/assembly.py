@@ -8,7 +8,7 @@ from typing import cast
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from pliant.tokens.policies import CHOICES, make
+from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.scheduler import Options, TokensScheduler
 from registry.names import TOKENS_PREFIX
@@ -18,14 +18,13 @@ from serving.lifecycle.artifacts import Artifacts, Registry, open_registry
 from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
 from serving.metrics import Metrics
 from serving.outcomes.outcomes import open_outcomes
-from serving.tokens.catalog import Catalog, Servable, TaskInfo, load_catalog
+from serving.tokens.catalog import Catalog, TaskInfo, load_catalog
 from serving.tokens.endpoint import ORIGINS, TokensEndpoint
 from serving.tokens.labelled import NAMES
-from serving.tokens.messages import TokensBuild, VariantsBuild
+from serving.tokens.messages import TokensBuild
 from serving.tokens.pins import Pins
 from serving.tokens.registration import Origins, Registrar, TokensSource
 from serving.tokens.settings import TokensSettings
-from serving.tokens.variants import VariantCatalog, load_variants
 from serving.watch.watcher import WatchMetrics
 from serving.workers.device_plan import DevicePlan
 from serving.workers.device_process import Build
@@ -56,7 +55,7 @@ async def assemble(
     registry: Registry | None = None,
     worker_factory: WorkerFactory = ProcessWorker,
     counted: CollectorRegistry = REGISTRY,
-) -> Assembly[TokensEndpoint, Servable, TaskInfo]:
+) -> Assembly[TokensEndpoint, Catalog, TaskInfo]:
     """Return a running service, whose model has run at every gamma. Raises `PliantError`."""
     clock, metrics = loop_clock(), Metrics("gamma", ORIGINS, counted)
     origins: Origins = {}
@@ -77,21 +76,14 @@ async def assemble(
     )
 
 
-def load(
-    settings: TokensSettings, registry: Artifacts, alias: str, running: Servable | None = None
-) -> Catalog | VariantCatalog:
-    """Return the catalog that the policy needs.
-
-    Raises as `load_catalog` or `load_variants`, and `InputError` for a gamma that was not profiled.
-    """
-    if CHOICES[settings.policy].variants:
-        return load_variants(registry, alias)
-    catalog = load_catalog(registry, alias, running if isinstance(running, Catalog) else None)
+def load(settings: TokensSettings, registry: Artifacts, alias: str, running: Catalog | None = None) -> Catalog:
+    """Return the catalog. Raises as `load_catalog`, and `InputError` for a gamma that was not profiled."""
+    catalog = load_catalog(registry, alias, running)
     settings.used(catalog.knowledge().latency.settings)
     return catalog
 
 
-def blueprint(settings: TokensSettings, origins: Origins, catalog: Servable) -> Blueprint[TaskInfo]:
+def blueprint(settings: TokensSettings, origins: Origins, catalog: Catalog) -> Blueprint[TaskInfo]:
     """Return what a generation of this catalog needs, and add the catalog's `origins`."""
     knowledge = make_knowledge(settings, catalog)
     origins.update(catalog.origins)
@@ -102,16 +94,13 @@ def blueprint(settings: TokensSettings, origins: Origins, catalog: Servable) -> 
         waiting=lambda driver: cast(TokensScheduler, driver.scheduler).waiting,
         ahead=True,
         facts=knowledge.plain(),
-        limited=not CHOICES[
-            settings.policy
-        ].variants,  # a variant's runtime knows gamma 0 alone, not the variant's number
+        limited=True,
     )
 
 
-def make_knowledge(settings: TokensSettings, catalog: Servable) -> Knowledge:
+def make_knowledge(settings: TokensSettings, catalog: Catalog) -> Knowledge:
     """Return what the scheduler knows of a catalog and of the devices that serve it."""
-    lead = 0.0 if CHOICES[settings.policy].variants else LEAD  # a model is not loaded ahead
-    return replace(catalog.knowledge(), devices=tuple(devices(settings)), lead=lead)
+    return replace(catalog.knowledge(), devices=tuple(devices(settings)), lead=LEAD)
 
 
 def make_scheduler(settings: TokensSettings, knowledge: Knowledge) -> TokensScheduler:
@@ -121,18 +110,15 @@ def make_scheduler(settings: TokensSettings, knowledge: Knowledge) -> TokensSche
     return make(settings.policy, knowledge, workers, settings.gamma, options)
 
 
-def rebuilt(settings: TokensSettings, catalog: Servable, former: TokensBuild) -> Build:
+def rebuilt(settings: TokensSettings, catalog: Catalog, former: TokensBuild) -> Build:
     """Return the build plan of a device process that serves this catalog where it served another before."""
     return build_plan(settings, catalog, former.plan.device)
 
 
-def build_plan(settings: TokensSettings, catalog: Servable, device: str) -> Build:
+def build_plan(settings: TokensSettings, catalog: Catalog, device: str) -> Build:
     """Return the build plan of the process of one device. Raises as `TokensSettings.used`."""
     latency = catalog.knowledge().latency
     required_device = None if settings.any_profile else catalog.device
     plan = DevicePlan(device, settings.threads, required_device, (1, min(WARM_BATCH, latency.batches[-1])))
-    if isinstance(catalog, VariantCatalog):
-        return VariantsBuild(tuple((variant.folder, variant.digest) for variant in catalog.variants), plan)
-    assert isinstance(catalog, Catalog), "there are two kinds"
     gammas, precision = tuple(settings.used(latency.settings)), catalog.profile.precision
     return TokensBuild(catalog.folder, catalog.backbone_digest, tuple(catalog.tasks.values()), gammas, plan, precision)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from pliant.errors import ArtifactError, BackboneError, InputError, RegistryError
 from pliant.tokens.artifact import Backbone, Profile, Task
@@ -42,53 +42,12 @@ class Origin:
 
     classes: tuple[str, ...]
     versions: Mapping[str, int]
-    variant: str | None = None
     promised: Mapping[int, float] = field(default_factory=dict)  # setting of a launch -> accuracy that is promised
 
     @property
     def version(self) -> int:
         """The version that labels count for."""
-        return self.versions["task" if self.variant is None else "variant"]
-
-
-class Servable(Protocol):
-    """What a generation serves: a `Catalog`, or the variants of variants.py."""
-
-    PREFIXES: ClassVar[tuple[str, ...]]  # of the names of its registered models
-
-    @property
-    def image_size(self) -> int: ...
-    @property
-    def folders(self) -> set[Path]:
-        """The folders that the device process reads."""
-
-    @property
-    def pointers(self) -> Mapping[str, int]:
-        """The versions that are served, by registered model."""
-
-    @property
-    def device(self) -> str:
-        """The class of device that it was profiled on."""
-
-    @property
-    def planned_by(self) -> Mapping[str, int]:
-        """Versions of artifacts that the scheduler uses but no output depends on."""
-
-    def serves_as(self, other: Servable) -> bool:
-        """Whether both serve the same artifacts under the same versions."""
-
-    def knowledge(self) -> Knowledge:
-        """What the scheduler knows of latency and accuracy."""
-
-    @property
-    def origins(self) -> Mapping[tuple[str, str], Origin]:
-        """The origin of every output, by the digests of task and model in it."""
-
-    def tasks_described(self) -> Mapping[str, TaskInfo]:
-        """The tasks as GET /tasks lists them, by name."""
-
-    def described(self) -> Mapping[str, Any]:
-        """The part of the status that is not about tasks."""
+        return self.versions["task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +73,7 @@ class Catalog:
 
     @property
     def folders(self) -> set[Path]:
+        """The folders that the device process reads."""
         return {self.folder}
 
     @property
@@ -123,13 +83,16 @@ class Catalog:
 
     @property
     def device(self) -> str:
+        """The class of device that it was profiled on."""
         return self.profile.device
 
     @property
     def planned_by(self) -> Mapping[str, int]:
+        """Versions of artifacts that the scheduler uses but no output depends on."""
         return {"profile": self.profile_version}
 
     def knowledge(self) -> Knowledge:
+        """What the scheduler knows of latency and accuracy."""
         precision = self.profile.precision
         accuracy = {name: dict(served.task.served_in(precision).accuracy) for name, served in self.tasks.items()}
         return Knowledge(self.profile.latency, accuracy, self.profile.rule)
@@ -152,8 +115,9 @@ class Catalog:
         profile = {"version": self.profile_version, "digest": self.profile_digest, "device": self.profile.device}
         return {"backbone": backbone, "profile": {**profile, "precision": self.profile.precision}}
 
-    def serves_as(self, other: Servable) -> bool:
-        return isinstance(other, Catalog) and (self._base, self._digests) == (other._base, other._digests)
+    def serves_as(self, other: Catalog) -> bool:
+        """Whether both serve the same artifacts under the same versions."""
+        return (self._base, self._digests) == (other._base, other._digests)
 
     def extends(self, running: Catalog) -> bool:
         """Whether `running` becomes this catalog by adding or updating tasks: the rest is equal, and no task is removed."""

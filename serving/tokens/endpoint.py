@@ -17,7 +17,7 @@ from serving.lifecycle.endpoint import Endpoint, described_devices
 from serving.lifecycle.poller import join_versions
 from serving.metrics import Metrics
 from serving.outcomes.outcomes import Outcomes, broken_event
-from serving.tokens.catalog import Servable, TaskInfo
+from serving.tokens.catalog import Catalog, TaskInfo
 from serving.tokens.decoders import Decoders
 from serving.tokens.judge import TokensJudge
 from serving.tokens.labelled import Labelled
@@ -27,11 +27,11 @@ from serving.tokens.settings import TokensSettings
 from serving.tokens.watched import TokensWatch
 
 JUDGE = TokensJudge()
-ORIGINS = ("task_version", "backbone_version", "profile_version", "variant", "variant_version")
+ORIGINS = ("task_version", "backbone_version", "profile_version")
 """Labels of the metric pliant_answers."""
 
 
-class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
+class TokensEndpoint(Endpoint[TokensSettings, Catalog, TaskInfo]):
     """Predicts the classes of images."""
 
     def __init__(
@@ -103,7 +103,7 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
         origin, best = generation.catalog.origins.get(key) or self._origins[key], int(probabilities.argmax())
         versions = {**origin.versions, **generation.catalog.planned_by}
         labels = {f"{kind}_version": version for kind, version in versions.items()}
-        self.metrics.originated(task, {**labels, "variant": origin.variant or ""})
+        self.metrics.originated(task, labels)
         shares = [round(share, 6) for share in probabilities.tolist()]
         if id:
             tenant = request.client.tenant
@@ -113,12 +113,11 @@ class TokensEndpoint(Endpoint[TokensSettings, Servable, TaskInfo]):
             "task": task,
             "label": origin.classes[best],
             "probabilities": dict(zip(origin.classes, shares, strict=True)),
-            "gamma": completed.setting if origin.variant is None else 0,
+            "gamma": completed.setting,
             "batch_size": completed.batch,
             "queue_seconds": completed.queue_seconds,
             "run_seconds": completed.run_seconds,
             "on_time": completed.on_time,
-            "variant": origin.variant,
             "versions": versions,
         }
 

@@ -1,6 +1,6 @@
 """What is remembered of an answer of tokens until its label comes: task, version, operating point, class and confidence.
 
-The operating point is the gamma, or under the policy infaas the variant. This runs for every request, so what answers share
+The operating point is the gamma. This runs for every request, so what answers share
 is looked up, not built: 14 microseconds a request with its id instead of 53 (two busy cores).
 """
 
@@ -54,7 +54,7 @@ class Labelled:
 
 def _common(task: str, origin: Origin, setting: int, tenant: str) -> Answered:
     """Return what answers share: all but class and confidence."""
-    point = str(setting) if origin.variant is None else origin.variant
+    point = str(setting)
     return Answered(
         task=task,
         version=origin.version,

@@ -16,7 +16,7 @@ Image = tuple[str, NDArray[np.uint8]]
 """A task's name and an image [size, size, 3], of the size that was served when the request arrived."""
 
 Output = tuple[str, str, NDArray[np.float32]]
-"""The digest of the task (for a variant: the task's name), the digest of the model, and the probabilities."""
+"""The digest of the task, the digest of the model, and the probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,3 @@ class TokensBuild(BuildPlan):
     gammas: tuple[int, ...]
     plan: DevicePlan
     precision: str | None = None  # None: what the device prefers
-
-
-@dataclass(frozen=True, slots=True)
-class VariantsBuild(BuildPlan):
-    """Makes the model of several variants, and loads the first."""
-
-    BUILDER: ClassVar[str] = "serving.tokens.variants_device:build"
-
-    variants: tuple[tuple[Path, str], ...]  # folder and digest
-    plan: DevicePlan

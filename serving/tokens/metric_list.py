@@ -5,7 +5,7 @@ from __future__ import annotations
 from serving.monitoring.metric_list import COMMON, REGISTRY, Metric, driven, labelled
 
 METRICS = (
-    *driven("gamma", ("task_version", "backbone_version", "profile_version", "variant", "variant_version")),
+    *driven("gamma", ("task_version", "backbone_version", "profile_version")),
     *COMMON,
     Metric("pliant_pins", "gauge", "tasks", REGISTRY, "that are pinned to a version", across="max"),
     *labelled("operating_point"),

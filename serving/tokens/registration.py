@@ -23,24 +23,24 @@ from serving.http.json_body import shorten
 from serving.lifecycle.artifacts import Artifacts
 from serving.lifecycle.generation import Generation
 from serving.lifecycle.refresh import Refresher, Source
-from serving.tokens.catalog import Catalog, Origin, Servable, ServedTask, TaskInfo, has_task, load_catalog, load_task
+from serving.tokens.catalog import Catalog, Origin, ServedTask, TaskInfo, has_task, load_catalog, load_task
 from serving.tokens.pins import Pins
 from serving.workers.device_process import Build
 
-TokensGeneration = Generation[Servable, TaskInfo]
-TokensRefresher = Refresher[Servable, TaskInfo]
+TokensGeneration = Generation[Catalog, TaskInfo]
+TokensRefresher = Refresher[Catalog, TaskInfo]
 
 Origins = dict[tuple[str, str], Origin]
 """The origin of an output, by the digests of task and model in it. None is removed: outputs of old versions may follow."""
 
 
 @dataclass(frozen=True, slots=True)
-class TokensSource(Source[Servable]):
+class TokensSource(Source[Catalog]):
     """What the alias points to, except for tasks that were registered by version or under another alias (pinned)."""
 
     pins: Pins = field(default_factory=Pins)
 
-    def pointers(self, running: Servable, registry: Artifacts | None = None) -> Mapping[str, int]:
+    def pointers(self, running: Catalog, registry: Artifacts | None = None) -> Mapping[str, int]:
         """Return the versions to serve. Once the backbone changes, a pinned task follows the alias if that has it."""
         # A pin that is no longer served (a new backbone replaced it) ends, or the next poll would bring it back.
         for model in [m for m, version in self.pins.versions.items() if running.pointers.get(m) != version]:
@@ -50,7 +50,7 @@ class TokensSource(Source[Servable]):
         stays = wanted.get(TOKENS_BACKBONE) == running.pointers.get(TOKENS_BACKBONE)
         return wanted | {model: v for model, v in self.pins.versions.items() if stays or model not in wanted}
 
-    def load_from(self, registry: Artifacts, running: Servable | None) -> Servable:
+    def load_from(self, registry: Artifacts, running: Catalog | None) -> Catalog:
         if not isinstance(running, Catalog):
             return self.load_catalog(registry, self.alias, running)
         return load_catalog(registry, self.alias, running, self.pointers(running, registry))
@@ -87,9 +87,6 @@ class Registrar:
         """
         async with refresher.poller.busy:
             catalog = refresher.generations.present.catalog
-            if not isinstance(catalog, Catalog):
-                message = "under the policy infaas tasks come with the variants: train these with the task"
-                raise ApiError(409, "variants", message)
             alias, model = self._source.alias, TOKENS_TASK + name
             served = await asyncio.to_thread(self._fetch, name, which or alias, catalog.backbone_digest)
             await refresher.serve(catalog.with_task(served))
@@ -98,13 +95,13 @@ class Registrar:
             else:
                 self.pins.pin(model, served.version, client)
 
-    async def extend(self, present: TokensGeneration, target: Servable) -> TokensGeneration | None:
+    async def extend(self, present: TokensGeneration, target: Catalog) -> TokensGeneration | None:
         """Return the generation with the tasks of `target`; None if more than tasks differs, or one is removed.
 
         Raises `InputError` if the scheduler rejects the tasks, `WorkerError` if the device does; then nothing changes.
         """
         catalog, driver = present.catalog, present.driver
-        if not isinstance(catalog, Catalog) or not isinstance(target, Catalog) or not target.extends(catalog):
+        if not target.extends(catalog):
             return None
         self._origins.update(target.origins)
         driver.change(self._knowledge(target).plain())

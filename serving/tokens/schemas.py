@@ -25,7 +25,6 @@ class Prediction(BaseModel):
     queue_seconds: float = Field(description="seconds from arrival to launch")
     run_seconds: float = Field(description="seconds on the device, for the whole batch")
     on_time: bool = Field(description="whether the deadline was met")
-    variant: str | None = Field(description="the model that answered, if the policy switches between several")
     versions: dict[str, int] = Field(
         description="versions of the backbone and task that gave the answer, and of the profile that the scheduler used"
     )
@@ -34,24 +33,13 @@ class Prediction(BaseModel):
 class TaskDescription(BaseModel):
     name: str
     classes: list[str]
-    version: int | None = Field(description="null if tasks come with variants")
-    digest: str | None
-    accuracy: dict[str, float] = Field(
-        description="gamma or variant -> share of correct answers on the profiling split"
-    )
+    version: int
+    digest: str
+    accuracy: dict[str, float] = Field(description="gamma -> share of correct answers on the profiling split")
 
 
 class TaskList(BaseModel):
     tasks: list[TaskDescription]
-
-
-class Variant(BaseModel):
-    name: str
-    version: int
-    digest: str
-    loading: float = Field(description="measured seconds to load it")
-    device: str = Field(description="the class of device that it was profiled on")
-    precision: str | None = Field(description="that it computes in; null in older ones: what the device prefers")
 
 
 class Backbone(Artifact):
@@ -70,14 +58,14 @@ class TokensRefresh(Refresh):
     pins: dict[str, int] = PINS
 
 
-_POINT = Field(description="gamma or variant, as the accuracy of GET /tasks names it")
+_POINT = Field(description="gamma, as the accuracy of GET /tasks names it")
 
 
 class Figures(BaseModel):
     """The accuracy of one task at one operating point, by reported labels."""
 
     task: str
-    version: str | int = Field(description="of the task, or of the variant")
+    version: str | int = Field(description="of the task")
     operating_point: str = _POINT
     promised: float | None = Field(description="2 points below what was measured on the profiling and test splits")
     labels: int
@@ -127,11 +115,10 @@ class AlarmList(BaseModel):
 class Status(CommonStatus):
     devices: list[ServingDevice]
     policy: str
-    gammas: list[int] = Field(description="gammas (or numbers of variants) that the policy may use")
+    gammas: list[int] = Field(description="gammas that the policy may use")
     generation: int = Field(description="number of the present generation, from 1; a change of tasks alone starts none")
-    backbone: Backbone | None = None
-    profile: Profile | None = Field(None, description="the latencies that the scheduler uses")
-    variants: list[Variant] | None = None
+    backbone: Backbone
+    profile: Profile = Field(description="the latencies that the scheduler uses")
     tasks: list[TaskDescription]
     pins: dict[str, int] = PINS
     outcomes: list[Figures]
@@ -141,7 +128,7 @@ _ERRORS = {
     400: "The body cannot be parsed.",
     403: "The key lacks the role admin.",
     404: "Unknown task, or no such task in the registry.",
-    409: "The task was made for another backbone, or tasks cannot be registered under this policy.",
+    409: "The task was made for another backbone.",
     413: "The body exceeds the size limit.",
     415: "The body is neither multipart/form-data nor application/json.",
     422: "A field is missing, unknown or outside its limit; an image cannot be read or has too many pixels.",

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pliant.errors import InputError
 from pliant.models.image import MAX_PIXELS
-from pliant.tokens.policies import CHOICES, POLICIES
+from pliant.tokens.policies import CHOICES, SERVED
 from registry import names
 from serving.outcomes.settings import OutcomeSettings
 from serving.settings import check_margin
@@ -19,7 +19,7 @@ class TokensSettings(OutcomeSettings):
     """The settings of the tokens service."""
 
     SYSTEM: ClassVar[str] = "tokens"
-    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": POLICIES}
+    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": SERVED}
     POSITIVE: ClassVar[tuple[str, ...]] = (*OutcomeSettings.POSITIVE, "max_image_pixels", "max_images")
 
     experiment: str = names.experiment("tokens")
@@ -34,7 +34,7 @@ class TokensSettings(OutcomeSettings):
         check_margin(self.margin)
 
     def used(self, profiled: Sequence[int]) -> Sequence[int]:
-        """Return the gammas (or numbers of variants) that the policy may use, of the profiled ones.
+        """Return the gammas that the policy may use, of the profiled ones.
 
         Raises `InputError` for a gamma that was not profiled.
         """

@@ -18,7 +18,7 @@ from pliant.errors import InputError
 from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import POLICIES, SERVED
 from pliant.tokens.knowledge import knowledge
-from pliant.tokens.policies import CHOICES, make
+from pliant.tokens.policies import make
 from serving.http.access.keys import Keys, new_key
 from serving.packing.vllm import engine as vllm_engine
 from serving.settings import settings_of
@@ -63,10 +63,7 @@ def refused(command: str, option: str, choice: str) -> str | None:
                     assert not BY_NAME[choice].needs_exact, "no service knows the lengths of its outputs"
             case "simulate", "tokens", "policy":
                 known = knowledge(tiny_profile("", "cpu", (-15, -4, 0, 4, 8)), [])
-                if (
-                    choice not in CHOICES or not CHOICES[choice].variants
-                ):  # which are other models than those of a profile
-                    make(choice, known)
+                make(choice, known)
             case "simulate", "bins", "dispatch":  # said to be for devices that each hold a single runtime
                 bins_simulation.compared([bins()], "poisson:20:0.2", choice, "single", 1, 0)
             case "simulate", "bins", "placement":

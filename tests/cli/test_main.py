@@ -33,7 +33,7 @@ COMMANDS = (
 OPTIONS = {
     ("demo",): ["--keep", "--check", "--story"],
     ("init", "bins"): ["--model", "--data", "--out", "--force"],
-    ("train", "tokens"): ["--config", "--data", "--backbone", "--device", "--limit", "--variants", "--new-task"],
+    ("train", "tokens"): ["--config", "--data", "--backbone", "--device", "--limit", "--new-task"],
     ("train", "cascade"): ["--config", "--data", "--device", "--limit", "--new-task"],
     ("schedule",): ["--config", "--cron", "--timezone"],
     ("profile", "tokens"): ["--device", "--threads"],

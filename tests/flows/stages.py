@@ -23,7 +23,7 @@ from flows.packing.champions import Champion
 from flows.packing.learn import LoadedChampion
 from flows.packing.lengths import select_prompts
 from flows.tokens import config as tokens_config
-from flows.tokens import remeasure, variants
+from flows.tokens import remeasure
 from flows.tokens import stages as tokens_stages
 from flows.tokens.stages import Bundle
 from pliant.progress import silent
@@ -55,13 +55,9 @@ def tokens(folder: Path, store: FolderStore, run: Run) -> None:
         lambda: stages.task_key(config, data, backbone),
         lambda key: stages.make_task(config, data, backbone, key, store, (silent, silent)),
     )
-    profile = run(
+    run(
         lambda: stages.profile_key(config, backbone, [task]),
         lambda key: stages.make_profile(config, backbone, [task], key, store, silent),
-    )
-    run(
-        lambda: variants._variant_key("small", profile),
-        lambda key: saved(key, variants._make_variant("small", config, backbone, [task], profile, store), store),
     )
     old = tiny_task("digit", data.classes, "sha256:b", gammas=())
     champion = Bundle(tiny_backbone(), (old,), tiny_profile("sha256:b", "cpu"))

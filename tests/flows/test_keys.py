@@ -95,7 +95,7 @@ def test_a_generator_is_made_again_for_a_change_of_the_engine_where_that_has_run
 
 
 MEASURED = {
-    *("tokens/profile", "tokens/variant-small", "tokens/champion-digit"),
+    *("tokens/profile", "tokens/champion-digit"),
     *("cascade/outputs-things-profiling", "cascade/outputs-things-test", "cascade/latencies-things"),
     *("bins/latencies-things", "bins/plan-things"),
     *("packing/lengths-things", "packing/steps-things", "packing/plan-things"),

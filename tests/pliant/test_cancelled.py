@@ -6,14 +6,11 @@ The books of each system's loads check that no action names a request whose clie
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.bins.scheduler import BinsScheduler
-from pliant.journal import decode, encode
-from pliant.protocol import Cancelled, replay
-from pliant.report import report
+from pliant.protocol import replay
 from pliant.tokens.policies import POLICIES
 from tests.fixtures.bins import loads as bins
 from tests.fixtures.cascade import loads as cascade
@@ -57,15 +54,6 @@ def test_in_a_cascade_clients_may_leave_at_any_level(seed, share, own):
     assert books.gone
 
 
-def test_reports_count_who_left_neither_as_served_nor_as_missed():
-    load = tokens.bursty(3, 0.2)
-    journal, books = tokens.run(load, leaving=[(request.arrival + 1e-4, request.id) for request in load[::2]])
-    figures = report(journal)
-    assert figures.outcomes["cancelled"] == len(books.gone) > 0
-    in_time = sum(figures.outcomes.get(name, 0) for name in ("accurate", "wrong"))
-    assert figures.attainment == pytest.approx(in_time / (len(load) - len(books.gone)))
-
-
 def test_the_work_of_clients_that_left_is_not_run():
     """All but one of 800 leave at once: of the others' work at most the launch in hand still runs."""
     load = [tokens.ask(i, at=i * 1e-6, within=5.0) for i in range(800)]
@@ -74,10 +62,3 @@ def test_the_work_of_clients_that_left_is_not_run():
     assert set(books.fates) >= {stays.id}
     ran = [launch for launch in books.launches.values() if launch.kind == "run"]
     assert len(ran) <= 2
-
-
-def test_an_entry_of_the_journal_says_who_left():
-    load = tokens.bursty(3, 0.1)
-    journal, _ = tokens.run(load, leaving=[(load[0].arrival + 1e-4, load[0].id)])
-    assert Cancelled(load[0].id) in [entry.event for entry in journal]
-    assert [decode(encode(entry)) for entry in journal] == journal

@@ -52,53 +52,6 @@ def test_a_launch_says_the_seconds_that_are_planned_with_corrected_by_what_was_l
     assert [restart.expected for restart in books.restarts(6.0)] == [0.0]
 
 
-def test_launches_are_numbered_restarts_included():
-    books = devices()
-    books.launch(0, (Cargo(1),), 1.0, 0.0)
-    books.fail(Failed(0, "planted"), 0.5)
-    assert [launch.id for launch in books.restarts(0.5)] == [1]
-    assert books.launch(1, (Cargo(2),), 1.0, 0.5).id == 2
-
-
-def test_busy_workers_are_told_by_when_they_should_be_free():
-    books = devices(3)
-    books.launch(0, (Cargo(1),), 4.0, 0.0)
-    books.launch(1, (Cargo(2),), 1.0, 0.0)
-    assert books.busy(0.5) == [1.0, 4.0]
-    assert books.busy(2.0) == [2.0, 4.0]  # an overdue launch is expected now
-
-
-def test_a_worker_that_restarts_is_not_expected_free():
-    books = devices(1)
-    books.launch(0, (Cargo(1),), 1.0, 0.0)
-    books.fail(Failed(0, "planted"), 0.5)
-    books.restarts(0.5)
-    assert books.busy(0.5) == []
-    assert not books.free
-
-
-def test_later_predictions_follow_the_measured_ratio():
-    books = devices()
-    ran(books, seconds=2.0)
-    assert books.slowdown == pytest.approx(1 + LEARN)
-    assert books.seconds(3.0) == pytest.approx(3 * (1 + LEARN))
-    for _ in range(200):
-        ran(books, seconds=2.0)
-    assert books.slowdown == pytest.approx(2.0)
-
-
-def test_one_odd_launch_is_no_slow_device_but_what_pauses_cost_is_known():
-    books = devices()
-    for _ in range(5):
-        ran(books, 1.0)
-    ran(books, 100.0)
-    assert books.slowdown == pytest.approx(1 + LEARN)
-    assert books.least_slowdown == 1.0
-    assert 0.0 < books.excess < 100.0
-    books.forget()
-    assert (books.slowdown, books.least_slowdown, books.excess) == (1.0, 1.0, 0.0)
-
-
 def test_time_beyond_the_devices_own_is_added_to_predictions_up_to_a_bound():
     books, slow = devices(), devices()
     ran(books, 1.0, beyond=0.02)
@@ -106,13 +59,6 @@ def test_time_beyond_the_devices_own_is_added_to_predictions_up_to_a_bound():
     assert books.seconds(1.0) == pytest.approx(1 + LEARN * 0.02)
     ran(slow, 1.0, beyond=30.0)
     assert slow.turnaround == pytest.approx(LEARN * MOST_BEYOND)
-
-
-def test_a_load_or_a_restart_teaches_nothing_of_profiles():
-    books = devices(1)
-    books.launch(0, (), 1.0, 0.0, kind="load")
-    books.finish(Finished(0, 3.0), 3.0)
-    assert (books.slowdown, books.turnaround) == (1.0, 0.0)
 
 
 def test_a_worker_that_failed_restarts_at_once_and_after_a_pause_where_the_restart_failed():
@@ -132,22 +78,6 @@ def test_a_worker_that_failed_restarts_at_once_and_after_a_pause_where_the_resta
     books.finish(Finished(again.id, 1.0), 7.7)
     assert list(books.free) == [0]
     books.check()
-
-
-def test_books_that_do_not_balance_are_noticed():
-    books = devices()
-    books.free[7] = None  # there is no such worker
-    with pytest.raises(AssertionError, match="workers"):
-        books.check()
-
-
-def test_a_cancelled_request_is_carried_no_more_and_its_launch_goes_on():
-    books = devices()
-    launch = books.launch(0, (Cargo(4), Cargo(5)), 2.0, now=10.0)
-    assert books.cancel(4)
-    assert not books.cancel(6)
-    books.check()
-    assert books.finish(Finished(launch.id, 2.0), 12.0).carried == (Cargo(5),)
 
 
 def test_each_launch_moves_predictions_by_a_tenth_and_an_odd_one_counts_as_twice_too_long_or_short():
@@ -171,33 +101,6 @@ def test_a_launch_whose_model_failed_leaves_its_worker_free_but_a_failed_load_do
     assert (list(books.free), books.wake_at()) == ([0], 3.0), "after the pause, as it may not hold any model now"
     assert (books.slowdown, books.turnaround) == (1.0, 0.0)
     books.check()
-
-
-def test_of_several_broken_workers_those_restart_that_are_due():
-    books = devices(3, pause=0.5)
-    for worker, at in ((0, 1.0), (1, 2.0), (2, 1.0)):
-        books.fail(Failed(books.launch(worker, (), 1.0, 0.0).id, "planted"), at)
-    assert [(launch.worker, launch.kind) for launch in books.restarts(1.0)] == [(0, "restart"), (2, "restart")]
-    assert books.wake_at() == 2.0
-    books.check()
-
-
-def test_workers_are_free_in_the_order_in_which_they_became_so():
-    books = devices(3)
-    assert list(books.free) == [0, 1, 2]
-    first, second = books.launch(0, (), 1.0, 0.0, kind="load"), books.launch(1, (), 1.0, 0.0, kind="load")
-    for launch in (second, first):
-        books.finish(Finished(launch.id, 1.0), 1.0)
-    assert list(books.free) == [2, 1, 0]
-    assert books.running == []
-
-
-def test_a_client_of_the_second_launch_leaves_only_that_one():
-    books = devices()
-    launches = [books.launch(worker, (Cargo(worker),), 2.0, 0.0) for worker in range(2)]
-    assert books.cancel(1)
-    assert [running.carried for running in books.running] == [(Cargo(0),), ()]
-    assert [running.launch for running in books.running] == launches
 
 
 def test_shortly_before_it_is_free_a_device_may_be_given_its_next_launch_which_begins_when_the_first_ends():
@@ -235,16 +138,6 @@ def test_what_waits_behind_a_launch_whose_worker_is_lost_fails_unbegun_and_then_
     assert not books.fail(Failed(1, "it died"), 1.0).begun
     (restart,) = books.restarts(1.0)
     assert (restart.worker, restart.kind) == (0, "restart")
-    books.check()
-
-
-def test_what_waits_behind_a_launch_whose_model_fails_begins():
-    books = devices(1)
-    books.launch(0, (Cargo(1),), 1.0, 0.0)
-    books.launch(0, (Cargo(2),), 1.0, 0.9)
-    books.fail(Failed(0, "bad", lost=False), 1.0)
-    (running,) = books.running
-    assert running.begun and running.launched == 1.0 and not books.free and not books.lost(0)
     books.check()
 
 

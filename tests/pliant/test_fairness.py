@@ -94,58 +94,12 @@ def test_whose_turn_it_is_agrees_with_counting_everything_again(seed, burst, sla
         fairness.check(list(owners))
 
 
-def test_who_comes_back_has_saved_up_the_burst_and_no_more():
-    fairness = Fairness(FairnessConfig(burst=0.5, slack=0.0))
-    owners = waiting(fairness, {"busy": 50, "idle": 1})
-    fairness.launch(0, (50,), 1.0)
-    for number in range(1, 41):
-        fairness.launch(number, (number,), 1.0)
-        del owners[number]
-    fairness.join(99, "idle", 1.0)
-    assert fairness.received("busy") - fairness.received("idle") == pytest.approx(0.5)
-
-
-def test_tenants_that_are_idle_are_forgotten():
-    fairness = Fairness(FairnessConfig(remembered=10))
-    for number in range(500):
-        fairness.join(2 * number, "stays", 1.0)
-        fairness.join(2 * number + 1, f"tenant {number}", 1.0)
-        fairness.launch(number, (2 * number + 1,), 0.1)
-        fairness.launch(1000 + number, (2 * number,), 0.1)
-    assert len(fairness._tenants) < 40
-
-
 def test_services_are_shared_by_weight():
     fairness = Fairness(STRICT)
     weights = {"ann": 1.0, "ben": 2.0, "cleo": 4.0}
     owners = waiting(fairness, dict.fromkeys(NAMES, 1000), weights)
     runs = [launch_first(fairness, owners, number, 0.01) for number in range(700)]
     assert [runs.count(name) for name in NAMES] == pytest.approx([100, 200, 400], abs=2)
-
-
-def test_a_launch_is_corrected_by_what_it_took():
-    fairness = Fairness(STRICT)
-    waiting(fairness, {"ann": 2, "ben": 1})
-    fairness.launch(0, (0, 2), 1.0, (3.0, 1.0))
-    assert (fairness.received("ann"), fairness.received("ben")) == (0.75, 0.25)
-    fairness.ended(0, 2.0)
-    assert (fairness.received("ann"), fairness.received("ben")) == (1.5, 0.5)
-
-
-def test_a_launch_of_unknown_costs_is_paid_by_its_tenants_alike():
-    fairness = Fairness(STRICT)
-    waiting(fairness, {"ann": 2, "ben": 1})
-    fairness.launch(0, (0, 2), 1.0, (0.0, 0.0))
-    assert (fairness.received("ann"), fairness.received("ben")) == (0.5, 0.5)
-
-
-def test_one_tenant_costs_no_counting():
-    fairness = Fairness(STRICT)
-    waiting(fairness, {"ann": 3})
-    fairness.launch(0, (0, 1), 1.0)
-    assert fairness.turn() is None and list(fairness.turns()) == [None]
-    assert fairness.received("ann") == 0.0
-    assert fairness.value("ann", 1.0, 1e6) == 1e6
 
 
 def test_utilities_count_relative_to_the_tenants_own():
@@ -168,20 +122,6 @@ def test_who_is_behind_counts_also_those_who_waited_of_late():
     assert not fairness.several and fairness.behind() == {"ann"}
     fairness.launch(3, (3,), 4.0)
     assert fairness.behind() is None, "ann has been away for 5 s of service"
-
-
-def test_who_waits_is_behind_however_long_nothing_of_it_has_run():
-    fairness = Fairness(FairnessConfig(burst=1.0, slack=0.1, absence=5.0))
-    waiting(fairness, {"ann": 1, "flood": 20})
-    for number in range(1, 20):
-        fairness.launch(number, (number,), 1.0)
-    assert fairness.behind() == {"ann"}
-
-
-def test_a_single_tenant_is_behind_nobody():
-    fairness = Fairness(STRICT)
-    waiting(fairness, {"ann": 3})
-    assert fairness.behind() is None
 
 
 def test_where_the_queue_is_full_the_newest_of_the_fullest_gives_way():
@@ -323,14 +263,6 @@ def test_only_what_was_charged_is_corrected_and_only_once():
     fairness.ended(1, 0.25)
     fairness.ended(1, 9.0)
     assert [fairness.received(name) for name in ("ann", "ben")] == [1.0, 0.25]
-
-
-def test_a_launch_without_requests_is_paid_by_nobody():
-    fairness = Fairness(STRICT)
-    waiting(fairness, {"ann": 1, "ben": 1})
-    fairness.launch(0, (), 1.0)
-    fairness.ended(0, 2.0)
-    assert [fairness.received(name) for name in ("ann", "ben")] == [0.0, 0.0]
 
 
 def test_a_tenant_without_any_weight_pays_much_and_breaks_nothing():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from pliant.errors import InputError
@@ -27,11 +26,6 @@ STAIRS = LatencyTable((-5, 0), (2, 4, 8), ((0.1, 0.2, 0.3), (0.2, 0.3, 0.8)), (2
 def test_with_buckets_a_batch_takes_as_long_as_the_bucket_that_holds_it(batch, seconds):
     assert STAIRS.at(0, batch) == pytest.approx(seconds)
     assert STAIRS.dense(16)[1, batch] == pytest.approx(seconds)
-
-
-def test_a_bucket_that_was_not_measured_takes_what_a_batch_of_its_size_would():
-    unmeasured = LatencyTable((0,), (1, 4), ((0.1, 0.4),), (1, 2, 4, 8))
-    assert [unmeasured.at(0, n) for n in (1, 2, 3, 5)] == pytest.approx([0.1, 0.2, 0.4, 0.8])
 
 
 def test_a_table_of_some_settings_keeps_its_buckets():
@@ -65,10 +59,6 @@ LENGTHS = LatencyTable((8, 16, 64), (1, 4), ((0.1, 0.2), (0.2, 0.4), (0.5, 1.7))
 )
 def test_lengths_between_the_measured_ones_are_linear_flat_below_and_proportional_beyond(length, batch, seconds):
     assert LENGTHS.between(length, batch) == pytest.approx(seconds)
-
-
-def test_at_measured_settings_between_is_at():
-    assert all(TABLE.between(g, n) == TABLE.at(g, n) for g in TABLE.settings for n in range(1, 10))
 
 
 def test_the_dense_table_agrees_with_single_look_ups():
@@ -110,28 +100,3 @@ def test_a_setting_that_was_not_measured_is_refused_with_those_that_were():
     """It once ended in `tuple.index(x): x not in tuple`."""
     with pytest.raises(InputError, match=r"setting is 3, but must be one of \(-5, 0\)"):
         TABLE.at(3, 1)
-
-
-def test_more_requests_never_take_less_time_if_none_was_measured_so():
-    seconds = [TABLE.at(-5, n) for n in range(1, 20)]
-    assert np.all(np.diff(seconds) >= 0)
-
-
-def test_one_item_at_a_time_may_be_the_fastest_and_the_first_batch_counts():
-    slowing = LatencyTable((0,), (1, 2), ((0.1, 0.3),))
-    assert slowing.throughput(0, 2) == pytest.approx(10)
-    assert slowing.throughput(0, 4, within=0.3) == pytest.approx(10)
-    assert TABLE.throughput(0, 16) == pytest.approx(4 / 0.3), "beyond the batches each item takes as long"
-    assert TABLE.throughput(0, 4, within=0.3) == pytest.approx(4 / 0.3), "exactly within the limit"
-
-
-def test_tables_are_refused_in_words():
-    for args, words in (
-        (((1, 0), (1,), ()), "settings is (1, 0), but must be ascending, without repeats and at least one"),
-        (((0,), (0,), ()), "batches is (0,), but must be ascending, without repeats and at least 1"),
-        (((0,), (1, 2), ((1.0,),)), "seconds is of shape [1], but must be 1 rows of 2"),
-        (((0,), (1,), ((0.0,),)), "seconds is ((0.0,),), but must be positive and finite"),
-    ):
-        with pytest.raises(InputError) as caught:
-            LatencyTable(*args)
-        assert str(caught.value) == words

@@ -86,8 +86,3 @@ def test_what_was_passed_over_is_counted_and_the_first_reason_kept(tmp_path, cap
                     raise InputError(fault, 0, "another")
         torn.report("entries")
     assert f"passed over in {tmp_path / 'file'}, as they are no entries: 2 (line 2: first is 0" in caplog.text
-
-
-def test_other_errors_are_not_passed_over(tmp_path):
-    with pytest.raises(ZeroDivisionError), Torn(tmp_path / "file").pass_over(1):
-        raise ZeroDivisionError

@@ -7,83 +7,76 @@ import torch
 
 from pliant import precision
 from pliant.errors import InputError
-from pliant.models.packed import PackedLinear, can_pack
 from pliant.precision import check_precision, dtype_of, half_precision, has_bfloat16, is_fast, usable_precision
-from tests.fixtures.processor import NEEDS_BFLOAT16
 
-REFUSED = "task.precision is bfloat16, but must be float32 here: this processor has no instructions for bfloat16"
+ASKED = {
+    "onednn": (torch.backends.mkldnn, "is_available"),
+    "onednn_bf16": (torch.ops.mkldnn, "_is_mkldnn_bf16_supported"),
+    "avx512_bf16": (torch.cpu, "_is_avx512_bf16_supported"),
+    "amx": (torch.cpu, "_is_amx_tile_supported"),
+    "capability": (torch.backends.cpu, "get_cpu_capability"),
+    "machine": (precision.platform, "machine"),
+}
+CAPABLE = {
+    "onednn": True,
+    "onednn_bf16": True,
+    "avx512_bf16": True,
+    "amx": False,
+    "capability": "AVX512",
+    "machine": "x86_64",
+}
 
 
 @pytest.fixture
-def capable(monkeypatch):
-    """A processor of Intel's that has everything, with no variable that limits it."""
-    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(precision.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    assert has_bfloat16("cpu")
+def processor(monkeypatch):
+    """Makes the processor one of Intel's that has everything but tiles, apart from what it is told."""
+
+    def make(**changes) -> None:
+        for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {**CAPABLE, **changes}.items():
+            monkeypatch.setattr(*ASKED[name], lambda value=value: value)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("changes", "has"),
+    [
+        ({}, True),
+        ({"capability": "AVX2"}, False),
+        ({"avx512_bf16": False}, False),
+        ({"avx512_bf16": False, "amx": True}, True),
+        ({"avx512_bf16": False, "machine": "AMD64"}, False),
+        ({"avx512_bf16": False, "machine": "aarch64"}, True),
+        ({"onednn_bf16": False, "machine": "aarch64"}, False),
+        ({"onednn_bf16": False}, False),
+        ({"onednn": False}, False),
+    ],
+)
+def test_a_processor_has_bfloat16_where_torch_onednn_and_its_instructions_say_so(processor, changes, has):
+    processor(**changes)
+    assert has_bfloat16("cpu") is has
 
 
 @pytest.mark.parametrize("name", ["ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"])
-@pytest.mark.parametrize("limit", ["AVX2", "avx2", "AVX512_CORE", "AVX512_CORE_VNNI"])
-def test_a_limit_of_onednn_below_bfloat16_counts(capable, monkeypatch, name, limit):
+@pytest.mark.parametrize(
+    ("limit", "has"),
+    [
+        *((limit, False) for limit in ("AVX2", "avx2", "AVX512_CORE", "AVX512_CORE_VNNI")),
+        *((limit, True) for limit in ("ALL", "AVX512_CORE_BF16", "AVX512_CORE_AMX")),
+    ],
+)
+def test_a_limit_of_onednn_below_bfloat16_counts(processor, monkeypatch, name, limit, has):
+    processor()
     monkeypatch.setenv(name, limit)
-    assert not has_bfloat16("cpu")
+    assert has_bfloat16("cpu") is has
 
 
-@pytest.mark.parametrize("limit", ["ALL", "AVX512_CORE_BF16", "AVX512_CORE_AMX"])
-def test_a_limit_of_onednn_with_bfloat16_changes_nothing(capable, monkeypatch, limit):
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-    assert has_bfloat16("cpu")
-
-
-def test_what_torch_may_use_counts(capable, monkeypatch):
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    assert not has_bfloat16("cpu")
-
-
-def test_avx512_alone_is_not_enough(capable, monkeypatch):
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    assert not has_bfloat16("cpu")
-
-
-def test_on_another_architecture_onednn_decides(capable, monkeypatch):
-    monkeypatch.setattr(precision.platform, "machine", lambda: "aarch64")
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    assert has_bfloat16("cpu")
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    assert not has_bfloat16("cpu")
-
-
-def test_bfloat16_is_refused_with_the_alternative_where_it_is_missing(monkeypatch):
-    monkeypatch.setattr(precision, "has_bfloat16", lambda device: False)
-    with pytest.raises(InputError, match=REFUSED):
-        check_precision("bfloat16", "cpu", "task.precision")
-    with pytest.raises(InputError, match="precision is bfloat16, but must be float32 here: this GPU has no"):
-        check_precision("bfloat16", "cuda")
-
-
-@pytest.mark.parametrize("told", ["auto", "float32", "int8"])
-def test_everything_else_is_left_to_its_own_checks(monkeypatch, told):
-    monkeypatch.setattr(precision, "has_bfloat16", lambda device: False)
-    check_precision(told, "cpu")
-
-
-def test_bfloat16_is_accepted_where_it_is_there(monkeypatch):
-    monkeypatch.setattr(precision, "has_bfloat16", lambda device: True)
-    check_precision("bfloat16", "cpu")
-
-
-@NEEDS_BFLOAT16
-@pytest.mark.skipif(not can_pack(), reason="this build of torch does not pack weights")
-def test_where_bfloat16_is_there_weights_can_be_packed():
-    layer = PackedLinear(torch.nn.Linear(64, 64).bfloat16())
-    assert layer(torch.ones(64, 64, dtype=torch.bfloat16)).dtype == torch.bfloat16
+def test_a_build_of_torch_that_cannot_be_asked_has_none(processor, monkeypatch):
+    processor()
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    assert has_bfloat16("cpu") is False
 
 
 def test_a_gpu_is_asked_for_instructions_of_its_own(monkeypatch):
@@ -93,44 +86,37 @@ def test_a_gpu_is_asked_for_instructions_of_its_own(monkeypatch):
     assert asked == [{"including_emulation": False}] * 2
 
 
-@pytest.mark.parametrize("lacking", ["onednn", "the question", "the answer"])
-def test_without_onednn_there_is_no_bfloat16(capable, monkeypatch, lacking):
-    if lacking == "onednn":
-        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    else:
-        answer = None if lacking == "the question" else lambda: False
-        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", answer)
-    assert has_bfloat16("cpu") is False
+@pytest.mark.parametrize(
+    ("told", "device", "refused"),
+    [
+        ("bfloat16", "cpu", "this processor has no instructions for bfloat16"),
+        ("bfloat16", "cuda", "this GPU has no"),
+        ("float16", "cpu", "float16 is for GPUs"),
+        *((told, "cpu", "") for told in ("auto", "float32", "int8")),
+        ("float16", "cuda:1", ""),
+    ],
+)
+def test_a_precision_that_a_device_lacks_is_refused_with_the_alternative(monkeypatch, told, device, refused):
+    monkeypatch.setattr(precision, "has_bfloat16", lambda device: False)
+    if not refused:
+        check_precision(told, device, "task.precision")
+        return
+    with pytest.raises(InputError, match=f"task.precision is {told}, but must be float32 here: {refused}"):
+        check_precision(told, device, "task.precision")
 
 
-def test_instructions_for_tiles_are_enough(capable, monkeypatch):
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
-    assert has_bfloat16("cpu") is True
-    monkeypatch.setattr(precision.platform, "machine", lambda: "AMD64")
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    assert has_bfloat16("cpu") is False
-
-
-def test_float16_is_refused_without_a_gpu():
-    with pytest.raises(InputError) as caught:
-        check_precision("float16", "cpu", "packing.precision")
-    assert str(caught.value) == "packing.precision is float16, but must be float32 here: float16 is for GPUs"
-    check_precision("float16", "cuda:1")
-
-
-def test_where_a_device_lacks_a_precision_float32_is_used(capable, monkeypatch):
+def test_where_a_device_lacks_a_precision_float32_is_used(monkeypatch):
+    monkeypatch.setattr(precision, "has_bfloat16", lambda device: True)
     assert usable_precision("bfloat16", "cpu") == "bfloat16"
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    used = [usable_precision(name, "cpu") for name in ("float32", "bfloat16", "float16")]
-    assert used == ["float32"] * 3
+    monkeypatch.setattr(precision, "has_bfloat16", lambda device: False)
+    assert {usable_precision(name, "cpu") for name in ("float32", "bfloat16", "float16")} == {"float32"}
 
 
 def test_a_precision_is_a_type_of_torch_where_the_device_is_fast_in_it(monkeypatch):
     assert (dtype_of("float32", "cpu"), dtype_of("float16", "cuda")) == (torch.float32, torch.float16)
     with pytest.raises(InputError, match="precision is float8, but must be one of float32, bfloat16, float16"):
         dtype_of("float8", "cpu")
-    with pytest.raises(InputError, match="served is float16, but must be float32 here: float16 is for GPUs"):
+    with pytest.raises(InputError, match="served is float16"):
         dtype_of("float16", "cpu", "served")
     for has in (False, True):
         monkeypatch.setattr(precision, "has_bfloat16", lambda device, has=has: has)
@@ -139,12 +125,7 @@ def test_a_precision_is_a_type_of_torch_where_the_device_is_fast_in_it(monkeypat
 
 @pytest.mark.parametrize(
     ("device", "has", "half"),
-    [
-        ("cpu", True, "bfloat16"),
-        ("cpu", False, None),
-        ("cuda:1", True, "bfloat16"),
-        ("cuda", False, "float16"),
-    ],
+    [("cpu", True, "bfloat16"), ("cpu", False, None), ("cuda:1", True, "bfloat16"), ("cuda", False, "float16")],
 )
 def test_half_precision_is_bfloat16_where_a_device_has_it_and_float16_on_older_gpus(monkeypatch, device, has, half):
     monkeypatch.setattr(precision, "has_bfloat16", lambda device: has)

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from pliant.protocol import (
-    Answer,
     Cancelled,
     Drop,
-    Failed,
-    Finished,
     JournalEntry,
-    Launch,
-    Request,
     Restarted,
-    Result,
     Woke,
     replay,
 )
@@ -55,12 +49,3 @@ def test_after_each_restart_a_scheduler_begins_anew_and_what_the_driver_did_mean
     replayed = replay(Counting(10), iter(journal))
     assert [[action.request for action in each.actions] for each in replayed] == [[10], [11], [7], [10], [11], [], [10]]
     assert replayed[2] == journal[2]
-
-
-def test_what_is_left_out_is_what_most_systems_mean():
-    assert Request(1, 0.0, 2.0, "a") == Request(1, 0.0, 2.0, "a", 1.0, 0, 0, "", 1.0)
-    assert Result(1) == Result(1, None, None, 0)
-    assert Finished(1, 0.5) == Finished(1, 0.5, ())
-    assert Failed(1, "crash") == Failed(1, "crash", lost=True)
-    assert Launch(1, 2) == Launch(1, 2, (), 0, "run", 0.0)
-    assert Answer(1, 2) == Answer(1, 2, "")

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from pliant.redaction import LONGEST, install, redact, redact_record, secrets_of
+from pliant.redaction import install, redact, redact_record, secrets_of
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_values_of_variables_that_are_called_like_secrets_are_masked_wherever_th
 
 
 def test_a_long_text_is_cut_off_after_what_was_looked_through():
-    assert redact("a" * LONGEST) == "a" * LONGEST
-    assert redact("a" * (LONGEST + 1)) == "a" * LONGEST + "..."
+    assert redact("a" * 100_000) == "a" * 100_000
+    assert redact("a" * 100_001) == "a" * 100_000 + "..."
 
 
 @pytest.mark.parametrize(
@@ -87,17 +87,6 @@ def test_a_record_without_secrets_or_with_too_few_arguments_is_left_as_it_is():
     plain, broken = record("%d of %d", 1, 2), record("%d of %d", 1)
     assert redact_record(plain).args == (1, 2)
     assert redact_record(broken).args == (1,)
-
-
-def test_a_traceback_is_kept_as_text_without_secrets():
-    try:
-        raise ValueError("no answer from http://me:hidden@host")
-    except ValueError as error:
-        logged = record("failed")
-        logged.exc_info = (ValueError, error, error.__traceback__)
-    redact_record(logged)
-    assert logged.exc_info is None
-    assert "http://***@host" in logged.exc_text and "hidden" not in logged.exc_text
 
 
 def test_only_what_is_called_like_a_secret_or_holds_an_address_hides_its_value(monkeypatch):
@@ -176,15 +165,3 @@ def test_the_causes_of_an_error_show_no_secret_either_and_a_record_without_an_er
     bare = record("fine")
     bare.exc_info = (None, None, None)
     assert redact_record(bare).exc_text is None
-
-
-def test_a_record_of_a_mapping_becomes_one_text_where_it_holds_a_secret():
-    masked = redact_record(
-        logging.LogRecord("n", logging.INFO, "p", 1, "at %(url)s", ({"url": "http://a:hidden@h"},), None)
-    )
-    assert (masked.getMessage(), masked.args) == ("at http://***@h", ())
-
-
-def test_a_hundred_thousand_characters_are_looked_through():
-    assert len(redact("a" * 100_000)) == 100_000
-    assert redact(" " * 100_001) == " " * 100_000 + "..."

@@ -45,18 +45,6 @@ def test_the_figures_are_those_computed_by_hand():
     assert figures.batch == pytest.approx(5 / 3)
 
 
-def test_an_answer_without_a_label_counts_as_in_time_but_earns_nothing():
-    figures = summarise([Observation(ASKED[0], answered=1.0)])
-    assert figures.outcomes == {"unlabelled": 1}
-    assert (figures.attainment, figures.utility) == (1.0, 0.0)
-    assert math.isnan(figures.accuracy)
-
-
-def test_an_answer_exactly_at_its_deadline_is_in_time():
-    assert Observation(ASKED[0], answered=2.0, correct=True).outcome == "accurate"
-    assert Observation(ASKED[0], answered=2.0000001, correct=True).outcome == "late"
-
-
 def test_an_answer_counts_for_the_launch_that_gave_it_not_for_one_that_failed():
     journal = [
         JournalEntry(0.0, Arrived(ASKED[0]), (Launch(0, 0, (0,), 4),)),
@@ -121,12 +109,6 @@ def test_all_figures_of_a_load_whose_requests_fared_in_every_way():
     assert (figures.p50, figures.p98) == pytest.approx((1.25, 1.5 + 0.94 * 1.5))
     assert (figures.settings, list(figures.settings)) == ({0: 2, 3: 2}, [0, 3])
     assert figures.batch == pytest.approx(5 / 3)
-
-
-def test_where_nothing_was_answered_figures_of_answers_are_missing_and_where_all_left_none_was_missed():
-    figures = summarise([Observation(ASKED[0], cancelled=True)])
-    assert [math.isnan(value) for value in (figures.attainment, figures.p50, figures.p98, figures.batch)] == [True] * 4
-    assert (figures.goodput, figures.settings, figures.drops) == (0.0, {}, {})
 
 
 def test_an_answer_at_the_moment_of_its_arrival_is_worth_a_billion_a_second():

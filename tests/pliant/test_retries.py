@@ -158,11 +158,3 @@ def test_who_has_attempts_left_runs_again_alone():
     retries = Retries(attempts=3)
     assert [retries.failed([1], alone=True, lost=True) for _ in range(3)] == [[], [], [1]]
     assert not retries
-
-
-def test_tries_without_a_group_are_noticed():
-    retries = Retries(attempts=3)
-    retries.failed([1], alone=True, lost=True)
-    retries._group.clear()
-    with pytest.raises(AssertionError, match="without a group"):
-        retries.check({1})

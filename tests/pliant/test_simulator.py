@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import SchedulerError
-from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, Launch, Request, Woke, replay
+from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, Launch, Request, Woke
 from pliant.simulator import simulate
 
 
@@ -75,12 +75,6 @@ def test_a_scheduler_is_woken_when_it_asked_and_not_when_something_comes_first()
     assert not any(isinstance(entry.event, Woke) for entry in journal)
 
 
-def test_a_wake_up_is_spared_when_an_event_comes_at_the_same_time():
-    journal = simulate(Single(), [ask(0, 0.0), ask(1, 0.0, deadline=1.0), ask(2, 1.0)], takes(5.0))
-    assert (1.0, "Arrived", ["Drop"]) in story(journal)
-    assert not any(isinstance(entry.event, Woke) for entry in journal)
-
-
 def test_a_scheduler_that_is_never_content_is_refused_instead_of_spinning():
     with pytest.raises(SchedulerError, match=r"after Woke at 0.0 the scheduler asks to be woken at 0.0"):
         simulate(Single(restless=True), [ask(0, 5.0)], takes(1.0))
@@ -105,16 +99,6 @@ def test_a_failed_launch_reaches_the_scheduler():
     journal = simulate(Single(), [ask(0, 0.0)], lambda launch: (0.25, Failed(launch.id, "crash")))
     assert journal[-1].now == 0.25
     assert journal[-1].actions == (Drop(0, "failed"),)
-
-
-def test_the_observer_sees_every_entry_as_it_is_made():
-    seen = []
-    assert simulate(Single(), [ask(0, 0.0), ask(1, 0.0)], takes(1.0), seen.append) == seen
-
-
-def test_a_simulated_journal_replays_to_itself():
-    journal = simulate(Single(), [ask(i, i / 3, deadline=i / 3 + 1) for i in range(20)], takes(0.7))
-    assert replay(Single(), journal) == journal
 
 
 class Leaving(Single):

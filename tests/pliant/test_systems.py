@@ -34,13 +34,6 @@ from tests.fixtures.packing.tiny import CONTEXT, some_packing
 from tests.fixtures.tokens.samples import tiny_profile, tiny_task
 
 
-def test_every_system_is_found_by_its_name_and_has_its_folders():
-    for one in systems.SYSTEMS:
-        assert systems.system(one.name) is one
-        assert one.part("pliant", "artifact").__name__ == f"pliant.{one.name}.artifact"
-    assert len(set(systems.names())) == len(systems.SYSTEMS)
-
-
 def test_an_unknown_system_is_refused_with_the_known_ones():
     with pytest.raises(InputError, match="SYSTEM is chess, but must be one of tokens, bins, cascade, packing"):
         systems.system("chess")
@@ -107,13 +100,6 @@ def test_the_reference_load_of_packing_runs_through_its_scheduler(seed):
     device, _ = play(Scene(CONTEXT, packing.memory, load.prompts, load.lengths), packer)
     assert device.ended == dict.fromkeys(load.lengths, "finished")
     assert device.made == load.lengths
-
-
-def test_the_reference_loads_loud_half_is_loud():
-    load = tokens_load(["a", "b"], 100.0, 3)
-    quiet = len(load.requests) - len(load.loud)
-    assert len(load.loud) / quiet == pytest.approx((1.25 + 1.5 + 1.75 + 2.0) / (0.5 + 0.65 + 0.8 + 0.95), rel=0.15)
-    assert {request.task for request in load.requests} == {"a", "b"}
 
 
 def test_fewer_gammas_than_were_profiled_keep_the_profiles_times():

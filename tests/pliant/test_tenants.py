@@ -13,20 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.scheduler import BinsScheduler
-from pliant.fairness import Fairness, FairnessConfig
-from pliant.journal import decode, encode
+from pliant.fairness import FairnessConfig
 from pliant.packing.scheduling import journal as packing_journal
 from pliant.packing.scheduling import simulated as packing
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.scheduler import PackingScheduler
-from pliant.protocol import Arrived, Drop, Launch, replay
+from pliant.protocol import Arrived, replay
 from tests.fixtures import tenants
 from tests.fixtures.bins import loads as bins
 from tests.fixtures.cascade import loads as cascade
 from tests.fixtures.packing import samples
 from tests.fixtures.tokens import loads as tokens
-from tests.pliant.test_fairness import waiting
 
 seeds = st.integers(0, 10_000)
 failing = st.sampled_from([0.0, 0.3])
@@ -113,15 +111,6 @@ def test_packing_with_tenants_replays_and_one_tenant_is_as_none(seed):
     assert [plan for _, _, plan in named] == [plan for _, _, plan in nameless]
 
 
-def test_the_journal_carries_tenants_only_where_they_are_named():
-    request = tokens.ask(0)
-    journal, _ = tokens.run([request, replace(tokens.ask(1), tenant="ann", weight=2.0)])
-    lines = [encode(entry) for entry in journal if isinstance(entry.event, Arrived)]
-    assert "tenant" not in lines[0] and "weight" not in lines[0]
-    assert '"tenant": "ann"' in lines[1] and '"weight": 2.0' in lines[1]
-    assert [decode(encode(entry)) for entry in journal] == journal
-
-
 def seconds_by_tenant(journal) -> dict[str, float]:
     """Seconds of the devices by tenant, while all of them wait for it."""
     return {name: tenants.fared(journal, (name,)).seconds for name in ("ann", "ben", "cleo")}
@@ -158,28 +147,6 @@ def test_in_overload_texts_of_weights_1_2_and_4_are_generated_in_these_shares():
     half = sorted(fate.ended for fate in run.fates)[len(prompts) // 3]
     done = [sum(f.ended <= half and names[f.id % 3] == name for f in run.fates) for name in names]
     assert [count / sum(done) for count in done] == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.05)
-
-
-def test_a_full_queue_drops_the_newest_of_the_tenant_with_the_most():
-    fresh = tokens.scheduler("default", 1, max_waiting=4)
-    fresh.handle(Arrived(replace(tokens.ask(0), tenant="flood")), 0.0)  # runs
-    for i in range(1, 5):
-        fresh.handle(Arrived(replace(tokens.ask(i), tenant="flood")), 0.0)
-    assert fresh.handle(Arrived(replace(tokens.ask(5), tenant="flood")), 0.0) == [Drop(5, "full")]
-    assert fresh.handle(Arrived(replace(tokens.ask(6), tenant="ann")), 0.0) == [Drop(4, "full")]
-    fresh.check()
-
-
-def test_no_device_idles_while_somebody_waits():
-    """What nobody else needs goes to the one that waits, however much it has had."""
-    load = [replace(tokens.ask(i, i * 1e-4), tenant="flood") for i in range(60)]
-    load += [replace(tokens.ask(100, 0.0), tenant="ann")]
-    journal, books = tokens.run(load)
-    runs = [(e.now, a) for e in journal for a in e.actions if isinstance(a, Launch)]
-    ends = {e.event.launch: e.now for e in journal if hasattr(e.event, "seconds")}
-    starts = [at for at, _ in runs]
-    assert all(later == pytest.approx(ends[a.id]) for (_, a), later in zip(runs, starts[1:], strict=False))
-    assert not [fate for fate in books.fates.values() if isinstance(fate, Drop)]
 
 
 def test_a_million_in_utility_buys_no_more_than_the_share():
@@ -219,23 +186,3 @@ def test_a_tenant_keeps_its_half_of_what_it_has_alone_beside_30_connections_of_a
 def test_another_with_64_texts_at_once_refuses_nobody_and_makes_nobody_late(places, every, asks):
     assert tenants.many_outputs(places, 0, asks, 0.0) == 1.0, "alone"
     assert tenants.many_outputs(places, 0, asks, every) >= 0.99
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda fairness: fairness._owners.pop(0), "the tenants' waiting requests"),
-        (lambda fairness: setattr(fairness, "several", False), "several tenants"),
-        (lambda fairness: setattr(fairness, "_single", "ann"), "the only tenant"),
-        (lambda fairness: fairness._tenants.update(cleo=fairness._tenants["ann"]), "active but not known"),
-    ],
-)
-def test_counters_that_contradict_themselves_are_noticed(spoil, message):
-    fairness = Fairness(STRICT)
-    waiting(fairness, {"ann": 1, "ben": 2, "cleo": 1})
-    fairness.check([0, 1, 2, 3])
-    with pytest.raises(AssertionError, match="the tenants' waiting requests"):
-        fairness.check([0, 1, 2])
-    spoil(fairness)
-    with pytest.raises(AssertionError, match=message):
-        fairness.check([0, 1, 2, 3])

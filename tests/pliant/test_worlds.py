@@ -9,7 +9,7 @@ import pytest
 
 from pliant.protocol import Answer, Arrived, Drop, Finished, Launch, Request
 from pliant.simulator import simulate
-from pliant.worlds import Course, FrontDoor, World, worlds
+from pliant.worlds import Course, FrontDoor, World
 
 
 class OneByOne:
@@ -134,9 +134,3 @@ def test_clients_send_again_what_was_refused_or_came_too_late() -> None:
     assert sent[0] == (2, 0.0), "refused at once"
     assert (1, 2.0) in sent, "answered after its deadline"
     assert {e.event.request.id for e in journal if isinstance(e.event, Arrived)} >= {101, 102}
-
-
-def test_the_true_world_is_the_first_and_all_have_names_of_their_own() -> None:
-    all_worlds = worlds(0.5, 30.0)
-    assert mean_seconds(all_worlds[0], 7.0, setting=3, size=4, length=9) == 1.0
-    assert len({world.name for world in all_worlds}) == len(all_worlds)

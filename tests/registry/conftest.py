@@ -12,12 +12,10 @@ from pliant.tokens.artifact import Backbone, Task
 from registry import codec
 from registry.mlflow_store import MlflowRegistry
 from registry.package import Package
-from tests.fixtures.tokens.samples import IMAGE_SIZE, WIDTH, tiny_backbone, tiny_profile, tiny_task, tiny_variant
+from tests.fixtures.tokens.samples import IMAGE_SIZE, WIDTH, tiny_backbone, tiny_profile, tiny_task
 
 BACKBONE, TASK, PROFILE = "pliant-tokens-backbone", "pliant-tokens-task-letters", "pliant-tokens-profile"
-VARIANT = "pliant-tokens-variant-small"
 CLASSES = ("a", "b", "c")
-VARIANT_TASKS = {"letters": CLASSES, "shapes": ("round", "square")}
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,6 @@ class Shelf:
                 columns = {label: np.zeros(1, np.float32) for label in CLASSES}
                 config = {"backbone": backbone_uri, "device": "cpu"}
                 return Package(TASK, self.folder / name, images, columns, {"gamma": 0}, config, metrics={"share": 0.5})
-            case "variant":
-                columns = {label: np.zeros(1, np.float32) for label in CLASSES}
-                return Package(VARIANT, self.folder / name, images, columns, {"task": "letters"}, {"device": "cpu"})
         rows = {"gamma": np.array([0]), "batch": np.array([1])}
         return Package(PROFILE, self.folder / name, rows, {"seconds": np.zeros(1)})
 
@@ -55,7 +50,6 @@ def shelf(tmp_path_factory):
     task = tiny_task("letters", CLASSES, digest)
     codec.save(task, folder / "task")
     codec.save(tiny_profile(digest, "cpu"), folder / "profile")
-    codec.save(tiny_variant("small", VARIANT_TASKS, "cpu"), folder / "variant")
     return Shelf(folder, backbone, task, digest)
 
 
@@ -70,6 +64,6 @@ def registry(tmp_path_factory, shelf):
 def publish_all(registry: MlflowRegistry, shelf: Shelf) -> None:
     with registry.run("release") as run:
         backbone = registry.publish(run, shelf.package("backbone"))
-        others = [registry.publish(run, shelf.package(name, backbone.uri)) for name in ("task", "profile", "variant")]
+        others = [registry.publish(run, shelf.package(name, backbone.uri)) for name in ("task", "profile")]
     for published in (backbone, *others):
         registry.promote(published.name, published.version)

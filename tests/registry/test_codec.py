@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
 from pliant.tokens.artifact import Backbone, Profile, Task
 from registry import codec
-from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task, tiny_variant
+from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 
 FILES = ("artifact.json", "tensors.safetensors", "digests.json")
 
@@ -79,7 +79,6 @@ TOKENS = [
     tiny_backbone(),
     tiny_task("t", "xyz", "d" * 64),
     tiny_profile("d" * 64, "cpu"),
-    tiny_variant("v", {"t": "xyz"}, "cpu"),
 ]
 
 

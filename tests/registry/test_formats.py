@@ -10,7 +10,7 @@ from pliant.bins.artifact import Bins, Encoder
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.models.artifact import Classifier
 from pliant.packing.artifact import Generator, Packing, Predictor
-from pliant.tokens.artifact import Backbone, Profile, Task, Variant
+from pliant.tokens.artifact import Backbone, Profile, Task
 from registry import codec
 from tests.fixtures.bins.encoders import tiny_encoder
 from tests.fixtures.bins.tiny import some_bins
@@ -20,7 +20,6 @@ STORED = {
     Backbone: ("tokens-backbone", 1),
     Task: ("tokens-task", 1),
     Profile: ("tokens-profile", 1),
-    Variant: ("tokens-variant", 1),
     Encoder: ("bins-encoder", 1),
     Bins: ("bins-plan", 1),
     Classifier: ("cascade-classifier", 1),

@@ -20,7 +20,7 @@ from registry.address import PROBE_SECONDS
 from registry.mlflow_store import MlflowRegistry
 from registry.mlflow_switch import TAKEN_BACK, switch
 from tests.fixtures.tokens.samples import tiny_backbone
-from tests.registry.conftest import BACKBONE, PROFILE, TASK, VARIANT, Shelf
+from tests.registry.conftest import BACKBONE, PROFILE, TASK, Shelf
 
 
 def test_what_was_published_is_fetched_by_alias_with_its_digest(registry, shelf):
@@ -86,7 +86,7 @@ def test_what_lies_on_this_machine_is_not_copied_and_never_discarded(registry):
 
 def test_models_are_listed_by_prefix(registry):
     assert registry.names("pliant-tokens-task-") == [TASK]
-    assert registry.names("pliant-tokens-") == sorted([BACKBONE, TASK, PROFILE, VARIANT])
+    assert registry.names("pliant-tokens-") == sorted([BACKBONE, TASK, PROFILE])
     assert registry.names("pliant_tokens") == registry.names("it's") == []
 
 

@@ -49,7 +49,7 @@ def test_names_are_those_that_registries_hold_by_now():
     assert (names.experiment("bins"), names.prefix("bins")) == ("pliant-bins", "pliant-bins-")
     assert (names.release("bins"), names.lock("bins")) == ("pliant-release-bins", "pliant-lock-bins-")
     assert (names.TOKENS_BACKBONE, names.TOKENS_PROFILE) == ("pliant-tokens-backbone", "pliant-tokens-profile")
-    assert (names.TOKENS_TASK, names.TOKENS_VARIANT) == ("pliant-tokens-task-", "pliant-tokens-variant-")
+    assert names.TOKENS_TASK == "pliant-tokens-task-"
     assert (names.BINS_PREFIX, names.BINS_ENCODER) == ("pliant-bins-", "pliant-bins-encoder-")
     assert (names.CASCADE_TASK, names.CASCADE_MODEL) == ("pliant-cascade-task-", "pliant-cascade-model-")
     assert names.PACKING_GENERATOR == "pliant-packing-generator-"

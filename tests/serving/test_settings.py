@@ -30,7 +30,7 @@ def test_defaults_survive_the_way_through_an_environment(system):
 
 def test_settings_survive_the_way_through_an_environment():
     settings = TokensSettings(
-        policy="tome",
+        policy="otas",
         gamma=-5,
         margin=0.05,
         refresh_seconds=0,

@@ -28,7 +28,6 @@ from pliant.packing.engine.logits import change_logits, logprobs_of
 from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.engine.page_attention import NAME, PageBatch, attention_of_transformers
 from pliant.packing.engine.sampling import draw
-from pliant.packing.engine.step import StepResult
 from pliant.packing.engine.swap_space import SwapSpace
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 
@@ -43,6 +42,22 @@ CHANGES, LOGPROBS, PROMPT_LOGPROBS, GRAMMAR = "changes", "logprobs", "prompt_log
 LOGPROBS_AT_ONCE = 64  # tokens of prompts: a whole vocabulary of float32 numbers for each, twice
 
 AttentionInterface.register(NAME, attention_of_transformers)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one iteration did. Ids are those of prompts."""
+
+    tokens: tuple[tuple[int, int, bool], ...] = ()  # id, its new token, and whether that was its last
+    started: tuple[int, ...] = ()  # ids that were read for the first time
+    preempted: tuple[tuple[int, int], ...] = ()  # id, and the number of its tokens to read again
+    sequences: int = 0  # in the iteration; 0: there was nothing to run
+    logprobs: tuple[tuple[int, TokenLogprobs], ...] = ()  # id, and of its new token
+    stuck: tuple[int, ...] = ()  # ids of those whose last token came because their grammar says nothing more
+    costly: tuple[int, ...] = ()  # ids of those that go on, though their grammar takes more time than it may
+    prompt_logprobs: tuple[
+        tuple[int, int, TokenLogprobs], ...
+    ] = ()  # id, a place in its prompt, and of the token there
 
 
 @dataclass(slots=True)
@@ -73,15 +88,12 @@ class PagedEngine:
     likeliest token. Raises `InputError` for a model whose attention is not full in every layer.
     """
 
-    scheduling = 0.0  # seconds of a scheduler of its own
-    shares = True
-
     def __init__(self, model: Any, memory: Memory, sampling: bool = True, grammars: Grammars | None = None) -> None:
         self.memory, self.device, self._sampling = memory, torch.device(model.device), sampling
         self._model: Any = model
         self._grammars = grammars
         self._on_cpu = self.device.type == "cpu"
-        self._packed = self._on_cpu and model.dtype == torch.float32 and can_pack() and not _shared(model)
+        self._packed = self._on_cpu and model.dtype == torch.float32 and can_pack()
         if self._packed:
             pack(model)
         model.set_attn_implementation(NAME)
@@ -379,20 +391,13 @@ def pack(model: nn.Module) -> None:
                 setattr(module, name, PackedLinear(child))
 
 
-def _shared(model: Any) -> bool:
-    """Return whether the model is a part of one that several processes share."""
-    return getattr(model, "_device_mesh", None) is not None
-
-
 def _layers(model: Any) -> int:
     return int(model.config.get_text_config().num_hidden_layers)
 
 
 def _heads(model: Any) -> tuple[int, int, int]:
-    """Return the heads with keys of their own in this process, the width of a head, and how many heads share its keys."""
+    """Return the heads with keys of their own, the width of a head, and how many heads share its keys."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    mesh = getattr(model, "_device_mesh", None)
-    own = int(heads) // (mesh.size() if mesh is not None else 1)
-    return own, int(width), int(config.num_attention_heads) // int(heads)
+    return int(heads), int(width), int(config.num_attention_heads) // int(heads)

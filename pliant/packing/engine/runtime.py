@@ -1,7 +1,6 @@
 """The engine: one thread that asks the scheduler for a plan, runs it on the device, and reports the new tokens.
 
 Calls from other threads go into an inbox that is emptied before each iteration, so that no caller waits for the device.
-With `rules=None` transformers' own scheduler decides (first in, first out).
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ from pliant.device import is_out_of_memory
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import sampling as seeded
-from pliant.packing.engine.executor import executor
 from pliant.packing.engine.grammar import Grammars
 from pliant.packing.engine.logprobs import TokenLogprobs
-from pliant.packing.engine.model import vocabulary
-from pliant.packing.engine.step import StepResult
+from pliant.packing.engine.model import load_generator, vocabulary
+from pliant.packing.engine.paged_engine import PagedEngine, StepResult
 from pliant.packing.engine.submission import Progress, Sampling, Status, Submission
 from pliant.packing.scheduling.common_pages import beginnings
 from pliant.packing.scheduling.policy import Rules
@@ -32,7 +30,6 @@ __all__ = ["Engine", "Progress", "Sampling", "Status", "Submission"]
 
 Deliver = Callable[[list[Progress]], None]
 Journal = Callable[[float, StepInput, StepPlan], None]
-MARGIN = 0.15  # share of the pages that transformers' scheduler keeps free by default
 PAUSE = 0.005  # seconds before the next iteration if sequences wait and none may run
 
 
@@ -69,35 +66,29 @@ class Engine:
     `deliver` is called in that thread once an iteration, with the progress of all texts (which may be none: a sign of
     life), and must return at once.
     `journal` gets every (now, StepInput, StepPlan). An exception of either ends the engine. `sampling=False` always
-    takes the likeliest token. `margin` is for transformers' scheduler. `clock` gives seconds and is the one of
-    `Prompt.deadline`. `processes` above 1 share the model (parallel.py), each with `threads`; losing one ends the
-    engine.
+    takes the likeliest token. `clock` gives seconds and is the one of `Prompt.deadline`.
     """
 
     def __init__(
         self,
         generator: Generator,
         memory: Memory,
-        rules: Rules | None,
+        rules: Rules,
         deliver: Deliver,
         device: str = "cpu",
         threads: int = 1,
         sampling: bool = True,
         journal: Journal | None = None,
-        margin: float = MARGIN,
         clock: Callable[[], float] = time.monotonic,
-        processes: int = 1,
     ) -> None:
-        self._generator, self._memory, self._rules = generator, memory, rules
+        self._generator, self._memory = generator, memory
         self._deliver, self._journal, self._clock, self._threads = deliver, journal, clock, threads
         self._vocabulary, self._sampling = vocabulary(generator), sampling
-        # Without rules it only validates.
-        self._scheduler = PackingScheduler(rules or Rules("paged", generator.context), memory)
+        self._scheduler = PackingScheduler(rules, memory)
         self._grammars = Grammars(generator.tokenizer, self._vocabulary, generator.ends)
         if generator.tokenizer:
             self._grammars.load()  # now, as it would hold up a running iteration
-        own = None if rules else margin
-        self._executor = executor(generator, memory, sampling, own, device, processes, self._grammars)
+        self._executor = PagedEngine(load_generator(generator, device), memory, sampling, self._grammars)
         self._flights: dict[int, _InFlight] = {}
         self._ended: list[int] = []  # ids that the scheduler does not know of yet
         self._known: set[int] = set()  # ids submitted and not ended; used by all threads, under the lock
@@ -160,16 +151,11 @@ class Engine:
 
     def status(self) -> Status:
         """Return counts and seconds since the start. Any thread may call this."""
-        running, waiting = self._scheduler.running, self._scheduler.waiting
-        if self._rules is None:
-            running = self._executor.running
-            waiting = max(len(self._known) - running, 0)
-        deciding = self._deciding + self._executor.scheduling
         return Status(
-            self._alive, self._error, running, waiting, self._memory.pages, self._executor.pages_used,
-            self._executor.swap_space.used, self._iterations, self._tokens, self._preemptions, self._recomputed,
-            self._sequences, self._busy, deciding, self._out_of_memory, self._scheduler.tokens_taken,
-            self._scheduler.slowness,
+            self._alive, self._error, self._scheduler.running, self._scheduler.waiting, self._memory.pages,
+            self._executor.pages_used, self._executor.swap_space.used, self._iterations, self._tokens,
+            self._preemptions, self._recomputed, self._sequences, self._busy, self._deciding, self._out_of_memory,
+            self._scheduler.tokens_taken, self._scheduler.slowness,
         )  # fmt: skip
 
     @property
@@ -183,8 +169,6 @@ class Engine:
             raise InputError("ids", outside, f"from 0 to {self._vocabulary - 1}")
         if submission.sampling.temperature > 0 and not self._sampling:
             raise InputError("temperature", submission.sampling.temperature, "0: this engine is greedy")
-        if self._rules is None and not submission.sampling.plain:
-            raise InputError("sampling", "more than temperature, top_p, top_k and seed", "no more in this engine")
         named = (*submission.sampling.stop_tokens, *(token for token, _ in submission.sampling.logit_bias))
         unknown = next((token for token in named if not 0 <= token < self._vocabulary), None)
         if unknown is not None:
@@ -215,8 +199,7 @@ class Engine:
         """Run one iteration, with everything before and after it."""
         began, now = time.perf_counter(), self._clock()
         step_input = self._take_up(now)
-        if self._rules is not None:
-            self._decide(step_input, now)
+        self._decide(step_input, now)
         self._ended.clear()
         step = self._executor.step()
         self._share_out(step, time.perf_counter() - began)
@@ -247,7 +230,7 @@ class Engine:
     def _prompt(self, submission: Submission) -> Prompt:
         """Return the prompt as the scheduler sees it, with what its first pages hold."""
         prompt = submission.remaining()
-        if not self._executor.shares or submission.sampling.prompt_logprobs >= 0:  # what is not read has no scores
+        if submission.sampling.prompt_logprobs >= 0:  # what is not read has no scores
             return prompt
         numbers = beginnings(submission.ids, self._memory.page_tokens, self._secret, prompt.tenant)
         return replace(prompt, beginnings=numbers)
@@ -292,9 +275,7 @@ class Engine:
             self._flights[id].logprobs = (logprobs,)
         for id, token, last in step.tokens:
             self._token(id, token, last, id in step.stuck, now)
-        for (
-            id
-        ) in step.costly:  # ended as if it was cancelled, since clocks differ where several processes share a model
+        for id in step.costly:
             self._flights[id].costly = True
             self.cancel(id)
 
@@ -347,7 +328,7 @@ class Engine:
     def _compare(self) -> None:
         """Compare the scheduler with the cache after an iteration, of whose ends the scheduler does not know yet."""
         self._executor.check()
-        if self._rules is None or self._error:
+        if self._error:
             return
         self._scheduler.check()
         for id in self._flights:

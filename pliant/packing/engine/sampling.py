@@ -13,13 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers.generation.continuous_batching.cb_logits_processors import (
-    ContinuousBatchingLogitsProcessor,
-    ContinuousBatchingTemperatureLogitsWarper,
-    ContinuousBatchingTopKLogitsWarper,
-    ContinuousBatchingTopPLogitsWarper,
-)
-from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from pliant.packing.engine.logits import LogitChanges
 from pliant.packing.engine.submission import Sampling
@@ -32,10 +25,9 @@ BITS = 23  # of a uniform number strictly between 0 and 1: as many as float32 ca
 
 
 def arguments(sampling: Sampling, vocabulary: int, prompt: int = 0, ends: Sequence[int] = ()) -> dict[str, Any]:
-    """Return the settings of a request that the processors read; empty for temperature 0 and nothing else.
+    """Return the settings of a request that the engine reads; empty for temperature 0 and nothing else.
 
-    `min_p`, `changes`, `logprobs`, `prompt_logprobs` and `grammar` are read by Pliant's own engine alone. `prompt`: its
-    tokens; `ends`: tokens that end an output.
+    `prompt`: its tokens; `ends`: tokens that end an output.
     """
     settings: dict[str, Any] = {}
     if sampling.temperature > 0:
@@ -54,16 +46,6 @@ def arguments(sampling: Sampling, vocabulary: int, prompt: int = 0, ends: Sequen
     if sampling.grammar:
         settings["grammar"] = sampling.grammar, prompt
     return settings
-
-
-def processors(vocabulary: int) -> list[Any]:
-    """Return the processors in the order of transformers' `generate`: temperature, top-k, top-p; then the noise."""
-    return [
-        _Temperature(TemperatureLogitsWarper(1.0)),
-        _TopK(TopKLogitsWarper(vocabulary)),
-        _TopP(TopPLogitsWarper(1.0)),
-        Noise(),
-    ]
 
 
 def key(seed: int, position: int) -> int:
@@ -129,77 +111,3 @@ def _warped(scores_BV: torch.Tensor, settings: Sequence[dict[str, Any]]) -> torc
         out_BV[:, -1] = False  # the likeliest stays
         scores_BV = scores_BV.masked_fill(out_BV.scatter(1, order_BV, out_BV), -torch.inf)
     return scores_BV
-
-
-class Noise(ContinuousBatchingLogitsProcessor):
-    """Adds the noise of each request's key to its scores. A request without a seed gets none, so it is greedy."""
-
-    def __init__(self) -> None:
-        self.supported_kwargs, self.ignored_kwargs = {"seed": int}, ()
-        self.busy = True
-
-    def fill_defaults(self, int32_tensor: torch.Tensor) -> None:
-        int32_tensor.zero_()
-
-    def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> torch.Tensor:
-        keys = [_key(request.state) for request in requests_with_new_token]
-        self.busy = any(keys)
-        return torch.tensor(keys, dtype=torch.int32)
-
-    def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-        if _nothing_to_do(self.busy, scores):
-            return scores
-        keys_B = tensor_arg[: scores.size(0)]
-        noise_BV = gumbel(keys_B, scores.size(1))
-        return torch.where((keys_B != 0)[:, None], scores + noise_BV, scores)
-
-
-class _Temperature(ContinuousBatchingTemperatureLogitsWarper):
-    busy = True
-
-    def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> torch.Tensor:
-        self.busy = _any_differs(requests_with_new_token, "temperature", 1.0)
-        return super().prepare_tensor_args(requests_with_new_token)
-
-    def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-        return scores if _nothing_to_do(self.busy, scores) else super().__call__(scores, tensor_arg)
-
-
-class _TopK(ContinuousBatchingTopKLogitsWarper):
-    busy = True
-
-    def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> torch.Tensor:
-        self.busy = _any_differs(requests_with_new_token, "top_k", self.top_k)
-        return super().prepare_tensor_args(requests_with_new_token)
-
-    def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-        return scores if _nothing_to_do(self.busy, scores) else super().__call__(scores, tensor_arg)
-
-
-class _TopP(ContinuousBatchingTopPLogitsWarper):
-    busy = True
-
-    def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> torch.Tensor:
-        self.busy = _any_differs(requests_with_new_token, "top_p", 1.0)
-        return super().prepare_tensor_args(requests_with_new_token)
-
-    def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-        return scores if _nothing_to_do(self.busy, scores) else super().__call__(scores, tensor_arg)
-
-
-def _key(state: Any) -> int:
-    """Return the key of a request's next token, or 0 without a seed.
-
-    The position counts from the prompt's first token, also after a preemption.
-    """
-    arguments = state.logit_processor_kwargs
-    return key(arguments["seed"], len(state.initial_tokens) + len(state.generated_tokens)) if "seed" in arguments else 0
-
-
-def _any_differs(requests: Sequence[Any], name: str, neutral: float) -> bool:
-    return any(request.state.logit_processor_kwargs.get(name, neutral) != neutral for request in requests)
-
-
-def _nothing_to_do(busy: bool, scores: torch.Tensor) -> bool:
-    """Whether no request needs the work. On a GPU it is always done, since a recorded graph would miss it later."""
-    return not busy and scores.device.type == "cpu"

@@ -53,11 +53,6 @@ class Sampling:
         """Whether an output ends where the model would end it."""
         return not (self.changes or self.stop_tokens or self.ignore_eos or self.grammar)
 
-    @property
-    def plain(self) -> bool:
-        """Whether it has nothing but a temperature, top_p, top_k and a seed."""
-        return self.usual_length and not self.min_p and self.logprobs < 0 and self.prompt_logprobs < 0
-
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise InputError("temperature", self.temperature, "at least 0 and finite")

@@ -18,21 +18,17 @@ def build(spec: EngineBuild, deliver: Deliver) -> Engine:
     """Return a started engine.
 
     Raises `DigestError` if the generator has changed since it was published, `DeviceError` on another class of device than
-    was profiled, `WorkerError` if the device lacks memory, `InputError` for a memory that it has no room for, if the model
-    cannot be shared by the processes, and if the device lacks the precision of the plan.
+    was profiled, `WorkerError` if the device lacks memory, `InputError` for a memory that it has no room for and if
+    the device lacks the precision of the plan.
     """
     prepare(spec.plan)
     plan = spec.plan
     check_precision(spec.precision, plan.device)
     generator = in_precision(codec.load(Generator, spec.folder, spec.digest), spec.precision)
-    if spec.processes == 1:
-        weights = sum(array.nbytes for array in generator.weights.values())
-        check_fits(spec.memory, spec.token_bytes, weights, free_bytes(plan.device), plan.name)
+    weights = sum(array.nbytes for array in generator.weights.values())
+    check_fits(spec.memory, spec.token_bytes, weights, free_bytes(plan.device), plan.name)
     journal = recorder(spec.journal) if spec.journal else None
     with reporting_memory(plan.name):
-        engine = Engine(
-            generator, spec.memory, spec.rules, deliver, plan.device, plan.threads or 1,
-            journal=journal, processes=spec.processes,
-        )  # fmt: skip
+        engine = Engine(generator, spec.memory, spec.rules, deliver, plan.device, plan.threads or 1, journal=journal)
         engine.start()
     return engine

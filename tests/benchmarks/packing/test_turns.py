@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.packing.transformers_engine import TransformersEngine
 from benchmarks.packing.turns import Make, in_turns
 from pliant.errors import WorkerError
 from pliant.packing.engine.runtime import Engine
@@ -18,12 +19,12 @@ LATE = 1e6  # seconds: nobody waits so long
 
 
 def makes(journal: object = None) -> list[Make]:
-    told: list[tuple[Rules | None, object]] = [(Rules("paged", CONTEXT), journal), (None, None)]
+    rules = Rules("paged", CONTEXT)
     return [
-        lambda deliver, clock, rules=rules, journal=journal: Engine(
-            tiny_generator(), SCARCE, rules, deliver, sampling=False, margin=0.0, clock=clock, journal=journal
-        )
-        for rules, journal in told
+        lambda deliver, clock: Engine(
+            tiny_generator(), SCARCE, rules, deliver, sampling=False, clock=clock, journal=journal
+        ),
+        lambda deliver, _clock: TransformersEngine(tiny_generator(), SCARCE, deliver),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Which head serves a gamma, which gamma a rate asks for, and a variant's tasks as the runtime takes them."""
+"""Which head serves a gamma, and which gamma a rate asks for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.tokens.artifact import Accuracies, Profile, RateRule
 from registry import codec
-from tests.fixtures.tokens.samples import tiny_task, tiny_variant
+from tests.fixtures.tokens.samples import tiny_task
 
 
 def test_merged_settings_share_the_head_of_gamma_0_and_prompts_have_their_own():
@@ -26,18 +26,6 @@ def test_merged_settings_share_the_head_of_gamma_0_and_prompts_have_their_own():
 @pytest.mark.parametrize(("rate", "gamma"), [(0.0, 8), (99.9, 8), (100.0, 0), (199.9, 0), (200.0, -20), (1e9, -20)])
 def test_a_rate_asks_for_the_gamma_of_its_interval_which_does_not_hold_its_upper_end(rate, gamma):
     assert RateRule(below=(100.0, 200.0), gammas=(8, 0, -20)).gamma(rate) == gamma
-
-
-def test_a_variants_tasks_are_of_gamma_0_alone_on_its_own_backbone():
-    variant = tiny_variant("small", {"letters": ("a", "b", "c"), "shapes": ("round", "square")}, "cpu")
-    letters, shapes = variant.adapters("digest")
-    assert (letters.name, shapes.name) == ("letters", "shapes")
-    assert letters.classes == ("a", "b", "c") and letters.backbone == "digest"
-    assert letters.head(0) is letters.head(-5) is variant.tasks["letters"].head
-    assert not letters.prompts and set(letters.heads) == {0}
-    assert dict(letters.accuracy) == {0: variant.tasks["letters"].accuracy}
-    assert dict(letters.test_accuracy) == {0: variant.tasks["letters"].test_accuracy} != dict(letters.accuracy)
-    assert shapes.data == variant.tasks["shapes"].data
 
 
 MEASURED = replace(

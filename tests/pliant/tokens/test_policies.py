@@ -6,7 +6,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.protocol import Arrived
-from pliant.tokens.policies import CHOICES, POLICIES, make
+from pliant.tokens.policies import CHOICES, POLICIES, SERVED, make
 from pliant.tokens.published import FIGURE_4B, profile, variants
 from pliant.tokens.scheduler import Options, TokensScheduler
 from tests.fixtures.tokens.loads import KNOWN, World, ask, bursty, run, scheduler
@@ -79,5 +79,5 @@ def test_workers_and_options_reach_the_scheduler():
     assert actions[4][0].reason == "full"
 
 
-def test_only_infaas_switches_between_models_of_several_sizes():
-    assert {name for name, choice in CHOICES.items() if choice.variants} == {"infaas"}
+def test_what_switches_between_models_and_the_fixed_ones_are_baselines_that_no_service_follows():
+    assert set(POLICIES) - set(SERVED) == {"infaas", "tome", "vpt"}

@@ -17,8 +17,8 @@ from pliant.tokens.runtime import Payload, TokensRuntime
 from registry import codec
 from registry.mlflow_store import MlflowRegistry
 from tests.fixtures.foreign_process import ask, environment
-from tests.fixtures.tokens.samples import random_images, tiny_profile, tiny_variant
-from tests.registry.conftest import BACKBONE, CLASSES, PROFILE, TASK, VARIANT, VARIANT_TASKS, publish_all
+from tests.fixtures.tokens.samples import random_images, tiny_profile
+from tests.registry.conftest import BACKBONE, CLASSES, PROFILE, TASK, publish_all
 
 pytestmark = pytest.mark.slow
 
@@ -30,16 +30,12 @@ answers["default"] = task.predict(images).to_dict("list")
 features = mlflow.pyfunc.load_model("models:/pliant-tokens-backbone@champion").predict(images)
 asked = pd.DataFrame({"gamma": [-5, 8], "batch": [1, 3]})
 seconds = mlflow.pyfunc.load_model("models:/pliant-tokens-profile@champion").predict(asked)["seconds"]
-variant = mlflow.pyfunc.load_model("models:/pliant-tokens-variant-small@champion")
-variants = {task: variant.predict(images, params={"task": task}).to_dict("list") for task in ("letters", "shapes")}
-variants["default"] = variant.predict(images).to_dict("list")
 failed = []
 for act in (
     lambda: task.predict(images, params={"gamma": 3}),
     lambda: task.predict(images[:, :8]),
     lambda: mlflow.pyfunc.load_model(task_uri, model_config={"backbone": "models:/pliant-tokens-backbone/99"}),
     lambda: mlflow.pyfunc.load_model(task_uri, model_config={"backbone": "models:/pliant-tokens-profile/1"}),
-    lambda: variant.predict(images, params={"task": "numbers"}),
 ):
     task_uri = "models:/pliant-tokens-task-letters@champion"
     try:
@@ -47,7 +43,6 @@ for act in (
     except Exception as error:
         failed.append(f"{type(error).__name__}: {error}")
 told = {"answers": answers, "features": features.tolist(), "seconds": list(seconds), "failed": failed}
-told["variants"] = variants
 """
 
 
@@ -58,8 +53,8 @@ def test_a_stranger_gets_the_runtimes_answers_from_a_database(registry, shelf, t
 def test_a_stranger_gets_the_runtimes_answers_from_a_server(server, shelf, tmp_path):
     registry = MlflowRegistry(server, "pliant-tokens", tmp_path / "unused")
     publish_all(registry, shelf)
-    assert registry.names("pliant-tokens-") == sorted([BACKBONE, TASK, PROFILE, VARIANT])
-    assert registry.versions("pliant-tokens-") == dict.fromkeys([BACKBONE, PROFILE, TASK, VARIANT], 1)
+    assert registry.names("pliant-tokens-") == sorted([BACKBONE, TASK, PROFILE])
+    assert registry.versions("pliant-tokens-") == dict.fromkeys([BACKBONE, PROFILE, TASK], 1)
     _check_downloads(registry, shelf)
     assert not (tmp_path / "unused").exists()
     _check(_ask(server, tmp_path), shelf)
@@ -94,19 +89,12 @@ def _check(answers, shelf):
     _assert_same(answers["answers"]["0"], odds / odds.sum(1, keepdims=True))
     table = tiny_profile(shelf.digest, "cpu").latency
     assert answers["seconds"] == pytest.approx([table.at(-5, 1), table.at(8, 3)])
-    small = tiny_variant("small", VARIANT_TASKS, "cpu")
-    runtime = TokensRuntime(small.backbone, "small", small.adapters("small"))
-    for name, classes in VARIANT_TASKS.items():
-        rows = runtime.run(0, [Payload(name, image) for image in images]).probabilities
-        _assert_same(answers["variants"][name], rows, classes)
-    assert answers["variants"]["default"] == answers["variants"]["letters"]
     assert "site-packages" not in answers["pliant"] and Path(answers["pliant"]).parents[1].name == "code"
     wrong = (
         "gamma is 3, but must be",
         "shape",
         "could not be fetched",
         "another kind|another backbone|tokens-profile",
-        "task is numbers",
     )
     for sentence, words in zip(answers["failed"], wrong, strict=True):
         assert any(word in sentence for word in words.split("|")), sentence

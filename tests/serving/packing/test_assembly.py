@@ -9,9 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import ArtifactError, InputError
+from pliant.packing.scheduling.request import Memory
 from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from serving.packing import assembly
-from serving.packing.assembly import Maker, rules, source_of
+from serving.packing.assembly import Maker, rules, source_of, spread
 from serving.packing.catalog import load_catalog
 from serving.packing.engine.forecaster import ForecastLimits
 from serving.packing.engine.metrics import PackingMetrics
@@ -70,7 +71,6 @@ def test_models_go_to_the_devices_in_turn_and_each_process_has_its_plan(catalog,
             rules=rules(making.settings, served),
             plan=DevicePlan(device, 3, "a-device", ()),
             journal=tmp_path / journal,
-            processes=1,
             precision=served.packing.precision,
             token_bytes=served.packing.kv_bytes,
         )
@@ -86,6 +86,28 @@ def test_a_model_alone_has_an_engine_on_each_device_and_all_take_from_one_queue(
     assert [device for device, _ in handler.on_devices] == ["cuda:0", "cuda:1", "cuda:2"]
     assert list(making.generation.driver.engines) == [handler.engine]
     assert [engine for _, engine in handler.on_devices] == list(handler.engine.engines)
+
+
+def test_models_that_would_each_need_all_gpus_are_refused(catalog):
+    with pytest.raises(InputError, match=r"processes is 2, but must be 1 if 2 models are served \(songs, tales\)"):
+        Making(catalog, engine="vllm", device="cuda", processes=2)
+
+
+@pytest.mark.parametrize(
+    ("device", "processes", "pages", "expected"),
+    [
+        ("cpu", 2, 10, 10),
+        ("cuda", 1, 10, 10),
+        ("cuda", 2, 10, 20),
+        ("cuda", 4, 60, 128),  # 4 sequences of the whole context
+        ("cuda", 2, 200, 200),
+    ],
+)
+def test_gpus_hold_as_many_times_the_pages_and_main_memory_does_not(catalog, device, processes, pages, expected):
+    served, memory = catalog.models["tales"], Memory(pages, 4, host_pages=7, sequences=4)
+    planned = replace(served, packing=replace(served.packing, memory=memory))
+    found = spread(replace(QUIET, engine="vllm", device=device, processes=processes), planned)
+    assert found.packing.memory == replace(memory, pages=expected)
 
 
 def test_of_more_devices_than_models_each_model_has_its_share(catalog):
@@ -154,13 +176,12 @@ def checking(registry, monkeypatch):
     """`check` of settings, on this registry; the machine itself is not asked."""
     monkeypatch.setattr(assembly, "open_registry", lambda settings: registry)
     asked = []
-    monkeypatch.setattr(assembly, "check_here", lambda settings, catalog: asked.append("spread"))
     monkeypatch.setattr(assembly, "check_devices", lambda settings, catalog: asked.append("devices"))
     return lambda **settings: (assembly.check(replace(QUIET, **settings)), asked)[1]
 
 
 def test_settings_artifacts_and_devices_are_checked_before_a_service_starts(checking, registry):
-    assert checking() == ["spread", "devices"]
+    assert checking() == ["devices"]
     with pytest.raises(InputError, match="PLIANT_POLICY is 'oracle', but must be one of default"):
         checking(policy="oracle")  # only simulations know the exact lengths that it needs
     publish(registry, model=generator(tokenizer="no tokenizer"))

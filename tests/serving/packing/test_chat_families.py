@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import tomllib
 from functools import cache
@@ -14,10 +15,11 @@ from transformers import PreTrainedTokenizerFast
 
 from pliant.errors import InputError
 from pliant.packing.tools import described
+from serving.packing.bodies import Conversation
 from serving.packing.catalog import ServedGenerator
-from serving.packing.fields import read_chat_prompt
+from serving.packing.fields import conversation, read_tools
 from serving.packing.reading import PromptReader
-from serving.packing.tool_fields import read_calls, read_tools
+from serving.packing.request import PromptInput
 from training.packing import chat
 
 FAMILIES = tomllib.loads((Path(__file__).parents[2] / "fixtures" / "packing" / "families.toml").read_text())
@@ -96,9 +98,14 @@ def reader_of(family: str) -> PromptReader:
     return PromptReader(served, CONTEXT)
 
 
+def read(fields: dict[str, Any]) -> PromptInput:
+    body = Conversation.read(fields)
+    return conversation(body, fields, read_tools(body.tools, fields.get("tools", ()), "auto", parallel=True).tools)
+
+
 def prompt(family: str, fields: dict[str, Any]) -> list[int] | None:
     try:
-        return list(reader_of(family).encode(read_chat_prompt(fields, read_tools(fields))))
+        return list(reader_of(family).encode(read(fields)))
     except InputError:
         return None
 
@@ -110,14 +117,15 @@ def expected(family: str, fields: dict[str, Any]) -> list[int] | None:
     """
     tools, fast = fields.get("tools") or None, tokenizer_of(family)
     messages = [{key: value for key, value in message.items() if value != []} for message in fields["messages"]]
-    messages = [
-        {**message, "tool_calls": read_calls("calls", message["tool_calls"])} if message.get("tool_calls") else message
-        for message in messages
-    ]
+    messages = copy.deepcopy(messages)
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            if isinstance(call["function"]["arguments"], str):
+                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
     source = str(fast.chat_template)
     tried = [messages]
     if tools and "tools" not in source:
-        tried = [described(messages, read_tools(fields).tools, system) for system in (True, False)]
+        tried = [described(messages, read({**fields, "messages": [USER]}).tools, system) for system in (True, False)]
         tools = None
     elif "tools" not in source and "tool_calls" not in source:
         tried = [described(messages, ())]

@@ -20,8 +20,7 @@ from serving.packing.engine.engine import EngineDriver, EngineReport
 from serving.packing.engine.in_flight import OPEN_CHARACTERS
 from serving.packing.engine.metrics import COUNTED, PAGES
 from serving.packing.messages import NO_STATUS
-from serving.packing.request import GenerationRequest, PromptInput
-from serving.packing.tool_fields import NO_TOOLS
+from serving.packing.request import NO_TOOLS, GenerationRequest, PromptInput
 from tests.fixtures.packing.fakes import MEMORY, TALE, new_tokenizer
 from tests.fixtures.packing.in_process import CONTEXT, MARGINAL, QUIET, SAID, generator, packing, predictor, publish
 from tests.fixtures.packing.in_process import serving as serving_registry

@@ -14,9 +14,9 @@ from serving.http.api_errors import ApiError
 from serving.packing import grammar_checks as module
 from serving.packing import grammar_process as process
 from serving.packing.grammar_checks import GrammarChecks
-from serving.packing.output_form import output_grammar
 from tests.fixtures.packing.fakes import new_tokenizer
 from tests.fixtures.packing.hostile_grammars import hostile
+from tests.serving.packing.test_output_form import grammar_of
 
 TOKENIZER = new_tokenizer()
 HONEST = 'start: "tea" | "shop"'
@@ -39,14 +39,14 @@ def test_each_hostile_kind_is_refused_or_served_within_the_limits(patient) -> No
     ours, found = grammars(), {}
     ours.load()
     for kind, fields in hostile().items():
-        grammar = output_grammar(fields)[0]
+        grammar = grammar_of(fields)[0]
         found[kind], _, seconds = process._try_apart(ours, grammar.encode(), module.SECONDS)
         assert seconds < module.SECONDS + 0.25, kind  # the rest is for the copy of the process
     assert len(found) == 20 and process.LATE not in found.values()
     assert {kind for kind, outcome in found.items() if outcome != process.FINE} >= REFUSED
     for kind, outcome in found.items():
         if outcome == process.FINE:
-            ours.check(output_grammar(hostile()[kind])[0], kind)
+            ours.check(grammar_of(hostile()[kind])[0], kind)
     assert sum(size for _, size in ours._recent.values()) <= KEPT_BYTES
     assert process._try_apart(ours, HONEST.encode(), module.SECONDS)[0] == process.FINE
 

@@ -49,6 +49,13 @@ def test_the_policy_is_one_of_those_that_are_known():
         PackingSettings(policy="other")
 
 
+@pytest.mark.parametrize("more", [{}, {"engine": "vllm", "device": "cuda:0,cuda:1"}])
+def test_vllm_alone_shares_a_model_and_on_one_kind_of_device(more):
+    assert PackingSettings(processes=2, engine="vllm", device="cuda").processes == 2
+    with pytest.raises(InputError, match="PLIANT_PROCESSES is 2, but must be 1"):
+        PackingSettings(processes=2, **more)
+
+
 def test_no_process_stands_by_for_packing():
     assert PackingSettings(spare=0).spare == 0
     with pytest.raises(InputError) as refused:

@@ -46,11 +46,9 @@ def test_an_answer_a_task_and_the_status_hold_every_version_and_digest(registry)
             "probabilities": {"zero": 0.75, "one": 0.125, "two": 0.125},
             "run_seconds": 0.001,
             "task": "digits",
-            "variant": None,
             "versions": {"backbone": 1, "profile": 1, "task": 1},
         }
         labels = {"task": "digits", "task_version": "1", "backbone_version": "1", "profile_version": "1"}
-        labels |= {"variant": "", "variant_version": ""}
         assert service.counted.get_sample_value("pliant_answers_total", labels) == 1
         catalog = service.catalog
         served = catalog.tasks["digits"]

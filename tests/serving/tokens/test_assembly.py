@@ -29,9 +29,9 @@ def test_it_holds_the_backbone_all_tasks_and_the_gammas_that_the_policy_uses(reg
     assert (build.folder, build.digest) == (catalog.folder, catalog.backbone_digest)
     assert [served.task.name for served in build.tasks] == ["digits"]
     assert build.gammas == tuple(catalog.profile.latency.settings)
-    assert build_plan(replace(SETTINGS, policy="vpt", gamma=2), catalog, "cpu").gammas == (2,)
+    assert build_plan(replace(SETTINGS, gamma=2), catalog, "cpu").gammas == (2,)
     with pytest.raises(InputError, match="PLIANT_GAMMA is 3, but must be one of the profiled"):
-        build_plan(replace(SETTINGS, policy="vpt", gamma=3), catalog, "cpu")
+        build_plan(replace(SETTINGS, gamma=3), catalog, "cpu")
 
 
 def test_the_scheduler_drops_what_is_beyond_the_most_that_may_wait(registry):

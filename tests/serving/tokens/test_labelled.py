@@ -130,14 +130,6 @@ def test_the_same_artifacts_under_two_versions_are_told_apart():
     assert [outcomes._tracker.answered(str(number)).version for number in range(3)] == [3, 4, 3]
 
 
-def test_a_variant_is_its_own_operating_point():
-    outcomes = Outcomes(CollectorRegistry(), 10, names=NAMES)
-    origin = replace(ORIGIN, versions={"variant": 7}, variant="small", promised={1: 0.5})
-    Labelled(outcomes).remember("x", "t", ("t", "b"), 1, origin, 1, 0.5, "")
-    taken = outcomes.take("x", "one")
-    assert (taken["operating_point"], taken["version"], taken["promise"]["promised"]) == ("small", 7, 0.5)
-
-
 def test_the_promise_is_two_points_below_the_lower_of_two_measured_shares():
     assert promised_of(0.9, 0.88) == pytest.approx(0.88 - ALLOWANCE)
     assert promised_of(0.9, None) == pytest.approx(0.88)

@@ -56,8 +56,6 @@ def test_a_tasks_new_champion_answers_from_then_on_and_the_scheduler_knows_its_a
             "task": "digits",
             "backbone_version": "1",
             "profile_version": "1",
-            "variant": "",
-            "variant_version": "",
         }
         assert [counted("pliant_answers_total", {**origin, "task_version": v}) for v in "12"] == [1, 1]
 

@@ -184,8 +184,8 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(folder, tmp_
             launch(settings_for(folder, **changes), tmp_path, port or free_port())
 
     refused(RegistryError, "no version under the alias nightly", alias="nightly")
-    refused(InputError, "PLIANT_GAMMA is 3, but must be one of the profiled", policy="vpt", gamma=3)
-    refused(RegistryError, "run `pliant train tokens --variants` first", policy="infaas")
+    refused(InputError, "PLIANT_GAMMA is 3, but must be one of the profiled", gamma=3)
+    refused(InputError, "PLIANT_POLICY is 'infaas'", policy="infaas")
     (tmp_path / "file").write_text("")
     unwritable = "journal is .*, but must be a file that this user can write"
     refused(InputError, rf"{unwritable} \(.*file is no folder\)", journal=tmp_path / "file" / "journal.jsonl")

@@ -234,12 +234,6 @@ def test_tokens_outside_the_vocabulary_are_refused(sampling: Sampling) -> None:
         assert not desk.last
 
 
-@pytest.mark.parametrize("sampling", REQUESTS.values(), ids=REQUESTS)
-def test_transformers_own_scheduler_refuses_what_it_cannot_do(sampling: Sampling) -> None:
-    with running(SCARCE, None) as (engine, _), pytest.raises(InputError, match="no more in this engine"):
-        engine.submit(submission(0, prompts(1)[0], sampling=sampling))
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [

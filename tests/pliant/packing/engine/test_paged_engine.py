@@ -27,8 +27,7 @@ from pliant.models.packed import PackedLinear, can_pack
 from pliant.packing.engine import paged_engine
 from pliant.packing.engine.model import load_generator
 from pliant.packing.engine.page_attention import CompiledPageCache, PageCache
-from pliant.packing.engine.paged_engine import PagedEngine, pack
-from pliant.packing.engine.step import StepResult
+from pliant.packing.engine.paged_engine import PagedEngine, StepResult, pack
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from tests.fixtures.packing.generators import HOSTED, SCARCE, generated, prompts, tiny_generator
 

@@ -38,9 +38,9 @@ FULL = Rules("paged", CONTEXT)
 SAMPLED = Sampling(temperature=0.9, top_p=0.95, top_k=40)
 
 
-def rules_of(policy: str) -> Rules | None:
-    """Return rules with so little safety that `default` must preempt; None for "fifo", transformers' own scheduler."""
-    return None if policy == "fifo" else Rules(policy, CONTEXT, safety=-2.0, recalibrate=False)
+def rules_of(policy: str) -> Rules:
+    """Return rules with so little safety that `default` must preempt."""
+    return Rules(policy, CONTEXT, safety=-2.0, recalibrate=False)
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +53,9 @@ def expected() -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("memory", [SCARCE, HOSTED], ids=["discarding", "offloading"])
-@pytest.mark.parametrize("policy", [*POLICIES, "fifo"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_greedy_texts_are_those_of_plain_generate(policy: str, memory: Memory, expected: list[tuple[int, ...]]) -> None:
-    with running(memory, rules_of(policy), margin=0.0) as (engine, desk):
+    with running(memory, rules_of(policy)) as (engine, desk):
         for id, ids in enumerate(prompts(COUNT)):
             engine.submit(submission(id, ids, exact=len(expected[id])))
         while sum(map(desk.ended, range(COUNT))) < COUNT:
@@ -69,9 +69,9 @@ def test_greedy_texts_are_those_of_plain_generate(policy: str, memory: Memory, e
         status = engine.status()
         assert (status.running, status.waiting, status.host_pages_used) == (0, 0, 0)
         assert engine.status().pages_used == 0
-        if policy in ("default", "paged", "s3", "fifo"):
+        if policy in ("default", "paged", "s3"):
             assert status.preemptions == desk.preemptions() > 0
-        if memory is SCARCE and policy in ("default", "paged", "s3", "fifo"):
+        if memory is SCARCE and policy in ("default", "paged", "s3"):
             assert status.recomputed > 0
         if memory is HOSTED and policy in ("paged", "s3"):
             assert status.recomputed == 0, "all that was preempted fitted on the host"
@@ -139,9 +139,9 @@ def test_a_forced_length_is_met_whatever_the_tokens(expected: list[tuple[int, ..
         assert tuple(desk.tokens[0])[: len(expected[early])] == expected[early]
 
 
-@pytest.mark.parametrize("policy", ["paged", "s3", "fifo"])
+@pytest.mark.parametrize("policy", ["paged", "s3"])
 def test_a_cancelled_text_frees_its_pages_and_harms_no_other(policy: str, expected: list[tuple[int, ...]]) -> None:
-    with running(HOSTED, rules_of(policy), margin=0.0) as (engine, desk):
+    with running(HOSTED, rules_of(policy)) as (engine, desk):
         for id, ids in enumerate(prompts(COUNT)):
             engine.submit(submission(id, ids, exact=len(expected[id])))
         long = [id for id in range(COUNT) if len(expected[id]) == LIMIT]

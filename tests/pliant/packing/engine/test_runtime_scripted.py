@@ -13,8 +13,8 @@ import torch
 
 from pliant.errors import InputError, WorkerError
 from pliant.packing.engine import runtime
+from pliant.packing.engine.paged_engine import StepResult
 from pliant.packing.engine.runtime import Engine
-from pliant.packing.engine.step import StepResult
 from pliant.packing.engine.submission import Progress, Sampling, Status, Submission
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Chunk, Memory, Prompt, StepInput, StepPlan
@@ -29,12 +29,10 @@ STOP, OTHER = ENDS[0], 5
 class Scripted:
     """Does what an executor does by a list of results; an exception among them is raised."""
 
-    shares = False
-
     def __init__(self, script: list[StepResult | Exception]) -> None:
         self.script, self.calls, self.options = list(script), [], ()
         self.pages: dict[int, int] = {}
-        self.running, self.scheduling, self.swap_space = 0, 0.0, SimpleNamespace(used=0)
+        self.swap_space = SimpleNamespace(used=0)
         self.cancelled = threading.Event()
 
     @property
@@ -75,14 +73,14 @@ def engine(monkeypatch) -> Callable[..., tuple[Engine, Desk, Scripted]]:
     """Make an engine on a script. Its clock goes from 10 by 1 a call, and so does the one that measures, from 0."""
     monkeypatch.setattr(runtime, "time", SimpleNamespace(perf_counter=count(0.0).__next__))
 
-    def make(*script: StepResult | Exception, rules: Rules | None = None, **more: Any) -> tuple[Engine, Desk, Scripted]:
+    def make(*script: StepResult | Exception, rules: Rules = PAGED, **more: Any) -> tuple[Engine, Desk, Scripted]:
         executor, desk = Scripted(list(script)), Desk()
 
         def choose(*options: Any) -> Scripted:
             executor.options = options
             return executor
 
-        monkeypatch.setattr(runtime, "executor", choose)
+        monkeypatch.setattr(runtime, "PagedEngine", choose)
         clock = count(10.0).__next__
         return Engine(tiny_generator(), MEMORY, rules, desk.deliver, clock=clock, **more), desk, executor
 
@@ -134,16 +132,17 @@ def test_every_iteration_is_reported_and_counted(engine):
     loop.start()
     assert done.wait(60)
     loop.stop()
-    # An iteration lasts for one second until it is shared out, and for another one until it is over.
+    # An iteration lasts for three seconds until it is shared out, one of them the scheduler's, and for another one until it
+    # is over.
     assert reports == [
-        Progress(0, (OTHER,), "", 0.0, 0, 0, 1, 0.5),
-        Progress(0, (STOP,), "stop", 0.0, 0, 0, 2, 0.5),
-        Progress(1, (OTHER,), "", 1.0, 1, 0, 3, 1.0 + 0.5 + 0.5),
-        Progress(1, (STOP,), "", 1.0, 2, 3, 4, 1.0 + 1.0),
-        Progress(1, (OTHER,), "length", 1.0, 2, 3, 5, 1.0),
+        Progress(0, (OTHER,), "", 0.0, 0, 0, 1, 1.5),
+        Progress(0, (STOP,), "stop", 0.0, 0, 0, 2, 1.5),
+        Progress(1, (OTHER,), "", 1.0, 1, 0, 3, 3.0 + 1.5 + 1.5),
+        Progress(1, (STOP,), "", 1.0, 2, 3, 4, 3.0 + 3.0),
+        Progress(1, (OTHER,), "length", 1.0, 2, 3, 5, 3.0),
     ]
-    assert statuses[0] == Status(True, "", 0, 2, 10, 2, 0, 2, 1, 0, 0, 3, 2.0 * 2, 0.0)
-    assert statuses[-1] == Status(True, "", 0, 0, 10, 2, 0, 5, 5, 2, 3, 7, 2.0 * 6, 0.0)
+    assert statuses[0] == Status(True, "", 2, 0, 10, 2, 0, 2, 1, 0, 0, 3, 4.0 * 2, 1.0 * 2)
+    assert statuses[-1] == Status(True, "", 1, 0, 10, 2, 0, 5, 5, 2, 3, 7, 4.0 * 6, 1.0 * 6)
     assert executor.calls[:3] == [
         ("enter", 1), ("add", 0, (0, 1, 2), 8, ENDS, {}), ("add", 1, (0, 1, 2, 3, 4), 6, ENDS, {}),
     ]  # fmt: skip
@@ -164,20 +163,6 @@ def test_a_text_in_flight_before_the_first_iteration_has_waited_until_now(engine
     assert (status.alive, status.error, status.waiting, status.iterations) == (False, "RuntimeError: lost", 0, 0)
     with pytest.raises(WorkerError, match=r"^the engine has stopped: RuntimeError: lost$"):
         loop.submit(text(2))
-
-
-def test_transformers_own_scheduler_says_how_many_run_and_how_long_it_takes(engine):
-    loop, _, executor = engine(sampling=False, threads=3, processes=2, device="cuda", margin=0.25)
-    assert executor.options == (loop._generator, MEMORY, False, 0.25, "cuda", 2, loop._grammars)
-    executor.running, executor.scheduling, executor.swap_space.used, executor.pages = 1, 2.5, 4, {0: 3, 1: 2}
-    for id in range(3):
-        loop.submit(text(id))
-    assert loop.status() == Status(False, "", 1, 2, 10, 5, 4, 0, 0, 0, 0, 0, 0.0, 2.5)
-    executor.running = 9
-    assert loop.status().waiting == 0
-    loop.stop()
-    assert engine()[2].options[1:-1] == (MEMORY, True, 0.15, "cpu", 1)
-    assert engine(rules=PAGED, margin=0.25)[2].options[3] is None
 
 
 def test_rules_decide_what_runs_and_the_journal_has_every_decision(engine):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +10,7 @@ import torch
 from torch.profiler import profile
 
 from pliant.errors import InputError
-from pliant.packing.engine.sampling import BITS, FIRST, MASK, SECOND, STRIDE, arguments, draw, gumbel, key, processors
+from pliant.packing.engine.sampling import BITS, FIRST, MASK, SECOND, STRIDE, arguments, draw, gumbel, key
 from pliant.packing.engine.submission import Sampling
 
 VOCABULARY = 50
@@ -23,27 +20,9 @@ def row(seed: int) -> torch.Tensor:
     return 2 * torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(seed))
 
 
-def state(sampling: Sampling, position: int) -> SimpleNamespace:
-    """Return a request as the engine shows it before its token at `position`."""
-    settings = arguments(sampling, VOCABULARY)
-    return SimpleNamespace(logit_processor_kwargs=settings, initial_tokens=[0] * (position - 1), generated_tokens=[0])
-
-
 def drawn(scores_BV: torch.Tensor, draws: list[tuple[Sampling, int]]) -> list[int]:
-    """Draw as Pliant's own engine does."""
     settings = [(arguments(sampling, VOCABULARY), position) for sampling, position in draws]
     return draw(scores_BV, settings)[: len(draws)]
-
-
-def sampled(scores_BV: torch.Tensor, draws: list[tuple[Sampling, int]]) -> list[int]:
-    """Run the processors as the engine does: arguments travel as 32-bit integers, a row for each processor."""
-    requests: list[Any] = [SimpleNamespace(state=state(*draw)) for draw in draws]
-    for processor in processors(VOCABULARY):
-        argument = torch.empty(len(draws) + 3, dtype=torch.int32)  # more rows follow, without a new token
-        processor.fill_defaults(argument)
-        argument[: len(draws)] = processor.prepare_tensor_args(requests)
-        scores_BV = processor(scores_BV, argument)
-    return scores_BV.argmax(dim=-1).tolist()
 
 
 def plain(scores: list[float], sampling: Sampling, position: int) -> int:
@@ -76,21 +55,20 @@ def test_the_noise_is_that_of_the_plain_reference() -> None:
     np.testing.assert_allclose(fast.numpy(), slow, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("way", [drawn, sampled])
 @pytest.mark.parametrize(
     "sampling",
     [Sampling(), Sampling(0.7), Sampling(1.3, top_k=5), Sampling(1.0, top_p=0.6), Sampling(2.0, top_p=0.8, top_k=9)],
     ids=["greedy", "temperature", "top_k", "top_p", "all"],
 )
-def test_a_mixed_batch_draws_what_the_plain_reference_draws(sampling: Sampling, way: Callable[..., list[int]]) -> None:
+def test_a_mixed_batch_draws_what_the_plain_reference_draws(sampling: Sampling) -> None:
     company = [Sampling(), Sampling(1.5, top_k=3, seed=4), Sampling(0.8, top_p=0.5, seed=9)]
     for seed in range(40):
         mine = Sampling(sampling.temperature, sampling.top_p, sampling.top_k, seed)
         draws = [(mine, 3 + seed), *((other, 2 + seed) for other in company)]
         scores = torch.stack([row(100 * seed + n) for n in range(len(draws))])
         expected = [plain(scores[n].tolist(), *one) for n, one in enumerate(draws)]
-        assert way(scores.clone(), draws) == expected
-        assert way(scores[:1].clone(), draws[:1]) == expected[:1]
+        assert drawn(scores.clone(), draws) == expected
+        assert drawn(scores[:1].clone(), draws[:1]) == expected[:1]
 
 
 def test_a_greedy_batch_costs_one_argmax() -> None:
@@ -117,9 +95,9 @@ def test_rows_that_pad_a_batch_have_no_settings() -> None:
 def test_draws_follow_the_probabilities() -> None:
     scores, draws = row(7)[:12], 20_000
     keys = torch.tensor([key(seed, 5 + seed % 7) for seed in range(draws)], dtype=torch.int32)
-    drawn = (scores + gumbel(keys, 12)).argmax(dim=-1)
+    tokens = (scores + gumbel(keys, 12)).argmax(dim=-1)
     expected = draws * torch.softmax(scores, 0).numpy()
-    observed = np.bincount(drawn.numpy(), minlength=12)
+    observed = np.bincount(tokens.numpy(), minlength=12)
     assert float(((observed - expected) ** 2 / expected).sum()) < 31.3, "chi-square, 11 degrees of freedom, p = 0.001"
 
 
@@ -139,13 +117,6 @@ def test_a_key_is_a_32_bit_integer_and_never_zero() -> None:
 def test_a_seed_gives_the_same_keys_in_every_version() -> None:
     keys = [key(seed, position) for seed, position in ((0, 1), (1, 1), (7, 2), (2**32, 5))]
     assert keys == [1917502043, 267936559, 1636201043, -217919934]
-
-
-def test_nothing_is_done_to_scores_of_greedy_requests() -> None:
-    scores = row(1)[None]
-    for processor in processors(VOCABULARY):
-        argument = processor.prepare_tensor_args([SimpleNamespace(state=state(Sampling(), 4))])
-        assert processor(scores, argument) is scores
 
 
 @pytest.mark.parametrize(
@@ -178,41 +149,8 @@ def test_a_key_of_any_seed_is_pinned() -> None:
     ]
 
 
-def test_what_the_processors_read_is_within_the_vocabulary_and_nothing_for_greedy_requests() -> None:
+def test_what_is_read_is_within_the_vocabulary_and_nothing_for_greedy_requests() -> None:
     assert arguments(Sampling(seed=3, top_k=5), 50) == {}
     assert arguments(Sampling(1, seed=3), 50) == {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "seed": 3}
     assert arguments(Sampling(0.5, 0.9, 49), 50) == {"temperature": 0.5, "top_k": 49, "top_p": 0.9, "seed": 0}
     assert arguments(Sampling(0.5, 0.9, 51), 50)["top_k"] == 50
-
-
-def test_only_what_a_request_of_the_batch_asks_for_is_worked_on() -> None:
-    """Scores that nobody wants changed come back as the same object, also beside processors with work to do."""
-    for mine, busy in (
-        (Sampling(), [False] * 4),
-        (Sampling(1.0), [False, False, False, True]),
-        (Sampling(0.5), [True, False, False, True]),
-        (Sampling(1.0, top_k=VOCABULARY), [False, False, False, True]),
-        (Sampling(1.0, top_k=3), [False, True, False, True]),
-        (Sampling(1.0, top_p=0.5), [False, False, True, True]),
-    ):
-        requests: list[Any] = [SimpleNamespace(state=state(each, 4)) for each in (Sampling(), mine)]
-        for processor, works in zip(processors(VOCABULARY), busy, strict=True):
-            assert processor.busy, "as long as it does not know"
-            scores, argument = torch.stack([row(1), row(1)]), torch.empty(2, dtype=torch.int32)
-            processor.fill_defaults(argument)
-            argument[:] = processor.prepare_tensor_args(requests)
-            changed = processor(scores, argument)
-            assert (changed is not scores) == works
-            if works:
-                assert torch.equal(changed[0], scores[0]) and not torch.equal(changed[1], scores[1])
-
-
-def test_the_noise_takes_the_seed_alone_and_begins_with_none() -> None:
-    noise = processors(VOCABULARY)[-1]
-    assert (noise.supported_kwargs, noise.ignored_kwargs) == ({"seed": int}, ())
-    argument = torch.full((3,), 9, dtype=torch.int32)
-    noise.fill_defaults(argument)
-    assert argument.tolist() == [0, 0, 0]
-    request: Any = SimpleNamespace(state=state(Sampling(1.0, seed=7), 2))
-    prepared = noise.prepare_tensor_args([request])
-    assert prepared.tolist() == [key(7, 2)] and prepared.dtype == torch.int32

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.packing.engine.adapter import ContinuousBatchingEngine
 from pliant.packing.engine.swap_space import SwapSpace
 
 PAGES, HOST = 12, 6
@@ -60,14 +57,11 @@ def test_a_sequence_is_swapped_out_once_and_only_where_it_fits(pages):
 
 
 @pytest.mark.parametrize("free", [[0], [0, 0, 1, 2, 3, 4, 5]])
-def test_a_lost_page_and_one_used_twice_are_noticed_by_the_engines_check_too(free):
+def test_a_lost_page_and_one_used_twice_are_noticed(free):
     _, swapped = space()
     swapped._free = free
-    cache = SimpleNamespace(free=1, used=1, pages=2, table={})
-    engine = SimpleNamespace(_cache=cache, _states={}, swap_space=swapped)
-    for check in (swapped.check, partial(ContinuousBatchingEngine.check, engine)):
-        with pytest.raises(AssertionError, match="pages on the host"):
-            check()
+    with pytest.raises(AssertionError, match="pages on the host"):
+        swapped.check()
 
 
 def test_the_books_begin_empty_and_what_does_not_fit_is_refused_with_both_numbers():
@@ -102,15 +96,3 @@ def test_copies_run_on_the_stream_that_computes():
     assert entered == ["in", "out", "in", "out"] and swapped.used == 0
     with pytest.raises(KeyError):
         swapped.swap_in(1, [3])
-
-
-def test_views_that_lack_one_of_the_tensors_are_no_views():
-    views, swapped = space()
-    swapped._views = views[:1]
-    with pytest.raises(ValueError, match="argument"):
-        swapped.swap_out(1, [0])
-    swapped._views = views
-    swapped.swap_out(2, [0])
-    swapped._views = views[:1]
-    with pytest.raises(ValueError, match="argument"):
-        swapped.swap_in(2, [0])

@@ -69,18 +69,18 @@ def test_an_engine_is_made_of_its_plan_and_started(spec, monkeypatch, tmp_path):
     plain = spec()
     assert build(plain, "deliver") is engine
     cases = [
-        replace(plain, journal=tmp_path / "j", processes=3),
+        replace(plain, journal=tmp_path / "j"),
         replace(plain, plan=replace(plain.plan, threads=None)),
     ]
     for each in cases:
         build(each, "deliver")
     common = (plain.memory, plain.rules, "deliver", "cpu", 1)
     assert engine.calls == [
-        ("tales", common, {"journal": None, "processes": 1}),
+        ("tales", common, {"journal": None}),
         "start",
-        ("tales", common, {"journal": "a recorder", "processes": 3}),
+        ("tales", common, {"journal": "a recorder"}),
         "start",
-        ("tales", common, {"journal": None, "processes": 1}),
+        ("tales", common, {"journal": None}),
         "start",
     ]
     assert journals == [tmp_path / "j"]

@@ -1,0 +1,424 @@
+"""Bodies of completions and chats are taken within their limits, which the OpenAPI page names, and refused by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from starlette.datastructures import Headers
+
+from pliant.errors import InputError
+from pliant.packing.engine.submission import Sampling
+from pliant.packing.tools import Tool
+from serving.http.api_errors import ApiError, api_error_of
+from serving.packing.api import create_app
+from serving.packing.bodies import ChatBody, CompletionBody
+from serving.packing.fields import IGNORED, NO_EFFECT, read_request
+from serving.packing.request import NO_TOOLS, ToolRequest
+from serving.packing.settings import PackingSettings
+from tests.fixtures.documented import body_schema, check_body
+
+LIMITS = PackingSettings(max_texts=6, max_deadline=30.0)
+
+
+def complete(headers=(), prompt="Tell me", limits=LIMITS, **fields):
+    return read_request({"prompt": prompt, **fields}, Headers(dict(headers)), CompletionBody, limits)
+
+
+def chat(messages, **fields):
+    return read_request({"messages": messages, **fields}, Headers(), ChatBody, LIMITS)
+
+
+def say(content="a", **more):
+    return [{"role": "user", "content": content, **more}]
+
+
+def error_of(read, *arguments, **fields) -> ApiError:
+    with pytest.raises((InputError, ApiError)) as refused:
+        read(*arguments, **fields)
+    return api_error_of(refused.value)
+
+
+def tool(name="add", **changes) -> dict:
+    return {"type": "function", "function": {"name": name, "description": "Add.", "parameters": {}, **changes}}
+
+
+def calls(**function):
+    return [{"function": {"name": "add", **function}}]
+
+
+def test_a_request_that_names_nothing_but_a_prompt_has_openais_defaults():
+    request = complete()
+    assert (request.model, request.choices, request.best_of, request.max_tokens, request.stops) == (
+        None,
+        1,
+        1,
+        None,
+        (),
+    )
+    assert (request.stream, request.usage, request.echo, request.offline) == (False, False, False, False)
+    assert (request.deadline, request.ttft, request.tpot, request.utility) == (None, None, None, 1.0)
+    assert replace(request.sampling, seed=0) == Sampling(temperature=1.0)
+    assert [(prompt.text, prompt.special) for prompt in request.prompts] == [("Tell me", True)]
+
+
+def test_every_field_reaches_the_request():
+    request = complete(
+        model="tales",
+        max_tokens=7,
+        temperature=0.5,
+        top_p=0.25,
+        top_k=9,
+        min_p=0.25,
+        repetition_penalty=1.5,
+        frequency_penalty=-2,
+        presence_penalty=2,
+        logit_bias={"5": -100, "0": 7.5},
+        min_tokens=3,
+        stop_token_ids=[9, 4, 9],
+        ignore_eos=True,
+        add_special_tokens=False,
+        n=2,
+        best_of=2,
+        stream=True,
+        stream_options={"include_usage": True, "continuous_usage_stats": True, "include_obfuscation": False},
+        stop=["b", "a", "b"],
+        seed=-5,
+        deadline=12.5,
+        slo_ttft_ms=250,
+        slo_tpot_ms=12.5,
+        utility=3,
+        priority=-4,
+        offline=True,
+        echo=True,
+        logprobs=2,
+    )
+    assert (request.model, request.max_tokens, request.choices, request.stops) == ("tales", 7, 2, ("b", "a"))
+    assert (request.stream, request.usage, request.continuous_usage, request.echo) == (True, True, True, True)
+    assert (request.deadline, request.utility, request.priority, request.offline) == (12.5, 3.0, -4, True)
+    assert (request.ttft, request.tpot, request.prompts[0].special, request.logprobs) == (0.25, 0.0125, False, True)
+    assert request.sampling == Sampling(
+        temperature=0.5,
+        top_p=0.25,
+        top_k=9,
+        seed=-5,
+        min_p=0.25,
+        repetition_penalty=1.5,
+        frequency_penalty=-2.0,
+        presence_penalty=2.0,
+        logit_bias=((5, -100.0), (0, 7.5)),
+        min_tokens=3,
+        stop_tokens=(9, 4),
+        ignore_eos=True,
+        logprobs=2,
+        prompt_logprobs=2,
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        dict.fromkeys(("model", "max_tokens", "temperature", "n", "stop", "stream_options", "deadline", "logprobs")),
+        {"presence_penalty": 0, "logit_bias": {}, "logprobs": False, "best_of": 1, "stop": [], "stop_token_ids": []},
+        {"suffix": "", "tools": [], "tool_choice": "auto", "parallel_tool_calls": False, "modalities": ["text"]},
+        {"length_penalty": 1.0, "use_beam_search": False, "priority": 0, "skip_special_tokens": True},
+        {"top_logprobs": 0, "repetition_penalty": 1, "min_p": 0, "top_k": -1, "ignore_eos": False, "min_tokens": 0},
+        {"tool_choice": "none", "functions": [], "function_call": "auto", "response_format": {"type": "text"}},
+        {"stream": False, "stream_options": None, "suffix": None, "audio": None},
+        dict.fromkeys(IGNORED, "anything"),
+    ],
+)
+def test_null_and_what_has_no_effect_is_taken(fields):
+    assert complete(seed=1, **fields) == complete(seed=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"prompt": [5, 6]}, [("prompt", "", (5, 6))]),
+        ({"prompt": ["a", "b"]}, [("prompt[0]", "a", ()), ("prompt[1]", "b", ())]),
+        ({"prompt": [[5], "b"]}, [("prompt[0]", "", (5,)), ("prompt[1]", "b", ())]),
+    ],
+)
+def test_prompts_are_texts_or_token_ids_alone_or_in_lists(fields, expected):
+    assert [(prompt.name, prompt.text, prompt.ids) for prompt in complete(**fields).prompts] == expected
+
+
+REFUSED_COMPLETIONS = [
+    *(
+        ({"prompt": value}, "prompt")
+        for value in (None, 7, [], {"text": "a"}, [5, "a"], [True, 5], "half \ud800 a pair")
+    ),
+    ({"prompt": ["a", 7]}, "prompt[1]"),
+    ({"prompt": [[5], []]}, "prompt[1]"),
+    ({"prompt": [[5, True]]}, "prompt[0]"),
+    *(({"model": value}, "model") for value in (7, ["a"])),
+    *(({"max_tokens": value}, "max_tokens") for value in (0, -1, 2.0, True, "2")),
+    *(({"temperature": value}, "temperature") for value in (-0.01, 2.01, float("nan"), "1", True, 10**400)),
+    *(({"top_p": value}, "top_p") for value in (0, 1.01)),
+    *(({"top_k": value}, "top_k") for value in (-2, (1 << 31) + 1, 1.0)),
+    *(({"min_p": value}, "min_p") for value in (-0.1, 1.1)),
+    *(({"seed": value}, "seed") for value in (1 << 63, -(1 << 63) - 1, 1.5)),
+    *(({"repetition_penalty": value}, "repetition_penalty") for value in (0, float("inf"))),
+    *(({"frequency_penalty": value}, "frequency_penalty") for value in (2.1, -2.1)),
+    ({"logit_bias": {"tea": 1}}, "logit_bias"),
+    ({"logit_bias": {"5": 101}}, "logit_bias[5]"),
+    ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias"),
+    ({"stop_token_ids": [5, -1]}, "stop_token_ids[1]"),
+    ({"stop_token_ids": [5] * 1025}, "stop_token_ids"),
+    ({"min_tokens": 4, "max_tokens": 3}, "min_tokens"),
+    *(({"stop": value}, "stop") for value in (["x"] * 17, ["a", "x" * 257], "", {"a": 1}, ["a", 7])),
+    ({"n": 0}, "n"),
+    ({"n": 129}, "n"),
+    ({"best_of": 1, "n": 2}, "best_of"),
+    ({"best_of": 2, "stream": True}, "best_of"),
+    ({"best_of": 129}, "best_of"),
+    *(({"stream_options": value}, "stream_options") for value in ({"include_usage": True}, {})),
+    *(
+        ({"stream": True, "stream_options": value}, "stream_options")
+        for value in ([], {"other": 1}, {"include_usage": 1})
+    ),
+    *(({"logprobs": value}, "logprobs") for value in (21, -1, True)),
+    *(({"deadline": value}, "deadline") for value in (0, 30.1, float("nan"))),
+    *(({"slo_ttft_ms": value}, "slo_ttft_ms") for value in (0, 30_001, "1")),
+    *(({"utility": value}, "utility") for value in (-1, float("inf"))),
+    *(({"priority": value}, "priority") for value in (1001, -1001)),
+    *(({name: 1}, name) for name in ("stream", "echo", "offline", "ignore_eos", "add_special_tokens")),
+]
+UNSUPPORTED = [
+    {"length_penalty": 0.5},
+    {"length_penalty": True},  # equal to 1, but no number
+    {"top_logprobs": 2},  # of chats
+    {"prompt_logprobs": 0},
+    {"tool_choice": "required"},
+    {"tools": [tool()]},
+    {"reasoning_effort": "low"},
+]
+DEEP: dict = {}
+for _ in range(100_000):
+    DEEP = {"items": DEEP}
+REFUSED_CHATS = [
+    *(({"messages": value}, "messages") for value in (None, "Tell me", [], say() * 4097)),
+    ({"messages": ["a"]}, "messages[0]"),
+    ({"messages": [*say(), {"content": "a"}]}, "messages[1].role"),
+    ({"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": say(7)}, "messages[0].content"),
+    ({"messages": say("\ud800")}, "messages[0].content"),
+    ({"messages": say(name=7)}, "messages[0].name"),
+    ({"messages": say([{"type": "text", "text": "a"}, {"type": "image_url"}])}, "messages[0].content[1]"),
+    ({"messages": say(["a"])}, "messages[0].content[0]"),
+    ({"messages": say([{"type": "text", "text": 7}])}, "messages[0].content[0].text"),
+    ({"messages": say(tool_calls=calls())}, "messages[0].tool_calls"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0]"),
+    ({"messages": [{"role": "assistant", "tool_calls": "add"}]}, "messages[0].tool_calls"),
+    *(
+        (
+            {"messages": [{"role": "assistant", "tool_calls": calls(arguments=bad)}]},
+            "messages[0].tool_calls[0].function.arguments",
+        )
+        for bad in ("{", "7", '"a"', "[" * 50_000)
+    ),
+    ({"messages": [{"role": "tool", "content": "3", "tool_call_id": 7}]}, "messages[0].tool_call_id"),
+    ({"chat_template_kwargs": 7}, "chat_template_kwargs"),
+    ({"logprobs": 1}, "logprobs"),
+    ({"top_logprobs": 3}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    ({"max_completion_tokens": 0, "max_tokens": 5}, "max_completion_tokens"),
+    *(({"tools": value}, "tools") for value in ("add", [tool()] * 129, [tool(), tool()])),
+    ({"tools": [tool(description="x" * 262_144)]}, "tools"),
+    ({"tools": [tool(parameters=DEEP)]}, "tools"),
+    ({"tools": ["add"]}, "tools[0]"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    ({"tools": [tool(name="a b")]}, "tools[0].function.name"),
+    ({"tools": [tool(name="a" * 65)]}, "tools[0].function.name"),
+    ({"tools": [tool(description=7)]}, "tools[0].function.description"),
+    ({"tools": [tool(parameters="a")]}, "tools[0].function.parameters"),
+    *(
+        ({"tools": [tool()], "tool_choice": value}, "tool_choice")
+        for value in ("some", {"function": {"name": "add"}}, {"type": "function", "function": {"name": "other"}}, 7)
+    ),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
+]
+
+
+@pytest.mark.parametrize(("fields", "name"), REFUSED_COMPLETIONS)
+def test_a_field_of_a_completion_outside_its_limit_is_named(fields, name):
+    error = error_of(complete, **fields)
+    assert (error.status, error.code, error.field) == (422, "invalid", name)
+    assert str(error).startswith(f"{name} is ") and ", but must be " in str(error)
+
+
+@pytest.mark.parametrize(("fields", "name"), REFUSED_CHATS)
+def test_a_field_of_a_chat_outside_its_limit_is_named(fields, name):
+    error = error_of(chat, **{"messages": say(), **fields})
+    assert (error.status, error.code, error.field) == (422, "invalid", name)
+
+
+@pytest.mark.parametrize("fields", UNSUPPORTED)
+def test_what_would_change_the_output_and_is_not_supported_is_refused_by_name(fields):
+    error = error_of(complete, **fields)
+    assert (error.status, error.code, error.field) == (400, "unsupported_parameter", *fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"echo": True}, "echo"),
+        ({"messages": say(audio={"id": "1"})}, "messages[0]"),
+        ({"tools": [{"type": "web_search", "function": {"name": "a"}}]}, "tools[0].type"),
+    ],
+)
+def test_so_it_is_in_a_chat(fields, name):
+    error = error_of(chat, **{"messages": say(), **fields})
+    assert (error.status, error.code, error.field) == (400, "unsupported_parameter", name)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"n": 2, "prompt": ["a"] * 4}, "prompt times n"),
+        ({"best_of": 2, "prompt": ["a"] * 4}, "prompt times best_of"),
+        ({"n": 7}, "prompt times n"),
+        ({"prompt": ["a"] * 7}, "prompt"),
+    ],
+)
+def test_more_outputs_than_the_service_allows_are_too_many(fields, name):
+    error = error_of(complete, **fields)
+    assert (error.status, error.code, error.field) == (413, "too_many_texts", name)
+    assert complete(n=2, prompt=["a", "b", "c"]).choices == 2
+
+
+def test_a_field_that_nobody_knows_is_named_or_refused_where_the_service_is_strict():
+    request = complete(seed=1, temprature=0.5, max_completion_tokens=3, **{"x" * 200: 1})
+    assert request.ignored == ("temprature", "max_completion_tokens", "x" * 80)
+    assert replace(request, ignored=()) == complete(seed=1)
+    error = error_of(complete, limits=replace(LIMITS, strict_fields=True), temprature=1)
+    assert (error.status, error.code, error.field) == (400, "unknown_parameter", "temprature")
+
+
+def test_no_field_is_both_done_and_not_done():
+    completion, conversation = set(CompletionBody.model_fields), set(ChatBody.model_fields)
+    assert not (completion | conversation) & IGNORED
+    assert not completion & conversation & set(NO_EFFECT)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("x-pliant-deadline", "soon", "x-pliant-deadline"),
+        ("x-pliant-deadline", "31", "x-pliant-deadline"),
+        ("x-pliant-utility", "much", "x-pliant-utility"),
+        ("x-pliant-utility", "-1", "utility"),
+        ("x-slo-ttft-ms", "soon", "x-slo-ttft-ms"),
+        ("x-slo-tpot-ms", "-1", "x-slo-tpot-ms"),
+    ],
+)
+def test_a_header_outside_its_limit_is_named(name, value, field):
+    assert error_of(complete, {name: value}).field == field
+
+
+def test_headers_count_where_no_field_says_otherwise():
+    headers = {"x-pliant-deadline": "2.5", "x-pliant-utility": "4", "x-slo-ttft-ms": "500", "x-slo-tpot-ms": "40"}
+    request = complete(headers)
+    assert (request.deadline, request.utility, request.ttft, request.tpot) == (2.5, 4.0, 0.5, 0.04)
+    request = complete(headers, deadline=1, utility=0.5, slo_ttft_ms=100, slo_tpot_ms=20)
+    assert (request.deadline, request.utility, request.ttft, request.tpot) == (1.0, 0.5, 0.1, 0.02)
+
+
+def test_seeds_that_are_drawn_differ_and_are_never_negative():
+    seeds = [complete().sampling.seed for _ in range(64)]
+    assert len(set(seeds)) == 64 and min(seeds) >= 0
+
+
+def test_a_chats_limit_of_tokens_has_two_names_of_which_the_newer_counts_and_is_the_one_in_errors():
+    request = chat(say(), max_tokens=5, max_completion_tokens=3)
+    assert (request.max_tokens, request.max_tokens_name) == (3, "max_completion_tokens")
+    assert chat(say(), max_tokens=5).max_tokens_name == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (complete(), (False, -1, -1)),
+        (complete(logprobs=0), (True, 0, -1)),
+        (complete(logprobs=1, echo=True, max_tokens=0), (True, 1, 1)),
+        (complete(best_of=2), (False, 0, -1)),
+        (chat(say(), logprobs=True), (True, 0, -1)),
+        (chat(say(), logprobs=True, top_logprobs=20), (True, 20, -1)),
+        (chat(say(), logprobs=False, top_logprobs=0), (False, -1, -1)),
+    ],
+)
+def test_log_probabilities_are_a_number_for_completions_and_a_flag_with_a_number_for_chats(request_, expected):
+    sampling = request_.sampling
+    assert (request_.logprobs, sampling.logprobs, sampling.prompt_logprobs) == expected
+
+
+def test_a_length_is_known_where_nothing_ends_an_output_before_its_limit():
+    assert complete(ignore_eos=True).known_length and complete(max_tokens=0, echo=True).known_length
+    for fields in ({}, {"ignore_eos": True, "stop": "x"}, {"ignore_eos": True, "stop_token_ids": [4]}):
+        assert not complete(**fields).known_length
+
+
+def test_messages_keep_their_fields_in_order_and_parts_are_joined():
+    parts = [{"type": "text", "text": "Tell "}, {"type": "text", "text": "me"}]
+    call = {"type": "function", "id": "c1", "function": {"arguments": '{"a": 3}', "name": "add", "more": 1}}
+    conversation = [
+        {"role": "system", "content": "Be short.", "name": None, "tool_calls": None},
+        {"name": "ann", "role": "user", "content": parts, "audio": []},
+        {"role": "assistant", "content": None, "thinking": "Hm.", "tool_calls": [call, *calls(arguments="")]},
+        {"role": "tool", "tool_call_id": "c1", "content": "3"},
+    ]
+    (prompt,) = chat(conversation, chat_template_kwargs={"a": 1}, add_special_tokens=True).prompts
+    assert (prompt.name, prompt.template, prompt.special) == ("messages", {"a": 1}, True)
+    read = {**call, "function": {**call["function"], "arguments": {"a": 3}}}
+    expected = [
+        {"role": "system", "content": "Be short."},
+        {"name": "ann", "role": "user", "content": "Tell me"},
+        {"role": "assistant", "thinking": "Hm.", "tool_calls": [read, *calls(arguments={})]},
+        {"role": "tool", "tool_call_id": "c1", "content": "3"},
+    ]
+    assert [list(message.items()) for message in prompt.messages] == [list(message.items()) for message in expected]
+
+
+ADD, STOP = Tool("add", "Add.", {}), Tool("stop", "", {})
+BOTH = [tool(), {"function": {"name": "stop", "parameters": []}}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"tools": []}, NO_TOOLS),
+        ({"tools": BOTH}, ToolRequest((ADD, STOP), (ADD, STOP), False, True)),
+        ({"tools": BOTH, "tool_choice": "none"}, NO_TOOLS),
+        ({"tools": BOTH, "tool_choice": "required"}, ToolRequest((ADD, STOP), (ADD, STOP), True, True)),
+        ({"tools": BOTH, "parallel_tool_calls": False}, ToolRequest((ADD, STOP), (ADD, STOP), False, False)),
+        (
+            {"tools": BOTH, "tool_choice": {"type": "function", "function": {"name": "stop"}}},
+            ToolRequest((ADD, STOP), (STOP,), True, False),
+        ),
+    ],
+)
+def test_tools_and_the_choice_among_them_are_read(fields, expected):
+    assert chat(say(), **fields).tools == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "usual"),
+    [("/completions", CompletionBody, {"prompt": "A tale"}), ("/chat/completions", ChatBody, {"messages": say()})],
+)
+def test_a_request_is_taken_within_the_documented_limits_of_its_fields(path, kind, usual, tmp_path):
+    def read(fields):
+        try:
+            request = read_request(fields, Headers(), kind, PackingSettings())
+        except (InputError, ApiError) as error:
+            return api_error_of(error).status, str(error)
+        # A name says which field is to blame, and the seed is drawn where none is given.
+        return 200, replace(request, max_tokens_name="", sampling=replace(request.sampling, seed=0))
+
+    schema = body_schema(create_app(tmp_path), path)
+    assert check_body(schema, usual, read, {"prompt", "messages", "top_logprobs", "tools", "tool_choice", "seed"}) == {
+        422
+    }
+    assert set(schema["properties"]) == set(kind.model_fields)
