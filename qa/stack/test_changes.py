@@ -9,9 +9,9 @@ from math import nan
 import pytest
 
 from benchmarks.demo.story_load import Mix, Speech
-from benchmarks.watch import changes
 from flows.watch.deployments import nightly_flows
 from pliant import systems
+from qa.stack import changes
 from qa.stack.changes import Course, Plan
 
 
