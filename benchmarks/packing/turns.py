@@ -106,18 +106,22 @@ class Row:
 
 
 def serve(
-    load: str, contenders: Sequence[Contender], generator: Generator, submissions: Sequence[Submission]
+    load: str,
+    contenders: Sequence[Contender],
+    generator: Generator,
+    submissions: Sequence[Submission],
+    where: str | None = None,
 ) -> list[Row]:
-    """Let every contender serve the submissions, in turns of an iteration."""
-    ran = in_turns([_maker(generator, contender) for contender in contenders], submissions)
+    """Let every contender serve the submissions, in turns of an iteration, on a GPU where there is one, or on `where`."""
+    ran = in_turns([_maker(generator, contender, where or device()) for contender in contenders], submissions)
     return [Row(load, *pair) for pair in zip(contenders, ran, strict=True)]
 
 
-def _maker(generator: Generator, of: Contender) -> Make:
+def _maker(generator: Generator, of: Contender, where: str) -> Make:
     def make(deliver: Deliver, clock: Clock) -> Engine:
         if of.rules is None:
-            return TransformersEngine(generator, of.memory, deliver, device(), of.margin)
-        return runtime.Engine(generator, of.memory, of.rules, deliver, device(), sampling=False, clock=clock)
+            return TransformersEngine(generator, of.memory, deliver, where, of.margin)
+        return runtime.Engine(generator, of.memory, of.rules, deliver, where, sampling=False, clock=clock)
 
     return make
 
@@ -161,6 +165,8 @@ class _Turns:
     def leave(self, desk: _Desk) -> None:
         """Take a desk out for good, whether or not it was its turn."""
         with self._changed:
+            if desk not in self._order:  # an engine that is stopped tells of its end once more
+                return
             place = self._order.index(desk)
             del self._order[place]
             self._at = (self._at - (place < self._at)) % max(len(self._order), 1)

@@ -50,7 +50,6 @@ def ended(monkeypatch, tmp_path, capsys):
 
     monkeypatch.setattr(run.settings, "read", lambda: project)
     monkeypatch.setattr(run, "with_prefect", with_prefect)
-    monkeypatch.setattr(run.estimate, "probe", lambda: run.Speed(1.0, 1.0, 1.0))
 
     def demo(check: bool, **comparisons: Comparison) -> tuple[int, str]:
         def part(name: str, stage: str, role: str):
