@@ -11,9 +11,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+import serving
 from pliant import systems
 from pliant.errors import InputError, PliantError
 
+BENTOFILES = "deploy/bento"  # in the checkout; `python -m deploy.bentos` writes them
 _TAG = re.compile(r"^__tag__:(\S+)$", re.MULTILINE)  # as `bentoml build -o tag` prints it
 
 
@@ -28,8 +30,6 @@ def command(commands: Any) -> None:
 
 
 def _run(args: Namespace) -> None:
-    from serving.bento.build import checkout
-
     system, root = systems.system(args.system), checkout()
     if args.containerfile and args.containerfile.exists() and any(args.containerfile.iterdir()):
         raise InputError("--containerfile", args.containerfile, "a new or an empty folder")
@@ -44,11 +44,28 @@ def _run(args: Namespace) -> None:
     print(f"Make an image of it: docker build --tag {tag} {args.containerfile}", file=sys.stderr)
 
 
+def checkout() -> Path:
+    """Return the folder of the checkout. Raises `InputError` where Pliant's code lies in no checkout."""
+    root = Path(serving.__file__).parents[1]
+    if not (root / BENTOFILES).is_dir():
+        raise InputError(
+            "the folder of Pliant's code", root, f"a checkout, with {BENTOFILES}: bentos are built from one"
+        )
+    return root
+
+
 def build(root: Path, system: str) -> str:
     """Build the bento of a system from the checkout `root` and return its tag. Raises `PliantError` if BentoML fails."""
-    from serving.bento.build_config import bentofile
-
-    command = [sys.executable, "-m", "bentoml", "build", "--bentofile", str(bentofile(system)), "--output", "tag"]
+    command = [
+        sys.executable,
+        "-m",
+        "bentoml",
+        "build",
+        "--bentofile",
+        f"{BENTOFILES}/{system}.yaml",
+        "--output",
+        "tag",
+    ]
     if commit := commit_of(root):
         command += ["--label", f"commit={commit}"]
     environment = {"BENTOML_DO_NOT_TRACK": "True", **os.environ}

@@ -19,7 +19,7 @@ def command(commands: Any) -> None:
     """Add the command to those of `pliant`."""
     text = "remove the texts or pictures that a service kept (PLIANT_KEEP_INPUTS, PLIANT_OBSERVE), also while it runs"
     more = "They are overwritten. What a running service got within the last second is still written: call it again."
-    parser = commands.add_parser("forget", help=text, description=f"{text.capitalize()}. {more}")
+    parser = commands.add_parser("forget", help=text, description=f"{text[0].upper()}{text[1:]}. {more}")
     parser.add_argument("system", metavar="SYSTEM", help=", ".join(systems.names()))
     text = "id of an answer, given by the service or chosen by a client; may be repeated"
     parser.add_argument("--id", action="append", default=[], metavar="ID", dest="ids", help=text)

@@ -57,7 +57,7 @@ def _parser() -> ArgumentParser:
     demo.add_argument("--keep", action="store_true", help=text)
     text = "end with exit status 1 where Pliant is not ahead in a comparison, and name it"
     demo.add_argument("--check", action="store_true", help=text)
-    text = "show instead what follows from a change in a running system, and a bad release taken back; draws a picture"
+    text = "show instead what follows from a change in a running system, and a bad release taken back"
     demo.add_argument("--story", action="store_true", help=text)
     demo.set_defaults(run=_demo)
     text = "show what is no longer needed on disk and in the registry, and remove it with --delete"
@@ -90,7 +90,7 @@ def _command(
         parser = parsers.add_parser("watch", help="alarms, trials of challengers and rollbacks", description=text)
         _parts(parser, "watch")
         parser.set_defaults(run=_bench, command=name, system="watch")
-        summary = "decisions in worlds that differ from the profile, against doing nothing clever"
+        summary = "schedulers on devices that differ from their profile, against simple baselines"
         parser = parsers.add_parser("robust", help=summary, description=text)
         _parts(parser, "robust")
         parser.add_argument(

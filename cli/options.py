@@ -34,7 +34,7 @@ def training(parser: ArgumentParser, addresses: str) -> None:
     parser.add_argument("--other-device", action="store_true", default=None, help=OTHER_DEVICE)
     text = "take at most so many examples of each task, for a first try (default: all)"
     parser.add_argument("--limit", type=int, metavar="N", help=text)
-    text = "release a task beside those that are served, which an option or a default names; one of FILE needs no such leave"
+    text = "allow a task that the live release lacks (one that FILE names is allowed anyway)"
     parser.add_argument("--new-task", action="store_true", help=text)
 
 
@@ -68,9 +68,9 @@ def access(parser: ArgumentParser) -> None:
     text = "let other machines call the service without a key"
     parser.add_argument("--open", action="store_true", default=None, help=text)
     keys_file(parser)
-    text = "certificate of the service in PEM, to speak HTTPS"
+    text = "PEM file with the certificate chain, for HTTPS"
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help=text)
-    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="private key of the certificate in PEM")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM file with the private key of the certificate")
     text = "further name by which clients call the service; may be repeated"
     parser.add_argument("--allowed-host", dest="allowed_hosts", action=Listed, metavar="NAME", help=text)
     text = "address or network of a proxy whose X-Forwarded-For and -Proto count; may be repeated"

@@ -39,7 +39,7 @@ SYSTEMS = (
         "vision transformers that add or merge tokens with the load",
         requires=("pillow", "timm", "torchvision"),
     ),
-    System("bins", "encoders of texts as statically shaped runtimes, one or more a length", requires=TEXTS),
+    System("bins", "text encoders in runtimes of fixed shapes, chosen by the text's length", requires=TEXTS),
     System("cascade", "text classifiers, small first, large when unsure", requires=TEXTS),
     System("packing", "generation of texts, packed into memory by predicted output lengths", requires=TEXTS),
 )

@@ -58,6 +58,7 @@ def steps(seed: int, minutes: float) -> Mapping[str, Step]:
         "fast": Step((*PYTEST, "tests", *processes, *order), {"PLIANT_TEST_EXAMPLES": "fresh"}),
         "gpu": Step((*PYTEST, "qa/gpu")),
         "tools": Step((*PYTEST, "qa/conformance", "qa/stack", "--deselect", FAULTS)),
+        "trace": Step(("qa.trace",)),
         "attacks": Step((*PYTEST, "-s", "qa/attacks")),
         "conformance": Step(("qa.conformance.run",)),
         "chaos": Step((*PYTEST, "-s", "qa/chaos"), chaos),

@@ -33,7 +33,7 @@ NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "safetensors", "torch")
 class Package:
     """An artifact's folder and all that is published with it.
 
-    The code that runs it in an MLflow client is registry/pyfunc/<kind>.py, by the kind in the folder.
+    How it answers in an MLflow client is said in registry/pyfunc/<system>.py, by the kind in the folder.
     """
 
     name: str  # of the registered model, such as "pliant-tokens-profile"
@@ -78,8 +78,10 @@ def needed(kind: str) -> tuple[str, ...]:
 
 
 def pyfunc_file(kind: str) -> Path:
-    """Return the file of the model's code for artifacts of `kind`. Raises `ArtifactError` where there is none."""
-    path = Path(__file__).parent / "pyfunc" / f"{kind.replace('-', '_')}.py"
-    if not path.is_file():
-        raise ArtifactError(f"no {path.name} says how an artifact of kind {kind} answers in an MLflow client")
-    return path
+    """Return the file that MLflow runs. Raises `ArtifactError` where nothing says how artifacts of `kind` answer."""
+    folder, system = Path(__file__).parent / "pyfunc", kind.partition("-")[0]
+    if not (folder / f"{system}.py").is_file():
+        raise ArtifactError(
+            f"no registry/pyfunc/{system}.py says how an artifact of kind {kind} answers in an MLflow client"
+        )
+    return folder / "model.py"

@@ -57,50 +57,50 @@ class Settings:
         "watch_burn_in",
     )
 
-    registry_uri: str = "sqlite:///mlruns/mlflow.db"  # http(s)://SERVER, sqlite:///FILE or postgresql://...
-    experiment: str = ""  # of MLflow, that artifacts belong to; each system has its own (registry/names.py)
-    artifact_root: str = "mlruns/artifacts"  # of a registry that is a database; a tracking server knows its own
-    alias: str = "champion"  # in the registry, of the versions that are served
-    trusted_keys: Path | None = None  # public keys, in a file or a folder: what none of them signed is not served
-    home: Path = Path(".pliant")  # files that flows and services leave for each other
-    refresh_seconds: float = 30.0  # between two polls of the registry; 0: none
-    wait_for_release: float = 0.0  # seconds that a start waits for something under the alias; 0: it ends with an error
-    standby_seconds: float = 600.0  # that the former champion's models stay loaded, so that going back takes no time
-    webhook_url: str = ""  # by which a tracking server reaches POST /registry-events of this service; empty: it polls
-    webhook_secret: str = ""  # that the tracking server signs its messages with
-    watch_seconds: float = 5.0  # between two looks at what was seen, for signs of a change; 0: not watched
-    watch_burn_in: int = 5000  # answers from which a release's usual traffic is learnt
-    trusted_labels: str = ""  # tenants whose labels and requests count without limit; anonymous: labels without a key
-    try_challengers: bool = True  # try what waits in the registry on real requests before it is served
-    trial_copied: float = 0.1  # share of the requests, copies of which go to a challenger in shadow
-    trial_copies: int = 500  # that are compared before it answers clients; 0: none
-    trial_copy_time: float = 0.02  # share of the idle time, in which no request waits, that copies take at most
-    trial_steps: str = "0.01,0.05,0.2,0.5,1"  # shares of the requests that it answers, one after the other
-    trial_requests: int = 150  # that it answers at least at each step
-    trial_seconds: float = 300.0  # that each step lasts at least
-    trial_hours: float = 24.0  # after which one that is undecided is taken back
-    device: str = "auto"  # the GPU where there is one, else the CPU; several, by commas, go to the workers in turn
-    threads: int | None = None  # of torch in a device process; None: torch's choice (`pliant serve`, bentos: 1)
-    any_profile: bool = False  # also serve with a profile of another class of device
-    max_body_bytes: int = 10 * 1024 * 1024  # of one request
-    max_waiting: int = 2048  # requests that wait for a device at a time; more are refused
-    max_deadline: float = 60.0  # the most seconds that a request may give itself
-    launch_limit: float = 60.0  # the most seconds of a launch; most count as hung much earlier, by their profile
-    spare: int = 0  # device processes that stand by with their models loaded, beside those that serve
-    host: str = "127.0.0.1"  # the address that the service listens on
-    open: bool = False  # also another machine may call it without a key
-    keys: str = ""  # the document of a file of keys
-    keys_file: Path | None = None  # None: keys.json in `home`, if there is one
-    tls_cert: Path | None = None  # in PEM, with the certificates that it depends on
-    tls_key: Path | None = None  # private key of the certificate, in PEM
-    allowed_hosts: str = ""  # names of the service in Host headers, besides `host`, separated by commas
-    trusted_proxies: str = ""  # addresses whose X-Forwarded-For and -Proto count, separated by commas
-    cors_origins: str = ""  # websites whose pages may call the service, separated by commas
-    trace_share: float = (
-        0.0  # share of the requests whose traces go to OTEL_EXPORTER_OTLP_ENDPOINT; 0: no tracing at all
+    registry_uri: str = (
+        "sqlite:///mlruns/mlflow.db"  # Address of the registry: http(s)://SERVER, sqlite:///FILE or postgresql://...
     )
-    log_format: str = "text"  # of the service's log: text, or json for an object a line
-    journal: Path | None = None  # file of the scheduler's events and decisions; None: not recorded
+    experiment: str = ""  # MLflow experiment of the system (registry/names.py).
+    artifact_root: str = "mlruns/artifacts"  # Folder of the artifacts, where the registry is a database.
+    alias: str = "champion"  # Registry alias of the versions that are served.
+    trusted_keys: Path | None = None  # File or folder of public keys; what none of them signed is refused.
+    home: Path = Path(".pliant")  # Folder of all files that flows and services keep.
+    refresh_seconds: float = 30.0  # Seconds between two polls of the registry; 0: no polls.
+    wait_for_release: float = 0.0  # Seconds to wait for a first release at the start; 0: the start fails without one.
+    standby_seconds: float = 600.0  # Seconds for which the former champion stays loaded, for a quick rollback.
+    webhook_url: str = ""  # Address at which the tracking server reaches POST /registry-events; empty: no webhook.
+    webhook_secret: str = ""  # Secret with which the tracking server signs webhooks.
+    watch_seconds: float = 5.0  # Seconds between two tests for drift; 0: no drift detection.
+    watch_burn_in: int = 5000  # Answers from which a release's usual traffic is learnt.
+    trusted_labels: str = ""  # Tenants whose labels and requests count without a cap; anonymous: labels without a key.
+    try_challengers: bool = True  # Try challengers that wait in the registry on real requests.
+    trial_copied: float = 0.1  # Share of the requests that is copied to a challenger in shadow.
+    trial_copies: int = 500  # Copies to compare before the canary; 0: no shadow.
+    trial_copy_time: float = 0.02  # Most of the idle time that copies may take, as a share.
+    trial_steps: str = "0.01,0.05,0.2,0.5,1"  # Shares of the requests in the steps of the canary.
+    trial_requests: int = 150  # Minimum requests per canary step.
+    trial_seconds: float = 300.0  # Minimum seconds per canary step.
+    trial_hours: float = 24.0  # Hours after which an undecided challenger is taken back.
+    device: str = "auto"  # Device: auto takes a GPU where there is one; several are separated by commas.
+    threads: int | None = None  # Torch's threads in a device process (`pliant serve` and bentos: 1).
+    any_profile: bool = False  # Serve with a profile of another class of device, too.
+    max_body_bytes: int = 10 * 1024 * 1024  # Bytes that the body of a request may have.
+    max_waiting: int = 2048  # Length of the queue; further requests are refused.
+    max_deadline: float = 60.0  # Most seconds that a request may name as its deadline.
+    launch_limit: float = 60.0  # Most seconds of a launch; most count as hung much earlier, by their profile.
+    spare: int = 0  # Device processes that stand by with loaded models.
+    host: str = "127.0.0.1"  # Address that the service listens on.
+    open: bool = False  # Answer other machines without a key.
+    keys: str = ""  # Content of a file of keys.
+    keys_file: Path | None = None  # File of keys; by default keys.json in the home folder, if it is there.
+    tls_cert: Path | None = None  # PEM file with the certificate chain.
+    tls_key: Path | None = None  # PEM file with the private key of the certificate.
+    allowed_hosts: str = ""  # Host headers that are accepted besides the own address, separated by commas.
+    trusted_proxies: str = ""  # Proxies whose X-Forwarded-For and -Proto count, separated by commas.
+    cors_origins: str = ""  # Origins of websites that may call the service, separated by commas.
+    trace_share: float = 0.0  # Share of the requests that are traced to OTEL_EXPORTER_OTLP_ENDPOINT.
+    log_format: str = "text"  # Format of the log: text, or json for an object a line.
+    journal: Path | None = None  # File of the scheduler's events and decisions.
 
     def __post_init__(self) -> None:
         for name, choices in {**Settings.CHOICES, **self.CHOICES}.items():

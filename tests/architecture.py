@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from pliant import systems
 
-OURS = ("pliant", "training", "profiling", "registry", "serving", "flows", "benchmarks", "cli", "tests", "qa")
+OURS = ("pliant", "training", "profiling", "registry", "serving", "flows", "benchmarks", "cli", "deploy", "tests", "qa")
 
 TESTING = ("tests", "qa")
 """Folders that may import and keep anything; nothing else imports them, and tests nothing of qa."""
@@ -27,7 +27,7 @@ FOLDER_MAY_IMPORT = {
     "serving": ("pliant", "registry"),
     "flows": ("pliant", "registry", "training", "profiling"),
 }
-"""What a folder may import of ours besides itself. `benchmarks` and `cli`, not listed, may import all but tests and qa."""
+"""What a folder may import of ours besides itself. Those not listed may import all but TESTING."""
 
 WINGS = systems.names()
 """A system's folders, at every stage, import nothing of another system's; what stands beside them knows no system."""
@@ -47,8 +47,8 @@ MEASURING = {
 }
 """What the product imports of `benchmarks`, by full names: for commands that run them, and for the loads' old words."""
 
-MIRRORED = ("tests/fixtures", "tests/golden", "tests/deploy")
-"""Folders of `tests` that mirror none of ours; tests/deploy mirrors deploy/, which has no Python."""
+MIRRORED = ("tests/fixtures", "tests/golden")
+"""Folders of `tests` that mirror none of ours."""
 
 OFFLINE = ("training/*", "profiling/*")
 
@@ -238,8 +238,8 @@ def _judge_wing(path: str, module: str) -> Iterator[str]:
 def _wing(module: str) -> str | None:
     """Return the system whose folder a module of ours lies in, None for one beside those folders."""
     top, *rest = module.removeprefix("registry.pyfunc.").split(".")
-    if module.startswith("registry.pyfunc."):  # one file an artifact, each called by its system first
-        return top.partition("_")[0]
+    if module.startswith("registry.pyfunc."):  # one file a system
+        return top if top in WINGS else None
     return rest[0] if top in OURS and rest and rest[0] in WINGS else None
 
 

@@ -16,9 +16,8 @@ def our_files() -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in paths)
 
 
-@pytest.mark.parametrize("path", our_files())
-def test_a_file_keeps_the_rules_of_the_house(path):
-    assert violations(path, (ROOT / path).read_text(encoding="utf-8")) == []
+def test_every_file_keeps_the_rules_of_the_house():
+    assert [line for path in our_files() for line in violations(path, (ROOT / path).read_text(encoding="utf-8"))] == []
 
 
 def test_the_tree_keeps_the_rules_of_the_house():
@@ -123,7 +122,7 @@ def test_an_orderly_tree_is_left_alone():
 KEPT = [
     ("pliant/tokens/runtime.py", "import torch\nimport time"),
     ("pliant/tokens/plan.py", "import numpy as np\ndef f(rng: np.random.Generator): ...\nGAMMAS = [1]"),
-    ("registry/pyfunc/tokens_task.py", "import mlflow\nfrom pliant.tokens import runtime\nfrom registry import codec"),
+    ("registry/pyfunc/tokens.py", "import mlflow\nfrom pliant.tokens import runtime\nfrom registry import codec"),
     ("registry/codec.py", "from pliant.errors import DigestError\nfrom pliant import errors"),
     ("serving/tokens/service.py", "import bentoml\nfrom pliant.errors import InputError"),
     ("benchmarks/x.py", "import mlflow, bentoml, prefect, torch\nfrom training import data\nfrom flows import x"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pliant.errors import InputError
 
 Label = str | float
+DIGEST_BYTES = 16  # of an id: far too many for two ids to have the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,46 @@ class Answered:
         if isinstance(label, str | bool) or not math.isfinite(label):
             raise InputError("label", _shown(label), "a finite number, as the task is a regression")
         return abs(label - float(self.label)) <= self.tolerance
+
+
+class Row(NamedTuple):
+    """An answer as it is kept. Labels are numbers: the place of a class, or in a regression the value."""
+
+    sequence: int  # 0 for the first answer of all, counted on over restarts
+    digest: bytes  # of its id
+    at: float
+    answer: float  # the label given
+    confidence: float
+    common: Answered  # what it shares with others: all but label, confidence and `former`
+    former: tuple[float, ...] = ()  # label and confidence of each former level, in turn
+    label: float = math.nan  # the label reported; NaN: none yet
+
+    @property
+    def answered(self) -> Answered:
+        """The answer as it was given."""
+        labels = [_label(self.common, number) for number in self.former[::2]]
+        former = tuple(zip(labels, self.former[1::2], strict=True))
+        return replace(self.common, label=_label(self.common, self.answer), confidence=self.confidence, former=former)
+
+    @property
+    def reported(self) -> Label | None:
+        """The label that was reported; None if none was."""
+        return None if math.isnan(self.label) else _label(self.common, self.label)
+
+
+def digest_of(id: str) -> bytes:
+    """Return the digest of an id; clients may ask for any text, also for one that UTF-8 cannot hold."""
+    return hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+
+
+def number_of(answered: Answered, label: Label) -> float:
+    """Return a label as a number: the place of a class, or in a regression the value."""
+    return float(answered.classes.index(str(label)) if answered.classes else label)
+
+
+def _label(answered: Answered, number: float) -> Label:
+    """Return the label that `number_of` turned into this number."""
+    return answered.classes[int(number)] if answered.classes else number
 
 
 def _shown(label: Label) -> str:

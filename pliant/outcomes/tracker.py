@@ -22,14 +22,14 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pliant.outcomes.answer_memory import AnswerMemory, Row
-from pliant.outcomes.answered import Answered, Label
+from pliant.outcomes.answered import Answered, Label, Row, digest_of, number_of
 from pliant.outcomes.figures import NOBODY, Alarm, Figures, Key, LabelResult, Report, ReportedLabel, Status
 from pliant.outcomes.labels import LabelRecord
 from pliant.outcomes.record import Record, RecordState
 
 MAX_RECORDS = 256  # candidates with figures; the one whose last label is oldest goes first
 MAX_ALARMS = 64  # the oldest goes first
+MAX_COMMONS = 4096  # kinds of answers, of each of which what they share is kept once
 MAX_CHANGES = 20_000  # answers, and labels, that wait to be drained; the oldest are lost, and no more than that is
 
 
@@ -59,11 +59,12 @@ class Tracker:
     Every `now` is in seconds on one clock. It may be set back: then answers are kept for longer.
     """
 
-    def __init__(
-        self, memory: int = 100_000, seconds: float = math.inf, former: int = 0, recorded: bool = False
-    ) -> None:
-        """`former` as for `AnswerMemory`; `recorded`: whether changes are kept until they are drained."""
-        self._answers, self._seconds = AnswerMemory(memory, former), seconds
+    def __init__(self, memory: int = 100_000, seconds: float = math.inf, recorded: bool = False) -> None:
+        """`recorded`: whether changes are kept until they are drained."""
+        self._memory, self._seconds = memory, seconds
+        self._rows: OrderedDict[bytes, Row] = OrderedDict()  # by the digest of the id, the oldest first
+        self._commons: dict[Answered, Answered] = {}  # what answers share, so that equal ones are one object
+        self._remembered = 0  # answers so far, also those of former runs
         self._alarms: OrderedDict[int, Alarm] = OrderedDict()
         self._raised = 0
         self._records: OrderedDict[Key, Record] = OrderedDict()
@@ -75,16 +76,35 @@ class Tracker:
 
     def remember(self, id: str, answered: Answered, now: float = 0.0) -> None:
         """Keep an answer, and forget the oldest ones if there are too many, or if they are too old."""
-        self._note(self._answers.add(id, answered, now))
+        common = replace(answered, label="", confidence=0.0, former=())
+        if len(self._commons) >= MAX_COMMONS:
+            self._commons.clear()
+        common = self._commons.setdefault(common, common)
+        former = tuple(number for label, share in answered.former for number in (number_of(answered, label), share))
+        self.remember_number(id, common, number_of(answered, answered.label), answered.confidence, now, former)
 
-    def remember_number(self, id: str, common: Answered, answer: float, confidence: float, now: float) -> None:
-        """Keep an answer as `remember` does; faster. See `AnswerMemory.add_number`."""
-        self._note(self._answers.add_number(id, common, answer, confidence, now))
+    def remember_number(
+        self, id: str, common: Answered, answer: float, confidence: float, now: float, former: tuple[float, ...] = ()
+    ) -> None:
+        """Keep an answer as `remember` does; faster, where `common` and the label as a number are at hand. See `Row`."""
+        row = Row(self._remembered, digest_of(id), now, answer, confidence, common, former)
+        self._keep(row)
+        if self._recorded:
+            self._new_answers.append(row)
+        self._forget(now)
+
+    def __len__(self) -> int:
+        """Return how many answers are kept."""
+        return len(self._rows)
+
+    def remembered(self, id: str) -> Row | None:
+        """Return an answer that is still kept."""
+        return self._rows.get(digest_of(id))
 
     def answered(self, id: str, now: float = 0.0) -> Answered | None:
         """Return an answer that is still kept."""
         row = self._row(id, now)
-        return None if row is None else self._answers.answered(row)
+        return None if row is None else row.answered
 
     def take(self, id: str, label: Label, report: Report = NOBODY, tenant: str | None = "") -> LabelResult:
         """Count the label of an answer. A second label for the same answer changes nothing. `tenant`: see `Record.add`.
@@ -94,17 +114,18 @@ class Tracker:
         row = self._row(id, report.at)
         if row is None:
             return LabelResult("unknown")
-        answered, former = self._answers.answered(row), self._answers.label(row)
+        answered, former = row.answered, row.reported
         correct = answered.correct(label)
         if former is not None:
             status: Status = "repeated" if former == label else "contradicted"
             return LabelResult(status, answered, answered.correct(former))
-        number, record = self._answers.set_label(row, label), self._record_of(answered)
+        number, record = number_of(answered, label), self._record_of(answered)
+        self._rows[row.digest] = row._replace(label=number)
         before = record.refuted
         broke = record.add(answered, ReportedLabel(id, label, correct, report), tenant)
         if self._recorded:
-            taken = _record(id, answered, label, correct, report, self._answers.at(row))
-            self._new_labels.append((self._answers.sequence(row), number, taken))
+            taken = _record(id, answered, label, correct, report, row.at)
+            self._new_labels.append((row.sequence, number, taken))
             self._change(_key(answered))
         if broke:
             self._raise_alarm(self.figures_of(answered), record, report.at)
@@ -149,30 +170,34 @@ class Tracker:
     def restore(self, restored: Restored) -> None:
         """Go on where a former run ended. Called before the first answer."""
         for row in restored.answers:
-            self._answers.put(row)
+            self._keep(row)
         self._records.update(list(restored.records.items())[-MAX_RECORDS:])
         for alarm in restored.alarms[-MAX_ALARMS:]:
             self._alarms[alarm.id], self._raised = alarm, max(self._raised, alarm.id)
 
     def check(self) -> None:
-        """Raises AssertionError if more is kept than allowed, or an answer is lost."""
-        self._answers.check()
+        """Raises AssertionError if more is kept than allowed, or answers are out of order."""
+        sequences = [row.sequence for row in self._rows.values()]
+        assert len(sequences) <= self._memory, "too many answers"
+        assert sequences == sorted(set(sequences)), "answers are out of order"
         assert len(self._records) <= MAX_RECORDS, "too many records"
         assert len(self._alarms) <= MAX_ALARMS, "too many alarms"
 
-    def _note(self, row: Row) -> None:
-        if self._recorded:
-            self._new_answers.append(row)
-        self._forget(row.at)
+    def _keep(self, row: Row) -> None:
+        """Keep a row, in the place of the oldest if there is no room."""
+        self._rows.pop(row.digest, None)
+        self._rows[row.digest] = row
+        self._remembered = row.sequence + 1
+        if len(self._rows) > self._memory:
+            self._rows.popitem(last=False)
 
-    def _row(self, id: str, now: float) -> int | None:
-        """Return where an answer is kept; None if it is not."""
+    def _row(self, id: str, now: float) -> Row | None:
         self._forget(now)
-        return self._answers.find(id)
+        return self.remembered(id)
 
     def _forget(self, now: float) -> None:
-        while (at := self._answers.oldest) is not None and now - at > self._seconds:
-            self._answers.drop_oldest()
+        while self._rows and now - next(iter(self._rows.values())).at > self._seconds:
+            self._rows.popitem(last=False)
 
     def _raise_alarm(self, figures: Figures, record: Record, now: float) -> None:
         self._raised += 1

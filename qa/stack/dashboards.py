@@ -21,6 +21,7 @@ from rich.console import Console
 
 from benchmarks.harness import Context, Measured
 from benchmarks.results import Target
+from deploy.dashboards import DashboardQuery, queries
 from flows import settings
 from flows.settings import ROLLOUT
 from pliant import systems
@@ -29,7 +30,6 @@ from qa.stack.dashboards_load import Clients, Endpoint, await_all, clients_of, m
 from qa.stack.monitoring import Prometheus, prometheus
 from qa.stack.stack import Sizes, Stack, stack
 from qa.stack.whole import INTERVAL, TRAINED, make_keys, new_key
-from serving.monitoring.dashboards import DashboardQuery, queries
 
 SERVICE: Mapping[str, object] = {
     "watch_seconds": 1.0,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from deploy.dashboards import DashboardQuery, queries
 from qa.stack.dashboards import NOT_HERE, has_series, has_zero, is_not_here
-from serving.monitoring.dashboards import DashboardQuery, queries
 from serving.monitoring.metric_list import all_metrics
 
 SYSTEMS = ("tokens", "bins")

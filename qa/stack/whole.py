@@ -121,7 +121,7 @@ def _unanswered(
     running: ExitStack, given: Stack, folder: Path, client: str, door: Proxy | None, monitor: str
 ) -> tuple[list[str], int]:
     """Return the queries of the dashboards that have no data though they should, and how many were asked."""
-    from serving.monitoring.dashboards import queries
+    from deploy.dashboards import queries
 
     targets = {system: address.removeprefix("http://") for system, address in given.services.items()}
     try:

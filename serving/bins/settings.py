@@ -25,13 +25,13 @@ class BinsSettings(Settings):
 
     experiment: str = names.experiment("bins")
     policy: str = "default"  # one of pliant/bins/policies.py
-    workers: int = 1  # devices
-    least_workers: int | None = None  # the fewest devices in use at low load; None: always all
-    pool: str = "processes"  # devices are processes of this machine, or actors on Ray's nodes
-    ray_address: str = ""  # host:port or auto, of the cluster that this machine is a node of; empty: a local one
+    workers: int = 1  # Number of devices.
+    least_workers: int | None = None  # Fewest devices in use at low load; by default all are in use.
+    pool: str = "processes"  # Devices are processes of this machine, or actors on Ray's nodes.
+    ray_address: str = ""  # Address of the Ray cluster: host:port or auto; empty: a local one.
     dispatch: str = "completion"  # one of pliant/bins/dispatch.py, if each device holds one runtime
-    margin: float = 0.15  # share of the time to a deadline that is reserved for returning the answer
-    max_texts: int = 256  # in one request
+    margin: float = 0.15  # Share of the time to a deadline that is reserved for the way back.
+    max_texts: int = 256  # Texts in one request.
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)

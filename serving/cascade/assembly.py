@@ -31,9 +31,6 @@ from serving.workers.devices import SameDevice, check_devices, device_of
 from serving.workers.worker import ProcessWorker
 
 WARM_BATCHES = (1, 16)  # every classifier runs these batch sizes before the first request
-FORMER = (
-    3  # levels before the one that answered, of which a label's record says what they gave; further ones are left out
-)
 
 
 def check(settings: CascadeSettings) -> None:
@@ -58,7 +55,7 @@ async def assemble(
 ) -> Assembly[CascadeEndpoint, Catalog, Handler]:
     """Return a running service, whose models have run. Raises `PliantError`."""
     clock, metrics, source = loop_clock(), Metrics("model", ORIGINS, counted), source_of(settings, registry)
-    outcomes = open_outcomes(settings, counted, former=FORMER)
+    outcomes = open_outcomes(settings, counted)
     assembled = await assembly.assemble(
         source,
         generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings)),

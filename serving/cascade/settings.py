@@ -23,11 +23,11 @@ class CascadeSettings(OutcomeSettings):
     POSITIVE: ClassVar[tuple[str, ...]] = (*OutcomeSettings.POSITIVE, "workers", "max_texts")
 
     experiment: str = names.experiment("cascade")
-    workers: int = 1  # devices
-    placement: str = "shared"  # every worker runs every level; "own": each level has a worker of its own
-    margin: float = 0.15  # share of the time to a deadline that is reserved for returning the answer
-    max_texts: int = 256  # in one request
-    agreement_share: float = 0.01  # of early answers, that the large model reads again in idle moments; 0: none
+    workers: int = 1  # Number of devices.
+    placement: str = "shared"  # Every worker runs every level, or each level has its own (own).
+    margin: float = 0.15  # Share of the time to a deadline that is reserved for the way back.
+    max_texts: int = 256  # Texts in one request.
+    agreement_share: float = 0.01  # Share of the early answers that the large model checks in idle moments.
 
     def __post_init__(self) -> None:
         OutcomeSettings.__post_init__(self)

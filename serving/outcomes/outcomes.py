@@ -48,12 +48,11 @@ class Outcomes:
         memory: int = MEMORY,
         clock: Callable[[], float] = time.time,
         names: Names = LEVELS,
-        former: int = 0,
         days: float = DAYS,
         keeper: Keeper | None = None,
         trusted: Collection[str] = (),
     ) -> None:
-        """`clock` gives seconds since 1970; it may be set back. `former`: as for `AnswerMemory`.
+        """`clock` gives seconds since 1970; it may be set back.
 
         `trusted`: tenants whose labels teach without limit; "" for clients without a key, whose labels else teach nothing.
         """
@@ -61,7 +60,7 @@ class Outcomes:
         def gauge(name: str, meaning: str, *labels: str) -> Gauge:
             return Gauge(f"pliant_{name}", meaning, labels, registry=registry, multiprocess_mode="livemax")
 
-        self._tracker, self._clock = Tracker(memory, days * DAY, former, recorded=keeper is not None), clock
+        self._tracker, self._clock = Tracker(memory, days * DAY, recorded=keeper is not None), clock
         self._names, self._keeper, self._trusted = names, keeper, trusted
         self._lock = threading.Lock()  # held while a label is taken, and while the keeper's thread copies what changed
         self._buckets: dict[str, TokenBucket] = {}  # by tenant
@@ -103,7 +102,7 @@ class Outcomes:
         self._tracker.remember(id, answered, self._clock())
 
     def remember_number(self, id: str, common: Answered, answer: float, confidence: float) -> None:
-        """Keep an answer as `remember` does; faster. See `AnswerMemory.add_number`."""
+        """Keep an answer as `remember` does; faster. See `Tracker.remember_number`."""
         self._tracker.remember_number(id, common, answer, confidence, self._clock())
 
     def take(self, id: str, label: Label, client: Client = ANYBODY) -> dict[str, Any]:
@@ -207,17 +206,13 @@ class Outcomes:
         self._broken.labels(figures.task, str(figures.version), figures.candidate).set(figures.broken)
 
 
-def open_outcomes(
-    settings: OutcomeSettings, registry: CollectorRegistry = REGISTRY, names: Names = LEVELS, former: int = 0
-) -> Outcomes:
+def open_outcomes(settings: OutcomeSettings, registry: CollectorRegistry = REGISTRY, names: Names = LEVELS) -> Outcomes:
     """Return the outcomes of a service, with those that former runs left below `settings.home`."""
     days = settings.outcomes_days or DAYS
     folder = folder_of(settings.home, settings.system)
     keeper = open_keeper(folder, MEMORY, days * DAY, settings.keep_inputs) if settings.outcomes_days else None
     trusted = trusted_tenants(settings.trusted_labels)
-    return Outcomes(
-        registry, clock=PatientClock(), names=names, former=former, days=days, keeper=keeper, trusted=trusted
-    )
+    return Outcomes(registry, clock=PatientClock(), names=names, days=days, keeper=keeper, trusted=trusted)
 
 
 def chosen_id(client: Client, id: str) -> str:

@@ -1,4 +1,4 @@
-"""A clock that does not forget a month because the machine's clock leapt ahead for a moment."""
+"""A clock that ignores short jumps of the system clock."""
 
 from __future__ import annotations
 

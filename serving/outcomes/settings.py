@@ -18,8 +18,8 @@ class OutcomeSettings(Settings):
     removes them. Ask whoever sends them before you set it.
     """
 
-    outcomes_days: float = 30.0  # that an answer can be labelled, also after a restart; 0: nothing is kept on disk
-    keep_inputs: bool = False  # also keep what people wrote or sent, to learn from it with its labels
+    outcomes_days: float = 30.0  # Days for which an answer can be labelled; 0: nothing is kept on disk.
+    keep_inputs: bool = False  # Keep the texts or pictures that people sent, to learn from them with their labels.
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)

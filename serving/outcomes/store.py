@@ -24,8 +24,7 @@ from typing import TypeVar
 
 from pliant.errors import InputError
 from pliant.lines import PRIVATE
-from pliant.outcomes.answer_memory import Row
-from pliant.outcomes.answered import Answered
+from pliant.outcomes.answered import Answered, Row
 from pliant.outcomes.figures import Alarm, Key
 from pliant.outcomes.labels import LabelRecord
 from pliant.outcomes.record import RecordState

@@ -33,17 +33,17 @@ class PackingSettings(Settings):
     experiment: str = names.experiment("packing")
     engine: str = "pliant"  # one of ENGINES
     policy: str = "default"  # one of pliant/packing/scheduling/policy.py
-    trial_copies: int = 200  # fewer than for other systems: a text may take seconds
-    processes: int = 1  # of vLLM that share a model, each on a GPU of its own; Pliant's engine has one
-    max_texts: int = 256  # outputs of one request
-    slo_ttft_ms: float = 0.0  # target of the first token, where a request has none of its own; 0: none
-    slo_tpot_ms: float = 0.0  # target of each further token, likewise
-    strict_fields: bool = False  # refuse requests with fields that neither OpenAI nor vLLM has; else they are ignored
-    predict_device: str = ""  # of the predictor's process; empty: the engine's device
-    predict_limit: float = 0.05  # seconds that a request waits for the forecast of its output's length
-    stream_limit: float = 30.0  # seconds in which a client must take a piece of its stream
-    observe: bool = False  # store prompts and the lengths of their outputs in `home`, to train predictors
-    observed_bytes: int = 64 * 1024 * 1024  # size at which the file of lengths is rotated; two files are kept
+    trial_copies: int = 200  # Copies to compare before the canary, fewer as a text may take seconds; 0: no shadow.
+    processes: int = 1  # Processes of vLLM that share a model, each on a GPU of its own.
+    max_texts: int = 256  # Outputs of one request.
+    slo_ttft_ms: float = 0.0  # Default target for the first token in milliseconds; 0: no target.
+    slo_tpot_ms: float = 0.0  # Default target for each further token in milliseconds; 0: no target.
+    strict_fields: bool = False  # Refuse fields that neither OpenAI nor vLLM knows, instead of ignoring them.
+    predict_device: str = ""  # Device of the length predictor; by default the engine's.
+    predict_limit: float = 0.05  # Seconds that a request waits for the forecast of its length.
+    stream_limit: float = 30.0  # Seconds in which a client must read a piece of its stream.
+    observe: bool = False  # Keep prompts and the lengths of their outputs, to train predictors.
+    observed_bytes: int = 64 * 1024 * 1024  # Bytes at which the file of lengths is rotated; two files are kept.
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)

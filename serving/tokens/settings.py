@@ -24,10 +24,10 @@ class TokensSettings(OutcomeSettings):
 
     experiment: str = names.experiment("tokens")
     policy: str = "default"  # one of pliant/tokens/policies.py
-    gamma: int | None = None  # of a policy with a fixed gamma
-    margin: float = 0.15  # share of the time to a deadline that is reserved for returning the answer
-    max_image_pixels: int = MAX_PIXELS  # width times height of a picture
-    max_images: int = 64  # in one request of the Open Inference Protocol
+    gamma: int | None = None  # Gamma of a policy that keeps to one.
+    margin: float = 0.15  # Share of the time to a deadline that is reserved for the way back.
+    max_image_pixels: int = MAX_PIXELS  # Pixels (width times height) that a picture may have.
+    max_images: int = 64  # Pictures in one request of the Open Inference Protocol.
 
     def __post_init__(self) -> None:
         OutcomeSettings.__post_init__(self)

@@ -8,8 +8,7 @@ import pytest
 
 from cli import bento
 from cli.main import main
-from pliant.errors import PliantError
-from serving.bento.build_config import bentofile
+from pliant.errors import InputError, PliantError
 from tests.fixtures.commands import refused
 
 BUILT = "pliant_tokens:abc"
@@ -36,7 +35,7 @@ def test_it_builds_by_the_file_of_the_system_and_says_what_to_do_next(builds, ca
     assert output.out == f"{BUILT}\n"
     assert f"bentoml serve {BUILT}" in output.err and f"bentoml containerize {BUILT}" in output.err
     ((*_, option, file, _, _, label, commit),) = builds
-    assert (option, file) == ("--bentofile", str(bentofile("tokens")))
+    assert (option, file) == ("--bentofile", "deploy/bento/tokens.yaml")
     assert (label, commit) == ("--label", "commit=1234")
 
 
@@ -57,6 +56,12 @@ def test_changed_files_are_told_from_a_commit_and_no_commit_is_none(monkeypatch,
 def test_without_git_there_is_no_commit(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", "/nowhere")
     assert bento.commit_of(tmp_path) == ""
+
+
+def test_without_a_checkout_nothing_can_be_built(monkeypatch, tmp_path):
+    monkeypatch.setattr(bento.serving, "__file__", str(tmp_path / "serving" / "__init__.py"))
+    with pytest.raises(InputError, match="a checkout, with deploy/bento"):
+        bento.checkout()
 
 
 def test_what_bentoml_says_last_is_why_it_failed(monkeypatch, tmp_path):

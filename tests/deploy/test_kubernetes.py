@@ -34,6 +34,11 @@ from tests.deploy.stack import (
 
 ENDPOINTS = [*SYSTEMS, *(f"{system}-further" for system in SYSTEMS)]
 FLOWS = ["worker", "notify", "setup"]
+DIFFERENT = {
+    *("MLFLOW_TRACKING_URI", "PLIANT_REGISTRY_URI", "PREFECT_API_URL"),
+    *("PLIANT_ALLOWED_HOSTS", "PLIANT_DEVICE", "PLIANT_WAIT_FOR_RELEASE"),
+}
+"""Variables that are other ones than in the compose file."""
 KUSTOMIZATIONS = sorted(
     path.parent.relative_to(KUBERNETES).as_posix() for path in KUBERNETES.rglob("kustomization.yaml")
 )
@@ -44,32 +49,25 @@ def pod_of(name, overlay="base"):
     return pod
 
 
-def kustomize_command(folder):
-    for command in (["kustomize", "build"], ["kubectl", "kustomize"]):
-        if shutil.which(command[0]):
-            return [*command, str(folder)]
-    pytest.skip("neither kustomize nor kubectl is here")
-
-
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_manifests_are_those_that_kustomize_renders(overlay):
-    output = subprocess.run(kustomize_command(KUBERNETES / overlay), capture_output=True, text=True, check=True).stdout
+    commands = [["kustomize", "build"], ["kubectl", "kustomize"]]
+    command = next((command for command in commands if shutil.which(command[0])), None)
+    if command is None:
+        pytest.skip("neither kustomize nor kubectl is here")
+    done = subprocess.run([*command, str(KUBERNETES / overlay)], capture_output=True, text=True, check=True)
 
     def by_name(documents):
         return {(each["kind"], each["metadata"]["name"]): each for each in documents}
 
-    assert by_name(manifests(overlay)) == by_name(yaml.safe_load_all(output))
+    assert by_name(manifests(overlay)) == by_name(yaml.safe_load_all(done.stdout))
 
 
-def test_a_merge_finds_entries_by_their_key_and_replaces_other_lists():
+def test_the_renderer_merges_entries_by_their_key_and_refuses_what_it_does_not_know(tmp_path):
     value = {"containers": [{"name": "a", "args": [1], "env": [{"name": "x", "value": "1"}]}], "tolerations": [1]}
-    patch = {"containers": [{"name": "a", "args": [2], "env": [{"name": "y"}]}], "tolerations": [2]}
-    merged = merge(value, patch)
+    merged = merge(value, {"containers": [{"name": "a", "args": [2], "env": [{"name": "y"}]}], "tolerations": [2]})
     assert merged["containers"] == [{"name": "a", "args": [2], "env": [{"name": "y"}, {"name": "x", "value": "1"}]}]
     assert merged["tolerations"] == [2]
-
-
-def test_a_kustomization_that_the_renderer_does_not_know_is_refused(tmp_path):
     (tmp_path / "kustomization.yaml").write_text("namePrefix: x-\n")
     with pytest.raises(ValueError, match="namePrefix"):
         render(tmp_path)
@@ -86,30 +84,15 @@ def test_a_kustomization_keeps_to_its_published_schema(folder):
     assert [error for error in errors if "'includeTemplates' was unexpected" not in error] == []
 
 
-def validate(manifest, version):
+@pytest.mark.parametrize(("overlay", "version"), [("base", "1.33"), *((overlay, "1.37") for overlay in OVERLAYS)])
+def test_the_manifests_keep_to_the_published_schemas_of_kubernetes(overlay, version):
     kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="pip install -e '.[dev]'")
-    kubernetes_validate.validate(manifest, version, strict=True)
-
-
-@pytest.mark.parametrize("version", ["1.33", "1.37"])
-def test_the_manifests_keep_to_the_published_schemas_of_kubernetes(version):
-    for manifest in manifests():
-        validate(manifest, version)
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS[1:])
-def test_what_an_overlay_changes_keeps_to_the_published_schemas(overlay):
-    base = list(manifests())
+    known = list(manifests()) if overlay != "base" else []
     for manifest in manifests(overlay):
-        if manifest not in base and manifest["kind"] != "ScaledObject":
-            validate(manifest, "1.37")
-
-
-def test_a_field_that_kubernetes_does_not_have_is_an_error():
-    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="pip install -e '.[dev]'")
-    service = {**named("Service", "tokens"), "spek": {}}
+        if manifest not in known and manifest["kind"] != "ScaledObject":
+            kubernetes_validate.validate(manifest, version, strict=True)
     with pytest.raises(kubernetes_validate.ValidationError, match="spek"):
-        kubernetes_validate.validate(service, "1.37", strict=True)
+        kubernetes_validate.validate({**named("Service", "tokens"), "spek": {}}, version, strict=True)
 
 
 def unknown(value, model):
@@ -127,55 +110,57 @@ def unknown(value, model):
     return list(missing(value, kept, ""))
 
 
-def test_scaled_objects_keep_to_the_custom_resources_of_keda():
-    reason = "pip install -e '.[dev]'"
-    keda = pytest.importorskip("cloudcoil.models.keda.v1alpha1", reason=reason)
+def test_scaled_objects_keep_to_the_custom_resources_of_keda_and_scale_further_replicas_by_what_waits():
+    keda = pytest.importorskip("cloudcoil.models.keda.v1alpha1", reason="pip install -e '.[dev]'")
     scaled = of_kind("ScaledObject", "overlays/keda")
-    for manifest in scaled:
-        assert unknown(manifest, keda.ScaledObject.model_validate(manifest)) == []
+    assert {each["metadata"]["name"] for each in scaled} == set(SYSTEMS)
     wrong = {**scaled[0], "spec": {**scaled[0]["spec"], "poolingInterval": 1}}
     assert unknown(wrong, keda.ScaledObject.model_validate(wrong)) == [".spec.poolingInterval"]
+    for each in scaled:
+        assert unknown(each, keda.ScaledObject.model_validate(each)) == []
+        system, spec = each["metadata"]["name"], each["spec"]
+        workload = named("Deployment", spec["scaleTargetRef"]["name"], "overlays/keda")
+        assert workload["metadata"]["name"] == f"{system}-further"
+        assert "replicas" not in workload["spec"]  # or each `kubectl apply` would undo what KEDA decided
+        (trigger,) = spec["triggers"]
+        assert trigger["metadata"]["query"] == f'sum(pliant_waiting{{system="{system}"}})'
+        assert float(trigger["metadata"]["threshold"]) > 0
+        assert spec["minReplicaCount"] <= spec["fallback"]["replicas"] <= spec["maxReplicaCount"]
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_no_pod_has_more_rights_than_it_needs(overlay):
+def test_no_pod_has_more_rights_than_it_needs_and_all_have_limits_and_one_version(overlay):
     for name, _, pod in pods(overlay):
+        only = container(pod)
         assert pod["serviceAccountName"] == "pliant" and pod["automountServiceAccountToken"] is False, name
+        assert pod["enableServiceLinks"] is False, "else Kubernetes names variables that a service refuses"
         assert pod["securityContext"]["runAsNonRoot"] is True and pod["securityContext"]["runAsUser"] > 0
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert container(pod)["securityContext"] == {
+        assert only["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
         assert not any("hostPath" in volume for volume in pod["volumes"])
+        for kind in ("requests", "limits"):
+            assert {"cpu", "memory", "ephemeral-storage"} <= set(only["resources"][kind]), name
+        assert re.fullmatch(r"pliant-\w+:\d+\.\d+\.\d+", only["image"]) or only["image"] == services()["proxy"]["image"]
     assert named("ServiceAccount", "pliant", overlay)["automountServiceAccountToken"] is False
     labels = named("Namespace", "pliant", overlay)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_kubernetes_names_no_variables_that_a_service_would_refuse(overlay):
-    for name, _, pod in pods(overlay):
-        assert pod["enableServiceLinks"] is False, name
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_a_container_has_limits_and_an_image_of_one_version(overlay):
-    for name, _, pod in pods(overlay):
-        only = container(pod)
-        assert {"cpu", "memory", "ephemeral-storage"} <= set(only["resources"]["requests"]), name
-        assert {"cpu", "memory", "ephemeral-storage"} <= set(only["resources"]["limits"]), name
-        assert re.fullmatch(r"pliant-\w+:\d+\.\d+\.\d+", only["image"]) or only["image"] == services()["proxy"]["image"]
-
-
 @pytest.mark.parametrize("name", ENDPOINTS)
-def test_an_endpoint_is_probed_as_bentoml_has_it(name):
-    only = container(pod_of(name))
+def test_an_endpoint_is_probed_as_bentoml_has_it_and_ended_after_its_last_answers(name):
+    pod = pod_of(name)
+    only = container(pod)
     assert only["startupProbe"]["httpGet"] == only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
     assert only["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
     assert only["ports"] == [{"name": "http", "containerPort": 3000}]
+    pause = int(only["lifecycle"]["preStop"]["exec"]["command"][1])
+    drained = int(only["args"][only["args"].index("--timeout-graceful-shutdown") + 1])
+    assert pod["terminationGracePeriodSeconds"] > drained + pause
 
 
 @pytest.mark.parametrize("name", ["worker", "notify"])
@@ -184,14 +169,6 @@ def test_a_worker_is_probed_as_prefect_has_it(name):
     assert "--with-healthcheck" in only["args"]
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert only[probe]["httpGet"] == {"path": "/health", "port": "health"}
-
-
-@pytest.mark.parametrize("name", ENDPOINTS)
-def test_a_pod_waits_as_long_as_its_service_answers(name):
-    pod = pod_of(name)
-    args = container(pod)["args"]
-    pause = int(container(pod)["lifecycle"]["preStop"]["exec"]["command"][1])
-    assert pod["terminationGracePeriodSeconds"] > int(args[args.index("--timeout-graceful-shutdown") + 1]) + pause
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -212,48 +189,28 @@ def test_flows_are_given_only_variables_that_they_read(name):
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_an_endpoint_is_set_up_as_in_the_compose_file(system):
-    different = {
-        "MLFLOW_TRACKING_URI",
-        "PLIANT_REGISTRY_URI",
-        "PREFECT_API_URL",
-        "PLIANT_ALLOWED_HOSTS",
-        "PLIANT_DEVICE",
-        "PLIANT_WAIT_FOR_RELEASE",
-    }
-    here, there = pod_environment(pod_of(system)), services()[system]["environment"]
-    assert set(here) == set(there)
-    assert {name: here[name] for name in set(here) - different} == {
-        name: there[name] for name in set(there) - different
-    }
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_an_endpoint_ends_its_wait_for_a_first_release_before_it_is_ended(system):
+def test_an_endpoint_is_set_up_as_in_the_compose_file_and_waits_for_a_first_release(system):
     pod = pod_of(system)
+    here, there = pod_environment(pod), services()[system]["environment"]
+    assert set(here) == set(there)
+    assert {name for name in here if here[name] != there[name]} <= DIFFERENT
     probe = container(pod)["startupProbe"]
-    wait = float(pod_environment(pod)["PLIANT_WAIT_FOR_RELEASE"])
-    assert 0 < wait < probe["periodSeconds"] * probe["failureThreshold"] - 30
+    assert 0 < float(here["PLIANT_WAIT_FOR_RELEASE"]) < probe["periodSeconds"] * probe["failureThreshold"] - 30
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_every_mounted_volume_and_every_named_claim_and_map_is_there(overlay):
+def test_every_mounted_volume_and_claim_is_there_and_names_are_there_once(overlay):
     claims = {each["metadata"]["name"] for each in of_kind("PersistentVolumeClaim", overlay)}
     for name, _, pod in pods(overlay):
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         assert {mount["name"] for mount in container(pod)["volumeMounts"]} == set(volumes), name
         sources = [volume["persistentVolumeClaim"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
         assert {source["claimName"] for source in sources} <= claims
-
-
-@pytest.mark.parametrize("name", ENDPOINTS)
-def test_only_the_first_replica_keeps_its_state(name):
-    (state,) = [volume for volume in pod_of(name)["volumes"] if volume["name"] == "state"]
-    assert ("persistentVolumeClaim" in state) == (not name.endswith("-further"))
-    workload = named("Deployment", name)
-    if not name.endswith("-further"):
-        assert workload["spec"]["replicas"] == 1
-        assert workload["spec"]["strategy"] == {"type": "Recreate"}  # two at once would share files
+    names = [(each["kind"], each["metadata"]["name"]) for each in manifests(overlay)]
+    assert len(names) == len(set(names)) and of_kind("Secret", overlay) == []
+    for each in manifests(overlay):
+        assert each["kind"] == "Namespace" or each["metadata"]["namespace"] == "pliant"
+    assert {each["kind"] for each in workloads(overlay)} == {"Deployment", "Job"}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -263,19 +220,13 @@ def test_a_deployment_selects_its_own_pods_alone(overlay):
         assert taken == [workload["metadata"]["name"]]
 
 
-def test_a_service_selects_all_replicas_of_its_system():
+def test_services_and_disruption_budgets_are_of_all_replicas_of_a_system():
+    budgets = {each["metadata"]["name"]: each["spec"]["selector"] for each in of_kind("PodDisruptionBudget")}
+    assert set(budgets) == set(SYSTEMS)
     for system in SYSTEMS:
-        selector = {"matchLabels": named("Service", system)["spec"]["selector"]}
-        assert sorted(name for name, labels, _ in pods() if selected(selector, labels)) == [system, f"{system}-further"]
-
-
-def test_a_disruption_budget_is_of_all_replicas_of_its_system():
-    budgets = of_kind("PodDisruptionBudget")
-    assert {budget["metadata"]["name"] for budget in budgets} == set(SYSTEMS)
-    for budget in budgets:
-        system = budget["metadata"]["name"]
-        taken = [name for name, labels, _ in pods() if selected(budget["spec"]["selector"], labels)]
-        assert sorted(taken) == [system, f"{system}-further"]
+        for selector in ({"matchLabels": named("Service", system)["spec"]["selector"]}, budgets[system]):
+            taken = [name for name, labels, _ in pods() if selected(selector, labels)]
+            assert sorted(taken) == [system, f"{system}-further"]
 
 
 def test_every_network_policy_is_about_some_pod_and_ports_that_are_there():
@@ -286,14 +237,9 @@ def test_every_network_policy_is_about_some_pod_and_ports_that_are_there():
         assert taken, name
         for rule in policy.get("ingress", ()):
             for port in rule["ports"]:
-                for pod in taken:
-                    assert port["port"] in [each["name"] for each in container(pod)["ports"]]
-
-
-def test_servers_elsewhere_are_reached_at_the_ports_that_the_policy_opens():
-    rules = [named("NetworkPolicy", name)["spec"]["egress"][0] for name in ("registry", "prefect")]
+                assert all(port["port"] in [each["name"] for each in container(pod)["ports"]] for pod in taken)
     addresses = named("ConfigMap", "pliant-addresses")["data"].values()
-    opened = {port["port"] for rule in rules for port in rule["ports"]}
+    opened = {port["port"] for name in ("registry", "prefect") for port in policies[name]["egress"][0]["ports"]}
     assert {int(re.findall(r":(\d+)", address)[0]) for address in addresses} == opened
 
 
@@ -347,6 +293,8 @@ def test_a_state_is_written_by_one_endpoint_and_read_by_the_flows():
         assert claims[system] == {("/opt/pliant/.pliant", f"pliant-state-{system}")}
         assert claims[f"{system}-further"] == set()
         assert (f"/opt/pliant/.pliant/services/{system}", f"pliant-state-{system}") in claims["worker"]
+        spec = named("Deployment", system)["spec"]
+        assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})  # two at once would share files
 
 
 def test_the_worker_alone_holds_the_key_that_signs_and_nothing_unsigned_is_served():
@@ -371,20 +319,6 @@ def test_the_ingress_leads_to_services_by_names_that_they_know():
         assert rule["host"] in hosts
 
 
-def test_keda_scales_the_further_replicas_by_what_waits():
-    scaled = of_kind("ScaledObject", "overlays/keda")
-    assert {each["metadata"]["name"] for each in scaled} == set(SYSTEMS)
-    for each in scaled:
-        system, spec = each["metadata"]["name"], each["spec"]
-        workload = named("Deployment", spec["scaleTargetRef"]["name"], "overlays/keda")
-        assert workload["metadata"]["name"] == f"{system}-further"
-        assert "replicas" not in workload["spec"]  # or each `kubectl apply` would undo what KEDA decided
-        (trigger,) = spec["triggers"]
-        assert trigger["metadata"]["query"] == f'sum(pliant_waiting{{system="{system}"}})'
-        assert float(trigger["metadata"]["threshold"]) > 0
-        assert spec["minReplicaCount"] <= spec["fallback"]["replicas"] <= spec["maxReplicaCount"]
-
-
 @pytest.mark.parametrize("overlay", ["overlays/gpu", "overlays/gpu-keda"])
 def test_on_gpus_the_endpoints_and_the_worker_that_measures_for_them_have_one(overlay):
     having = {name for name, _, pod in pods(overlay) if "nvidia.com/gpu" in container(pod)["resources"]["limits"]}
@@ -394,17 +328,3 @@ def test_on_gpus_the_endpoints_and_the_worker_that_measures_for_them_have_one(ov
         resources = container(pod)["resources"]
         assert resources["limits"]["nvidia.com/gpu"] == resources["requests"]["nvidia.com/gpu"] == "1"
         assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_everything_is_in_the_namespace_and_no_name_is_there_twice(overlay):
-    names = [(each["kind"], each["metadata"]["name"]) for each in manifests(overlay)]
-    assert len(names) == len(set(names))
-    for each in manifests(overlay):
-        assert each["kind"] == "Namespace" or each["metadata"]["namespace"] == "pliant"
-    assert {each["kind"] for each in workloads(overlay)} == {"Deployment", "Job"}
-
-
-def test_no_secret_is_kept_in_the_repository():
-    for overlay in OVERLAYS:
-        assert of_kind("Secret", overlay) == []

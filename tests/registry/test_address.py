@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from http.client import BadStatusLine
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from urllib.error import HTTPError, URLError
+from urllib.error import URLError
 
 import pytest
 
@@ -126,19 +126,6 @@ def test_a_database_is_there_or_its_folder_is_made_if_it_may_be(tmp_path):
         check_reachable(f"sqlite:///{tmp_path / 'file' / 'x' / 'm.db'}", create=True)
 
 
-def test_what_is_no_address_is_named():
-    with pytest.raises(RegistryError, match="is no address of a registry"):
-        database("http://[broken")
-
-
-def test_mlflows_own_settings_of_the_user_are_kept(monkeypatch):
-    monkeypatch.setenv("MLFLOW_LOGGING_LEVEL", "INFO")
-    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", raising=False)
-    address.set_defaults()
-    assert address.os.environ["MLFLOW_LOGGING_LEVEL"] == "INFO"
-    assert address.os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "2"
-
-
 def test_mlflow_is_made_quiet_and_quick_to_give_up(monkeypatch):
     monkeypatch.setattr(address.os, "environ", environment := {})
     logger = logging.getLogger("mlflow")
@@ -210,28 +197,6 @@ def test_a_server_that_does_not_answer_is_named_with_the_reason_and_what_to_do(m
         f"no MLflow server answers at http://host:5000 ({reason}): "
         "start it, or set MLFLOW_TRACKING_URI to the registry in use"
     )
-
-
-def test_a_server_that_answers_with_an_error_is_there(monkeypatch):
-    monkeypatch.setattr(address, "urlopen", probe := Probe(HTTPError("http://host", 404, "no such page", {}, None)))
-    check_reachable("http://host", create=False)
-    assert probe.asked
-
-
-def test_a_database_of_another_driver_is_left_to_mlflow_and_a_missing_one_says_which(monkeypatch):
-    monkeypatch.setattr(address, "find_spec", lambda name: None)
-    assert driver_address("mysql+pymysql://host/db") == "mysql+pymysql://host/db"
-    with pytest.raises(RegistryError) as raised:
-        driver_address("postgresql://host/db")
-    assert str(raised.value) == (
-        "the registry at postgresql://host/db is a Postgres database, and its driver psycopg is missing here: "
-        "pip install -e '.[postgres]'"
-    )
-
-
-def test_only_the_servers_part_of_an_address_loses_its_name_and_password():
-    assert shown("http://a@host/a/b") == "http://host/a/b"
-    assert shown("relative/m.db") == "relative/m.db"
 
 
 class Health(BaseHTTPRequestHandler):

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,12 +66,6 @@ samples = st.builds(
 def test_any_artifact_comes_back_as_it_was(tmp_path, sample):
     digest = codec.save(sample, tmp_path / "sample")
     np.testing.assert_equal(asdict(codec.load(Sample, tmp_path / "sample", digest)), asdict(sample))
-
-
-@given(samples)
-def test_what_was_loaded_has_the_bytes_of_what_was_saved(sample):
-    files = codec.encode(sample)
-    assert codec.encode(codec.decode(Sample, files, Path("anywhere"))) == files
 
 
 TOKENS = [

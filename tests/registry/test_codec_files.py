@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,23 +87,6 @@ def test_what_an_artifact_cannot_hold_is_named_by_its_path(changes, sentence):
     with pytest.raises(ArtifactError) as caught:
         codec.encode(replace(_sample(np.zeros(1)), **changes))
     assert str(caught.value) == sentence
-
-
-@pytest.mark.skipif(np.dtype(np.longdouble).itemsize <= 8, reason="no longer numbers here")
-def test_numbers_of_more_than_eight_bytes_are_refused():
-    with pytest.raises(ArtifactError, match="arrays/array is an array of float128, which"):
-        codec.encode(_sample(np.zeros(1, np.longdouble)))
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.float64, np.bool_, np.float16])
-def test_numbers_of_up_to_eight_bytes_are_kept(dtype):
-    files = codec.encode(_sample(np.ones(2, dtype)))
-    assert codec.decode(Sample, files, Path("x")).arrays["array"].dtype == dtype
-
-
-def test_a_number_of_numpy_is_written_as_a_number():
-    sample = replace(_sample(np.zeros(1)), options={"a": np.float32(0.5), "b": np.int64(3), "c": np.bool_(True)})
-    assert codec.decode(Sample, codec.encode(sample), Path("x")).options == {"a": 0.5, "b": 3, "c": True}
 
 
 def test_a_file_that_cannot_be_read_and_one_that_is_not_there_are_told_apart(tmp_path):

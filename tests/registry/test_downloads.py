@@ -28,18 +28,3 @@ def test_a_path_elsewhere_is_left_alone_also_before_the_first_download(tmp_path)
     downloads.fresh()
     downloads.remove(tmp_path)
     assert tmp_path.is_dir()
-
-
-def test_the_root_itself_is_no_download():
-    downloads = Downloads()
-    folder = downloads.fresh()
-    downloads.remove(folder.parent)
-    assert folder.is_dir()
-
-
-def test_a_download_that_has_gone_already_can_be_removed_again():
-    downloads = Downloads()
-    folder = downloads.fresh()
-    downloads.remove(folder / "bundle")
-    downloads.remove(folder / "bundle")
-    assert not folder.exists() and downloads.fresh().parent == folder.parent

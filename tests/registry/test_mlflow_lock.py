@@ -150,15 +150,6 @@ def clock(monkeypatch):
     return clock
 
 
-def test_the_file_of_a_lock_lies_beside_the_database_and_holds_its_owner_alone(tmp_path):
-    path = tmp_path / "mlflow.db.bins.lock"
-    path.write_text("process 1234567890 of a host with a name that is much longer than that of this one " * 3)
-    with file_lock(tmp_path / "mlflow.db", "bins") as check:
-        assert path.read_text() == OURS
-        check()
-    assert [file.name for file in tmp_path.iterdir()] == ["mlflow.db.bins.lock"]
-
-
 @pytest.mark.parametrize(("content", "holder"), [("", "another process"), ("x" * 300, "x" * 200)])
 def test_who_comes_too_late_is_told_what_the_file_says_of_its_owner(tmp_path, clock, content, holder):
     path = tmp_path / "mlflow.db.bins.lock"
@@ -189,13 +180,6 @@ def test_a_publisher_looks_again_some_times_a_second_for_a_minute(tmp_path, cloc
     assert 0.05 <= min(clock.slept) < 0.1 and 0.25 < max(clock.slept) <= 0.3
 
 
-def test_a_publisher_goes_on_as_soon_as_the_lock_is_free(tmp_path, clock, monkeypatch):
-    answers = [False, False, True]
-    monkeypatch.setattr(mlflow_lock, "_lock_file", lambda file: answers.pop(0))
-    with file_lock(tmp_path / "m.db", "bins"):
-        assert len(clock.slept) == 2 and not answers
-
-
 def test_a_lease_says_who_holds_it_until_when_and_ends_at_that_second():
     client, clock = Client(), SimpleNamespace(now=100.0)
     held, other = (Lease(client, "bins", clock=lambda: clock.now) for _ in range(2))
@@ -207,14 +191,6 @@ def test_a_lease_says_who_holds_it_until_when_and_ends_at_that_second():
     assert other.holder() == OURS
     clock.now = 220.0
     assert other.holder() == "another publisher" and not client.models
-
-
-def test_a_lock_without_an_end_holds_nobody_up_and_one_without_an_owner_goes_by_its_name():
-    client = Client()
-    client.create_registered_model("pliant-lock-bins-1", {OWNER: "somebody"})
-    client.create_registered_model("pliant-lock-bins-2", {UNTIL: "1e12"})
-    assert Lease(client, "bins").holder() == "pliant-lock-bins-2"
-    assert list(client.models) == ["pliant-lock-bins-2"]
 
 
 def test_a_lease_is_given_back_also_where_its_holder_fails():

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from mlflow.exceptions import MlflowException
 
 from pliant.errors import RegistryError
 from registry import codec, mlflow_standing
@@ -126,13 +125,6 @@ def test_a_publisher_that_dies_before_it_says_what_is_served_leaves_it_to_the_ne
     assert registry.release("bins", 1).state == "left"
 
 
-def test_the_release_that_is_replaced_is_noted_as_left_with_the_reason(registry, client):
-    registry.commit({A: 2})
-    registry.commit({A: 3})
-    left, served = registry.release("bins", 1), registry.release("bins")
-    assert (left.state, left.reason) == ("left", "release 2 took its place") and served.state == ""
-
-
 def test_a_release_keeps_the_configuration_that_made_each_task_also_where_nothing_else_has_changed(registry, client):
     registry.commit({A: 2}, kept={A: '{"a": 1}'})
     registry.commit({B: 2})
@@ -157,13 +149,6 @@ def test_a_former_version_that_has_gone_is_left_out_with_a_warning(registry, cli
     with caplog.at_level(logging.WARNING, "pliant.registry"):
         assert registry.commit({A: 3}).versions == {A: 3}
     assert f"the release is made without {B}: its version 1 is not in the registry" in caplog.text
-
-
-def test_models_can_be_left_out_from_now_on(registry, client):
-    registry.commit({A: 2})
-    released = registry.commit({A: 3}, without=[B])
-    assert released.versions == {A: 3} and released.digests == {A: f"{A}:3"}
-    assert client.aliases[B] == {"champion": "1"}, "its own alias stays"
 
 
 def test_what_another_publisher_released_meanwhile_is_not_overwritten(registry, client):
@@ -204,12 +189,6 @@ def test_an_alias_that_is_there_already_is_not_moved_and_no_former_champion_is_l
     assert client.writes == [] and client.aliases[A] == {"champion": "2", "previous": "1"}
 
 
-def test_a_version_that_is_not_there_is_not_promoted(registry, client):
-    with pytest.raises(RegistryError, match=f"there is no {A} version 7"):
-        registry.promote(A, 7)
-    assert client.aliases[A] == {"champion": "1"}
-
-
 def test_a_release_is_found_by_alias_and_number_or_there_is_none(registry, client):
     assert registry.release("bins") is None and registry.release("bins", 1) is None
     registry.commit({A: 2})
@@ -232,15 +211,6 @@ def test_a_model_that_the_release_does_not_name_is_shown_by_its_own_alias(regist
     registry.commit({A: 2}, without=[B])
     assert registry.version(B).version == 1
     assert registry.versions("pliant-bins-") == {A: 2}
-
-
-def test_lists_go_on_to_their_last_page(registry, client):
-    for name in ("pliant-bins-c", "other", "pliant-bins-d"):
-        client.add(name, 5)
-    assert registry.names("pliant-bins-") == [A, "pliant-bins-c", "pliant-bins-d", B]
-    assert len(registry.models()) == 5
-    assert registry.numbers("pliant-bins-c") == [1, 2, 3, 4, 5]
-    assert registry.numbers(A) == [1, 2, 3]
 
 
 def test_what_is_missing_is_said_with_what_there_is(registry, client):
@@ -266,36 +236,6 @@ def test_a_registry_is_told_from_another_by_its_experiment(registry, client):
     assert first != registry.identity() != ""
     client.experiment = SimpleNamespace(experiment_id="5", creation_time=123)
     assert first != registry.identity()
-
-
-def test_only_that_a_thing_is_missing_means_none(registry, client, monkeypatch):
-    def ill(_name):
-        raise MlflowException("ill")
-
-    monkeypatch.setattr(client, "get_registered_model", ill)
-    with pytest.raises(RegistryError, match=f"{A} could not be looked up at .*: ill"):
-        registry.aliased(A, "champion")
-
-
-@pytest.mark.parametrize(
-    ("uri", "location"), [("sqlite:///registry.db", Path("artifacts").absolute().as_uri()), ("http://host:5000", None)]
-)
-def test_a_new_experiment_keeps_its_files_under_the_root_unless_a_server_has_a_place_of_its_own(
-    client, monkeypatch, uri, location
-):
-    created = []
-    monkeypatch.setattr(
-        Client,
-        "create_experiment",
-        lambda _, name, artifact_location: created.append((name, artifact_location)) or 7,
-        False,
-    )
-    registry = MlflowRegistry(uri, "pliant-bins", Path("artifacts"))
-    registry.create()
-    assert created == [("pliant-bins", location)]
-    client.experiment = SimpleNamespace(experiment_id=3)
-    registry.create()
-    assert len(created) == 1 and registry._experiment(client) == "3"
 
 
 def test_a_version_is_intact_if_its_files_are_those_that_were_published(registry, client, monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 from pliant.errors import RegistryError
 from registry import mlflow_retention
 from registry.mlflow_find import DIGEST
-from registry.mlflow_retention import DAY, Contents, Unneeded, needed_versions, remove, unneeded
+from registry.mlflow_retention import DAY, Unneeded, needed_versions, remove, unneeded
 from registry.releases import FORMER
 from tests.registry.conftest import BACKBONE
 
@@ -87,77 +87,6 @@ def started(run: str, days: float, status: str = "FINISHED") -> SimpleNamespace:
     return SimpleNamespace(info=info)
 
 
-def contents(versions=(), models=(), runs=()) -> Contents:
-    return Contents({}, {("a", int(each.version)): each for each in versions}, tuple(models), tuple(runs))
-
-
-@pytest.fixture
-def today(monkeypatch):
-    monkeypatch.setattr(mlflow_retention.time, "time", lambda: NOW)
-
-
-def test_of_an_old_version_its_logged_models_go_unless_a_needed_one_has_the_same_files():
-    shared = version(1, "file:///x/m-1/artifacts"), version(2, "file:///x/m-1/artifacts")
-    own = version(3, "file:///x/m-3/artifacts"), version(4, "file:///elsewhere", model_id="m-4")
-    all_of_it = contents((*shared, *own), [logged("m-1"), logged("m-3"), logged("m-4"), logged("m-5")])
-    items = list(mlflow_retention._versions(all_of_it, frozenset({("a", 1)})))
-    assert [(item.kind, item.name, item.ids) for item in items] == [
-        ("version", "a version 2", ("a", "2")),
-        ("version", "a version 3", ("a", "3", "m-3")),
-        ("version", "a version 4", ("a", "4", "m-4")),
-    ]
-    assert {item.reason for item in items} == {"old, without an alias"}
-
-
-@pytest.mark.parametrize(("days", "goes"), [(0.9, False), (1, False), (1.1, True)])
-def test_a_logged_model_goes_after_a_day_if_nobody_registered_it(today, days, goes):
-    registered = version(1, "file:///x/m-1/artifacts")
-    items = list(mlflow_retention._logged(contents([registered], [logged("m-1", days=days), logged("m-2", days=days)])))
-    assert [(item.kind, item.name, item.ids) for item in items] == [("model", "logged model m-2", ("m-2",))][:goes]
-
-
-@pytest.mark.parametrize(
-    ("status", "versioned", "days", "goes"),
-    [
-        ("FINISHED", False, 29, None),
-        ("FINISHED", False, 30, None),
-        ("FINISHED", False, 31, "older than 30 days, without a version"),
-        ("FAILED", False, 0.9, None),
-        ("FAILED", False, 1, None),
-        ("FAILED", False, 1.1, "failed, published nothing"),
-        ("RUNNING", False, 1.1, "running, published nothing"),
-        ("FAILED", True, 29, None),  # a version that is not needed any more is still there
-        ("FAILED", True, 31, "failed, published nothing"),
-    ],
-)
-def test_a_run_that_published_nothing_goes_after_a_day_and_any_other_after_the_days_asked_for(
-    today, status, versioned, days, goes
-):
-    versions = [version(1, "x", run="run")] if versioned else []
-    items = list(mlflow_retention._runs(contents(versions, (), [started("run", days, status)]), frozenset(), 30))
-    assert [(item.name, item.ids, item.reason) for item in items] == ([("run run", ("run",), goes)] if goes else [])
-
-
-def test_the_run_of_a_needed_version_stays_however_old_it_is(today):
-    held = contents([version(1, "x", run="old")], (), [started("old", 900), started("other", 900)])
-    assert [item.name for item in mlflow_retention._runs(held, frozenset({("a", 1)}), 30)] == ["run other"]
-
-
-@pytest.mark.parametrize(("days", "young"), [(0.9, True), (1, False), (1.1, False)])
-def test_a_version_is_young_for_a_day(today, days, young):
-    assert mlflow_retention._young(contents([version(1, "x", days=days)])) == ({("a", 1)} if young else set())
-
-
-def test_the_size_is_that_of_all_files_on_this_machine(tmp_path):
-    folder = tmp_path / "a b" / "deep"
-    folder.mkdir(parents=True)
-    (folder / "x").write_bytes(b"12345")
-    (folder.parent / "y").write_bytes(b"12")
-    assert mlflow_retention._size((tmp_path / "a b").as_uri()) == 7
-    for elsewhere in ("s3://bucket/x", "", None, (tmp_path / "none").as_uri()):
-        assert mlflow_retention._size(elsewhere) == 0
-
-
 class Removing:
     """A client that keeps what is removed; `champion`: the version under the alias, `gone`: models not there."""
 
@@ -192,14 +121,6 @@ def removing(monkeypatch, client: Removing, ids: tuple[str, ...], kind: str, ser
     return client.removed
 
 
-def test_a_version_goes_before_its_models_and_these_before_their_files(monkeypatch):
-    assert removing(monkeypatch, Removing(), ("a", "2", "m-2"), "version") == [
-        ("delete_model_version", "a", "2"),
-        ("delete_logged_model", "m-2"),
-        ("files", ""),
-    ]
-
-
 @pytest.mark.parametrize(("champion", "served"), [("2", None), ("9", 2)])
 def test_a_version_that_an_alias_or_the_release_names_by_now_stays(monkeypatch, champion, served):
     assert removing(monkeypatch, Removing(champion), ("a", "2", "m-2"), "version", served) == []
@@ -210,10 +131,6 @@ def test_a_model_that_somebody_removed_meanwhile_is_no_failure_and_any_other_fai
     assert removing(monkeypatch, Removing(), ("m-2",), "model") == [("delete_logged_model", "m-2"), ("files", "")]
     with pytest.raises(RegistryError, match=r"it could not be removed at .*: ill"):
         removing(monkeypatch, Removing(failure="ill"), ("m-2",), "model")
-
-
-def test_a_run_goes_with_its_files(monkeypatch):
-    assert removing(monkeypatch, Removing(), ("r1",), "run") == [("delete_run", "r1"), ("files", "")]
 
 
 def test_a_run_whose_files_cannot_be_removed_where_they_are_still_goes(monkeypatch):
@@ -257,14 +174,6 @@ def test_a_tag_of_ours_names_versions_by_digest_by_number_or_in_an_object(tags):
     versions["b", 3] = {}  # published by somebody else
     versions["a", 1] |= known
     assert needed_versions({"a": {"champion": "1"}}, versions, 0) == {("a", 1)} | named
-
-
-def test_the_newest_are_kept_of_each_model_and_none_where_none_are_asked_for():
-    versions = {(name, number): {} for name in "ab" for number in (9, 10, 2)}
-    assert needed_versions({}, versions, 0) == set()
-    assert needed_versions({}, versions, 1) == {("a", 10), ("b", 10)}
-    assert needed_versions({}, versions, 2) == {("a", 9), ("a", 10), ("b", 9), ("b", 10)}
-    assert needed_versions({"a": {"champion": "2", "gone": "1"}}, versions, 0) == {("a", 2)}
 
 
 class Page(list):
@@ -360,8 +269,3 @@ def test_a_prefix_of_no_system_has_no_releases_and_a_registry_that_fails_is_name
     registry.models = fail
     with pytest.raises(RegistryError, match=r"^the registry could not be looked through at sqlite:///x.db: ill$"):
         unneeded(registry, PREFIX, 1, 90.0)
-
-
-def test_what_has_no_date_is_old(today):
-    undated = SimpleNamespace(**{**vars(version(1, "x")), "creation_timestamp": None})
-    assert mlflow_retention._young(contents([undated])) == set()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from pliant.errors import RefusedError, RegistryError, UnreachableError
 from registry import mlflow_reasons
 from registry.mlflow_reasons import PASSWORD, TOKEN, USER
-from registry.mlflow_run import Run, measured, registry_errors
+from registry.mlflow_run import Run, registry_errors
 
 URI = "postgresql://ann:geheim@db/registry"
 
@@ -39,52 +37,6 @@ class Client:
 def run(error: Exception | None = None) -> tuple[Run, Client]:
     client = Client(error)
     return Run(client, URI, "r1", "e1"), client
-
-
-def test_parameters_are_logged_as_texts_together():
-    logging, client = run()
-    logging.params({"rate": 0.5, "levels": (1, 2)})
-    ((name, given, more),) = client.calls
-    assert (name, given) == ("log_batch", ("r1",))
-    assert {(param.key, param.value) for param in more["params"]} == {("rate", "0.5"), ("levels", "(1, 2)")}
-
-
-def test_metrics_have_their_step_and_the_present_time_in_milliseconds():
-    logging, client = run()
-    before = time.time()
-    logging.metrics({"loss": 0.25}, 7)
-    logging.metrics({"loss": 0.5})
-    (first,), (second,) = (more["metrics"] for _, _, more in client.calls)
-    assert (first.key, first.value, first.step, second.step) == ("loss", 0.25, 7, 0)
-    assert 1000 * before - 1 <= first.timestamp <= 1000 * time.time() + 1
-    (metric,) = measured({"share": 0.5}, 3, "m1")
-    assert (metric.model_id, metric.step) == ("m1", 3)
-
-
-def test_figures_and_documents_are_files_by_their_names():
-    logging, client = run()
-    logging.figure("curve", "figure")
-    logging.document("plan", {"a": 1})
-    logging.text("report.md", "fine")
-    logging.end("FINISHED")
-    assert client.calls == [
-        ("log_figure", ("r1", "figure", "curve.png"), {}),
-        ("log_dict", ("r1", {"a": 1}, "plan.json"), {}),
-        ("log_text", ("r1", "fine", "report.md"), {}),
-        ("set_terminated", ("r1", "FINISHED"), {}),
-    ]
-
-
-def test_a_data_set_keeps_its_whole_fingerprint_beside_the_short_one():
-    logging, client = run()
-    fingerprint = "sha256:" + "ab" * 32
-    logging.dataset("digits", fingerprint, "/data", "testing")
-    ((name, (run_id, (given,)), _),) = client.calls
-    assert (name, run_id) == ("log_inputs", "r1")
-    assert given.dataset.name == "digits" and given.dataset.digest == fingerprint[:36]
-    assert json.loads(given.dataset.profile) == {"fingerprint": fingerprint}
-    assert json.loads(given.dataset.source) == {"uri": "/data"}
-    assert [(tag.key, tag.value) for tag in given.tags] == [("mlflow.data.context", "testing")]
 
 
 def answered(status: int) -> Exception:
@@ -122,16 +74,6 @@ def test_the_sentence_says_what_failed_where_and_why_in_one_line_without_a_passw
     sentence = str(caught.value)
     assert sentence.startswith("the models could not be listed at ") and "refused by" in sentence
     assert "geheim" not in sentence and "\n" not in sentence and "line 3" not in sentence
-
-
-def test_an_error_without_a_message_is_named_by_its_kind():
-    with pytest.raises(UnreachableError, match=r": TimeoutError$"), registry_errors(URI, "it failed"):
-        raise TimeoutError
-
-
-def test_our_own_faults_stay_what_they_are():
-    with pytest.raises(ZeroDivisionError), registry_errors(URI, "it failed"):
-        raise ZeroDivisionError
 
 
 @pytest.mark.parametrize(
@@ -235,10 +177,3 @@ def test_a_server_without_its_database_is_said_to_have_lost_what_is_behind_it():
     caused = "(Caused by ResponseError('too many 503 error responses'))"
     error = MlflowException(f"API request to http://host/api failed: Max retries exceeded with url: /api?x=y {caused}")
     assert mlflow_reasons.reason(error, "http://host") == f"it answers with 503: {BEHIND}"
-
-
-@pytest.mark.parametrize("body", ["short", ""])
-def test_what_is_no_page_is_said(body):
-    text = mlflow_reasons.reason(answered_with(500, body), "http://host")
-    assert text.startswith("API request to endpoint /api/2.0/mlflow/runs/get failed with error code 500")
-    assert text.endswith("'short'") == (body == "short")

@@ -9,20 +9,16 @@ from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 
 import registry
 from pliant.errors import ArtifactError
-from registry.descriptions import ROWS, no_longer_served, of_release, of_version, restated, served, table
-from registry.package import Package, frame, needed, pyfunc_file
+from registry.descriptions import no_longer_served, of_release, of_version, restated, served
+from registry.package import Package, needed, pyfunc_file
+from tests.architecture import imports
 
-KINDS = [
-    path.stem.replace("_", "-")
-    for path in sorted(Path(registry.__file__).parent.glob("pyfunc/*.py"))
-    if path.stem != "__init__"
-]
+FOLDER = Path(registry.__file__).parent / "pyfunc"
+KINDS = ["tokens-task", "bins-plan", "cascade-task", "packing-plan"]
 
 
 @cache
@@ -32,9 +28,8 @@ def distributions() -> Mapping[str, list[str]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_code_of_a_kind_imports_nothing_that_is_not_required(kind):
-    tree = ast.parse(pyfunc_file(kind).read_text())
-    modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    files = (pyfunc_file(kind), FOLDER / "__init__.py", FOLDER / f"{kind.partition('-')[0]}.py")
+    modules = [module for file in files for module in imports(ast.parse(file.read_text()))]
     foreign = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"pliant", "registry"}
     assert foreign
     for name in foreign:
@@ -49,18 +44,8 @@ def test_the_distributions_are_named_once_and_sorted():
 
 
 def test_a_kind_without_code_is_an_error_that_names_the_file():
-    with pytest.raises(
-        ArtifactError, match=r"no rockets_engine\.py says how an artifact of kind rockets-engine answers"
-    ):
+    with pytest.raises(ArtifactError, match=r"no registry/pyfunc/rockets\.py says how .* rockets-engine answers"):
         pyfunc_file("rockets-engine")
-
-
-def test_columns_are_a_data_frame_and_tensors_stay():
-    columns = {"length": np.array([1, 2]), "text": np.array(["a", "b"])}
-    assert isinstance(frame(columns), pd.DataFrame)
-    assert frame(columns).to_dict("list") == {"length": [1, 2], "text": ["a", "b"]}
-    tensor = np.zeros((1, 2))
-    assert frame(tensor) is tensor
 
 
 GATE = {
@@ -117,9 +102,3 @@ def test_a_release_of_several_tasks_names_each_in_front():
     text = of_release("", {"a": GATE, "b": GATE | {"champion": None}}, None)
     assert text.startswith("The first release.\n\n| of | measure | challenger | champion |")
     assert "| a | accuracy | 0.91 | 0.9 |" in text and "| b | accuracy | 0.91 |  |" in text
-
-
-def test_a_long_table_is_cut_and_says_so_and_an_empty_one_is_none():
-    lines = table(("a",), [[str(number)] for number in range(ROWS + 2)])
-    assert len(lines) == 1 + 2 + ROWS + 2 and lines[-1] == "and 2 more in the run"
-    assert table(("a",), []) == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pliant.errors import ArtifactError, RegistryError
 from registry.package import Published
-from registry.releases import FORMER, MODELS, RegistryRelease, ReleaseView, from_version, to_tags, write
+from registry.releases import FORMER, MODELS, RegistryRelease, ReleaseView, from_version, to_tags
 
 VERSIONS = {"pliant-bins-a": 3, "pliant-bins-encoder-a": 2}
 DIGESTS = {"pliant-bins-a": "x", "pliant-bins-encoder-a": "y"}
@@ -97,21 +97,6 @@ def test_another_artifact_under_the_released_number_is_refused_and_discarded(whi
     assert registry.discarded == [Path("pliant-bins-a", "3")]
 
 
-def test_writing_makes_a_version_with_all_tags_of_the_systems_model():
-    calls = []
-
-    class Client:
-        def create_model_version(self, name, source, run_id, tags, description):
-            calls.append((name, source, run_id, tags, description))
-            return SimpleNamespace(version="7")
-
-    wanted = RegistryRelease("bins", 0, 6, VERSIONS, DIGESTS, "place", "run", about="**why**")
-    assert write(Client(), wanted, lambda _client, name, about: calls.append((name, about))) == 7
-    about = "Releases of bins: each names the versions that are served together. Its alias champion is what is served."
-    assert calls[0] == ("pliant-release-bins", about)
-    assert calls[1] == ("pliant-release-bins", "place", "run", to_tags(wanted), "**why**")
-
-
 def test_tags_hold_number_and_digest_of_each_model_and_the_release_before():
     assert to_tags(RegistryRelease("bins", 7, 6, VERSIONS, DIGESTS, since="today", reason="better")) == {
         "pliant.models": '{"pliant-bins-a": [3, "x"], "pliant-bins-encoder-a": [2, "y"]}',
@@ -120,16 +105,3 @@ def test_tags_hold_number_and_digest_of_each_model_and_the_release_before():
         "pliant.reason": "better",
     }
     assert to_tags(RegistryRelease("bins", 7, None, {}, {})) == {"pliant.models": "{}", "pliant.former": ""}
-
-
-def test_a_release_without_a_run_has_none_and_is_the_same_whoever_made_it():
-    read = from_version("bins", SimpleNamespace(version="2", tags={}, source="", run_id="", description=""))
-    assert (read.run, read.source) == (None, "")
-    assert read == from_version(
-        "bins", SimpleNamespace(version="2", tags={}, source="here", run_id="r1", description="d")
-    )
-
-
-def test_a_model_that_the_release_does_not_name_is_still_fetched_by_its_number():
-    shown, registry = view()
-    assert shown.fetch("pliant-bins-b", 5)[1].version == 5 and not registry.discarded

@@ -37,15 +37,14 @@ def answered(label="b", confidence=0.8, tenant="acme", **changes) -> Answered:
 
 
 def opened(folder, memory: int = 100, clock=lambda: 1000.0) -> tuple[Store, Tracker]:
-    store, tracker = Store(folder, memory, DAYS, clock), Tracker(memory, DAYS, former=2, recorded=True)
+    store, tracker = Store(folder, memory, DAYS, clock), Tracker(memory, DAYS, recorded=True)
     tracker.restore(store.load())
     return store, tracker
 
 
 def kept(tracker: Tracker, ids) -> dict:
-    answers = tracker._answers
-    rows = {id: answers.find(id) for id in ids}
-    return {id: (answers.answered(row), answers.label(row)) for id, row in rows.items() if row is not None}
+    rows = {id: tracker.remembered(id) for id in ids}
+    return {id: (row.answered, row.reported) for id, row in rows.items() if row is not None}
 
 
 @settings(max_examples=25, deadline=None)
@@ -56,7 +55,7 @@ def kept(tracker: Tracker, ids) -> dict:
 def test_a_restart_at_any_moment_changes_nothing(tmp_path_factory, memory, steps):
     folder = tmp_path_factory.mktemp("outcomes")
     store, tracker = opened(folder, memory)
-    plain = Tracker(memory, DAYS, former=2)
+    plain = Tracker(memory, DAYS)
     counter = itertools.count()
     for kind, which, label in steps:
         if kind == "r":
@@ -113,7 +112,7 @@ def test_figures_alarms_and_answers_are_there_after_a_restart(tmp_path):
 
 def test_labels_are_in_the_file_with_their_tenants_and_without_words(tmp_path):
     keeper = open_keeper(tmp_path, 100, DAYS, False)
-    outcomes = Outcomes(CollectorRegistry(), 100, former=2, keeper=keeper, clock=lambda: 5.0)
+    outcomes = Outcomes(CollectorRegistry(), 100, keeper=keeper, clock=lambda: 5.0)
     outcomes.remember("x", answered(former_levels=("tiny",), former=(("a", 0.5),)))
     outcomes.take("x", "a", ACME)
     outcomes.close()
@@ -163,7 +162,7 @@ def test_a_full_disk_is_logged_once_and_what_waits_is_written_later(tmp_path, ca
     store.close()
     assert [record.id for record in read_labels(tmp_path)] == ["0", "1", "2"]
     store, again = opened(tmp_path)
-    assert len(again._answers) == 3 and again.figures() == tracker.figures()
+    assert len(again) == 3 and again.figures() == tracker.figures()
     store.close()
 
 
@@ -208,7 +207,7 @@ def test_a_clock_that_is_set_back_loses_nothing_and_blocks_nobody(tmp_path):
     assert outcomes.take("999", "b", ACME)["correct"]
     outcomes.close()
     store, tracker = opened(tmp_path, 100, lambda: now[0])
-    assert tracker._answers.oldest == 100.0, "what was given later than now counts as given now"
+    assert tracker.remembered("999").at == 100.0, "what was given later than now counts as given now"
     store.close()
 
 

@@ -90,7 +90,7 @@ def test_under_the_open_inference_protocol_an_answer_has_the_id_of_its_request(r
         for id, status in expected.items():
             response = await service.client.post("/outcomes", json={"id": id, "label": "zero"})
             assert response.status_code == status, id
-        assert len(service.outcomes._tracker._answers) == 3, "without an id nothing is remembered"
+        assert len(service.outcomes._tracker) == 3, "without an id nothing is remembered"
         response = await service.client.post("/outcomes", json={"id": "mine", "label": "zero"})
         assert response.json()["id"] == "mine"
 
@@ -126,7 +126,7 @@ def test_the_same_artifacts_under_two_versions_are_told_apart():
     labelled = Labelled(outcomes)
     for version in (3, 4, 3):
         origin = replace(ORIGIN, versions={"backbone": 1, "task": version})
-        labelled.remember(str(len(outcomes._tracker._answers)), "t", ("a", "b"), 0, origin, 0, 0.5, "")
+        labelled.remember(str(len(outcomes._tracker)), "t", ("a", "b"), 0, origin, 0, 0.5, "")
     assert [outcomes._tracker.answered(str(number)).version for number in range(3)] == [3, 4, 3]
 
 
@@ -162,6 +162,6 @@ def test_an_answer_that_is_late_or_refused_is_not_remembered(registry):
     async def check(service):
         assert (await ask(service, utility=0.125)).status_code == 429
         assert (await infer(service, png())).status_code == 200
-        assert len(service.outcomes._tracker._answers) == 0
+        assert len(service.outcomes._tracker) == 0
 
     serve(registry, check)

@@ -1,6 +1,6 @@
 """The table of all settings, read from their classes: variable, default, systems, and the meaning that the comment gives.
 
-`python -m serving.bento.build` writes it into docs/settings.md, and a system's part into the page of its bento.
+`python -m deploy.bentos` writes it into docs/settings.md, and a system's part into the page of its bento.
 """
 
 from __future__ import annotations
@@ -20,29 +20,27 @@ from pliant.errors import InputError
 from serving.launch import QUIET
 from serving.settings import OTHERS, PREFIX, SYSTEM, Settings, settings_of
 
-ALL = "all"
 PLACEHOLDER = "SYSTEM"  # in a default that differs between systems by their names alone
 OTHER_MEANINGS: Mapping[str, str] = {
-    SYSTEM: "the system that the service must be; another one does not start",
-    "PLIANT_PROJECT": "`pliant schedule`: the folder that nightly runs begin in (default: the working directory)",
-    "PLIANT_KEEP_VERSIONS": "flows, `pliant clean`: newest versions of a model that stay, besides those with an alias (5)",
-    "PLIANT_KEEP_DAYS": "flows, `pliant clean`: days that unused results of stages stay (90)",
-    "PLIANT_STORE_GIB": "flows, `pliant clean`: GiB that the results of stages may take (20)",
-    "PLIANT_ROLLOUT": "flows: `canary` has services try a challenger before it is served, `direct` does not (`direct`)",
-    "PLIANT_FLOW_HOURS": "flows: hours after which a run is ended (6)",
-    "PLIANT_TASK_HOURS": "flows: hours after which a task of a run is ended (3)",
-    "PLIANT_ALARM_MINUTES": "flows: least minutes between two runs that alarms start (60)",
-    "PLIANT_ALERT_WEBHOOK": "`pliant-notify`: address that notifications are sent to",
-    "PLIANT_SIGNING_KEY": "flows, `pliant sign`: the private key that artifacts are signed with",
+    SYSTEM: "The system that the service must be.",
+    "PLIANT_PROJECT": "`pliant schedule`: folder that nightly runs begin in.",
+    "PLIANT_KEEP_VERSIONS": "Flows: newest versions of a model that stay, besides those with an alias (5).",
+    "PLIANT_KEEP_DAYS": "Flows: days for which unused results of stages stay (90).",
+    "PLIANT_STORE_GIB": "Flows: GiB that results of stages may take (20).",
+    "PLIANT_ROLLOUT": "Flows: `canary` tries a challenger on real requests before it is promoted; default `direct`.",
+    "PLIANT_FLOW_HOURS": "Flows: hours after which a run is ended (6).",
+    "PLIANT_TASK_HOURS": "Flows: hours after which a task of a run is ended (3).",
+    "PLIANT_ALARM_MINUTES": "Flows: minutes between two runs that alarms start (60).",
+    "PLIANT_ALERT_WEBHOOK": "`pliant-notify`: address that notifications are posted to.",
+    "PLIANT_SIGNING_KEY": "Flows, `pliant sign`: private key that signs artifacts.",
 }
 """Variable that no service reads, though it may be in its environment -> who reads it."""
 LIBRARIES: Mapping[str, str] = {
-    "BENTOML_HOME": "BentoML's folder: bentos, and the counters of running services. BentoML empties the counters' folder "
-    "when it starts, so two services that run at once need two of them (`bentoml serve` takes the folder of a bento, too)",
-    "BENTOML_PORT": "port of the service (3000), as `--port`",
-    "MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN": "for a registry that asks who calls",
-    "OTEL_EXPORTER_OTLP_ENDPOINT": "where traces go, if `PLIANT_TRACE_SHARE` is above 0",
-    "CUDA_VISIBLE_DEVICES": "the GPUs that a service may use",
+    "BENTOML_HOME": "Folder of bentos and counters; services that run at once need one each.",
+    "BENTOML_PORT": "Port of the service (3000).",
+    "MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD, MLFLOW_TRACKING_TOKEN": "Login at the registry.",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "Collector of traces.",
+    "CUDA_VISIBLE_DEVICES": "GPUs that a service may use.",
 }
 """Variable of a library that matters to a service -> what it does."""
 _CHOICES_ARE_IN = re.compile(r"^one of (\S+\.py|[A-Z]+)(, )?")  # a comment that names where the known values are listed
@@ -116,18 +114,25 @@ def _meaning(comment: str, choices: Collection[str]) -> str:
     if place := _CHOICES_ARE_IN.match(comment):
         rest = comment[place.end() :]
         return known + (f", {rest}" if rest else "")
-    return comment if all(choice in comment for choice in choices) else f"{comment}; {known}"
+    return comment if all(choice in comment for choice in choices) else f"{comment.removesuffix('.')}: {known}."
 
 
-def table(settings: Sequence[Row], known: Collection[str]) -> str:
-    """Return the rows as a table in Markdown; with several systems (`known`) it says which have the setting."""
-    several = len(known) > 1
-    head = ["variable", "default", *(["systems"] if several else []), "meaning"]
-    lines = [head, ["---"] * len(head)]
+def tables(settings: Sequence[Row], known: Collection[str]) -> str:
+    """Return a table in Markdown for each group of systems that have the same settings, those of every system first."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for row in settings:
-        owners = ALL if len(row.systems) == len(known) else ", ".join(row.systems)
+        groups.setdefault(row.systems, []).append(row)
+    titles = {owners: "Every system" if len(owners) == len(known) else ", ".join(owners) for owners in groups}
+    ordered = sorted(groups, key=lambda owners: -len(owners))
+    return "\n\n".join(f"### {titles[owners]}\n\n{table(groups[owners])}" for owners in ordered)
+
+
+def table(settings: Sequence[Row]) -> str:
+    """Return the rows as a table in Markdown."""
+    lines = [["variable", "default", "meaning"], ["---"] * 3]
+    for row in settings:
         default = f"`{row.default}`" if row.default else ""
-        lines.append([f"`{row.variable}`", default, *([owners] if several else []), row.meaning.replace("|", "\\|")])
+        lines.append([f"`{row.variable}`", default, row.meaning.replace("|", "\\|")])
     return _lines(lines)
 
 
@@ -135,7 +140,7 @@ def others_table() -> str:
     """Return the variables that are no settings of a service. Raises `InputError` for one that is explained nowhere."""
     for name in OTHERS:
         if name not in OTHER_MEANINGS:
-            raise InputError("variable", name, "explained in OTHER_MEANINGS of serving/bento/build_settings.py")
+            raise InputError("variable", name, "explained in OTHER_MEANINGS of deploy/settings_table.py")
     ours = [[f"`{name}`", OTHER_MEANINGS[name]] for name in OTHERS]
     return _lines([["variable", "meaning"], ["---", "---"], *ours])
 

@@ -15,11 +15,11 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
+from deploy.dashboards import queries
 from pliant import systems
-from serving.monitoring.dashboards import queries
 from serving.monitoring.metric_list import all_metrics, samples_of
+from tests.deploy.test_dashboards import ADDED, named
 from tests.fixtures.places import ROOT
-from tests.serving.monitoring.test_dashboards import ADDED, named
 from tests.serving.monitoring.test_metric_list import registered
 
 FOLDER = ROOT / "deploy" / "monitoring"

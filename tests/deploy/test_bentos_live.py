@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from serving.bento.build_config import REQUIREMENTS, bentofile
+from deploy.bentos import REQUIREMENTS, bentofile
 from serving.http.access.key_file import update_keys
 from serving.launch import Service
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny

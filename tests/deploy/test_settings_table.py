@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import pytest
 
+from deploy import settings_table
+from deploy.settings_table import Row, comments_of, rows, table
 from pliant import systems
 from pliant.errors import InputError
-from serving.bento import build_settings
-from serving.bento.build_settings import Row, comments_of, rows, table
 from serving.settings import OTHERS, Settings, settings_of
 from serving.tokens.settings import TokensSettings
 
@@ -40,7 +40,7 @@ def test_a_setting_with_other_values_in_other_systems_has_a_row_for_each():
     policies = by_name(rows())["PLIANT_POLICY"]
     assert sorted(name for row in policies for name in row.systems) == ["bins", "packing", "tokens"]
     (tokens,) = [row for row in policies if row.systems == ("tokens",)]
-    assert "`tome`" in tokens.meaning and ".py" not in tokens.meaning
+    assert "`otas`" in tokens.meaning and ".py" not in tokens.meaning
 
 
 def test_defaults_are_written_as_the_variable_would_be():
@@ -68,21 +68,21 @@ def test_a_setting_that_nobody_explained_is_refused(monkeypatch):
     class Unexplained(Settings):
         loudness: int = 3
 
-    monkeypatch.setattr(build_settings, "settings_of", lambda _name: Unexplained)
+    monkeypatch.setattr(settings_table, "settings_of", lambda _name: Unexplained)
     with pytest.raises(InputError, match=r"loudness.*explained by a comment"):
         rows(["tokens"])
 
 
 def test_a_cell_cannot_break_the_table():
-    lines = table([Row("PLIANT_A", "", ("tokens",), "a|b")], ["tokens"]).splitlines()
+    lines = table([Row("PLIANT_A", "", ("tokens",), "a|b")]).splitlines()
     assert lines[-1] == r"| `PLIANT_A` |  | a\|b |"
 
 
 def test_every_variable_that_is_no_setting_is_explained_and_none_besides():
-    assert set(build_settings.OTHER_MEANINGS) == set(OTHERS)
+    assert set(settings_table.OTHER_MEANINGS) == set(OTHERS)
 
 
 def test_a_variable_that_nobody_explained_is_refused(monkeypatch):
-    monkeypatch.setattr(build_settings, "OTHERS", (*OTHERS, "PLIANT_NEW"))
+    monkeypatch.setattr(settings_table, "OTHERS", (*OTHERS, "PLIANT_NEW"))
     with pytest.raises(InputError, match="PLIANT_NEW"):
-        build_settings.others_table()
+        settings_table.others_table()

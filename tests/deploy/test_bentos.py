@@ -14,11 +14,11 @@ from bentoml._internal.bento.build_config import BentoBuildConfig, BentoPathSpec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from deploy import bentos
+from deploy.bentos import IMAGE, PACKAGES, PAGE, REQUIREMENTS, SETUP, bentofile, readme
 from pliant import systems
 from pliant.errors import InputError
 from pliant.version import VERSION
-from serving.bento import build, build_pages
-from serving.bento.build_config import IMAGE, PACKAGES, PAGE, REQUIREMENTS, SETUP, bentofile, readme
 from serving.launch import service_path
 from tests.architecture import OURS, imports
 from tests.fixtures.places import ROOT
@@ -35,15 +35,15 @@ def system(request) -> str:
 @pytest.fixture
 def config(system) -> BentoBuildConfig:
     """The system's bentofile as BentoML reads it."""
-    return BentoBuildConfig.from_file(str(ROOT / bentofile(system)))
+    return BentoBuildConfig.from_file(str(ROOT / bentofile(system))).with_defaults()
 
 
 @cache
 def included() -> list[str]:
     """Return the files of the checkout that a bento holds, by BentoML's own rules."""
-    config = BentoBuildConfig.from_file(str(ROOT / bentofile("tokens")))
+    config = BentoBuildConfig.from_file(str(ROOT / bentofile("tokens"))).with_defaults()
     specs = BentoPathSpec(config.include, config.exclude, str(ROOT / "deploy"))  # a folder without .bentoignore
-    listed = [path for folder in (*OURS, "deploy", "docs") for path in (ROOT / folder).rglob("*.*")]
+    listed = [path for folder in (*OURS, "docs") for path in (ROOT / folder).rglob("*.*")]
     paths = [path.relative_to(ROOT).as_posix() for path in listed if "__pycache__" not in path.parts]
     return [path for path in paths if specs.includes(path)]
 
@@ -56,22 +56,22 @@ def pinned() -> dict[str, Requirement]:
 
 def test_the_files_are_those_that_the_settings_and_pins_give():
     try:
-        texts = build.files(ROOT)
+        texts = bentos.files(ROOT)
     except InputError as error:
         if error.field.startswith("the installed"):
             pytest.skip(f"the pins cannot be derived here: {error}")
         raise
     for path, text in texts.items():
-        assert (ROOT / path).read_text(encoding="utf-8") == text, f"{path}: run python -m serving.bento.build"
+        assert (ROOT / path).read_text(encoding="utf-8") == text, f"{path}: run python -m deploy.bentos"
 
 
 def test_the_page_of_settings_is_the_one_that_the_classes_give():
-    assert (ROOT / PAGE).read_text(encoding="utf-8") == build_pages.settings_page(), "run python -m serving.bento.build"
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == bentos.settings_page(), "run python -m deploy.bentos"
 
 
 def test_bentoml_reads_the_file_and_finds_all_that_it_names(config, system):
     assert config.service == service_path(system)
-    assert config.labels == {"project": "pliant", "version": build.project_version(ROOT), "system": system}
+    assert config.labels == {"project": "pliant", "version": bentos.project_version(ROOT), "system": system}
     assert config.description == f"file: {readme(system)}"
     assert (ROOT / readme(system)).is_file() and (ROOT / config.python.requirements_txt).is_file()
     assert config.docker.python_version == "3.11" and not config.python.lock_packages
@@ -82,7 +82,7 @@ def test_a_bento_holds_code_and_nothing_else():
     kinds = {path.rpartition(".")[2] for path in included()}
     folders = {path.partition("/")[0] for path in included()}
     assert kinds == {"py", "txt"} and folders == set(PACKAGES)
-    assert not [path for path in included() if "__pycache__" in path or "build" in path.rpartition("/")[2][:5]]
+    assert not [path for path in included() if "__pycache__" in path]
 
 
 @pytest.mark.parametrize(
@@ -159,12 +159,6 @@ def test_the_script_of_the_image_is_valid_shell():
     assert (ROOT / SETUP).stat().st_mode & stat.S_IXUSR
 
 
-def test_without_a_checkout_nothing_can_be_built(monkeypatch, tmp_path):
-    monkeypatch.setattr(build.serving, "__file__", str(tmp_path / "serving" / "__init__.py"))
-    with pytest.raises(InputError, match="a checkout, with deploy/bento"):
-        build.checkout()
-
-
 @cache
 def _imported(path: str) -> tuple[str, ...]:
     """Return the modules that a file imports; one of "SYSTEM" stands for that of each system."""
@@ -184,4 +178,4 @@ def _file_of(module: str) -> str:
 
 
 def test_the_version_that_the_code_says_in_a_bento_is_the_projects():
-    assert build.project_version(ROOT) == VERSION
+    assert bentos.project_version(ROOT) == VERSION

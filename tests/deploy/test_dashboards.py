@@ -7,11 +7,9 @@ import re
 
 import pytest
 
+from deploy.dashboards import DASHBOARDS, PAGE, DashboardQuery, dashboards, page, queries
 from pliant import systems
-from serving.monitoring.__main__ import DASHBOARDS, PAGE
-from serving.monitoring.dashboards import DashboardQuery, dashboards, queries
 from serving.monitoring.metric_list import all_metrics, drawn_of, metrics_of, samples_of
-from serving.monitoring.page import page
 
 NAMES = ["overview.json", *(f"{system}.json" for system in systems.names())]
 ADDED = {"system", "instance", "job"}
@@ -23,19 +21,16 @@ def named(expr: str) -> set[str]:
     return set(re.findall(r"\bpliant_\w+", expr))
 
 
-def test_the_page_is_the_one_that_the_list_gives():
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m serving.monitoring"
+def test_page_and_dashboards_are_those_that_the_list_gives():
+    assert sorted(path.name for path in DASHBOARDS.iterdir()) == sorted(NAMES) == sorted(dashboards())
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m deploy.dashboards"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dashboard_is_the_one_that_the_list_gives_and_is_small(name):
     content = (DASHBOARDS / name).read_text(encoding="utf-8")
-    assert content == dashboards()[name], "run python -m serving.monitoring"
+    assert content == dashboards()[name], "run python -m deploy.dashboards"
     assert len(content.encode()) < 100_000
-
-
-def test_there_are_no_other_dashboards():
-    assert sorted(path.name for path in DASHBOARDS.iterdir()) == sorted(NAMES) == sorted(dashboards())
 
 
 @pytest.mark.parametrize("system", systems.names())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from packaging.requirements import Requirement
 
+from deploy import bento_pins
+from deploy.bento_pins import closure, pinned_lines
 from pliant.errors import InputError
-from serving.bento import build_pins
-from serving.bento.build_pins import closure, pinned_lines
 
 NEEDS = {
     "service": ["Middle[fast]>=1; python_version >= '3.12'", "windows-only; sys_platform == 'win32'"],
@@ -41,19 +41,19 @@ def test_what_only_flows_need_is_no_root():
 
 
 def test_the_pins_of_what_is_needed_keep_their_markers_and_their_order(monkeypatch):
-    monkeypatch.setattr(build_pins, "_installed_version", lambda name: "2+cpu" if name == "b" else "")
+    monkeypatch.setattr(bento_pins, "_installed_version", lambda name: "2+cpu" if name == "b" else "")
     lines = ["A-a==1 ; python_version < '3.12'", "a_a==2 ; python_version >= '3.12'", "b==2", "c==3"]
     assert list(pinned_lines(lines, ["a-a", "b"])) == lines[:3]
 
 
 def test_another_version_than_the_pinned_one_is_refused(monkeypatch):
-    monkeypatch.setattr(build_pins, "_installed_version", lambda _name: "4")
+    monkeypatch.setattr(bento_pins, "_installed_version", lambda _name: "4")
     with pytest.raises(InputError, match="the installed b is 4, but must be 2 or 3"):
         list(pinned_lines(["b==2", "b==3"], ["b"]))
 
 
 def test_what_is_needed_and_installed_but_not_pinned_is_refused_and_what_no_platform_here_needs_is_not(monkeypatch):
-    monkeypatch.setattr(build_pins, "_installed_version", lambda name: "2" if name == "b" else "")
+    monkeypatch.setattr(bento_pins, "_installed_version", lambda name: "2" if name == "b" else "")
     assert list(pinned_lines(["a==1"], ["a", "windows-only"])) == ["a==1"]
     with pytest.raises(InputError, match="without b"):
         list(pinned_lines(["a==1"], ["a", "b"]))
