@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 import platform
+from typing import TypeVar
 
 import torch
+from torch import nn
 
 from pliant.errors import InputError
+
+M = TypeVar("M", bound=nn.Module)
 
 FLOAT32 = "float32"
 PRECISIONS = (FLOAT32, "bfloat16", "float16")
@@ -78,3 +82,17 @@ def is_fast(precision: str, device: str | torch.device) -> bool:
     except InputError:
         return False
     return True
+
+
+def convert(model: M, dtype: torch.dtype) -> M:
+    """Return the model, whose weights are of this type from now on.
+
+    What a model computes as it is constructed, such as the frequencies of rotary embeddings, keeps its type: in half
+    precision late positions would fall together.
+    """
+    stored = set(model.state_dict())
+    tensors = (*model.named_parameters(), *((name, each) for name, each in model.named_buffers() if name in stored))
+    for _, tensor in tensors:
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(dtype)
+    return model

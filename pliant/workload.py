@@ -98,6 +98,17 @@ def alternating(low: Sequence[float], high: Sequence[float], seconds: float) -> 
     return [Segment(rate, seconds) for pair in zip(low, high, strict=True) for rate in pair]
 
 
+def stretches(
+    quiet: Sequence[float], loud: Sequence[float], capacity: float, seconds: float, rng: np.random.Generator
+) -> tuple[list[Segment], Times]:
+    """Return quiet and loud stretches in turn, and their arrivals. Rates are shares of `capacity`, each list in an order
+    that is drawn."""
+    loud_drawn = [share * capacity for share in rng.permutation(loud)]
+    quiet_drawn = [share * capacity for share in rng.permutation(quiet)]
+    segments = alternating(quiet_drawn, loud_drawn, seconds)
+    return segments, piecewise(segments, rng)
+
+
 def segment_of(times: Times, segments: Sequence[Segment]) -> NDArray[np.intp]:
     """Return the index of the segment that each time falls into."""
     ends = np.cumsum([s.seconds for s in segments])

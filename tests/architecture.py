@@ -80,13 +80,11 @@ FRAMEWORK_HOMES = {
                 "attention",
                 "runtime",
                 "packed",
-                "convert",
                 "pieces",
                 "graphs",
                 "resident",
                 "staging",
                 "compile",
-                "convert",
                 "pieces",
             )
         ),

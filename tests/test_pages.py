@@ -15,6 +15,7 @@ MOST_WORDS, MOST_README = 35_000, 100
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]+))?\)")
 MENTION = re.compile(r"(docs/[\w/]+\.md)(?:#([\w-]+))?")
+FILE = re.compile(r"`([\w-]+/[\w./-]+\.(?:py|toml))`")
 PLACEHOLDER = "docs/SYSTEM.md"
 
 
@@ -35,6 +36,13 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
     local = [(target, anchor) for target, anchor in links if "://" not in target]
     targets = [(page.parent / target if target else page, anchor) for target, anchor in local]
     assert [(str(target), anchor) for target, anchor in targets if leads_nowhere(target, anchor)] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "log" not in page.parts and page.stem != "CHANGELOG"])
+def test_every_file_of_ours_that_a_page_names_is_there(page):
+    named = FILE.findall(page.read_text(encoding="utf-8"))
+    ours = [name for name in named if (ROOT / Path(name).parts[0]).is_dir()]
+    assert [name for name in ours if "SYSTEM" not in name and "NAME" not in name and not (ROOT / name).is_file()] == []
 
 
 def test_every_page_that_code_or_configuration_names_is_there():

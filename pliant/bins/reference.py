@@ -12,7 +12,7 @@ import numpy as np
 
 from pliant.bins.knowledge import Knowledge
 from pliant.protocol import Request
-from pliant.workload import Segment, alternating, piecewise
+from pliant.workload import Segment, stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,8 @@ def reference_load(
     """
     config = config or ReferenceConfig()
     rng = np.random.default_rng(seed)
-    loud = [share * capacity for share in rng.permutation(config.loud)]
-    quiet = [share * capacity for share in rng.permutation(config.quiet)]
-    segments = alternating(quiet, loud, config.seconds)
-    times, names = piecewise(segments, rng), list(lengths)
+    segments, times = stretches(config.quiet, config.loud, capacity, config.seconds, rng)
+    names = list(lengths)
     stream_N = rng.integers(len(names), size=len(times))
     return ReferenceLoad(
         tuple(

@@ -18,16 +18,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 
 from pliant.cascade.attention import Received, watch
-from pliant.cascade.packed import pack
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
-from pliant.models.classifier import load_model, positions, typed
-from pliant.models.convert import convert
-from pliant.models.packed import can_pack
+from pliant.models.classifier import layers, load_model, positions, typed
+from pliant.models.packed import PackedLinear, can_pack
 from pliant.models.pieces import Pieces
-from pliant.precision import FLOAT32, PRECISIONS, dtype_of
+from pliant.precision import FLOAT32, PRECISIONS, convert, dtype_of
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
 """The ids [N] and the types [N] of the tokens of one text, special ones included."""
@@ -188,3 +187,30 @@ def _unwatched(loaded: _Loaded) -> InputError:
 
 def _cut(total_BN: NDArray[np.float32], payloads: Sequence[Payload]) -> list[NDArray[np.float32]]:
     return [row[: len(ids)].copy() for row, (ids, _) in zip(total_BN, payloads, strict=True)]
+
+
+_THEN = {"dense": "intermediate_act_fn", "lin1": "activation"}
+"""Name of a linear layer -> name of the activation behind it, in the families of BERT and DistilBERT."""
+
+
+def pack(model: nn.Module) -> None:
+    """Replace the linear layers of every encoder layer by packed ones (pliant/models/packed.py), in place, together with an
+    exact GELU behind one. For inference on a CPU: a packed layer can be neither moved, saved nor trained.
+
+    Raises `ArtifactError` for a model without a list of layers.
+    """
+    for parent in list(layers(model).modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                after = _THEN.get(name, "")
+                fused = _exact_gelu(getattr(parent, after, None))
+                setattr(parent, name, PackedLinear(child, "gelu" if fused else "none"))
+                if fused:
+                    setattr(parent, after, nn.Identity())
+
+
+def _exact_gelu(activation: object) -> bool:
+    """Whether the activation is the GELU that oneDNN has: torch's exact one, or transformers' wrapper of it."""
+    if isinstance(activation, nn.GELU):
+        return activation.approximate == "none"
+    return getattr(activation, "act", None) is gelu

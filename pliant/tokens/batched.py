@@ -154,3 +154,27 @@ class BatchedPolicy:
 
     def check(self) -> None:
         self._queue.check()
+
+
+class FixedChooser:
+    """Run the batch of the earliest deadline at one setting: PetS (gamma 0), ToMe (one gamma < 0) and VPT (one > 0).
+
+    Requests that would be late are dropped before they cost time. The published systems do not do that: it makes the
+    baselines stronger.
+    """
+
+    trims = True
+
+    def __init__(self, setting: int) -> None:
+        self._setting = setting
+
+    def arrived(self, request: Request, now: float) -> None: ...
+
+    def lost(self, worker: int) -> None: ...
+
+    def learn(self, knowledge: Knowledge) -> None:
+        knowledge.latency.row(self._setting)
+
+    def choose(self, batches: Sequence[Batch], pool: PoolState, now: float) -> Choice:
+        del pool, now
+        return Choice(batches[0], self._setting)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from pliant.errors import BackboneError
+from pliant.models.packed import PackedLinear
 from pliant.tokens.merge import match, merge, merged_count
 
 
@@ -153,3 +154,14 @@ def _attend_in_half(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor
     """Attention in bfloat16 on a CPU, written out: torch's fused attention takes more than twice the time there."""
     score = (query * scale) @ key.transpose(-2, -1)
     return (score if attn_mask is None else score + attn_mask).softmax(-1) @ value
+
+
+def pack(model: AdaptiveViT) -> None:
+    """Replace the linear layers of every block by packed ones, in place; an MLP's exact GELU is computed by its first."""
+    for block in model.vit.blocks:
+        block.attn.qkv, block.attn.proj = PackedLinear(block.attn.qkv), PackedLinear(block.attn.proj)
+        mlp = block.mlp
+        fused = type(mlp.act) is nn.GELU and mlp.act.approximate == "none"
+        mlp.fc1, mlp.fc2 = PackedLinear(mlp.fc1, "gelu" if fused else "none"), PackedLinear(mlp.fc2)
+        if fused:
+            mlp.act = nn.Identity()

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from pliant.errors import InputError
 from pliant.tokens.adaptive import AdaptivePolicy
-from pliant.tokens.batched import BatchedPolicy, Chooser
-from pliant.tokens.fixed import FixedChooser
+from pliant.tokens.batched import BatchedPolicy, Chooser, FixedChooser
 from pliant.tokens.infaas import InfaasChooser
 from pliant.tokens.otas import OtasChooser, OtasConfig
 from pliant.tokens.policy import Knowledge, Policy

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pliant.protocol import Request
-from pliant.workload import RequestKind, Segment, alternating, piecewise, requests, segment_of
+from pliant.workload import RequestKind, Segment, requests, segment_of, stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,7 @@ def reference_load(
     """
     config = config or ReferenceConfig()
     rng = np.random.default_rng(seed)
-    loud = [share * capacity for share in rng.permutation(config.loud)]
-    quiet = [share * capacity for share in rng.permutation(config.quiet)]
-    segments = alternating(quiet, loud, config.seconds)
-    times = piecewise(segments, rng)
+    segments, times = stretches(config.quiet, config.loud, capacity, config.seconds, rng)
     segment_N = segment_of(times, segments)
     arrived = requests(times, kinds(tasks, config), rng)
     return ReferenceLoad(

@@ -23,8 +23,7 @@ from pliant.models.packed import can_pack
 from pliant.models.pieces import Pieces
 from pliant.precision import dtype_of, has_bfloat16
 from pliant.tokens.artifact import Backbone, Task
-from pliant.tokens.model import AdaptiveViT, create_vit
-from pliant.tokens.packed import pack
+from pliant.tokens.model import AdaptiveViT, create_vit, pack
 from pliant.tokens.resident import ResidentAdapters
 from pliant.tokens.staging import Staging
 

@@ -10,7 +10,7 @@ from qa.conformance.environments import requirements_of
 
 SCRIPTS = Path(__file__).with_name("clients")
 VLLM = "vllm"
-"""The client whose environment is Pliant's own (`pliant engine install vllm`)."""
+"""The client that is run from an environment of the user's."""
 
 
 @dataclass(frozen=True, slots=True)

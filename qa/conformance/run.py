@@ -30,13 +30,12 @@ from qa.conformance.catalog import VLLM, Client, choose
 from qa.conformance.environments import NotInstalledError, python_of
 from qa.conformance.results import Row, Step, status, table
 from qa.conformance.services import SYSTEMS, LiveService, live
-from serving.packing.vllm import engine
 
 TEXTS = SHARED / "text" / "sst2_validation.parquet"
 ITEMS, REQUESTS = {"quick": 50, "long": 500}, {"quick": 8, "long": 64}
 LIMIT = 3600.0  # seconds of a client
 VLLM_PYTHON = "PLIANT_VLLM_PYTHON"
-"""The environment variable that names the Python of another environment of vLLM than Pliant's."""
+"""The environment variable that names the Python of an environment with vLLM."""
 _NOWHERE = "http://127.0.0.1:9"  # the port of a service that discards: nothing listens there
 _REFUSED = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), _NOWHERE),
@@ -93,8 +92,9 @@ class Runner:
     def _python(self, client: Client) -> Path:
         if client.name != VLLM:
             return python_of(self.folder / simple(client.name), client.requirements)
-        given = os.environ.get(VLLM_PYTHON)
-        return Path(given) if given else engine.python_of(self.folder.parent)
+        if given := os.environ.get(VLLM_PYTHON):
+            return Path(given)
+        raise NotInstalledError(f"{VLLM_PYTHON} names no Python of an environment with vLLM")
 
     def use(self, client: Client, python: Path, service: LiveService) -> Row:
         """Run a client's script against a service, and return what came of it."""

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,22 +19,27 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.harness import Context, Measured, Skipped
+from benchmarks.places import ROOT
 from benchmarks.results import Target
 from flows import servers, settings
 from flows.release import open_registry
 from pliant.progress import Progress
-from qa.stack import backup_page
-from qa.stack.backup_page import Step, commands, follow
 from qa.stack.backup_picture import Picture, broken_of, differences, picture
 from qa.stack.backup_publisher import Publisher, size_of
 from qa.stack.changes import ENVIRONMENT, variables
 from qa.stack.dashboards_load import OK, Clients, Endpoint, await_all
 from qa.stack.night import ENDED
+from qa.stack.page import Shell, Step, commands
 from qa.stack.postgres import OWNER, Postgres
 from qa.stack.programs import FOLDERS, program
 from qa.stack.stack import Restoration, Sizes, Stack, stack
 from qa.stack.whole import NO_KEY, TRAINED, new_key
 
+PAGE = ROOT / "docs" / "backup.md"
+DATABASES, FILE, STATE = "Databases and artifacts, with Postgres", "Registry in a file", "State and keys, in both cases"
+DATABASES_BACK, FILE_BACK = "Databases and artifacts into Postgres", "Registry into a file"
+STATE_BACK, RUNS_BACK = "State and keys back", "Runs that were under way"
+"""Headings of the page, each with one block of commands."""
 SYSTEM = "tokens"
 """Whose endpoint takes labels, and whose flow is the quickest of those that learn from them."""
 SERVICE: Mapping[str, object] = {
@@ -98,6 +103,23 @@ def backup(context: Context) -> Measured:
     return _measured(saved, restored, place / "copy")
 
 
+def follow(
+    heading: str, variables: Mapping[str, str], between: Callable[[], object] = servers.nothing, order: int = 1
+) -> list[Step]:
+    """Run the commands below a heading of the page, and call `between` after each. `order`: -1 for the last one first.
+
+    Raises `PliantError` with what a failed command wrote.
+    """
+    shell, steps = Shell({**os.environ, **variables}), list[Step]()
+    try:
+        for command in commands(PAGE.read_text(encoding="utf-8"), heading)[::order]:
+            steps.append(shell.run(command))
+            between()
+    finally:
+        shell.stop()
+    return steps
+
+
 def _path() -> str:
     """Return a PATH on which Postgres' programs come first. Raises `Skipped` without them."""
     places = [Path(program("postgres")).resolve().parent, *map(Path, os.environ["PATH"].split(":"))]
@@ -129,8 +151,8 @@ def _save(home: Path, places: Mapping[str, str], progress: Progress) -> Saved:
         first, under_way = publisher.published, sum(run.state in UNDER_WAY for run in given.prefect.runs())
         own = {**places, **_libpq(given.database)}
         # A version comes between every two commands, however quick they are.
-        steps = follow(commands(backup_page.DATABASES), own, publisher.await_next)
-        steps += follow(commands(backup_page.STATE), own)
+        steps = follow(DATABASES, own, publisher.await_next)
+        steps += follow(STATE, own)
         published = publisher.published - first
         time.sleep(2.0)  # what a service writes each second
         after = picture(given, SYSTEM, client, admin)
@@ -155,11 +177,11 @@ def _restore(home: Path, places: Mapping[str, str], saved: Saved, progress: Prog
     steps, begun = list[Step](), time.monotonic()
 
     def databases(database: Postgres) -> None:
-        listed = commands(backup_page.DATABASES_BACK) + commands(backup_page.STATE_BACK)
-        steps.extend(follow(listed, {**places, **_libpq(database)}))
+        for heading in (DATABASES_BACK, STATE_BACK):
+            steps.extend(follow(heading, {**places, **_libpq(database)}))
 
     def runs() -> None:
-        steps.extend(follow(commands(backup_page.RUNS_BACK), {"PATH": places["PATH"]}))
+        steps.extend(follow(RUNS_BACK, {"PATH": places["PATH"]}))
 
     with ExitStack() as running:
         given = running.enter_context(stack(home, home / "keys.json", (SYSTEM,), Restoration(databases, runs), SIZES))

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import socket
 import ssl
-import subprocess
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
 from rich.console import Console
 
 from benchmarks.harness import Context, Measured
@@ -24,38 +19,16 @@ from benchmarks.places import ROOT
 from benchmarks.results import Target
 from flows import servers
 from pliant.errors import PliantError
+from qa.stack.page import Shell, commands
 
 PAGE = ROOT / "docs" / "deploy.md"
 SECTION = "Without containers"
 ADDRESS = "ADDRESS"  # the page's word for the address of the repository, which is the one thing that is filled in
 PORT = 3000  # the page's
 MOST = 10  # commands
-SECONDS = 2400.0  # within which all have ended; half of it is the installation on a slow machine
-STOPPED = 30.0  # seconds in which what the commands have started may end by itself
+SECONDS = 1800.0  # of one command: the installation on a slow machine
 BODY = b'{"inputs": "Return the mean of an array."}'
 NO_KEY = 401
-_MARK = "--- command "
-
-
-def commands(page: str, section: str = SECTION) -> list[str]:
-    """Return the lines of the first block of code in a section of a page in Markdown. Raises `PliantError`."""
-    block = re.search(rf"^## {re.escape(section)}\n.*?^```\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    if block is None:
-        raise PliantError(f"the page has no commands under the heading {section!r}")
-    return block[1].strip().splitlines()
-
-
-def script(lines: Sequence[str], repository: Path) -> str:
-    """Return a program of bash that says each command's number, ends with the first that fails, and waits at its end."""
-    steps = ["set -e"]
-    for number, line in enumerate(lines, start=1):
-        steps += [_mark(number), line.replace(ADDRESS, str(repository))]
-    return "\n".join([*steps, _mark(len(lines) + 1), "wait", ""])
-
-
-def _mark(number: int) -> str:
-    """Return the command that says which one begins, in a line of its own: an answer of curl ends without a new line."""
-    return f"printf '\\n{_MARK}{number}\\n'"
 
 
 def clean_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
@@ -67,86 +40,24 @@ def clean_environment(folder: Path, environment: Mapping[str, str]) -> dict[str,
     return variables | {"PATH": os.pathsep.join(path), "BENTOML_HOME": str(folder / "bentoml")}
 
 
-class Run:
-    """A bash that runs the commands in a folder; `output` is what it and they have printed."""
-
-    def __init__(self, lines: Sequence[str], folder: Path, repository: Path, environment: Mapping[str, str]) -> None:
-        self._lines, self._reached = lines, 0
-        self.output: list[str] = []
-        path = folder / "commands.sh"
-        path.write_text(script(lines, repository), encoding="utf-8")
-        self._process = subprocess.Popen(
-            ["bash", str(path)],
-            cwd=folder,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        self._reader = threading.Thread(target=self._read, name="reader of commands", daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for data in self._process.stdout:
-            line = data.decode(errors="replace")
-            if line.startswith(_MARK):
-                self._reached = int(line.removeprefix(_MARK))
-            elif line.strip():
-                self.output.append(line.rstrip())
-
-    def finish(self, seconds: float, progress: Callable[[int, int], None]) -> None:
-        """Return once all commands have ended; what they left in the background runs on. Raises `PliantError`."""
-        until, count = time.monotonic() + seconds, len(self._lines)
-        while self._reached <= count:
-            progress(max(self._reached - 1, 0), count)
-            if self._process.poll() is not None:
-                self._reader.join(5.0)
-                if self._reached > count:
-                    return  # nothing in the background to wait for
-                raise PliantError(f"{self._command()} failed: {self._last()}")
-            if time.monotonic() > until:
-                raise PliantError(
-                    f"{self._command()} has not ended within {seconds:.0f} s of the first: {self._last()}"
-                )
-            time.sleep(0.2)
-
-    def _command(self) -> str:
-        return f"command {self._reached}, {self._lines[max(self._reached, 1) - 1]!r},"
-
-    def _last(self) -> str:
-        return " | ".join(line[-300:] for line in self.output[-3:]) or "it printed nothing"
-
-    def stop(self) -> None:
-        """End bash and all that it has started, which has some seconds to end by itself."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            started = psutil.Process(self._process.pid).children(recursive=True)
-            for process in started:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.terminate()
-            for process in psutil.wait_procs(started, STOPPED)[1]:
-                process.kill()
-        servers.stop(self._process)
-        self._reader.join(5.0)
-
-
 def follow(context: Context) -> Measured:
     """Run the commands in an empty folder, then ask what they have started without a key and without TLS."""
-    lines = commands(PAGE.read_text(encoding="utf-8"))
+    lines = commands(PAGE.read_text(encoding="utf-8"), SECTION)
     need_port()
     # Not under .pliant: BentoML builds nothing in a folder whose path has a hidden part.
     with tempfile.TemporaryDirectory(prefix="pliant-commands-", ignore_cleanup_errors=True) as name:
         folder, begun = Path(name), time.monotonic()
-        run = Run(lines, folder, ROOT, clean_environment(folder, os.environ))
+        shell = Shell(clean_environment(folder, os.environ), folder)
         try:
             with context.stage("the commands") as progress:
-                run.finish(SECONDS, progress)
+                for number, line in enumerate(lines, start=1):
+                    shell.run(line.replace(ADDRESS, str(ROOT)), SECONDS)
+                    progress(number, len(lines))
             seconds = time.monotonic() - begun
-            wrong = [] if any('"label"' in line for line in run.output[-3:]) else [f"the answer is {run.output[-1:]}"]
+            wrong = [] if any('"label"' in line for line in shell.output[-3:]) else [f"answer: {shell.output[-1:]}"]
             wrong += wide_open(folder / "pliant" / "tls.crt")
         finally:
-            run.stop()
+            shell.stop()
     for fault in wrong:
         Console().print(fault, markup=False)
     targets = [

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import ssl
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +12,7 @@ from pathlib import Path
 
 from flows import servers
 from pliant.errors import PliantError
-from pliant.lines import open_log
-from qa.stack.programs import program
+from qa.stack.proxy import nginx
 from tests.fixtures.certificate import Certificate
 
 SECONDS = 20.0  # within which it listens, or follows a change
@@ -85,7 +80,7 @@ def guarded(
 
     Raises `Skipped` without nginx, `PliantError` where it does not start.
     """
-    nginx, port = program("nginx"), servers.free_port()
+    port = servers.free_port()
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
     lines = {"certificate": "", "password": "", "secure": "ssl" if certificate else ""}
@@ -94,18 +89,9 @@ def guarded(
     if passwords is not None:
         _write(folder, passwords)
         lines["password"] = f'auth_basic "registry"; auth_basic_user_file {folder / "users"};'
-    user = "user root;\n" if os.geteuid() == 0 else ""  # or its workers could not read a folder of the user's own
-    path = folder / "guarded.conf"
-    path.write_text(user + TEXT.format(folder=folder, host=servers.HOST, port=port, upstream=upstream, **lines))
-    command = [nginx, "-p", str(folder), "-c", str(path), "-e", str(folder / "error.log"), "-g", "daemon off;"]
-    with open_log(folder / "nginx.log") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    guard = Guard(servers.HOST, port, certificate is not None, folder, process)
-    try:
-        _await_answer(guard)
-        yield guard
-    finally:
-        servers.stop(process)
+    text = TEXT.format(folder=folder, host=servers.HOST, port=port, upstream=upstream, **lines)
+    with nginx(folder, text, port) as process:
+        yield Guard(servers.HOST, port, certificate is not None, folder, process)
 
 
 def _write(folder: Path, passwords: Mapping[str, str]) -> None:
@@ -117,18 +103,3 @@ def _children(pid: int) -> set[int]:
     import psutil
 
     return {child.pid for child in psutil.Process(pid).children()}
-
-
-def _await_answer(guard: Guard) -> None:
-    anything = ssl._create_unverified_context()  # it may have expired on purpose
-    until = time.monotonic() + SECONDS
-    while time.monotonic() < until and guard.process.poll() is None:
-        try:
-            urllib.request.urlopen(guard.url, timeout=5, context=anything).close()
-        except urllib.error.HTTPError:
-            return
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise PliantError(f"nginx does not listen; its log is {guard.folder / 'error.log'}")

@@ -99,15 +99,16 @@ class Postgres:
 
 
 @contextmanager
-def postgres(logs: Path) -> Iterator[Postgres]:
-    """Give a server with both databases. Its data lie in a folder for temporary files, which may be another user's."""
+def postgres(logs: Path, databases: bool = True) -> Iterator[Postgres]:
+    """Give a server, with both databases or none. Its data lie in a folder for temporary files, maybe another user's."""
     user = _unprivileged() if os.geteuid() == 0 else None
     with tempfile.TemporaryDirectory(prefix="pliant-postgres-") as folder:
         server = Postgres(Path(folder), logs / "postgres.log", user)
         server.create()
         try:
             server.start()
-            server.create_databases()
+            if databases:
+                server.create_databases()
             yield server
         finally:
             server.stop()

@@ -11,6 +11,7 @@ from benchmarks.harness import Skipped
 PACKAGES = {
     "postgres": "postgresql",
     "initdb": "postgresql",
+    "psql": "postgresql-client",
     "nginx": "nginx-light",
     "prometheus": "prometheus",
     "promtool": "prometheus",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-import ssl
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -55,40 +56,52 @@ def _replaced(text: str, pattern: str, by: str) -> str:
 
 
 @contextmanager
-def proxy(folder: Path, upstreams: Mapping[str, str], certificate: Certificate) -> Iterator[Proxy]:
-    """Run nginx in front of the upstreams. Raises `Skipped` without nginx, `PliantError` where it does not start."""
-    nginx = program("nginx")
+def proxy(
+    folder: Path, upstreams: Mapping[str, str], certificate: Certificate, password: str = "nobody:!"
+) -> Iterator[Proxy]:
+    """Run nginx in front of the upstreams. `password`: of operators, by default one that none fits.
+
+    Raises `Skipped` without nginx, `PliantError` where it does not start.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     ports = {port: servers.free_port() for port in (8443, 8444, 4280, 8080)}
     operators = folder / "operators"
-    operators.write_text("nobody:!\n")  # no password fits
+    operators.write_text(f"{password}\n")
     files = {"tls_certificate": certificate.path, "tls_key": certificate.key, "operators": operators}
     names = set(re.findall(r"set \$upstream ([\w-]+):", CONFIGURATION.read_text()))
     addresses = {name: upstreams.get(name, f"{servers.HOST}:9") for name in names}  # 9: nobody answers
-    path = folder / "nginx.conf"
-    path.write_text(configuration(CONFIGURATION.read_text(), addresses, ports, files))
-    command = [nginx, "-p", str(folder), "-c", str(path), "-e", str(folder / "error.log"), "-g", "daemon off;"]
+    text = configuration(CONFIGURATION.read_text(), addresses, ports, files)
+    with nginx(folder, text, ports[8443]):
+        yield Proxy(f"https://{certificate.host}:{ports[8443]}", ports)
+
+
+@contextmanager
+def nginx(folder: Path, text: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run nginx with a configuration that has it listen on a port of this machine, and give its process.
+
+    Raises `Skipped` without nginx, `PliantError` where it does not start.
+    """
+    command, path = [program("nginx"), "-p", str(folder)], folder / "nginx.conf"
+    path.write_text(text)
+    user = "user root; " if os.geteuid() == 0 else ""  # or its workers could not read a folder of the user's own
+    command += ["-c", str(path), "-e", str(folder / "error.log"), "-g", f"{user}daemon off;"]
     with open_log(folder / "nginx.log") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
-        _await_port(ports[8443], process, folder)
-        yield Proxy(f"https://{certificate.host}:{ports[8443]}", ports)
+        _await_port(port, process, folder)
+        yield process
     finally:
         servers.stop(process)
 
 
 def _await_port(port: int, process: subprocess.Popen[bytes], folder: Path) -> None:
     until = time.monotonic() + SECONDS
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            break
+    while time.monotonic() < until and process.poll() is None:
         try:
-            ssl.get_server_certificate((servers.HOST, port), timeout=2)
+            socket.create_connection((servers.HOST, port), timeout=2).close()
         except OSError:
             time.sleep(0.1)
         else:
             return
-    said = " ".join(
-        (folder / name).read_text()[-300:] for name in ("nginx.log", "error.log") if (folder / name).exists()
-    )
-    raise PliantError(f"nginx does not listen: {said}")
+    logs = [folder / name for name in ("nginx.log", "error.log")]
+    raise PliantError(f"nginx does not listen: {' '.join(log.read_text()[-300:] for log in logs if log.exists())}")

@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pliant.errors import PliantError
-from qa.stack import backup_page as page
-from qa.stack.backup_page import commands, follow
+from qa.stack import backup as page
+from qa.stack.backup import follow
 from qa.stack.backup_picture import Picture, broken_of, differences, near, versions_of
 from qa.stack.backup_publisher import publish
 from registry import codec
@@ -26,28 +25,6 @@ from registry.names import TOKENS_TASK, experiment
 from registry.package import Package
 from tests.fixtures.tokens.samples import tiny_task
 
-TEXT = """
-## Back up
-
-### Some files
-
-Words.
-
-```
-echo "$WORD"
-cp a b
-```
-
-### Others
-
-```
-rm c
-```
-
-### None
-
-## Restore
-"""
 SEEN = Picture(
     live=2,
     releases={1: {"m": 1}, 2: {"m": 2}},
@@ -61,23 +38,6 @@ SEEN = Picture(
     runs={"r": "COMPLETED"},
     schedules={"flow": ["hourly"]},
 )
-
-
-def test_the_commands_below_a_heading_are_those_of_its_block_alone():
-    assert commands("Some files", TEXT) == ['echo "$WORD"', "cp a b"]
-    assert commands("Others", TEXT) == ["rm c"]
-    for heading in ("None", "Nowhere"):
-        with pytest.raises(PliantError, match="no commands"):
-            commands(heading, TEXT)
-
-
-def test_commands_run_in_one_shell_until_one_fails(tmp_path):
-    between = list[int]()
-    steps = follow(["x=5", f'echo "$x" > {tmp_path}/x'], {}, lambda: between.append(1))
-    assert (tmp_path / "x").read_text() == "5\n" and len(between) == len(steps) == 2
-    with pytest.raises(PliantError, match=r"the command fails: ls /nowhere/x: .*cannot access"):
-        follow(["ls /nowhere/x", f"touch {tmp_path}/later"], {})
-    assert not (tmp_path / "later").exists()
 
 
 @pytest.mark.parametrize(
@@ -119,6 +79,7 @@ class Laptop:
     """A registry in a file with one version, state with a SQLite file that is being written, and keys."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.runs, self.state, artifact = folder / "mlruns", folder / ".pliant", folder / "artifact"
         codec.save(tiny_task("letters", ("a", "b"), "0" * 64), artifact)
         self.runs.mkdir()
@@ -156,18 +117,18 @@ class Laptop:
         shutil.rmtree(self.state)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("in_order", [True, False], ids=["as the page says", "artifacts before the database"])
 def test_every_version_has_its_files_when_versions_come_between_all_commands_in_this_order_alone(tmp_path, in_order):
     laptop = Laptop(tmp_path)
     publish(laptop.registry(), laptop.package)
     before = versions_of(laptop.registry(), "tokens")[laptop.package.name]
-    make, database, artifacts = commands(page.FILE)
-    ordered = [make, *((database, artifacts) if in_order else (artifacts, database))]
-    follow([*ordered, *commands(page.STATE)], laptop.places, laptop.work)
+    (laptop.folder / "copy").mkdir()
+    follow(page.FILE, laptop.places, laptop.work, order=1 if in_order else -1)
+    follow(page.STATE, laptop.places, laptop.work)
     after = versions_of(laptop.registry(), "tokens")[laptop.package.name]
     laptop.lose_everything()
-    follow([*commands(page.FILE_BACK), *commands(page.STATE_BACK)], laptop.places)
+    for heading in (page.FILE_BACK, page.STATE_BACK):
+        follow(heading, laptop.places)
     registry = laptop.registry("./")
     restored = versions_of(registry, "tokens")
     assert before.items() < restored[laptop.package.name].items() < after.items()

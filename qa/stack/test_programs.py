@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import ssl
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from benchmarks.harness import Skipped
 from pliant.errors import PliantError
 from qa.stack.programs import program
-from qa.stack.proxy import CONFIGURATION, configuration
-from tests.fixtures.certificate import certificate
+from qa.stack.proxy import configuration
 
 TEXT = """
 error_log /dev/stderr warn;
@@ -51,23 +46,3 @@ def test_the_proxys_configuration_gets_the_ports_files_and_services_of_this_mach
 def test_a_configuration_that_has_changed_is_noticed(missing, tmp_path):
     with pytest.raises(PliantError, match="has nothing like"):
         configuration(TEXT.replace(missing, "x"), {"tokens": "a:1"}, {8443: 9}, {"tls_certificate": tmp_path / "c.pem"})
-
-
-def test_the_shipped_configuration_has_all_that_is_replaced(tmp_path):
-    names = ("tokens", "bins", "cascade", "packing", "mlflow", "prefect-server", "grafana")
-    files = {name: tmp_path / name for name in ("tls_certificate", "tls_key", "operators")}
-    ports = {port: port + 1 for port in (8443, 8444, 4280, 8080)}
-    text = configuration(CONFIGURATION.read_text(), dict.fromkeys(names, "127.0.0.1:9"), ports, files)
-    assert "/run/secrets" not in text and ":3000;" not in text
-
-
-@pytest.mark.parametrize("days", [1.0, -1.0])
-def test_a_certificate_is_one_that_clients_take_until_it_has_expired(tmp_path, days):
-    made = certificate(tmp_path, days)
-    assert made.key.stat().st_mode & 0o777 == 0o600
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(made.path, made.key)
-    words = ["openssl", "verify", "-CAfile", str(made.path), str(made.path)]
-    if (path := Path("/usr/bin/openssl")).exists():
-        done = subprocess.run([str(path), *words[1:]], capture_output=True, text=True, check=False)
-        assert (done.returncode == 0) is (days > 0), done.stderr

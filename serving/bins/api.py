@@ -11,7 +11,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from serving.bins import oip, openai, rerank, tei, tokenizing, unpooled
+from serving.bins import oip, openai, rerank, tei, tokenizing
 from serving.bins.schemas import Status, route_options
 from serving.http.api_errors import ErrorShape, error_response
 from serving.http.app import Handler, add_refresh, add_status, complete, endpoint_of, new_app
@@ -25,8 +25,8 @@ TEI = {
     "/predict": tei.predict,
     "/rerank": rerank.rerank,
     "/similarity": tei.similarity,
-    "/embed_all": unpooled.embed_all,
-    "/embed_sparse": unpooled.embed_sparse,
+    "/embed_all": tokenizing.embed_all,
+    "/embed_sparse": tokenizing.embed_sparse,
     "/tokenize": tokenizing.tokenize,
     "/decode": tokenizing.decode,
     "/info": tei.info,

@@ -11,18 +11,23 @@ from starlette.requests import Request
 from serving.bins.answer import check_normalize, embeddings, shares
 from serving.bins.request import Answer, Encoder, Endpoint, TextRequest, read_deadline
 from serving.bins.tei import EMBEDDING
-from serving.http import tei
 from serving.http.access.roles import client_of
 from serving.http.large_body import checked
-from serving.http.oip import models
-from serving.http.oip.models import InferAnswer, InferRequest, Model, Served
+from serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served
 from serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers, texts
-from serving.http.oip.texts import raw_texts, text_inputs
-from serving.http.texts import Texts, clean
+from serving.http.oip.texts import text_inputs, texts_of
+from serving.http.tei import Cut
 
 EMBEDDINGS, SCORES, LABEL, CLASS, TOKENS = "embedding", "scores", "label", "class", "tokens"
-PARAMETERS = ("truncate", "truncation_direction")
 _TOKENS = TensorSpec(TOKENS, (Form("INT32", (-1,)),))
+
+
+class EmbedParameters(Parameters, Cut):
+    normalize: bool = True
+
+
+class ClassifyParameters(Parameters, Cut):
+    raw_scores: bool = False
 
 
 def describe(endpoint: Endpoint, name: str) -> Model:
@@ -36,7 +41,7 @@ def describe(endpoint: Endpoint, name: str) -> Model:
         platform="pliant_bins",
         inputs=text_inputs(False if embeds else None),
         outputs=(TensorSpec(EMBEDDINGS, (Form("FP32", (-1, -1)),)), _TOKENS) if embeds else _class_outputs(encoder),
-        parameters=(*PARAMETERS, "normalize" if embeds else "raw_scores"),
+        parameters=EmbedParameters if embeds else ClassifyParameters,
         max_count=endpoint.settings.max_texts,
         scores="" if embeds else SCORES,
     )
@@ -45,22 +50,16 @@ def describe(endpoint: Endpoint, name: str) -> Model:
 async def infer(request: Request, endpoint: Endpoint, body: InferRequest, arrived: float) -> InferAnswer:
     """Answer a request as /embed or /predict does."""
     parameters, maximum = body.parameters, endpoint.settings.max_deadline
-    normalize, raw = tei.flag(parameters, "normalize", True), tei.flag(parameters, "raw_scores", False)
+    normalize = not isinstance(parameters, EmbedParameters) or parameters.normalize
     encoder = endpoint.describe(endpoint.select(body.model.name, "model", None))
     if encoder.head == EMBEDDING:
         check_normalize(encoder, normalize)
-    deadline = models.read_deadline(parameters, maximum)
-    answer = await endpoint.run(
-        TextRequest(
-            body.model.name,
-            await checked(request, _texts, body),
-            read_deadline(request, {}, maximum) if deadline is None else deadline,
-            tei.flag(parameters, "truncate", True),
-            tei.is_left(parameters.get("truncation_direction")),
-            client_of(request),
-        ),
-        arrived,
-    )
+    texts = await checked(request, texts_of, body)
+    limit = read_deadline(request, parameters.seconds(maximum), maximum)
+    cut = parameters if isinstance(parameters, Cut) else Cut()
+    wanted = TextRequest(body.model.name, texts, limit, cut.truncate, cut.left, client_of(request))
+    answer = await endpoint.run(wanted, arrived)
+    raw = isinstance(parameters, ClassifyParameters) and parameters.raw_scores
     return InferAnswer(
         outputs=(*_outputs(answer, normalize, raw), numbers(TOKENS, "INT32", answer.lengths)),
         version=str(answer.version),
@@ -75,13 +74,6 @@ def _class_outputs(encoder: Encoder) -> tuple[TensorSpec, ...]:
     if not classes:
         return scores, _TOKENS
     return scores, TensorSpec(LABEL, (Form("BYTES", (-1,)),)), TensorSpec(CLASS, (Form("INT64", (-1,)),)), _TOKENS
-
-
-def _texts(body: InferRequest) -> Texts:
-    parts = [
-        [clean(name, part)[0] for name, part in zip(raw.part_names, raw.parts, strict=True)] for raw in raw_texts(body)
-    ]
-    return tuple((first, rest[0] if rest else None) for first, *rest in parts)
 
 
 def _outputs(answer: Answer, normalize: bool, raw: bool) -> list[Tensor]:

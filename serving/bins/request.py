@@ -116,9 +116,8 @@ class Endpoint(routing.Endpoint, Protocol):
     async def decode(self, task: str, texts: Sequence[Sequence[int]], skip_special: bool) -> list[str]: ...
 
 
-def read_deadline(request: Request, fields: Mapping[str, Any], maximum: float) -> float | None:
-    """Return the deadline in seconds from the body's field, or else from the header. Raises `InputError`."""
-    value = fields.get("deadline")
+def read_deadline(request: Request, value: float | None, maximum: float) -> float | None:
+    """Return the deadline in seconds from the body, or else from the header. Raises `InputError`."""
     if value is not None:
         return deadline(value, maximum)
     header = request.headers.get(DEADLINE)

@@ -1,4 +1,4 @@
-"""Schemas of the bins service, for its OpenAPI page only: nothing is parsed with them."""
+"""The answers of the bins service, and how its OpenAPI page documents its routes."""
 
 from __future__ import annotations
 
@@ -8,23 +8,19 @@ from typing import Any
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from serving.bins.inputs import ID_LIMIT
-from serving.bins.tokenizing import TOKENIZED_BYTES
-from serving.http.schemas import (
-    BATCH,
-    CUT,
-    PAIR,
-    PARAMETERS,
-    TEXT,
-    Artifact,
-    CommonStatus,
-    OpenaiErrorAnswer,
-    OpenaiModels,
-    Score,
-    ServingDevice,
-    TeiError,
-    object_body,
+from serving.bins.bodies import (
+    ClassifyBody,
+    DecodeBody,
+    EmbedAllBody,
+    EmbedBody,
+    OpenaiEmbeddingsBody,
+    RerankBody,
+    RerankDocumentsBody,
+    SimilarityBody,
+    TokenizeBody,
 )
+from serving.http.bodies import request_body
+from serving.http.schemas import Artifact, CommonStatus, OpenaiErrorAnswer, OpenaiModels, Score, ServingDevice, TeiError
 
 
 class OpenaiEmbedding(BaseModel):
@@ -104,104 +100,18 @@ class Status(CommonStatus):
     streams: list[Stream]
 
 
-_IDS = {
-    "type": "array",
-    "items": {"type": "integer", "minimum": 0, "maximum": ID_LIMIT - 1},
-    "minItems": 1,
-    "description": "token ids of the encoder's own tokenizer, special ones included; each below its vocabulary",
-}
-_INPUTS = {
-    "oneOf": [TEXT, {"type": "array", "items": {"oneOf": [TEXT, _IDS]}, "minItems": 1}, _IDS],
-    "description": "a text, token ids, or a list of these",
-    "example": "What is Deep Learning?",
-}
-_TEXTS = {"type": "array", "items": TEXT, "minItems": 1}
-_DEADLINE = {
-    "type": "number",
-    "exclusiveMinimum": 0,
-    "description": "seconds from arrival; else the header x-pliant-deadline, else the stream's SLO",
-}
-_CUT = {**CUT, "deadline": _DEADLINE}
-_PROMPT = {
-    "type": ["string", "null"],
-    "description": "name of a prompt of the model's config_sentence_transformers.json, which is put before each text",
-}
-_DIMENSIONS = {
-    "type": "integer",
-    "minimum": 1,
-    "description": "width of the embeddings: their first numbers, normalised after that; at most the encoder's own width",
-}
-_RAW = {"type": "boolean", "default": False}
-_EMBED = {
-    "inputs": _INPUTS,
-    "normalize": {"type": "boolean", "default": True},
-    "dimensions": _DIMENSIONS,
-    "prompt_name": _PROMPT,
-    **_CUT,
-}
-_EMBED_ALL = {"inputs": _INPUTS, "prompt_name": _PROMPT, **_CUT}
-_PREDICT = {
-    "inputs": {"oneOf": [TEXT, PAIR, BATCH], "description": "a text, a pair, or a batch of both"},
-    "raw_scores": {**_RAW, "description": "logits instead of their softmax or sigmoid"},
-    "parameters": PARAMETERS,
-    **_CUT,
-}
-_RERANK = {
-    "query": TEXT,
-    "texts": _TEXTS,
-    "raw_scores": {**_RAW, "description": "logits instead of their sigmoid"},
-    "return_text": {"type": "boolean", "default": False},
-    **_CUT,
-}
-_RERANK_DOCUMENTS = {
-    "query": TEXT,
-    "documents": {
-        "type": "array",
-        "items": {"oneOf": [TEXT, {"type": "object", "required": ["text"], "properties": {"text": TEXT}}]},
-        "minItems": 1,
-    },
-    "model": {"type": "string", "description": "the stream; optional if only one reranks"},
-    "top_n": {"type": "integer", "minimum": 1, "description": "results in the answer; default: all"},
-    "return_documents": {"type": "boolean", "default": True},
-    "deadline": _DEADLINE,
-}
-_SIMILARITY = {
-    "inputs": {
-        "type": "object",
-        "required": ["source_sentence", "sentences"],
-        "properties": {"source_sentence": TEXT, "sentences": _TEXTS},
-    },
-    "parameters": {"type": "object", "properties": {**CUT, "prompt_name": _PROMPT}},
-    "deadline": _DEADLINE,
-}
-_TOKENIZE = {
-    "inputs": {"oneOf": [TEXT, _TEXTS], "description": f"a text or a list; together at most {TOKENIZED_BYTES} bytes"},
-    "add_special_tokens": {"type": "boolean", "default": True},
-    "prompt_name": _PROMPT,
-}
-_DECODE = {
-    "ids": {"oneOf": [_IDS, {"type": "array", "items": _IDS, "minItems": 1}]},
-    "skip_special_tokens": {"type": "boolean", "default": True},
-}
-_OPENAI = {
-    "input": _INPUTS,
-    "model": {"type": "string", "description": "the stream; optional if only one gives embeddings"},
-    "encoding_format": {"type": "string", "enum": ["float", "base64"], "default": "float"},
-    "dimensions": _DIMENSIONS,
-    "deadline": _DEADLINE,
-}
-_BODIES: Mapping[str, tuple[tuple[str, ...], Mapping[str, Any]]] = {
-    "/embed": (("inputs",), _EMBED),
-    "/embed_all": (("inputs",), _EMBED_ALL),
-    "/embed_sparse": (("inputs",), _EMBED_ALL),
-    "/predict": (("inputs",), _PREDICT),
-    "/rerank": (("query", "texts"), _RERANK),
-    "/similarity": (("inputs",), _SIMILARITY),
-    "/tokenize": (("inputs",), _TOKENIZE),
-    "/decode": (("ids",), _DECODE),
-    "/v1/embeddings": (("input",), _OPENAI),
-    "/v1/rerank": (("query", "documents"), _RERANK_DOCUMENTS),
-    "/v2/rerank": (("query", "documents"), _RERANK_DOCUMENTS),
+_BODIES: Mapping[str, type[BaseModel]] = {
+    "/embed": EmbedBody,
+    "/embed_all": EmbedAllBody,
+    "/embed_sparse": EmbedAllBody,
+    "/predict": ClassifyBody,
+    "/rerank": RerankBody,
+    "/similarity": SimilarityBody,
+    "/tokenize": TokenizeBody,
+    "/decode": DecodeBody,
+    "/v1/embeddings": OpenaiEmbeddingsBody,
+    "/v1/rerank": RerankDocumentsBody,
+    "/v2/rerank": RerankDocumentsBody,
 }
 _SUMMARIES: Mapping[str, tuple[str, Any]] = {
     "/embed": ("Embeddings of one or many texts, as text-embeddings-inference gives them", list[list[float]]),
@@ -252,8 +162,7 @@ def route_options(path: str, posted: bool) -> dict[str, Any]:
     statuses = _ERRORS if posted else _GET_ERRORS.get(path, ())
     options["responses"] |= {status: {"model": error, "description": _ERRORS[status]} for status in statuses}
     if posted:
-        (required, *others), body = _BODIES[path]
-        options["openapi_extra"]["requestBody"] = object_body(required, body, *others)
+        options["openapi_extra"]["requestBody"] = request_body(_BODIES[path])
     return options
 
 

@@ -8,7 +8,7 @@ classifies or reranks, whichever the stream does, as in TEI; a body of /similari
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,18 +16,23 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pliant.errors import InputError
 from serving.bins.answer import check_normalize, embeddings, respond, scores
-from serving.bins.inputs import embedding_inputs, positive, prompt_name, texts
-from serving.bins.request import Endpoint, Input, TextRequest, is_reranker, read_deadline
+from serving.bins.bodies import (
+    ClassifyBody,
+    EmbedAllBody,
+    EmbedBody,
+    SimilarityBody,
+    SimilarityParameters,
+    inputs_of,
+)
+from serving.bins.request import Endpoint, TextRequest, is_reranker, read_deadline
 from serving.bins.rerank import rerank_task
 from serving.http import tei
 from serving.http.access.roles import client_of
 from serving.http.api_errors import json_response
-from serving.http.json_body import shorten
 from serving.http.large_body import checked
 from serving.http.routing import arrival, read_fields
-from serving.http.texts import Texts, clean
+from serving.http.texts import check_count
 
 error_response = partial(tei.error_response, kinds={**tei.KINDS, 503: (503, "Unhealthy")})
 """Returns an error in TEI's shape. A lost device is restarted, so its clients should retry: 503."""
@@ -87,54 +92,36 @@ async def health(_: Request, endpoint: Endpoint) -> Response:
     return tei.health(endpoint.ready)
 
 
-async def embedding_request(
-    request: Request, endpoint: Endpoint, task: str, fields: Mapping[str, Any], unpooled: bool = False
+def embedding_request(
+    request: Request, endpoint: Endpoint, task: str, body: EmbedAllBody, unpooled: bool = False
 ) -> TextRequest:
-    """Return the request that the fields of /embed and of the routes beside it make. Raises `InputError` and `ApiError`."""
-    inputs = await checked(request, embedding_inputs, "inputs", fields.get("inputs"), endpoint.settings.max_texts)
-    limit = read_deadline(request, fields, endpoint.settings.max_deadline)
-    return _request(request, task, inputs, limit, fields, unpooled)
-
-
-def _request(
-    request: Request,
-    task: str,
-    inputs: Sequence[Input],
-    limit: float | None,
-    options: Mapping[str, Any],
-    unpooled: bool = False,
-) -> TextRequest:
-    return TextRequest(
-        task,
-        inputs,
-        limit,
-        tei.flag(options, "truncate", True),
-        tei.is_left(options.get("truncation_direction")),
-        client_of(request),
-        prompt_name(options),
-        unpooled,
-    )
+    """Return the request that a body of /embed or /embed_all makes. Raises `InputError` and `ApiError`."""
+    inputs = inputs_of("inputs", body.inputs, endpoint.settings.max_texts)
+    limit = read_deadline(request, body.deadline, endpoint.settings.max_deadline)
+    return TextRequest(task, inputs, limit, body.truncate, body.left, client_of(request), body.prompt_name, unpooled)
 
 
 async def _embed(
     request: Request, endpoint: Endpoint, task: str, fields: Mapping[str, Any], arrived: float
 ) -> Response:
-    dimensions, normalize = positive(fields, "dimensions"), tei.flag(fields, "normalize", True)
-    check_normalize(endpoint.describe(task), normalize)
-    result = await endpoint.run(await embedding_request(request, endpoint, task, fields), arrived)
-    return respond(embeddings(result, normalize, dimensions), result.headers)
+    body = await checked(request, EmbedBody.read, fields)
+    check_normalize(endpoint.describe(task), body.normalize)
+    result = await endpoint.run(embedding_request(request, endpoint, task, body), arrived)
+    return respond(embeddings(result, body.normalize, body.dimensions), result.headers)
 
 
 async def _similarity(
     request: Request, endpoint: Endpoint, task: str, fields: Mapping[str, Any], arrived: float
 ) -> Response:
-    parameters = fields.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise InputError("parameters", shorten(parameters), "an object")
-    sentences = await checked(request, _sentences, fields.get("inputs"), endpoint.settings.max_texts)
-    limit = read_deadline(request, fields, endpoint.settings.max_deadline)
-    body = _request(request, task, [(sentence, None) for sentence in sentences], limit, parameters)
-    result = await endpoint.run(body, arrived)
+    body = await checked(request, SimilarityBody.read, fields)
+    sentences, options = body.inputs.sentences, body.parameters or SimilarityParameters()
+    check_count("inputs.sentences", sentences, endpoint.settings.max_texts)
+    limit = read_deadline(request, body.deadline, endpoint.settings.max_deadline)
+    texts = [(sentence, None) for sentence in (body.inputs.source_sentence, *sentences)]
+    result = await endpoint.run(
+        TextRequest(task, texts, limit, options.truncate, options.left, client_of(request), options.prompt_name),
+        arrived,
+    )
     source_H, *others = embeddings(result)
     return respond(np.array([np.dot(source_H, other_H) for other_H in others], np.float32), result.headers)
 
@@ -142,30 +129,13 @@ async def _similarity(
 async def _predict(
     request: Request, endpoint: Endpoint, task: str, fields: Mapping[str, Any], arrived: float
 ) -> Response:
-    form = tei.read_form(fields)
-    inputs = await checked(request, _sequences, fields.get("inputs"), endpoint.settings.max_texts)
-    limit = read_deadline(request, fields, endpoint.settings.max_deadline)
-    body = TextRequest(task, inputs, limit, form.truncate, form.left, client_of(request))
-    result = await endpoint.run(body, arrived)
+    body = await checked(request, ClassifyBody.read, fields)
+    inputs = body.texts(endpoint.settings.max_texts)
+    limit = read_deadline(request, body.deadline, endpoint.settings.max_deadline)
+    result = await endpoint.run(TextRequest(task, inputs, limit, body.truncate, body.left, client_of(request)), arrived)
     lists = []
     for logits_K in result.outputs:
-        lists.append(scores(logits_K, result.encoder.classes, form.raw, form.top_k))
+        lists.append(scores(logits_K, result.encoder.classes, body.raw, body.top_k))
         if len(lists) % AT_ONCE == 0:  # others have a turn
             await asyncio.sleep(0)
-    return respond(tei.shaped(lists, form), result.headers)
-
-
-def _sentences(inputs: object, max_texts: int) -> tuple[str, ...]:
-    """Return the source sentence, and behind it those that it is compared with."""
-    if not isinstance(inputs, dict):
-        raise InputError("inputs", shorten(inputs), "an object with source_sentence and sentences")
-    source, _ = clean("inputs.source_sentence", inputs.get("source_sentence"))
-    return source, *texts("inputs.sentences", inputs.get("sentences"), max_texts)
-
-
-def _sequences(inputs: object, max_texts: int) -> Texts:
-    sequences = []
-    for raw in tei.sequences(inputs, max_texts):
-        parts = [clean(name, part)[0] for name, part in zip(raw.part_names, raw.parts, strict=True)]
-        sequences.append((parts[0], parts[1] if len(parts) > 1 else None))
-    return tuple(sequences)
+    return respond(body.shaped(lists, "parameters" in fields), result.headers)

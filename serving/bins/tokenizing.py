@@ -1,49 +1,61 @@
-"""TEI's /tokenize and /decode: the tokens of texts as the encoder's tokenizer makes them, and the text of token ids.
+"""TEI's routes about tokens: /embed_all, an embedding for each, /embed_sparse, which no encoder has, /tokenize and /decode.
 
-They read no model: nothing waits for a device, and texts may be longer than the encoder reads.
+The last two read no model: nothing waits for a device, and texts may be longer than the encoder reads.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from serving.bins.answer import respond
-from serving.bins.inputs import id_lists, prompt_name, texts
+from serving.bins.bodies import DecodeBody, EmbedAllBody, TokenizeBody, texts_of
 from serving.bins.request import Endpoint, TokensRequest
-from serving.http import tei
+from serving.bins.tei import EMBEDDING, embedding_request
 from serving.http.api_errors import ApiError
 from serving.http.large_body import checked
-from serving.http.routing import read_fields
-from serving.http.texts import clean
+from serving.http.routing import arrival, read_fields
+from serving.http.texts import check_count
 
-TOKENIZED_BYTES = 256 * 1024  # of all texts of a request in UTF-8; the answer is some 20 times as long
+NOT_SPARSE = "Model is not an embedding model with SPLADE pooling"
+"""TEI's error message for a model that gives no sparse embeddings."""
+
+
+async def embed_all(request: Request, endpoint: Endpoint) -> Response:
+    """Answer /embed_all with the last hidden state of each token of each text, special tokens included."""
+    arrived = arrival(request, endpoint)
+    fields = await read_fields(request, endpoint.settings)
+    task = endpoint.select(request.path_params.get("task"), "task", EMBEDDING)
+    body = await checked(request, EmbedAllBody.read, fields)
+    answer = await endpoint.run(embedding_request(request, endpoint, task, body, unpooled=True), arrived)
+    return await run_in_threadpool(respond, answer.outputs, answer.headers)
+
+
+async def embed_sparse(request: Request, endpoint: Endpoint) -> Response:
+    """Refuse as TEI does for a model without the pooling of SPLADE."""
+    await read_fields(request, endpoint.settings)
+    endpoint.select(request.path_params.get("task"), "task", None)
+    raise ApiError(424, "wrong_head", NOT_SPARSE, "task")
 
 
 async def tokenize(request: Request, endpoint: Endpoint) -> Response:
     """Answer /tokenize with a list of tokens per text."""
     fields = await read_fields(request, endpoint.settings)
     task = endpoint.select(request.path_params.get("task"), "task", None)
-    inputs = await checked(request, _texts, fields.get("inputs"), endpoint.settings.max_texts)
-    body = TokensRequest(task, inputs, tei.flag(fields, "add_special_tokens", True), prompt_name(fields))
-    return await run_in_threadpool(respond, await endpoint.tokenize(body), {})
+    body = await checked(request, TokenizeBody.read, fields)
+    texts = texts_of(body, endpoint.settings.max_texts)
+    tokens = await endpoint.tokenize(TokensRequest(task, texts, body.add_special_tokens, body.prompt_name))
+    return await run_in_threadpool(respond, tokens, {})
 
 
 async def decode(request: Request, endpoint: Endpoint) -> Response:
     """Answer /decode with a text per list of token ids."""
     fields = await read_fields(request, endpoint.settings)
     task = endpoint.select(request.path_params.get("task"), "task", None)
-    lists = await checked(request, id_lists, "ids", fields.get("ids"), endpoint.settings.max_texts)
-    skip_special = tei.flag(fields, "skip_special_tokens", True)
-    return respond(await endpoint.decode(task, [item.ids for item in lists], skip_special), {})
-
-
-def _texts(inputs: object, max_texts: int) -> tuple[str, ...]:
-    """Return a text or a list of texts. Raises as `texts`, and `ApiError` (413) if they are too long together."""
-    cleaned = (clean("inputs", inputs)[0],) if isinstance(inputs, str) else texts("inputs", inputs, max_texts)
-    size = sum(len(text.encode()) for text in cleaned)
-    if size > TOKENIZED_BYTES:
-        message = f"inputs are {size} bytes together, but must be at most {TOKENIZED_BYTES} bytes"
-        raise ApiError(413, "text_too_long", message, "inputs")
-    return cleaned
+    body = await checked(request, DecodeBody.read, fields)
+    lists: list[Any] = [body.ids] if body.ids and isinstance(body.ids[0], int) else body.ids
+    check_count("ids", lists, endpoint.settings.max_texts)
+    return respond(await endpoint.decode(task, lists, body.skip_special_tokens), {})

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from serving.cascade import oip
+from serving.cascade.bodies import EXAMPLES, PredictBody
 from serving.cascade.request import Endpoint, TextRequest, read_request
 from serving.cascade.schemas import (
     Alarm,
@@ -23,12 +24,12 @@ from serving.cascade.schemas import (
     TaskList,
     errors,
     outcome_responses,
-    request_body,
 )
 from serving.cascade.tei import add_tei
 from serving.http import tei
 from serving.http.api_errors import ErrorShape, error_response, json_response
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
+from serving.http.bodies import request_body
 from serving.http.oip import routes
 from serving.http.oip.response import shape_of
 from serving.http.routing import arrival
@@ -60,7 +61,7 @@ def _add_routes(app: FastAPI) -> None:
         methods=["POST"],
         summary="Classify one or many texts before a deadline",
         responses={200: {"model": Prediction}, **errors(400, 404, 413, 415, 422, 429, 500, 503)},
-        openapi_extra=request_body(),
+        openapi_extra={"requestBody": request_body(PredictBody, examples=EXAMPLES)},
     )
     add_outcomes(
         app,

@@ -11,22 +11,21 @@ from typing import Any
 
 from starlette.requests import Request
 
-from serving.cascade.request import Described, Endpoint, TextRequest, read_options, read_texts, select_task
+from serving.cascade.bodies import OipParameters
+from serving.cascade.request import Described, Endpoint, check_pairs, select_task, to_request
 from serving.cascade.tei import check_cut, check_errors, raw_score
-from serving.http import tei
 from serving.http.access.roles import client_of
 from serving.http.large_body import checked
-from serving.http.oip.models import InferAnswer, InferRequest, Model, Served, one_version, read_deadline
+from serving.http.oip.models import InferAnswer, InferRequest, Model, Served, one_version
 from serving.http.oip.response import replaced
-from serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers, texts
-from serving.http.oip.texts import raw_texts, text_inputs
-from serving.http.texts import Texts
+from serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers
+from serving.http.oip.tensors import texts as text_tensor
+from serving.http.oip.texts import text_inputs, texts_of
 
 SCORES, LABEL, CLASS = "scores", "label", "class"
 NUMBERS: Mapping[str, str] = {"confidence": "FP32", "truncated": "BOOL", "cut_short": "BOOL", "on_time": "BOOL"}
 TEXTS = ("level", "id")
 """Outputs that are fields of the answers of /predict, besides `NUMBERS` with their datatypes."""
-OPTIONS = ("accuracy", "latency", "candidate", "utility")
 
 
 def describe(endpoint: Endpoint, name: str) -> Model:
@@ -39,7 +38,7 @@ def describe(endpoint: Endpoint, name: str) -> Model:
         platform="pliant_cascade",
         inputs=text_inputs(described.pair),
         outputs=_outputs_of(described),
-        parameters=(*OPTIONS, "truncate", "raw_scores"),
+        parameters=OipParameters,
         max_count=endpoint.settings.max_texts,
         scores=SCORES,
     )
@@ -48,25 +47,22 @@ def describe(endpoint: Endpoint, name: str) -> Model:
 async def infer(request: Request, endpoint: Endpoint, body: InferRequest, arrived: float) -> InferAnswer:
     """Answer a request as /predict does."""
     task = select_task(body.model.name, endpoint)
-    described, parameters, maximum = endpoint.describe(task), body.parameters, endpoint.settings.max_deadline
-    truncate, raw = tei.flag(parameters, "truncate", True), tei.flag(parameters, "raw_scores", False)
-    fields = {name: parameters[name] for name in OPTIONS if parameters.get(name) is not None}
-    deadline = read_deadline(parameters, maximum)
-    options = read_options({**fields, "deadline": maximum if deadline is None else deadline}, maximum)
-    cleaned = await checked(request, _texts, body, described.pair)
-    prediction = await endpoint.predict(TextRequest(task, cleaned, client=client_of(request), **options), arrived)
+    described, maximum = endpoint.describe(task), endpoint.settings.max_deadline
+    parameters = body.parameters
+    assert isinstance(parameters, OipParameters)
+    seconds = parameters.seconds(maximum)
+    texts = await checked(request, texts_of, body)
+    check_pairs("text", texts, task, described.pair)
+    limit = maximum if seconds is None else seconds
+    prediction = await endpoint.predict(to_request(task, texts, parameters, limit, client_of(request)), arrived)
     answers: list[Mapping[str, Any]] = prediction["answers"]
     check_errors(answers)
-    check_cut(answers, truncate, False, described)
+    check_cut(answers, parameters.truncate, False, described)
     return InferAnswer(
-        outputs=_outputs(body.model, answers, raw),
+        outputs=_outputs(body.model, answers, parameters.raw_scores),
         version=one_version(answer["versions"]["task"] for answer in answers),
         parameters={name: max(answer[name] for answer in answers) for name in ("queue_seconds", "run_seconds")},
     )
-
-
-def _texts(body: InferRequest, pair: bool) -> Texts:
-    return read_texts(raw_texts(body), body.model.name, pair)[0]
 
 
 def _outputs_of(described: Described) -> tuple[TensorSpec, ...]:
@@ -87,11 +83,11 @@ def _outputs(model: Model, answers: Sequence[Mapping[str, Any]], raw: bool) -> l
         scores_NK = [[write(share) for share in answer["probabilities"].values()] for answer in answers]
         labels = [answer["label"] for answer in answers]
         numbers_N = [model.classes.index(label) for label in labels]
-        own = [numbers(SCORES, "FP32", scores_NK), texts(LABEL, labels), numbers(CLASS, "INT64", numbers_N)]
+        own = [numbers(SCORES, "FP32", scores_NK), text_tensor(LABEL, labels), numbers(CLASS, "INT64", numbers_N)]
     else:
         own = [numbers(SCORES, "FP32", [[answer["label"]] for answer in answers])]
     own += [numbers(name, datatype, [answer[name] for answer in answers]) for name, datatype in NUMBERS.items()]
-    return own + [texts(name, [answer[name] for answer in answers]) for name in TEXTS]
+    return own + [text_tensor(name, [answer[name] for answer in answers]) for name in TEXTS]
 
 
 SERVED = Served("pliant-cascade", describe, infer)

@@ -1,4 +1,4 @@
-"""Schemas of the cascade service, for its OpenAPI page only: nothing is parsed with them."""
+"""The answers of the cascade service, and what its OpenAPI page says of errors."""
 
 from __future__ import annotations
 
@@ -7,19 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.http.schemas import (
-    BATCH,
-    CUT,
-    PAIR,
-    PARAMETERS,
-    TEXT,
-    CommonStatus,
-    Error,
-    ErrorAnswer,
-    Score,
-    ServingDevice,
-    TeiError,
-)
+from serving.http.schemas import CommonStatus, Error, ErrorAnswer, Score, ServingDevice, TeiError
 from serving.outcomes import schemas as outcomes
 from serving.outcomes.schemas import Promise, RefusedOutcome, Report, ReportedLabel, Tally
 
@@ -219,66 +207,6 @@ _TEI_STATUSES: Mapping[str, tuple[int, ...]] = {
     "/health": (404, 503),
 }
 
-_OBJECT = {
-    "type": "object",
-    "required": ["text"],
-    "additionalProperties": False,
-    "properties": {"text": TEXT, "text_pair": TEXT},
-}
-_ANY = {"oneOf": [TEXT, PAIR, _OBJECT]}
-_REQUEST = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "task": {"type": "string", "description": "a task that GET /tasks lists; optional if only one is served"},
-        "text": _ANY,
-        "text_pair": TEXT,
-        "texts": {
-            "type": "array",
-            "items": _ANY,
-            "minItems": 1,
-            "description": "instead of text; at most 256 by default",
-        },
-        "accuracy": {"type": "number", "minimum": 0, "maximum": 1, "description": "the least promised accuracy"},
-        "candidate": {"type": "string", "description": "name of a candidate, instead of accuracy and latency"},
-        "latency": {"type": "number", "exclusiveMinimum": 0, "description": "at most, in seconds, alone on the device"},
-        "deadline": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "description": "seconds from arrival; default: the longest",
-        },
-        "utility": {
-            "type": "number",
-            "minimum": 0,
-            "default": 1.0,
-            "description": "what a correct answer in time is worth",
-        },
-    },
-}
-_EXAMPLES: Mapping[str, Any] = {
-    "one": {"summary": "One text", "value": {"task": "reviews", "text": "A film to remember.", "deadline": 0.5}},
-    "several": {"summary": "Several, with targets", "value": {"texts": ["Good.", "Bad."], "accuracy": 0.9}},
-    "pair": {"summary": "A pair", "value": {"task": "paraphrase", "text": ["It rains.", "Rain is falling."]}},
-}
-_TEI: Mapping[str, Any] = {
-    "type": "object",
-    "required": ["inputs"],
-    "properties": {
-        "inputs": {
-            "oneOf": [TEXT, PAIR, BATCH],
-            "description": "a text, a pair, or a batch [[text], [text, text], ...]",
-            "example": "What is Deep Learning?",
-        },
-        **CUT,
-        "raw_scores": {
-            "type": "boolean",
-            "default": False,
-            "description": "logarithms of the probabilities instead of the probabilities",
-        },
-        "parameters": PARAMETERS,
-    },
-}
-
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route."""
@@ -288,16 +216,6 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def outcome_responses() -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of outcomes. A list of labels that all fail has the status of the first."""
     return outcomes.outcome_responses(errors(400, 404, 409, 413, 415, 422, 429, 503), TakenOutcome, TakenOutcomes)
-
-
-def request_body() -> dict[str, Any]:
-    """Return the `openapi_extra` of predict."""
-    return _body({"schema": _REQUEST, "examples": _EXAMPLES})
-
-
-def tei_body() -> dict[str, Any]:
-    """Return the `openapi_extra` of TEI's predict."""
-    return _body({"schema": _TEI})
 
 
 def task_parameter() -> list[dict[str, Any]]:
@@ -311,7 +229,3 @@ def tei_responses(path: str) -> dict[int | str, dict[str, Any]]:
         status: {"model": TeiError, "description": _TEI_ERRORS[status]} for status in _TEI_STATUSES.get(path, ())
     }
     return ({200: {"model": list[Score] | list[list[Score]]}} if path == "/predict" else {}) | failures
-
-
-def _body(content: dict[str, Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": content}}}

@@ -15,14 +15,14 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serving.cascade.request import Described, Endpoint, TextRequest, read_texts, select_task
-from serving.cascade.schemas import task_parameter, tei_body, tei_responses
+from serving.cascade.request import Described, Endpoint, TextRequest, check_pairs, select_task
+from serving.cascade.schemas import task_parameter, tei_responses
 from serving.http import tei
 from serving.http.access.roles import client_of
 from serving.http.api_errors import ApiError, json_response
+from serving.http.bodies import request_body
 from serving.http.large_body import checked
 from serving.http.routing import arrival, guarded, read_fields
-from serving.http.tei import Form
 
 MIN_PROBABILITY = 1e-12  # smaller probabilities count as this one in raw scores
 STATUS: Mapping[str, int] = {"full": 429, "invalid": 422}
@@ -46,7 +46,7 @@ def add_tei(app: FastAPI, endpoint_of: Callable[[Request], Endpoint]) -> None:
     )
     for base in ("/tei", "/tei/{task}"):
         for method, path, handle in routes:
-            body_schema = tei_body() if method == "POST" else {}
+            body = {"requestBody": request_body(tei.PredictBody)} if method == "POST" else {}
             app.add_api_route(
                 base + path,
                 guarded(handle, endpoint_of, tei.error_response),
@@ -57,7 +57,7 @@ def add_tei(app: FastAPI, endpoint_of: Callable[[Request], Endpoint]) -> None:
                 tags=["text-embeddings-inference"],
                 name=f"{method} {base}{path}",
                 summary=SUMMARIES.get(path),
-                openapi_extra=body_schema | ({"parameters": task_parameter()} if "{" in base else {}),
+                openapi_extra=body | ({"parameters": task_parameter()} if "{" in base else {}),
             )
 
 
@@ -65,15 +65,16 @@ async def _predict(request: Request, endpoint: Endpoint) -> Response:
     arrived = arrival(request, endpoint)
     fields = await read_fields(request, endpoint.settings)
     task = select_task(request.path_params.get("task"), endpoint)
-    described, form = endpoint.describe(task), tei.read_form(fields)
-    raw_texts = tei.sequences(fields.get("inputs"), endpoint.settings.max_texts)
-    texts, _ = await checked(request, read_texts, raw_texts, task, described.pair)
-    body = TextRequest(task, texts, deadline=endpoint.settings.max_deadline, client=client_of(request))
-    answers = (await endpoint.predict(body, arrived))["answers"]
+    described, body = endpoint.describe(task), await checked(request, tei.PredictBody.read, fields)
+    texts = body.texts(endpoint.settings.max_texts)
+    check_pairs("inputs", texts, task, described.pair, not body.batch)
+    limit = endpoint.settings.max_deadline
+    answers = (await endpoint.predict(TextRequest(task, texts, deadline=limit, client=client_of(request)), arrived))[
+        "answers"
+    ]
     check_errors(answers)
-    check_cut(answers, form.truncate, form.left, described)
-    lists = [scores(answer, form) for answer in answers]
-    return json_response(tei.shaped(lists, form))
+    check_cut(answers, body.truncate, body.left, described)
+    return json_response(body.shaped([scores(answer, body) for answer in answers], "parameters" in fields))
 
 
 async def _info(request: Request, endpoint: Endpoint) -> Response:
@@ -89,12 +90,12 @@ async def _health(request: Request, endpoint: Endpoint) -> Response:
     return tei.health(endpoint.status()["ready"])
 
 
-def scores(answer: Mapping[str, Any], form: Form) -> list[dict[str, Any]]:
-    """Return the scores of all classes (or the best `form.top_k`), best first, or a regression's value."""
+def scores(answer: Mapping[str, Any], body: tei.PredictBody) -> list[dict[str, Any]]:
+    """Return the scores of all classes (or the best `top_k`), best first, or a regression's value."""
     if not answer["probabilities"]:
         return [{"score": answer["label"], "label": "LABEL_0"}]
-    best = sorted(answer["probabilities"].items(), key=lambda item: -item[1])[: form.top_k]
-    return [{"score": raw_score(share) if form.raw else share, "label": label} for label, share in best]
+    best = sorted(answer["probabilities"].items(), key=lambda item: -item[1])[: body.top_k]
+    return [{"score": raw_score(share) if body.raw else share, "label": label} for label, share in best]
 
 
 def raw_score(probability: float) -> float:

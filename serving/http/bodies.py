@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
@@ -61,12 +70,12 @@ class Body(BaseModel):
     whole: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
-    def read(cls, value: object) -> Self:
-        """Return the body with these fields. Raises `InputError` and `ApiError`."""
+    def read(cls, value: object, *place: str) -> Self:
+        """Return the body with these fields. `place`: where it is in a larger one. Raises `InputError` and `ApiError`."""
         try:
             return cls.model_validate(value)
         except ValidationError as error:
-            raise _refusal(cls, error) from None
+            raise _error(cls, error, place) from None
 
     @classmethod
     async def of(cls, request: Request, limits: Limits) -> Self:
@@ -74,8 +83,36 @@ class Body(BaseModel):
         return await checked(request, cls.read, await read_fields(request, limits))
 
 
+class Lenient(Body):
+    """An object in which a field that is null counts as left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        return given(value) if isinstance(value, dict) else value
+
+
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are not null."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 BY_TYPE = Discriminator(lambda value: f"<{type(value).__name__}>")
 """Chooses among shapes by the type of the value: each is tagged as <str>, <list> or <dict>."""
+
+
+def _shape(value: object) -> str:
+    is_ids = isinstance(value, list) and bool(value) and type(value[0]) is int
+    return "<ids>" if is_ids else f"<{type(value).__name__}>"
+
+
+BY_SHAPE = Discriminator(_shape)
+"""As `BY_TYPE`, but a list that begins with a number is tagged as <ids>."""
+
+
+def or_none(value: Any) -> Any:
+    """Return the value, but none for an empty one: some clients write {} as []."""
+    return value or None
 
 
 def refused(limit: str, value: str = "", status: int = 422, code: str = "invalid") -> PydanticCustomError:
@@ -83,7 +120,8 @@ def refused(limit: str, value: str = "", status: int = 422, code: str = "invalid
     return PydanticCustomError("refused", "{limit}", {"limit": limit, "value": value, "status": status, "code": code})
 
 
-def _utf8(text: str) -> str:
+def check_utf8(text: str) -> str:
+    """Return the text. Raises for a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -92,34 +130,45 @@ def _utf8(text: str) -> str:
     return text
 
 
-Utf8 = Annotated[str, AfterValidator(_utf8)]
+Utility = Annotated[float, Field(ge=0, allow_inf_nan=False, description="what a correct answer in time is worth")]
+Utf8 = Annotated[str, AfterValidator(check_utf8)]
 """A text without lone surrogates."""
 
 
-def _refusal(model: type[Body], error: ValidationError) -> InputError | ApiError:
+def refusal(name: str, value: object, context: Mapping[str, Any]) -> InputError | ApiError:
+    """Return the error of a value that a validator refused, with the context of what it raised."""
+    shown, limit = context["value"] or shorten(value), context["limit"]
+    if context["code"] == "invalid":
+        return InputError(name, shown, limit)
+    return ApiError(context["status"], context["code"], f"{name} is {shown}, but must be {limit}", name)
+
+
+def _error(model: type[Body], error: ValidationError, place: tuple[str, ...]) -> InputError | ApiError:
+    """Return the first of pydantic's errors as a client reads it."""
     first = error.errors(include_url=False)[0]
-    kind, location, given = first["type"], first["loc"], first["input"]
+    kind, location, value = first["type"], (*place, *first["loc"]), first["input"]
     details: dict[str, Any] = first.get("ctx", {})
-    if kind == "extra_forbidden" and len(location) == 1:
-        return InputError(shorten(location[0]), "unknown", f"one of the fields {', '.join(model.model_fields)}")
-    if location and location[-1] == "[key]":
-        location, given = location[:-2], location[-2]
-    name = _path(location[:1] if location and location[0] in model.whole else location)
+    is_whole = bool(location) and location[0] in model.whole
+    if kind == "extra_forbidden" and not is_whole:
+        known = f"one of the fields {', '.join(model.model_fields)}" if len(location) == 1 else "left out"
+        return InputError(shorten(location[-1]), "unknown", known)
+    name = _path(location[:1] if is_whole else location)
     if kind == "refused":
-        value, limit = details["value"] or shorten(given), details["limit"]
-        if details["code"] != "invalid":
-            return ApiError(details["status"], details["code"], f"{name} is {value}, but must be {limit}", name)
-        return InputError(name, value, limit)
-    value = "missing" if kind == "missing" else shorten(given)
+        return refusal(name, value, details)
+    is_beyond = isinstance(value, float) and kind.startswith(("greater", "less", "finite"))
+    shown = f"{value:g}" if is_beyond else shorten(value)
+    if kind == "missing":
+        shown = "missing"
+    elif kind == "extra_forbidden":
+        shown = f"with {shorten(location[-1])}"
+    elif kind in ("too_long", "too_short"):
+        length = details["actual_length"]
+        shown = f"{'a list' if isinstance(value, list) else 'an object'} of {length}" if length else "empty"
     if kind == "union_tag_invalid":
         limit = " or ".join(text for tag, text in _SHAPES.items() if tag in details["expected_tags"])
-    else:
-        limit = _LIMITS[kind].format(**{k: f"{v:g}" if isinstance(v, float) else v for k, v in details.items()})
-    if kind in ("too_long", "too_short"):
-        value = f"{'a list' if isinstance(given, list) else 'an object'} of {details['actual_length']}"
-    elif kind == "extra_forbidden":
-        value = f"with {shorten(location[-1])}"
-    return InputError(name, value, limit)
+        return InputError(name, shown, limit)
+    numbers = {key: f"{item:g}" if isinstance(item, float) else item for key, item in details.items()}
+    return InputError(name, shown, _LIMITS[kind].format(**numbers))
 
 
 def _path(location: tuple[int | str, ...]) -> str:

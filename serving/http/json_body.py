@@ -1,7 +1,6 @@
-"""Reads a request's body and checks its JSON fields, for all endpoints that take JSON.
+"""Reads a request's body, for all endpoints that take JSON. bodies.py says what is in it.
 
-Parsed by hand instead of by a schema library: this runs for every request, and each error must name the field, the value
-and the limit. Bytes are counted as they arrive, so a chunked body cannot exceed the limit either.
+Bytes are counted as they arrive, so a chunked body cannot exceed the limit either.
 """
 
 from __future__ import annotations
@@ -75,24 +74,6 @@ def as_object(value: Any) -> Mapping[str, Any]:
     """Return the fields of a JSON object. Raises `ApiError` (400) for any other value."""
     if not isinstance(value, dict):
         raise ApiError(400, "malformed", f"body is a JSON {type(value).__name__}, but must be an object", "body")
-    return value
-
-
-def check_names(fields: Mapping[str, Any], known: tuple[str, ...], required: tuple[str, ...]) -> None:
-    """Raise `InputError` for a field that is not `known`, and for a `required` one that is missing."""
-    for name in fields:
-        if name not in known:
-            raise InputError(shorten(name), "unknown", f"one of the fields {', '.join(known)}")
-    for name in required:
-        if name not in fields:
-            raise InputError(name, "missing", f"given; required are {', '.join(required)}")
-
-
-def text(fields: Mapping[str, Any], name: str) -> str:
-    """Return a text field. Raises `InputError` unless it is a text that is not empty."""
-    value = fields[name]
-    if not isinstance(value, str) or not value:
-        raise InputError(name, shorten(value), "a text that is not empty")
     return value
 
 

@@ -1,30 +1,10 @@
-"""Schemas of requests and answers that several systems share, for the OpenAPI pages only: nothing is parsed with them."""
+"""Answers that several systems share, as the OpenAPI pages document them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
-
-from serving.http.texts import TEXT_BYTES
-
-TEXT = {
-    "type": "string",
-    "minLength": 1,
-    "pattern": r"\S",
-    "description": f"at least one visible character, at most {TEXT_BYTES} bytes of UTF-8",
-}
-PAIR = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2, "description": "a pair of texts"}
-BATCH = {"type": "array", "items": {"type": "array", "items": TEXT, "minItems": 1, "maxItems": 2}, "minItems": 1}
-CUT: Mapping[str, Any] = {
-    "truncate": {"type": ["boolean", "null"], "default": True},
-    "truncation_direction": {"type": "string", "enum": ["Left", "Right"], "default": "Right"},
-}
-PARAMETERS = {
-    "type": "object",
-    "description": "top_k and function_to_apply, as in Hugging Face's inference API; the answer is then one list deeper",
-}
 
 
 class Artifact(BaseModel):
@@ -121,12 +101,3 @@ def refresh_errors() -> dict[int | str, dict[str, Any]]:
         503: "The registry or a worker is unavailable. See Retry-After.",
     }
     return {status: {"model": ErrorAnswer, "description": sentence} for status, sentence in sentences.items()}
-
-
-def object_body(required: str, fields: Mapping[str, Any], *others: str) -> dict[str, Any]:
-    """Return the `requestBody` of a route that takes a JSON object with one required field, or none if that is empty.
-
-    `others`: further required fields.
-    """
-    schema = {"type": "object", **({"required": [required, *others]} if required else {}), "properties": fields}
-    return {"required": True, "content": {"application/json": {"schema": schema}}}

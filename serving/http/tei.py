@@ -9,17 +9,17 @@ are ignored. A body with `parameters` comes from a client of the Hugging Face in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 from starlette.responses import Response
 
-from pliant.errors import InputError
 from serving.http.api_errors import ApiError, json_response
-from serving.http.json_body import shorten
-from serving.http.texts import RawText, check_count
+from serving.http.bodies import Lenient, or_none
+from serving.http.texts import CleanText, Texts, check_count
 
 VERSION = "1.9.0"  # of TEI's interface that this follows
+_SIDES = {"left": "Left", "right": "Right"}
 KINDS: Mapping[int, tuple[int, str]] = {
     424: (424, "Backend"),
     429: (429, "Overloaded"),
@@ -29,16 +29,82 @@ KINDS: Mapping[int, tuple[int, str]] = {
 """Our status -> TEI's status and error_type. Any other status stays, with the type Validation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The options of a /predict request."""
+def _known_side(side: Any) -> Any:
+    return _SIDES.get(side.lower(), side) if isinstance(side, str) else side
 
-    batch: bool  # `inputs` is a list of texts or pairs
-    nested: bool  # one more list around the answer
-    raw: bool  # raw scores instead of probabilities
-    truncate: bool  # or a text that is too long is an error
-    left: bool  # truncate at the beginning
-    top_k: int | None  # classes in the answer; None: all
+
+class Cut(Lenient):
+    """How a text that is too long is truncated, or that it is an error."""
+
+    truncate: bool = True
+    truncation_direction: Annotated[Literal["Left", "Right"], BeforeValidator(_known_side)] = "Right"
+
+    @property
+    def left(self) -> bool:
+        """Whether it is truncated at its beginning."""
+        return self.truncation_direction == "Left"
+
+
+class PredictParameters(Lenient):
+    """As in Hugging Face's inference API; the answer is then one list deeper."""
+
+    top_k: int | None = Field(None, ge=1)
+    function_to_apply: Literal["softmax", "none"] | None = None
+
+
+def _sequence_shape(value: object) -> str:
+    return (
+        "<batch>" if isinstance(value, list) and value and isinstance(value[0], list) else f"<{type(value).__name__}>"
+    )
+
+
+Sequence = Annotated[list[CleanText], Field(min_length=1, max_length=2)]
+"""A text, or a pair of texts."""
+
+
+class PredictBody(Cut):
+    inputs: Annotated[
+        Annotated[CleanText, Tag("<str>")]
+        | Annotated[Sequence, Tag("<list>")]
+        | Annotated[list[Sequence], Tag("<batch>")],
+        Discriminator(_sequence_shape),
+    ] = Field(description="a text, a pair, or a batch [[text], [text, text], ...]", examples=["What is Deep Learning?"])
+    raw_scores: bool = Field(False, description="scores before their softmax or sigmoid")
+    parameters: Annotated[PredictParameters | None, BeforeValidator(or_none)] = None
+
+    @property
+    def raw(self) -> bool:
+        """Whether the answer has raw scores instead of probabilities."""
+        return self.raw_scores or (self.parameters is not None and self.parameters.function_to_apply == "none")
+
+    @property
+    def top_k(self) -> int | None:
+        """Return how many classes the answer has; None: all."""
+        return None if self.parameters is None else self.parameters.top_k
+
+    @property
+    def batch(self) -> bool:
+        """Whether `inputs` is a list of texts or pairs."""
+        return isinstance(self.inputs, list) and isinstance(self.inputs[0], list)
+
+    def texts(self, maximum: int) -> Texts:
+        """Return the texts and pairs. Raises as `check_count`."""
+        inputs = self.inputs
+        if isinstance(inputs, str):
+            return ((inputs, None),)
+        if not self.batch:
+            return (_pair(inputs),)
+        check_count("inputs", inputs, maximum)
+        return tuple(map(_pair, inputs))
+
+    def shaped(self, lists: list[Any], nested: bool) -> Any:
+        """Return the answer from one list of scores per text. `nested`: the client expects one more list around it."""
+        content = lists if self.batch else lists[0]
+        return [content] if nested and not self.batch else content
+
+
+def _pair(parts: Any) -> tuple[str, str | None]:
+    return parts[0], parts[1] if len(parts) > 1 else None
 
 
 def error_response(api_error: ApiError, kinds: Mapping[int, tuple[int, str]] = KINDS) -> Response:
@@ -53,58 +119,6 @@ def health(ready: bool) -> Response:
     if ready:
         return Response(status_code=200)
     return json_response({"error": "unhealthy", "error_type": "Unhealthy"}, 503, {"retry-after": "1"})
-
-
-def read_form(fields: Mapping[str, Any]) -> Form:
-    """Return the options of a /predict request. Raises `InputError` for an invalid field; `inputs` is not checked."""
-    parameters = fields.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise InputError("parameters", shorten(parameters), "an object")
-    function = parameters.get("function_to_apply")
-    if function not in (None, "softmax", "none"):
-        raise InputError("parameters.function_to_apply", shorten(function), "softmax or none")
-    inputs = fields.get("inputs")
-    return Form(
-        batch=isinstance(inputs, list) and bool(inputs) and isinstance(inputs[0], list),
-        nested="parameters" in fields,
-        raw=flag(fields, "raw_scores", False) or function == "none",
-        truncate=flag(fields, "truncate", True),
-        left=is_left(fields.get("truncation_direction")),
-        top_k=_top_k(parameters.get("top_k")),
-    )
-
-
-def sequences(inputs: object, max_texts: int) -> list[RawText]:
-    """Return the texts and pairs in `inputs` of /predict. Raises as `check_count`, and `InputError` for any other shape."""
-    if not (isinstance(inputs, list) and inputs and isinstance(inputs[0], list)):
-        return [_sequence("inputs", [inputs] if isinstance(inputs, str) else inputs)]
-    check_count("inputs", inputs, max_texts)
-    return [_sequence(f"inputs[{index}]", value) for index, value in enumerate(inputs)]
-
-
-def shaped(lists: list[Any], form: Form) -> Any:
-    """Return the answer that the client expects, from one list of scores per text."""
-    content = lists if form.batch else lists[0]
-    return [content] if form.nested and not form.batch else content
-
-
-def flag(fields: Mapping[str, Any], name: str, default: bool) -> bool:
-    """Return a boolean field. Raises `InputError` for another type."""
-    value = fields.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise InputError(name, shorten(value), "true or false")
-    return value
-
-
-def is_left(direction: object) -> bool:
-    """Whether `truncation_direction` is Left. Raises `InputError` unless it is Left, Right or None."""
-    if direction is None:
-        return False
-    if not isinstance(direction, str) or direction.lower() not in ("left", "right"):
-        raise InputError("truncation_direction", shorten(direction), "Left or Right")
-    return direction.lower() == "left"
 
 
 def too_long(max_tokens: int) -> ApiError:
@@ -147,15 +161,3 @@ def info(model: str, kind: Mapping[str, Any], max_length: int, max_waiting: int,
         "sha": None,
         "docker_label": None,
     }
-
-
-def _sequence(name: str, value: object) -> RawText:
-    if not isinstance(value, list) or len(value) not in (1, 2):
-        raise InputError(name, shorten(value), "a text, a pair [text, text] or a batch [[text], [text, text], ...]")
-    return RawText(name, tuple(f"{name}[{index}]" for index in range(len(value))), tuple(value))
-
-
-def _top_k(value: object) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise InputError("parameters.top_k", shorten(value), "a whole number from 1 on")
-    return value

@@ -10,11 +10,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from pliant.errors import InputError
 from serving.http.api_errors import ApiError
-from serving.http.json_body import shorten
+from serving.http.bodies import Utf8, check_utf8, refusal, refused
 
 TEXT_BYTES = 64 * 1024  # of one text in UTF-8
 FIRST = 100  # characters of which nearly always one is visible
@@ -22,15 +25,6 @@ CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 Texts = tuple[tuple[str, str | None], ...]
 """One or more texts, or pairs of texts: the second of each is None where it is a single text."""
-
-
-@dataclass(frozen=True, slots=True)
-class RawText:
-    """A text, or a pair of texts, as the request has it: not yet checked."""
-
-    name: str  # in errors
-    part_names: tuple[str, ...]  # in errors, of each part
-    parts: tuple[object, ...]  # one or two
 
 
 def check_count(name: str, texts: Sequence[object], maximum: int) -> None:
@@ -42,29 +36,44 @@ def check_count(name: str, texts: Sequence[object], maximum: int) -> None:
         raise InputError(name, "empty", "a list of at least one text")
 
 
-def clean(name: str, value: object) -> tuple[str, int]:
-    """Return the text, and how many control characters of it became spaces.
+def clean(name: str, text: str) -> str:
+    """Return the text with a space for each control character. Raises `InputError` and `ApiError`."""
+    try:
+        return without_controls(_checked(check_utf8(text)))
+    except PydanticCustomError as error:
+        raise refusal(name, text, error.context or {}) from None
 
-    Raises `InputError` for what is no text, `ApiError` (413) for one of more than TEXT_BYTES.
-    """
-    if not isinstance(value, str):
-        raise InputError(name, shorten(value), "a text")
-    size = _bytes(name, value)
+
+def cleaned(text: str) -> tuple[str, int]:
+    """Return the text with a space for each control character, and how many these are."""
+    return CONTROL.subn(" ", text)
+
+
+def without_controls(text: str) -> str:
+    """Return the text with a space for each control character."""
+    return CONTROL.sub(" ", text)
+
+
+def _checked(text: str) -> str:
+    size = len(text.encode())
     if size > TEXT_BYTES:
-        raise ApiError(413, "text_too_long", f"{name} is {size} bytes, but must be at most {TEXT_BYTES} bytes", name)
-    text, cleaned = CONTROL.subn(" ", value)
+        raise refused(f"at most {TEXT_BYTES} bytes", f"{size} bytes", 413, "text_too_long")
     if not (any(map(_is_visible, text[:FIRST])) or any(map(_is_visible, set(text)))):
-        raise InputError(name, shorten(value), "a text with at least one visible character")
-    return text, cleaned
+        raise refused("a text with at least one visible character")
+    return text
 
 
 def _is_visible(character: str) -> bool:
     return unicodedata.category(character)[0] not in "CZ"
 
 
-def _bytes(name: str, text: str) -> int:
-    try:
-        return len(text.encode())
-    except UnicodeEncodeError as error:
-        value = f"a text with the lone surrogate {shorten(text[error.start])} at character {error.start}"
-        raise InputError(name, value, "a text that UTF-8 can hold") from None
+_DOCUMENTED = {
+    "type": "string",
+    "minLength": 1,
+    "pattern": r"\S",
+    "description": f"at least one visible character, at most {TEXT_BYTES} bytes of UTF-8",
+}
+VisibleText = Annotated[Utf8, AfterValidator(_checked), WithJsonSchema(_DOCUMENTED)]
+"""A text as the client wrote it."""
+CleanText = Annotated[VisibleText, AfterValidator(without_controls)]
+"""A text with a space for each control character."""

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, Tag
 
 from pliant.errors import InputError, PliantError
 from pliant.outcomes.answered import Label
 from serving.http.api_errors import ApiError, api_error_of, error_content
-from serving.http.json_body import SHOWN, check_names, number, shorten, text
+from serving.http.bodies import Body
+from serving.http.json_body import SHOWN
 
-FIELDS = ("id", "label")
 MAX_LABELS = 1_000  # labels in one request
 AT_ONCE = 8  # labels of a request that are taken before others have their turn
 RATE = 100.0  # labels a second of one tenant; MAX_LABELS of them at once
 
 
+class Outcome(Body, extra="forbid"):
+    id: str = Field(min_length=1, description="id of the answer")
+    label: Annotated[
+        Annotated[str, Tag("<str>")] | Annotated[float, Tag("<number>")],
+        Discriminator(lambda label: "<str>" if isinstance(label, str) else "<number>"),
+    ] = Field(description="the right label")
+
+
 def read_outcome(value: object) -> tuple[str, Label]:
     """Return the id and the label in a report. Raises `InputError`."""
-    if not isinstance(value, dict):
-        raise InputError("outcome", shorten(value), "an object with id and label")
-    check_names(value, FIELDS, FIELDS)
-    label = value["label"]
-    return text(value, "id"), label if isinstance(label, str) else number("label", label)
+    outcome = Outcome.read(value, "outcome") if not isinstance(value, dict) else Outcome.read(value)
+    return outcome.id, outcome.label
 
 
 async def take_all(outcomes: list[Any], take: Callable[[str, Label], dict[str, Any]]) -> tuple[int, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Schemas of labels and alarms that several systems share, for the OpenAPI pages only: nothing is parsed with them."""
+"""Answers about labels and alarms that several systems share, and how OpenAPI pages document their routes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from serving.http.bodies import schema_of
 from serving.http.schemas import ErrorAnswer
-from serving.outcomes.labels import MAX_LABELS
+from serving.outcomes.labels import MAX_LABELS, Outcome
 
 
 class Promise(BaseModel):
@@ -39,21 +40,11 @@ class ReportedLabel(Report):
     correct: bool
 
 
-_OUTCOME = {
-    "type": "object",
-    "required": ["id", "label"],
-    "additionalProperties": False,
-    "properties": {
-        "id": {"type": "string", "minLength": 1, "description": "id of the answer"},
-        "label": {"oneOf": [{"type": "string"}, {"type": "number"}], "description": "the right label"},
-    },
-}
-
-
 def outcome_body(label: str) -> dict[str, Any]:
     """Return the `openapi_extra` of outcomes; `label` is that of its example."""
-    many = {"type": "array", "items": _OUTCOME, "minItems": 1, "maxItems": MAX_LABELS}
-    content = {"schema": {"oneOf": [_OUTCOME, many]}, "example": {"id": "5f3a-17", "label": label}}
+    one = schema_of(Outcome)
+    many = {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_LABELS}
+    content = {"schema": {"oneOf": [one, many]}, "example": {"id": "5f3a-17", "label": label}}
     return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 

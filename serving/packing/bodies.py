@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, Tag, WithJsonSchema
 
 from pliant.packing.scheduling.request import MAX_PRIORITY
-from serving.http.bodies import BY_TYPE, Body, Utf8, refused
+from serving.http.bodies import BY_SHAPE, BY_TYPE, Body, Utf8, or_none, refused
 from serving.http.json_body import shorten
 
 MAX_MESSAGES = 4096
@@ -28,19 +28,10 @@ ANY_OBJECT = {"type": "object"}
 FORM_CHARACTERS = 64 * 1024  # of a schema, a regular expression, the choices or a grammar
 
 
-def _or_none(value: Any) -> Any:
-    return value or None
-
-
 def _token_ids(value: list[Any]) -> list[int]:
     if not set(map(type, value)) <= {int}:
         raise refused("a list of token ids")
     return value
-
-
-def _prompt_shape(value: object) -> str:
-    is_ids = isinstance(value, list) and bool(value) and isinstance(value[0], int)
-    return "<ids>" if is_ids else f"<{type(value).__name__}>"
 
 
 def _function_only(kind: object) -> object:
@@ -118,7 +109,7 @@ Prompts = Annotated[
     Annotated[Utf8, Tag("<str>")]
     | Annotated[TokenIds, Tag("<ids>")]
     | Annotated[list[Prompt], Field(min_length=1, fail_fast=True), Tag("<list>")],
-    Discriminator(_prompt_shape),
+    BY_SHAPE,
 ]
 """A text, token ids of the model's own tokenizer, or a list of these."""
 NotEmpty = Annotated[str, Field(min_length=1)]
@@ -170,7 +161,7 @@ class Message(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: Utf8 | None = None
-    tool_calls: Annotated[list[Annotated[Call, BeforeValidator(_call)]] | None, BeforeValidator(_or_none)] = Field(
+    tool_calls: Annotated[list[Annotated[Call, BeforeValidator(_call)]] | None, BeforeValidator(or_none)] = Field(
         None, description="of assistants"
     )
     tool_call_id: Utf8 | None = Field(None, description="the call whose result it is")
@@ -181,8 +172,8 @@ class Message(Body):
 
 class Function(Body):
     name: FunctionName
-    description: Annotated[str | None, BeforeValidator(_or_none)] = None
-    parameters: Annotated[dict[str, Any] | None, BeforeValidator(_or_none)] = Field(
+    description: Annotated[str | None, BeforeValidator(or_none)] = None
+    parameters: Annotated[dict[str, Any] | None, BeforeValidator(or_none)] = Field(
         None, description="JSON schema of the arguments"
     )
 

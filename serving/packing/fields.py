@@ -20,6 +20,7 @@ from pliant.packing.engine.grammar import json_rule
 from pliant.packing.engine.submission import Sampling
 from pliant.packing.tools import Tool
 from serving.http.api_errors import ApiError
+from serving.http.bodies import given
 from serving.http.json_body import deadline, shorten, utility
 from serving.http.texts import check_count
 from serving.packing.bodies import (
@@ -88,11 +89,6 @@ NO_EFFECT: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(("mm_processor_kwargs", "kv_transfer_params", "vllm_xargs", "prompt_embeds"), ()),
 }
 """Fields that are not supported (on the route), with the values besides null that are accepted: they have no effect."""
-
-
-def given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that are not null, which counts as left out."""
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def read_request(

@@ -10,11 +10,12 @@ from starlette.responses import Response
 
 from serving.http import tei
 from serving.http.api_errors import json_response
+from serving.http.bodies import given
 from serving.http.ignored import header_of
 from serving.http.large_body import checked
 from serving.http.routing import read_fields
 from serving.packing.bodies import DetokenizeBody, TokenizeBody, TokenizeConversation, TokenizePrompt
-from serving.packing.fields import conversation, given, read_tools, unknown_fields
+from serving.packing.fields import conversation, read_tools, unknown_fields
 from serving.packing.request import Endpoint, PromptInput
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pliant.errors import InputError
 from serving.http.access.roles import check_admin
 from serving.http.api_errors import error_response, json_response
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
-from serving.http.json_body import as_object, check_names, read_body, shorten, text
+from serving.http.bodies import request_body as json_body
+from serving.http.json_body import as_object, read_body
 from serving.http.large_body import parse
 from serving.http.oip import routes
 from serving.http.oip.response import shape_of
@@ -23,7 +21,7 @@ from serving.outcomes.routes import Documented, add_outcomes
 from serving.outcomes.schemas import outcome_body
 from serving.tokens import oip
 from serving.tokens.endpoint import TokensEndpoint
-from serving.tokens.request import read_request
+from serving.tokens.request import RegistrationBody, read_request
 from serving.tokens.schemas import (
     Alarm,
     AlarmList,
@@ -37,7 +35,6 @@ from serving.tokens.schemas import (
     outcome_responses,
     request_body,
 )
-from serving.tokens.schemas import registration_body as registration
 
 
 def create_app(swagger: Path) -> FastAPI:
@@ -68,7 +65,7 @@ def _add_routes(app: FastAPI) -> None:
         methods=["POST"],
         summary="Serve another task of the registry",
         responses={200: {"model": TaskDescription}, **errors(400, 403, 404, 409, 413, 415, 422, 500, 503)},
-        openapi_extra=registration(),
+        openapi_extra={"requestBody": json_body(RegistrationBody)},
     )
     add_outcomes(
         app,
@@ -100,19 +97,5 @@ async def _register(request: Request) -> Response:
     endpoint: TokensEndpoint = endpoint_of(request)
     client = check_admin(request, "register or pin tasks")
     fields = as_object(await parse(request, await read_body(request, endpoint.settings.max_body_bytes)))
-    check_names(fields, ("name", "alias", "version"), ("name",))
-    return json_response(await endpoint.register(text(fields, "name"), _version_of(fields), client))
-
-
-def _version_of(fields: Mapping[str, Any]) -> str | int | None:
-    """Return the alias or the version that the fields name; None if neither, or null. Raises `InputError` if both."""
-    if "alias" in fields and "version" in fields:
-        raise InputError("version", "given together with alias", "given without it")
-    if "version" not in fields:
-        return text(fields, "alias") if "alias" in fields else None
-    version = fields["version"]
-    if version is None:
-        return None
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise InputError("version", shorten(version), "a whole number from 1 on")
-    return version
+    body = RegistrationBody.read(fields)
+    return json_response(await endpoint.register(body.name, body.wanted, client))

@@ -21,9 +21,9 @@ from starlette.requests import Request
 from pliant.errors import InputError
 from serving.client import Client
 from serving.http.access.roles import client_of
-from serving.http.json_body import utility
+from serving.http.bodies import Utility
 from serving.http.large_body import INLINE_BYTES
-from serving.http.oip.models import InferAnswer, InferRequest, Model, Served, one_version, read_deadline
+from serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, one_version
 from serving.http.oip.request import check_elements
 from serving.http.oip.response import replaced
 from serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec, numbers, texts
@@ -47,6 +47,10 @@ BMP = struct.Struct("<2sIHHI IiiHHIIiiII")
 """The head of a file of pixels: BMP, uncompressed, 24 bits a pixel, the first row first (a negative height)."""
 
 
+class ImageParameters(Parameters):
+    utility: Utility = 1.0
+
+
 def describe(endpoint: TokensEndpoint, name: str) -> Model:
     """Return the model of a task. Raises `ApiError` (404) if it is not served."""
     tasks = {str(task["name"]): task for task in endpoint.tasks()}
@@ -63,7 +67,7 @@ def describe(endpoint: TokensEndpoint, name: str) -> Model:
             TensorSpec(SCORES, (Form("FP32", (-1, len(classes))),), classes=classes),
             *(TensorSpec(output, (Form(datatype, (-1,)),)) for output, datatype in others.items()),
         ),
-        parameters=("utility",),
+        parameters=ImageParameters,
         max_count=endpoint.settings.max_images,
         scores=SCORES,
     )
@@ -72,10 +76,9 @@ def describe(endpoint: TokensEndpoint, name: str) -> Model:
 async def infer(request: Request, endpoint: TokensEndpoint, body: InferRequest, arrived: float) -> InferAnswer:
     """Answer a request as /predict does for each image."""
     maximum, client = endpoint.settings.max_deadline, client_of(request)
-    deadline = read_deadline(body.parameters, maximum)
+    deadline = body.parameters.seconds(maximum)
     seconds = maximum if deadline is None else deadline
-    given = body.parameters.get("utility")
-    worth = 1.0 if given is None else utility(given)
+    worth = body.parameters.utility if isinstance(body.parameters, ImageParameters) else 1.0
     files = await _files(body)
     ids = _ids(body.id, client, len(files))
 

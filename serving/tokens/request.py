@@ -1,4 +1,4 @@
-"""Reads and checks the body of /predict, which is a multipart form or JSON."""
+"""The bodies of the tokens service, as models that parse and document them. That of /predict is JSON or a multipart form."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import base64
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field, WithJsonSchema
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -16,18 +17,43 @@ from pliant.errors import InputError
 from serving.client import ANYBODY, Client
 from serving.http.access.roles import client_of
 from serving.http.api_errors import ApiError
-from serving.http.json_body import as_object, check_names, check_type, read_body, shorten, text
-from serving.http.json_body import deadline as read_deadline
-from serving.http.json_body import utility as read_utility
+from serving.http.bodies import Body, Utility
+from serving.http.json_body import as_object, check_type, deadline, read_body, shorten
 from serving.http.large_body import parse
 from serving.workers.helper_process import small_pieces
 
-FIELDS = ("image", "task", "deadline", "utility")
-REQUIRED = ("image", "task", "deadline")
 NUMBERS = ("deadline", "utility")
 BASE64_AT_ONCE = 1024 * 1024  # characters, a multiple of four; the event loop serves others in between
 FIELD_BYTES = 4096  # of a text field in a form
 PIECE_BYTES = 256 * 1024  # of a form that are read before the event loop serves others, in well below a millisecond
+
+
+class PredictBody(Body, extra="forbid"):
+    image: Annotated[
+        Any, WithJsonSchema({"type": "string", "format": "byte", "description": "the image file in base64"})
+    ]
+    task: str = Field(min_length=1, description="a task that GET /tasks lists")
+    deadline: float = Field(gt=0, description="seconds from arrival")
+    utility: Utility = 1.0
+
+
+class RegistrationBody(Body, extra="forbid"):
+    name: str = Field(min_length=1, description="name of the task in the registry")
+    alias: str = Field(  # type: ignore[assignment]  # null is no alias
+        None, min_length=1, description="alias of the version to serve; default: the service's alias"
+    )
+    version: int | None = Field(
+        None,
+        ge=1,
+        description="pins the task to this version; null, or none and no alias: it follows the service's alias",
+    )
+
+    @property
+    def wanted(self) -> str | int | None:
+        """Return the alias or the version that is named; None if neither, or null. Raises `InputError` if both."""
+        if {"alias", "version"} <= self.model_fields_set:
+            raise InputError("version", "given together with alias", "given without it")
+        return self.alias or self.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +74,12 @@ async def read_request(request: Request, max_bytes: int, max_deadline: float) ->
     body = await read_body(request, max_bytes)
     is_json = kind == "application/json"
     fields = as_object(await parse(request, body)) if is_json else await _parse_form(request, body)
-    check_names(fields, FIELDS, REQUIRED)
+    read = PredictBody.read(fields)
     return ImageRequest(
-        image=await read_image(fields["image"]),
-        task=text(fields, "task"),
-        deadline=read_deadline(fields["deadline"], max_deadline),
-        utility=read_utility(fields.get("utility", 1.0)),
+        image=await read_image(read.image),
+        task=read.task,
+        deadline=deadline(read.deadline, max_deadline),
+        utility=read.utility,
         client=client_of(request),
     )
 

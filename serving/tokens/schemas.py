@@ -1,4 +1,4 @@
-"""Schemas of the tokens service, for its OpenAPI page only: nothing is parsed with them."""
+"""The answers of the tokens service, and what its OpenAPI page says of bodies and errors."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from serving.http.bodies import schema_of
 from serving.http.schemas import Artifact, CommonStatus, ErrorAnswer, Refresh, ServingDevice
 from serving.outcomes import schemas as outcomes
 from serving.outcomes.schemas import Promise, RefusedOutcome, Report, ReportedLabel, Tally
+from serving.tokens.request import PredictBody
 
 
 class Prediction(BaseModel):
@@ -149,10 +151,6 @@ _OUTCOME_ERRORS = {
     503: "Labels cannot be written at present. See Retry-After.",
 }
 
-_TASK = {"type": "string", "description": "a task that GET /tasks lists"}
-_DEADLINE = {"type": "number", "exclusiveMinimum": 0, "description": "seconds from arrival"}
-_UTILITY = {"type": "number", "minimum": 0, "default": 1.0, "description": "what a correct answer in time is worth"}
-
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route."""
@@ -171,32 +169,9 @@ def outcome_responses() -> dict[int | str, dict[str, Any]]:
 
 
 def request_body() -> dict[str, Any]:
-    """Return the `openapi_extra` of /predict."""
-    form = _request_schema({"type": "string", "format": "binary", "description": "the image file"})
-    json = _request_schema({"type": "string", "format": "byte", "description": "the image file in base64"})
-    return _body({"multipart/form-data": {"schema": form}, "application/json": {"schema": json}})
-
-
-def registration_body() -> dict[str, Any]:
-    """Return the `openapi_extra` of POST /tasks."""
-    properties = {
-        "name": {"type": "string", "description": "name of the task in the registry"},
-        "alias": {"type": "string", "description": "alias of the version to serve; default: the service's alias"},
-        "version": {
-            "type": ["integer", "null"],
-            "minimum": 1,
-            "description": "pins the task to this version; null, or none and no alias: it follows the service's alias",
-        },
-    }
-    schema = {"type": "object", "required": ["name"], "additionalProperties": False, "properties": properties}
-    return _body({"application/json": {"schema": schema}})
-
-
-def _request_schema(image: dict[str, Any]) -> dict[str, Any]:
-    properties = {"image": image, "task": _TASK, "deadline": _DEADLINE, "utility": _UTILITY}
-    required = ["image", "task", "deadline"]
-    return {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
-
-
-def _body(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the `openapi_extra` of /predict: a form with a file, or the same fields in JSON."""
+    schema = schema_of(PredictBody)
+    image = {"type": "string", "format": "binary", "description": "the image file"}
+    form = {**schema, "properties": {**schema["properties"], "image": image}}
+    content = {"multipart/form-data": {"schema": form}, "application/json": {"schema": schema}}
     return {"requestBody": {"required": True, "content": content}}

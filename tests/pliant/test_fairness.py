@@ -94,24 +94,6 @@ def test_whose_turn_it_is_agrees_with_counting_everything_again(seed, burst, sla
         fairness.check(list(owners))
 
 
-def test_services_are_shared_by_weight():
-    fairness = Fairness(STRICT)
-    weights = {"ann": 1.0, "ben": 2.0, "cleo": 4.0}
-    owners = waiting(fairness, dict.fromkeys(NAMES, 1000), weights)
-    runs = [launch_first(fairness, owners, number, 0.01) for number in range(700)]
-    assert [runs.count(name) for name in NAMES] == pytest.approx([100, 200, 400], abs=2)
-
-
-def test_utilities_count_relative_to_the_tenants_own():
-    fairness = Fairness(STRICT)
-    waiting(fairness, {"ann": 1, "ben": 1})
-    greedy = [fairness.value("ann", 1.0, 1e6) for _ in range(20)]
-    modest = [fairness.value("ben", 1.0, 0.5) for _ in range(20)]
-    assert greedy == modest == [1.0] * 20
-    assert fairness.value("ann", 1.0, 1e12) <= 50, "even the first dear one after many cheap ones is bounded"
-    assert fairness.value("ann", 1.0, 0.0) == 0.0
-
-
 def test_who_is_behind_counts_also_those_who_waited_of_late():
     fairness = Fairness(FairnessConfig(burst=1.0, slack=0.1, absence=5.0))
     waiting(fairness, {"ann": 1, "flood": 20})

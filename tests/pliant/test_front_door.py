@@ -68,12 +68,3 @@ def test_the_usual_deadline_is_that_of_most_requests_whatever_few_ask_for():
     assert door.usual_deadline == pytest.approx(2.0, rel=0.01)
     door.note_deadline(0.0)
     assert 0.0 < door.usual_deadline < 2.0
-
-
-@pytest.mark.parametrize(("usual", "kept"), [(0.001, 0.1), (0.5, 1.0), (3600.0, 5.0)])
-def test_a_window_is_two_usual_deadlines_long_within_bounds(usual, kept):
-    door = FrontDoor(usual)
-    for _ in range(100):
-        door.answered(0.01, 0.0)
-    assert door.way_back(1.99 * kept) > 0.0
-    assert door.way_back(2.01 * kept + 1.99 * kept) == 0.0

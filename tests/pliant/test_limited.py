@@ -9,7 +9,7 @@ from pliant.protocol import Arrived, Changed, Finished, Launch, Limited, replay
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import POLICIES
 from pliant.tokens.policy import Knowledge
-from tests.fixtures.tokens.loads import KNOWN, World, ask, bursty, known, run, scheduler, text
+from tests.fixtures.tokens.loads import KNOWN, ask, bursty, known, run, scheduler, text
 
 TABLE = LatencyTable((-5, 0), (1, 8), ((0.01, 0.03), (0.02, 0.09)))
 
@@ -49,14 +49,6 @@ def test_the_default_policy_launches_no_batch_beyond_the_limit(most):
     sizes = [len(launch.requests) for launch in launches(journal)]
     assert max(sizes) == most
     assert max(len(action.requests) for entry in before for action in entry.actions if isinstance(action, Launch)) == 16
-
-
-def test_a_limit_holds_for_its_setting_alone_and_with_every_later_profile():
-    limits = [(0.1, Limited(0, 4)), (0.15, Limited(0, 8)), (0.2, KNOWN)]
-    journal, _ = run(bursty(1, 0.4), World(), changes=limits)
-    after = launches(journal)
-    assert max(len(launch.requests) for launch in after if launch.setting == 0) <= 4
-    assert max(len(launch.requests) for launch in after if launch.setting != 0) > 4
 
 
 @pytest.mark.parametrize("policy", ["pets", "otas"])

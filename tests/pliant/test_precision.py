@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from pliant import precision
 from pliant.errors import InputError
-from pliant.precision import check_precision, dtype_of, half_precision, has_bfloat16, is_fast, usable_precision
+from pliant.precision import check_precision, convert, dtype_of, half_precision, has_bfloat16, is_fast, usable_precision
 
 ASKED = {
     "onednn": (torch.backends.mkldnn, "is_available"),
@@ -130,3 +131,25 @@ def test_a_precision_is_a_type_of_torch_where_the_device_is_fast_in_it(monkeypat
 def test_half_precision_is_bfloat16_where_a_device_has_it_and_float16_on_older_gpus(monkeypatch, device, has, half):
     monkeypatch.setattr(precision, "has_bfloat16", lambda device: has)
     assert half_precision(device) == half
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.tied = nn.Linear(4, 4)
+        self.tied.weight = self.layer.weight
+        self.register_buffer("mean", torch.ones(4))
+        self.register_buffer("steps", torch.arange(4))
+        self.register_buffer("frequencies", torch.ones(4) / 3, persistent=False)
+
+
+def test_weights_and_stored_buffers_are_converted_and_frequencies_and_numbers_are_not():
+    model = Model()
+    assert convert(model, torch.bfloat16) is model
+    converted = {name: tensor.dtype for name, tensor in model.state_dict().items()}
+    assert converted.pop("steps") == torch.int64
+    assert set(converted.values()) == {torch.bfloat16}
+    assert model.frequencies.dtype == torch.float32
+    assert model.tied.weight is model.layer.weight
+    assert model.layer(torch.ones(1, 4, dtype=torch.bfloat16)).dtype == torch.bfloat16

@@ -123,21 +123,6 @@ def test_a_request_of_a_batch_whose_other_client_left_is_not_taken_for_the_bad_o
     assert 4 not in retries
 
 
-def test_requests_that_failed_run_with_their_own_half_and_first():
-    retries = Retries(attempts=2)
-    retries.failed([1, 2, 3, 4], alone=False, lost=False)
-    assert retries.together([7, 8]) == [7, 8]
-    assert retries.together([7, 3, 1, 4]) == [3, 4]
-    retries.forget(3)
-    retries.forget(4)
-    assert retries.together([7, 2, 1]) == [2, 1]
-    retries.failed([1, 2], alone=False, lost=True)
-    assert retries.together([1, 2]) == [1]
-    retries.check({1, 2})
-    with pytest.raises(AssertionError, match="gone"):
-        retries.check({1})
-
-
 def test_halves_are_halved_again_until_each_runs_alone_and_those_given_up_are_forgotten():
     retries = Retries(attempts=2)
     assert not retries

@@ -54,15 +54,6 @@ def test_no_device_is_kept_where_that_is_dearer_than_a_launch_or_not_the_tenant_
     assert returns.until(now) is None
 
 
-def test_with_one_tenant_nothing_is_counted():
-    fairness = Fairness()
-    returns = Returns(fairness)
-    fairness.join(0, "ann", 1.0)
-    returns.came(0, "ann", 0.0)
-    returns.ended(0, 1.0)
-    assert not returns._tenants and not returns._owners and returns.until(1.0) is None
-
-
 def test_two_launches_and_the_way_between_them_take_no_longer_than_the_tenant_s_share_allows():
     returns, _, now = learnt(gap=LAUNCH)
     own = 0.02

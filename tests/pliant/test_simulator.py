@@ -80,21 +80,6 @@ def test_a_scheduler_that_is_never_content_is_refused_instead_of_spinning():
         simulate(Single(restless=True), [ask(0, 5.0)], takes(1.0))
 
 
-def test_time_never_goes_back_even_for_a_wake_up_in_the_past():
-    class Late(Single):
-        asked = True
-
-        def wake_at(self):
-            return -1.0 if self.asked and self.running else None
-
-        def handle(self, event, now):
-            self.asked = not isinstance(event, Woke)
-            return super().handle(event, now)
-
-    journal = simulate(Late(), [ask(0, 3.0)], takes(1.0))
-    assert [entry.now for entry in journal] == [3.0, 3.0, 4.0]
-
-
 def test_a_failed_launch_reaches_the_scheduler():
     journal = simulate(Single(), [ask(0, 0.0)], lambda launch: (0.25, Failed(launch.id, "crash")))
     assert journal[-1].now == 0.25

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -24,7 +22,7 @@ from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.report import report
 from pliant.simulator import simulate
 from pliant.tokens.knowledge import knowledge as tokens_knowledge
-from pliant.tokens.policies import POLICIES, make
+from pliant.tokens.policies import make
 from pliant.tokens.reference import reference_load as tokens_load
 from pliant.tokens.simulated import SimulatedDevice
 from tests.fixtures.bins.scenarios import bins
@@ -46,13 +44,6 @@ def test_a_scheduler_knows_the_gammas_that_were_profiled_and_that_every_task_was
     assert {task: dict(shares) for task, shares in known.accuracy.items()} == {t.name: dict(t.accuracy) for t in tasks}
     assert known.rule == tiny_profile("d", "cpu").rule
     assert dict(known.loading) == {}
-
-
-def test_a_gamma_that_is_not_in_the_published_list_is_used_if_it_was_profiled():
-    """Once only the published gammas were considered, so longer prompts were trained, profiled and never used."""
-    profile = tiny_profile("d", "cpu", gammas=(-5, 0, 16))
-    task = replace(tiny_task("a", "xy", "d"), accuracy={-5: 0.5, 0: 0.7, 16: 0.9})
-    assert tokens_knowledge(profile, [task]).latency.settings == (-5, 0, 16)
 
 
 @pytest.mark.parametrize("policy", ["default", "otas", "pets"])
@@ -100,27 +91,3 @@ def test_the_reference_load_of_packing_runs_through_its_scheduler(seed):
     device, _ = play(Scene(CONTEXT, packing.memory, load.prompts, load.lengths), packer)
     assert device.ended == dict.fromkeys(load.lengths, "finished")
     assert device.made == load.lengths
-
-
-def test_fewer_gammas_than_were_profiled_keep_the_profiles_times():
-    profile = tiny_profile("d", "cpu")
-    known = tokens_knowledge(profile, [replace(tiny_task("a", "xy", "d"), accuracy={-5: 0.5, 0: 0.7})])
-    assert known.latency.settings == (-5, 0)
-    assert [known.latency.row(gamma) for gamma in (-5, 0)] == [profile.latency.row(gamma) for gamma in (-5, 0)]
-
-
-def test_the_systems_scheduler_is_the_maker_of_all_policies():
-    known = tokens_knowledge(tiny_profile("d", "cpu"), [tiny_task("a", "xy", "d")])
-    for policy in POLICIES:
-        if policy != "infaas":  # which needs variants, not gammas
-            make(policy, known).check()
-
-
-def test_a_system_has_the_roles_that_its_folders_hold():
-    bins_system = systems.system("bins")
-    assert bins_system.has("pliant", "replay") and not bins_system.has("pliant", "poetry")
-    assert not bins_system.has("pliant", "search") and systems.system("cascade").has("pliant", "search")
-    assert systems.names() == ("tokens", "bins", "cascade", "packing")
-    assert all(each.summary and each.requires for each in systems.SYSTEMS)
-    with pytest.raises(ModuleNotFoundError, match=r"pliant\.bins\.poetry"):
-        bins_system.part("pliant", "poetry")

@@ -72,22 +72,3 @@ def test_a_folder_that_somebody_removed_is_no_hindrance(temporary, monkeypatch):
     owned.remove()
     monkeypatch.setattr("pliant.temporary.abandoned", lambda: iter([temporary / "pliant-owned-gone"]))
     remove_abandoned()
-
-
-def test_a_forked_child_leaves_the_folder_of_its_parent(temporary, monkeypatch):
-    owned = OwnedFolder()
-    parent = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
-    owned.remove()
-    assert owned.path.is_dir()
-
-
-def test_folders_without_a_lock_hide_none_that_were_abandoned(temporary):
-    for name, locked in (("a", False), ("b", True), ("c", False), ("d", True)):
-        (temporary / f"pliant-owned-{name}").mkdir()
-        if locked:
-            (temporary / f"pliant-owned-{name}" / ".lock").touch()
-    (temporary / "another").mkdir()
-    assert [path.name for path in abandoned()] == ["pliant-owned-b", "pliant-owned-d"]
-    remove_abandoned()
-    assert sorted(path.name for path in temporary.iterdir()) == ["another", "pliant-owned-a", "pliant-owned-c"]

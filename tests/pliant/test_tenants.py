@@ -149,14 +149,6 @@ def test_in_overload_texts_of_weights_1_2_and_4_are_generated_in_these_shares():
     assert [count / sum(done) for count in done] == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.05)
 
 
-def test_a_million_in_utility_buys_no_more_than_the_share():
-    requests = [replace(r, tenant=r.tenant) for r in tenants.tokens_load(3, 5.0, 100.0, flood_utility=1e6)]
-    modest = [replace(r, utility=1.0) for r in requests]
-    dear, cheap = (tenants.compare(load, tenants.run_tokens) for load in (requests, modest))
-    assert dear.others.on_time >= 0.97 * cheap.others.on_time
-    assert dear.blind.on_time < 0.9 * dear.others.on_time, "without tenants the others are starved"
-
-
 @pytest.mark.parametrize(("system", "seconds"), [("tokens", 6.0), ("bins", 6.0), ("cascade", 3.5)])
 def test_a_tenant_at_ten_times_its_share_does_not_slow_the_others(system, seconds):
     compared = tenants.compared(system, seed=0, seconds=seconds)

@@ -112,19 +112,7 @@ def test_a_time_on_a_border_falls_into_the_later_segment_and_the_end_into_the_la
     assert segment_of(np.array([0.0, 1.0, 2.9, 3.0, 99.0]), [Segment(1, 1), Segment(1, 2)]).tolist() == [0, 1, 1, 1, 1]
 
 
-def test_a_segment_begins_where_the_one_before_ends():
-    times = piecewise([Segment(0, 2.0), Segment(200, 1.0), Segment(0, 1.5), Segment(200, 1.0)], rng())
-    assert ((times >= 2.0) & (times < 3.0) | (times >= 4.5) & (times < 5.5)).all()
-    assert ((times < 3.0).sum(), (times > 4.5).sum()) == (pytest.approx(200, abs=70), pytest.approx(200, abs=70))
-
-
 def test_a_markov_load_jumps_to_every_other_state():
     segments, _ = markov_modulated([1, 2, 3], dwell=0.1, seconds=30, rng=rng(3))
     jumps = {(before.rate, after.rate) for before, after in pairwise(segments)}
     assert jumps == {(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if a != b}
-
-
-def test_a_whole_count_is_kept_and_a_fraction_is_the_chance_of_one_more():
-    assert [len(recorded([3.0], 1.0, rng(seed))) for seed in range(20)] == [3] * 20
-    counts = [len(recorded([1.25], 1.0, rng(seed))) for seed in range(400)]
-    assert set(counts) == {1, 2} and counts.count(2) == pytest.approx(100, abs=45)

@@ -65,11 +65,6 @@ def test_a_world_stretches_every_launch_and_its_measured_seconds() -> None:
     assert [entry.now for entry in journal if isinstance(entry.event, Finished)] == pytest.approx([4.0, 14.0, 24.0])
 
 
-def test_without_a_course_or_a_door_launches_take_what_execute_says() -> None:
-    journal = simulate(OneByOne(), asks(2, 10.0), second)
-    assert [entry.now for entry in journal] == [0.0, 1.0, 10.0, 11.0]
-
-
 @pytest.mark.parametrize(
     ("world", "at", "mean"),
     [
@@ -110,15 +105,6 @@ def test_all_that_passes_the_front_door_takes_its_time_in_turn() -> None:
     arrived = [entry.now for entry in journal if isinstance(entry.event, Arrived)]
     assert arrived == pytest.approx([0.25, 0.5])
     assert door.delivered == pytest.approx({0: 1.5, 1: 2.5})
-
-
-def test_the_door_may_tell_the_scheduler_of_an_earlier_deadline() -> None:
-    from dataclasses import replace
-
-    door = FrontDoor(0.25, admit=lambda request, now: replace(request, deadline=request.deadline - 1.0))
-    scheduler = OneByOne()
-    simulate(scheduler, asks(1, 1.0), second, door=door)
-    assert scheduler.seen[0].deadline == 4.0
 
 
 def test_clients_send_again_what_was_refused_or_came_too_late() -> None:

@@ -24,8 +24,7 @@ from pliant.bins.runtimes.graphs import EagerEngine
 from pliant.bins.runtimes.model import HeadedEncoder, WithTokens, load_model
 from pliant.bins.runtimes.padding import OUTPUT, TOKENS, padded, size_text
 from pliant.errors import ArtifactError, InputError, PliantError
-from pliant.models.convert import convert
-from pliant.precision import FLOAT32, dtype_of
+from pliant.precision import FLOAT32, convert, dtype_of
 from pliant.progress import Progress, share, silent
 
 EXPORTS = ((23, "sdpa"), (20, "eager"))

@@ -16,7 +16,7 @@ import numpy as np
 from pliant.errors import InputError
 from pliant.packing.artifact import Packing
 from pliant.packing.scheduling.request import FOREVER, Prompt
-from pliant.workload import Segment, alternating, piecewise
+from pliant.workload import Segment, stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,7 @@ def reference_load(
     """
     config = config or ReferenceConfig()
     rng = np.random.default_rng(seed)
-    loud = [share * capacity for share in rng.permutation(config.loud)]
-    quiet = [share * capacity for share in rng.permutation(config.quiet)]
-    segments = alternating(quiet, loud, config.requests / capacity)
-    times = piecewise(segments, rng)
+    segments, times = stretches(config.quiet, config.loud, capacity, config.requests / capacity, rng)
     rows = rng.integers(len(packing.output_tokens), size=len(times))
     seconds = packing.seconds if config.deadlines else FOREVER
     longest = min(context, packing.memory.pages * packing.memory.page_tokens)

@@ -7,22 +7,40 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+from pydantic import Field
 from starlette.requests import Request
 
 from pliant.errors import InputError
 from serving.http import routing
+from serving.http.bodies import Lenient
 from serving.http.json_body import deadline, shorten
 from serving.http.oip.tensors import Tensor, TensorSpec
 
-COMMON_PARAMETERS = ("binary_data_output", "deadline", "timeout")
 MICROSECONDS = 1_000_000
+
+
+class Parameters(Lenient):
+    """The parameters of a request; a system's models have further ones. Others are accepted, and named in a header."""
+
+    binary_data_output: bool = False
+    deadline: float | None = Field(None, gt=0, description="seconds from arrival")
+    timeout: int | None = Field(None, ge=1, description="microseconds, where there is no deadline")
+
+    def seconds(self, maximum: float) -> float | None:
+        """Return the deadline in seconds, or else the timeout; None without both. Raises `InputError` beyond `maximum`."""
+        if self.deadline is not None:
+            return deadline(self.deadline, maximum, "parameters.deadline")
+        if self.timeout is not None and self.timeout > maximum * MICROSECONDS:
+            limit = f"at most {maximum * MICROSECONDS:.0f} microseconds"
+            raise InputError("parameters.timeout", shorten(self.timeout), limit)
+        return None if self.timeout is None else self.timeout / MICROSECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
     """A model that is served. `version`: None if it has none of its own.
 
-    `parameters`: those that its requests may have besides `COMMON_PARAMETERS`. `max_count`: the most elements of a tensor of
+    `parameters`: those that its requests may have. `max_count`: the most elements of a tensor of
     BYTES, such as texts or files. `scores`: the name of the output that the classification extension is for, if any.
     """
 
@@ -31,7 +49,7 @@ class Model:
     platform: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    parameters: tuple[str, ...]
+    parameters: type[Parameters]
     max_count: int
     scores: str = ""
 
@@ -68,7 +86,7 @@ class InferRequest:
     id: str | None
     inputs: Mapping[str, Tensor]
     outputs: tuple[RequestedOutput, ...]
-    parameters: Mapping[str, Any]
+    parameters: Parameters
     ignored: tuple[str, ...] = ()  # names of fields and parameters that nobody knows
 
 
@@ -117,22 +135,6 @@ class Served(Generic[E]):
     server: str
     describe: Callable[[E, str], Model]
     infer: Callable[[Request, E, InferRequest, float], Awaitable[InferAnswer]]
-
-
-def read_deadline(parameters: Mapping[str, Any], maximum: float) -> float | None:
-    """Return the parameter `deadline` in seconds, or else `timeout`, which has microseconds; None without both.
-
-    Raises `InputError` unless it is above 0 and at most `maximum` seconds.
-    """
-    if parameters.get("deadline") is not None:
-        return deadline(parameters["deadline"], maximum)
-    timeout = parameters.get("timeout")
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int) or not 0 < timeout <= maximum * MICROSECONDS:
-        limit = f"a whole number of microseconds from 1 to {maximum * MICROSECONDS:.0f}"
-        raise InputError("timeout", shorten(timeout), limit)
-    return timeout / MICROSECONDS
 
 
 def one_version(versions: Iterable[object]) -> str | None:

@@ -1,4 +1,4 @@
-"""The paths of the Open Inference Protocol and the schemas of their OpenAPI page: nothing is parsed with them."""
+"""The paths of the Open Inference Protocol, its answers, and how the OpenAPI page documents them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from serving.http.bodies import schema_of
 from serving.http.oip.body import TYPES
-from serving.http.oip.request import MAX_TENSORS
+from serving.http.oip.models import Parameters
+from serving.http.oip.request import InferBody
 from serving.http.oip.response import JSON_LENGTH, PREFIX
-from serving.http.oip.tensors import BYTES, DTYPES, MAX_RANK
 
 EXTENSIONS = ("binary_tensor_data", "classification")
 SERVER, LIVE, READY = PREFIX, f"{PREFIX}/health/live", f"{PREFIX}/health/ready"
@@ -82,52 +83,8 @@ class InferenceAnswer(BaseModel):
     outputs: list[OutputTensor]
 
 
-_NAME = {"type": "string", "description": "as the model's metadata list it"}
-_SIZE = {"type": "integer", "minimum": 0}
-_INPUT = {
-    "type": "object",
-    "required": ["name", "datatype", "shape"],
-    "properties": {
-        "name": _NAME,
-        "datatype": {"type": "string", "enum": [BYTES, *DTYPES]},
-        "shape": {"type": "array", "items": _SIZE, "maxItems": MAX_RANK},
-        "data": {"type": "array", "items": {}, "description": "flat in row-major order, or nested as the shape says"},
-        "parameters": {"type": "object", "properties": {"binary_data_size": _SIZE}},
-    },
-}
-_OUTPUT = {
-    "type": "object",
-    "required": ["name"],
-    "properties": {
-        "name": _NAME,
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "binary_data": {"type": "boolean"},
-                "classification": {"type": "integer", "minimum": 1, "description": "of scores: the best classes"},
-            },
-        },
-    },
-}
-_PARAMETERS = {
-    "type": "object",
-    "description": "those below, and the system's own; others are accepted, and named in the header x-pliant-ignored",
-    "properties": {
-        "deadline": {"type": "number", "exclusiveMinimum": 0, "description": "seconds from arrival"},
-        "timeout": {"type": "integer", "minimum": 1, "description": "microseconds, where there is no deadline"},
-        "binary_data_output": {"type": "boolean", "default": False},
-    },
-}
-REQUEST: Mapping[str, Any] = {
-    "type": "object",
-    "required": ["inputs"],
-    "properties": {
-        "id": {"type": "string"},
-        "inputs": {"type": "array", "items": _INPUT, "minItems": 1, "maxItems": MAX_TENSORS},
-        "outputs": {"type": "array", "items": _OUTPUT, "maxItems": MAX_TENSORS},
-        "parameters": _PARAMETERS,
-    },
-}
+_REQUEST = schema_of(InferBody)
+_REQUEST["properties"]["parameters"] = schema_of(Parameters)
 _BINARY = {
     "type": "string",
     "format": "binary",
@@ -174,7 +131,7 @@ def route_options(path: str) -> dict[str, Any]:
     }
     if kind == INFER:
         parameters += [{"name": name, "in": "header", "required": False, "schema": schema} for name, schema in _HEADERS]
-        schemas = dict(zip(TYPES, (REQUEST, _BINARY), strict=True))
+        schemas = dict(zip(TYPES, (_REQUEST, _BINARY), strict=True))
         options["responses"][200]["content"] = {TYPES[1]: {"schema": _BINARY}}  # beside the model's, in JSON
         content = {media_type: {"schema": schema} for media_type, schema in schemas.items()}
         options["openapi_extra"]["requestBody"] = {"required": True, "content": content}

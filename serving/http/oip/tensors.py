@@ -99,16 +99,6 @@ def texts(name: str, values: Sequence[str], shape: tuple[int, ...] = ()) -> Tens
     return Tensor(name, BYTES, shape or (len(values),), tuple(values))
 
 
-def read_shape(field_name: str, value: object) -> tuple[int, ...]:
-    """Return a shape. Raises `InputError` unless it is a list of whole numbers from 0 on, at most `MAX_RANK` of them."""
-    if not isinstance(value, list) or len(value) > MAX_RANK:
-        raise InputError(field_name, shorten(value), f"a list of at most {MAX_RANK} sizes")
-    for size in value:
-        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_SIZE:
-            raise InputError(field_name, shorten(value), "a list of whole numbers from 0 on")
-    return tuple(value)
-
-
 def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) -> Tensor:
     """Return the tensor whose elements a request has in `data`. Raises `InputError` if they do not fit.
 
@@ -118,9 +108,7 @@ def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
     values = _flat(field_name, data, shape)
     if datatype != BYTES:
         return Tensor(name, datatype, shape, _array(field_name, datatype, values))
-    for value in values:
-        if not isinstance(value, str):
-            raise InputError(field_name, f"with the element {shorten(value)}", "texts, as the datatype is BYTES")
+    _check_types(field_name, values, (str,), "texts, as the datatype is BYTES")
     return Tensor(name, datatype, shape, values)
 
 
@@ -152,12 +140,16 @@ def _check_size(field_name: str, size: int, expected: int) -> None:
         raise InputError(field_name, f"a list of {size}", f"of {expected} elements, as the shape says")
 
 
+def _check_types(field_name: str, values: list[Any], kinds: tuple[type, ...], limit: str) -> None:
+    if not set(map(type, values)) <= set(kinds):
+        wrong = next(value for value in values if type(value) not in kinds)
+        raise InputError(field_name, f"with the element {shorten(wrong)}", limit)
+
+
 def _array(field_name: str, datatype: str, values: list[Any]) -> NDArray[Any]:
     dtype = DTYPES[datatype]
     kinds = {"b": (bool,), "f": (int, float)}.get(dtype.kind, (int,))
-    for value in values:
-        if type(value) not in kinds:
-            raise InputError(field_name, f"with the element {shorten(value)}", f"of datatype {datatype}")
+    _check_types(field_name, values, kinds, f"of datatype {datatype}")
     if dtype.kind in "iu" and values:
         limits = np.iinfo(dtype)
         for value in (min(values), max(values)):

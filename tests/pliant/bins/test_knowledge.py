@@ -9,26 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.knowledge import CLASSES, RUNTIMES, Config, knowledge_of
 from pliant.errors import InputError
 from tests.fixtures.bins.loads import batch, known
 from tests.fixtures.bins.scenarios import bins, cost
 
 MAIL, CHAT = bins("mail", batches=(1, 4)), bins("chat", (32, 128), (2,), slo=0.05)
-
-
-@pytest.mark.parametrize("runtimes", RUNTIMES)
-@pytest.mark.parametrize("placement", ["shared", "single"])
-def test_a_setting_is_the_index_of_a_shape_among_those_of_all_streams(runtimes, placement):
-    shapes = [*MAIL.shapes, *CHAT.shapes]
-    knowledge = knowledge_of([MAIL, CHAT], runtimes, placement)
-    for runtime in knowledge.runtimes:
-        for setting in runtime.settings:
-            assert shapes[setting].length == runtime.length
-            assert shapes[setting].batch == batch(runtime, setting)
-            assert shapes[setting].dynamic == (runtime.table is not None)
-            assert (setting < len(MAIL.shapes)) == (knowledge.streams[runtime.stream].name == "mail")
 
 
 def lengths(runtimes: str, placement: str) -> list[tuple[int, bool]]:
@@ -42,19 +28,6 @@ def test_the_runtimes_that_are_used_are_those_asked_for():
     assert lengths("static", "shared") == static
     assert lengths("longest", "shared") == [(512, True)]
     assert lengths("dynamic", "single") == [(512, False)]
-
-
-def test_where_there_is_no_static_runtime_the_dynamic_one_serves():
-    only = replace(MAIL, shapes=MAIL.shapes[-1:], seconds=())
-    for runtimes in RUNTIMES:
-        (runtime,) = knowledge_of([only], runtimes, "single").runtimes
-        assert runtime.table is not None
-
-
-def test_streams_know_where_their_runtimes_stand_among_all():
-    mail, chat = knowledge_of([MAIL, CHAT], "static").streams
-    assert (mail.first, len(mail.runtimes), chat.first, len(chat.runtimes)) == (0, 4, 4, 2)
-    assert [runtime.stream for runtime in knowledge_of([MAIL, CHAT], "static").runtimes] == [0] * 4 + [1] * 2
 
 
 @given(st.integers(0, 512), st.integers(1, 8), st.sampled_from([(1,), (1, 2, 8), ()]), st.sampled_from(RUNTIMES))
@@ -76,15 +49,6 @@ def test_a_cost_is_that_of_the_fastest_shape_that_takes_the_texts(length, texts,
     assert texts <= stream.max_batch_of(length)
 
 
-def test_texts_beyond_a_runtime_are_refused():
-    (stream,) = knowledge_of([MAIL], "static").streams
-    for wrong in ((513, 1), (10, 5)):
-        with pytest.raises(InputError, match="texts"):
-            stream.cost(*wrong)
-        with pytest.raises(InputError, match="texts"):
-            stream.runtimes[-1].cost(*wrong)
-
-
 def test_waiting_texts_are_grouped_by_static_runtimes_or_by_a_ladder():
     assert knowledge_of([MAIL], "all", "shared").streams[0].classes == (64, 128, 256, 512)
     ladder = (*[length for length in CLASSES if length < 512], 512)
@@ -99,10 +63,6 @@ def test_the_mean_work_is_that_of_the_observed_lengths():
     assert stream.mean_seconds == pytest.approx((3 * cost(64, 1) + cost(512, 1)) / 4)
     (unseen,) = knowledge_of([replace(MAIL, lengths=np.zeros(513, np.int64))], "static").streams
     assert unseen.mean_seconds == pytest.approx(cost(512, 1))
-
-
-def test_a_swap_takes_what_the_slowest_of_the_artifacts_says():
-    assert knowledge_of([MAIL, replace(CHAT, load_seconds=3.0)]).load_seconds == 3.0
 
 
 @pytest.mark.parametrize("some", [[], [MAIL, MAIL]])
@@ -122,37 +82,6 @@ def test_what_is_not_known_by_name_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong"),
-    [
-        ("placement", {"placement": "apart"}),
-        ("engine", {"engine": "steam"}),
-        ("shapes", {"shapes": (Shape(64, 1), Shape(32, 1), Shape(64, 1, True)), "seconds": (1.0, 1.0)}),
-        ("shapes", {"shapes": (Shape(64, 1), Shape(64, 1), Shape(64, 1, True)), "seconds": (1.0, 1.0)}),
-        ("shapes", {"shapes": (Shape(64, 1),), "seconds": (1.0,)}),
-        ("shapes", {"shapes": (Shape(64, 1, True), Shape(64, 1)), "seconds": (1.0,)}),
-        ("seconds", {"seconds": MAIL.seconds[1:]}),
-        ("seconds", {"seconds": (0.0, *MAIL.seconds[1:])}),
-        ("seconds", {"seconds": (float("nan"), *MAIL.seconds[1:])}),
-    ],
-)
-def test_bins_that_make_no_sense_are_refused_by_name(name, wrong):
-    with pytest.raises(InputError, match=name):
-        replace(MAIL, **wrong)
-
-
-def test_a_shape_holds_at_least_one_token_of_one_text():
-    for wrong in ((0, 1), (1, 0)):
-        with pytest.raises(InputError, match="shape"):
-            Shape(*wrong)
-
-
-@pytest.mark.parametrize(("name", "head", "pooling"), [("head", "poem", ""), ("pooling", "embedding", "max")])
-def test_an_encoder_has_a_head_and_an_embedding_a_pooling(name, head, pooling):
-    with pytest.raises(InputError, match=name):
-        Encoder("mail", head, (), pooling, False, "{}", "{}", 8, "made up", {})
-
-
-@pytest.mark.parametrize(
     ("wrong", "name"),
     [({"dispatch": "random"}, "dispatch"), ({"plan": "best"}, "plan"), ({"deployed": (0, 0)}, "deployed")],
 )
@@ -168,23 +97,6 @@ def test_a_share_is_from_0_to_1(name):
     for share in (-0.1, 1.1, float("nan")):
         with pytest.raises(InputError, match=f"{name} is .*, but must be a share from 0 to 1"):
             Config(**{name: share})
-
-
-def test_what_is_refused_is_refused_with_the_limit_in_words():
-    def words(call) -> str:
-        with pytest.raises(InputError) as caught:
-            call()
-        return str(caught.value)
-
-    (stream,) = knowledge_of([MAIL], "static").streams
-    assert words(lambda: stream.cost(513)) == "texts is 1 of 513 tokens, but must be at most 4 of 512"
-    assert words(lambda: stream.runtimes[0].cost(64, 5)) == "texts is 5 of 64 tokens, but must be at most 4 of 64"
-    assert words(lambda: knowledge_of([MAIL, CHAT]).stream("x")) == "task is x, but must be one of ('mail', 'chat')"
-    assert words(lambda: knowledge_of([MAIL, MAIL])).startswith("streams is ('mail', 'mail'), but must be at least one")
-    assert words(lambda: knowledge_of([MAIL], "quick")) == f"runtimes is quick, but must be one of {RUNTIMES}"
-    assert words(lambda: Config(plan="best")) == "plan is best, but must be one of published, queueing, better"
-    assert words(lambda: Config(dispatch="x")).startswith("dispatch is x, but must be one of completion, published, ")
-    assert words(lambda: Config(2, deployed=(1,))) == "deployed is (1,), but must be one runtime a worker, 2"
 
 
 @pytest.mark.parametrize("placement", ["shared", "single"])
@@ -216,17 +128,6 @@ def test_all_that_is_known_of_two_streams_is_what_their_artifacts_say(placement)
     assert known.stream("chat") is chat
 
 
-def test_a_dynamic_runtime_takes_no_larger_batches_than_its_shape():
-    (runtime,) = knowledge_of([bins(most=5)], "dynamic").runtimes
-    assert runtime.batches == (1, 2, 4)
-
-
-def test_a_text_of_full_length_alone_says_how_long_a_runtime_takes():
-    static, dynamic = (knowledge_of([MAIL], which).runtimes[-1] for which in ("static", "dynamic"))
-    assert static.alone == cost(512, 1)
-    assert dynamic.alone == pytest.approx(1.5 * cost(512, 1))
-
-
 def test_shares_are_those_of_the_observed_lengths_by_the_shortest_runtime_that_is_long_enough():
     seen = np.zeros(513, np.int64)
     seen[[0, 64, 65, 512]] = 1, 2, 3, 2
@@ -234,10 +135,3 @@ def test_shares_are_those_of_the_observed_lengths_by_the_shortest_runtime_that_i
     assert stream.shares == (3 / 8, 3 / 8, 0.0, 2 / 8)
     (unseen,) = knowledge_of([replace(MAIL, lengths=np.zeros(513, np.int64))], "static").streams
     assert unseen.shares == (0.25,) * 4
-
-
-def test_a_single_observed_length_without_tokens_costs_as_much_as_one_token():
-    seen = np.zeros(513, np.int64)
-    seen[0] = 1
-    (stream,) = knowledge_of([replace(MAIL, lengths=seen)], "dynamic").streams
-    assert stream.mean_seconds == stream.cost(1)[1] > 0

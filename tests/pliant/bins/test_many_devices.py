@@ -82,15 +82,3 @@ def test_an_event_costs_no_more_of_five_hundred_devices_than_of_eight(placement)
             for kinds in ((object,), (Finished,), (Failed,))
         ]
     assert all(many <= 1.5 * few for few, many in zip(costs[8], costs[512], strict=True)), costs
-
-
-def test_devices_that_are_not_in_use_cost_an_arrival_nothing():
-    costs: list[float] = []
-    for workers in (8, 512):
-        config = Config(workers, margin=0.0, scaling=Scaling(min_devices=2, window=1e3, pause=1e3))
-        scheduler = BinsScheduler(known("shared"), config)
-        for _ in range(workers - 2):
-            scheduler._scale(-1)
-        journal, _ = run(bursty(0, 0.05, (100, 200)), known("shared"), workers=2)
-        costs.append(lines_each(journal, scheduler, (object,)))
-    assert costs[1] <= 1.1 * costs[0], costs

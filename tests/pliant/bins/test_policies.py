@@ -65,9 +65,3 @@ def test_an_unknown_policy_and_one_that_the_placement_excludes_are_refused():
         InputError, match="policy is first-come, but must be default, as the streams' placement is single"
     ):
         make("first-come", [bins(placement="single")], Config())
-
-
-def test_policies_are_offered_with_what_they_do():
-    assert list(POLICIES) == ["default", "first-come"]
-    assert POLICIES["first-come"] == "the dynamic runtime alone, first come, first served; everything else the same"
-    assert make("default", [bins(placement="single")], Config()).waiting == 0

@@ -81,12 +81,6 @@ def test_every_runtime_on_every_device(seed, load, patience):
     assert np.allclose(done, ends(journal, len(trace)), atol=1e-7)
 
 
-def test_a_request_that_no_device_takes_never_ends():
-    pool = Pool.of(knowledge_of([bins()]), "completion")
-    done = Replay(pool, [0, 1], 2).serve(np.array([0.0, 0.1]), np.array([3, 0]))
-    assert done[0] == np.inf and done[1] == pytest.approx(0.1 + pool.seconds[0])
-
-
 def test_without_requests_the_mean_latency_is_nothing_and_devices_are_idle_at_the_start():
     pool = Pool.of(knowledge_of([bins()]), "completion")
     assert replay(pool, np.zeros(0), np.zeros(0, np.int64), (1, 0, 0, 1)) == 0.0
@@ -129,24 +123,3 @@ def test_devices_swap_in_turn_each_after_what_it_has_to_do(dispatch):
     again = books.serve(np.array([5.0, 6.0, 7.0]), np.array([3, 3, 0]), None, [(1, 3)], 3.0, load_seconds=0.25)
     assert again == pytest.approx([5 + own[3], 6 + own[3], 7 + own[0]])
     assert books.held.tolist() == [0, 3, 3]
-
-
-def test_swaps_that_begin_after_the_last_request_are_through_for_the_next_part():
-    pool = Pool.of(knowledge_of([bins()]), "completion")
-    books = Replay(pool, [3, 3], 10)
-    books.serve(np.array([0.0]), np.array([0]), None, [(0, 0), (1, 1)], 1.0)
-    assert books.held.tolist() == [0, 1]
-    assert books.free_at == pytest.approx([2.0, 3.0])
-    done = books.serve(np.array([9.0, 9.0, 9.0]), np.array([0, 1, 2]))
-    assert done == pytest.approx([9 + pool.seconds[0], 9 + pool.seconds[1], np.inf])
-
-
-def test_in_one_queue_who_is_late_goes_behind_all_others_and_patience_lets_shorter_ones_pass():
-    times, seconds = np.array([0.0, 0.1, 0.2, 0.3]), np.array([1.0, 0.5, 0.25, 0.125])
-    still, never = np.full(4, 99.0), np.array([99.0, 1.4, 99.0, 99.0])
-    assert shared(times, seconds, np.zeros(4), still, 1).tolist() == [1.0, 1.5, 1.75, 1.875]
-    assert shared(times, seconds, np.full(4, 10.0), still, 1).tolist() == [1.0, 1.875, 1.375, 1.125]
-    assert shared(times, seconds, np.zeros(4), never, 1).tolist() == [1.0, 1.875, 1.25, 1.375]
-    assert shared(times, seconds, np.zeros(4), still, 2).tolist() == pytest.approx([1.0, 0.6, 0.85, 0.975])
-    exactly = np.array([99.0, 1.5, 99.0, 99.0])
-    assert shared(times, seconds, np.zeros(4), exactly, 1).tolist() == [1.0, 1.875, 1.25, 1.375]

@@ -13,8 +13,8 @@ from pliant.bins.knowledge import PLANS, Scaling
 from pliant.bins.scheduler import BinsScheduler
 from pliant.errors import InputError
 from pliant.fairness import FairnessConfig
-from pliant.protocol import Answer, Arrived, Cancelled, Changed, Drop, Failed, Finished, Launch, Woke, replay
-from tests.fixtures.bins.loads import SLOS, World, ask, bursty, done, known, launches, reasons, run, scheduler
+from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Launch, Woke, replay
+from tests.fixtures.bins.loads import SLOS, World, ask, bursty, done, known, launches, run, scheduler
 
 ROUGH = World(9, failing=0.2, failing_restarts=0.3, failing_loads=0.3, jitter=0.3)
 SCALING = Scaling(pause=0.03, window=0.06, high=0.6, low=0.4)
@@ -73,22 +73,6 @@ def test_a_load_gives_the_same_journal_again(placement):
     assert kinds == {"run", "restart", *(["load"] if placement == "single" else [])}
 
 
-@pytest.mark.parametrize("drop_late", [True, False])
-def test_where_durations_are_as_profiled_nobody_is_answered_late_that_could_be_dropped(drop_late):
-    load = bursty(5, rates=(200, 6000, 300))
-    _, books = run(load, known("shared", batches=(1, 8)), workers=2, drop_late=drop_late)
-    late = [i for i, fate in books.fates.items() if isinstance(fate, Answer) and books.when[i] > load[i].deadline]
-    assert bool(late) != drop_late
-    assert ("late" in reasons(books)) == drop_late
-
-
-def test_two_streams_share_devices_and_no_launch():
-    _, books = run(bursty(5, streams=2), known("shared", 2, (1, 8)), workers=2)
-    tasks = {number: request.task for number, request in books.arrived.items()}
-    shapes = {(len(launch.requests) > 1, tasks[launch.requests[0]]) for launch in books.launches.values()}
-    assert shapes >= {(True, "mail"), (True, "chat")}
-
-
 # One request
 
 DYNAMIC = 4  # the setting: faster than a static runtime of 64 tokens for very short texts
@@ -101,16 +85,6 @@ def test_a_request_runs_at_once_in_the_fastest_runtime_that_takes_it(length, set
     assert launch == Launch(0, 0, (7,), setting, expected=launch.expected)
     assert launch.expected > 0
     assert fresh.handle(done(launch), 0.001) == [Answer(7, 0)]
-
-
-def test_who_waits_is_dropped_at_the_last_moment_at_which_it_could_have_been_in_time():
-    fresh = scheduler(known("shared"))
-    fresh.handle(Arrived(ask(0)), 0.0)
-    fresh.handle(Arrived(ask(1, length=512)), 0.0)
-    at = SLOS["mail"] - known("shared").streams[0].cost(512)[1]
-    assert fresh.wake_at() == pytest.approx(at)
-    assert fresh.handle(Woke(), fresh.wake_at()) == [Drop(1, "late")]
-    assert fresh.wake_at() is None
 
 
 def test_the_margin_is_kept_for_the_way_back():
@@ -163,13 +137,6 @@ def test_a_device_that_was_slow_for_a_while_is_not_taken_for_slow_for_ever(place
     assert launches(fresh.handle(Arrived(ask(100, 100, 128, "chat")), 100.0))
 
 
-@PLACEMENTS
-def test_a_full_house_drops_who_comes(placement):
-    fresh = scheduler(known(placement), max_waiting=2, deployed=(3,))
-    assert launches(fresh.handle(Arrived(ask(0)), 0.0))
-    assert [fresh.handle(Arrived(ask(i)), 0.0) for i in (1, 2, 3)] == [[], [], [Drop(3, "full")]]
-
-
 @pytest.mark.parametrize("wrong", [{"task": "chat"}, {"length": 513}, {"length": -1}])
 @PLACEMENTS
 def test_a_request_for_what_is_not_served_is_refused_and_changes_nothing(placement, wrong):
@@ -177,13 +144,6 @@ def test_a_request_for_what_is_not_served_is_refused_and_changes_nothing(placeme
     with pytest.raises(InputError, match="task and length"):
         fresh.handle(Arrived(ask(1, **wrong)), 0.0)
     assert fresh.waiting == 0
-
-
-def test_a_change_of_facts_is_refused():
-    with pytest.raises(
-        InputError, match="facts is given, but must be left out: a bins scheduler is replaced as a whole"
-    ):
-        scheduler(known()).handle(Changed({}), 0.0)
 
 
 # Failures
@@ -207,14 +167,6 @@ def test_without_time_for_another_attempt_the_reason_is_the_failure():
     assert fresh.waiting == 0
 
 
-def test_who_waits_for_another_attempt_in_vain_is_dropped_as_failed_before_its_deadline():
-    fresh = scheduler(known("shared"))
-    (launch,) = fresh.handle(Arrived(ask(7)), 0.0)
-    fresh.handle(Failed(launch.id, "planted"), 0.01)
-    assert fresh.wake_at() < SLOS["mail"]
-    assert fresh.handle(Woke(), fresh.wake_at()) == [Drop(7, "failed")]
-
-
 def test_what_a_failed_launch_held_goes_to_every_device_that_idles():
     """All its requests once went to the first idle device, and what that did not take waited although others idled."""
     fresh = scheduler(known("shared", batches=(1, 2)), workers=3)
@@ -231,24 +183,6 @@ def test_what_a_failed_launch_held_goes_to_every_device_that_idles():
     assert sorted(launch.requests for launch in more) == [(request,) for request in sorted(pair.requests)]
 
 
-def test_a_restart_that_fails_is_tried_again_after_a_pause():
-    fresh = scheduler(known("shared"), restart_pause=0.5)
-    (launch,) = fresh.handle(Arrived(ask(7)), 0.0)
-    (restart,) = fresh.handle(Failed(launch.id, "planted"), 0.01)
-    assert fresh.handle(Failed(restart.id, "planted"), 0.02) == []
-    fresh.handle(Woke(), SLOS["mail"])
-    assert fresh.wake_at() == 0.52
-    (again,) = fresh.handle(Woke(), 0.52)
-    assert again.kind == "restart"
-    assert fresh.handle(Finished(again.id, 0.0), 0.6) == []
-
-
-def test_a_worker_that_is_lost_costs_no_more_than_what_it_could_do():
-    world = World(lost={1: (0.1, 0.6)})
-    _, books = run(bursty(4, 0.2, (300, 300)), known("shared"), world, workers=3)
-    assert reasons(books) == {""}
-
-
 # What is counted
 
 
@@ -259,15 +193,6 @@ def test_as_many_wait_as_each_worker_may_have_waiting_and_no_more(placement):
     assert [len(launches(each)) for each in actions] == [1, 1, 0, 0, 0, 0, 0, 0]
     assert actions[2:] == [[], [], [], [], [Drop(6, "full")], [Drop(7, "full")]]
     assert (fresh.waiting, fresh.active) == (4, 2)
-
-
-@PLACEMENTS
-def test_who_would_end_exactly_in_time_is_taken_and_who_would_end_later_is_not(placement):
-    seconds = known(placement).streams[0].cost(500)[1]
-    for within, fate in ((seconds, []), (seconds - 1e-9, [Drop(0, "late")])):
-        fresh = scheduler(known(placement))
-        fresh.handle(Arrived(ask(1)), 0.0)
-        assert fresh.handle(Arrived(ask(0, length=500, within=within)), 0.0) == fate
 
 
 @PLACEMENTS
@@ -282,33 +207,6 @@ def test_a_client_that_leaves_waits_no_more_and_one_whose_launch_runs_gets_nothi
     (second,) = fresh.handle(done(first), 0.002)
     assert second.requests == (2,)
     fresh.check()
-
-
-def test_a_client_that_leaves_is_forgotten_also_where_its_request_has_failed():
-    fresh = scheduler(known("shared"), workers=2)
-    (first,) = fresh.handle(Arrived(ask(0)), 0.0)
-    _, again = fresh.handle(Failed(first.id, "planted"), 0.001)
-    assert fresh.handle(Cancelled(0), 0.002) == []
-    fresh.handle(Failed(again.id, "planted"), 0.003)
-    fresh.check()
-    assert fresh.waiting == 0
-
-
-def test_the_next_wake_up_is_for_whatever_comes_first():
-    fresh = scheduler(known("single"), restart_pause=0.5, period=2.0, scaling=Scaling(pause=1.5), deployed=(3,))
-    assert fresh.wake_at() is None
-    (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
-    assert fresh.wake_at() == 2.0, "the plan"
-    fresh.handle(done(launch), 0.01)
-    assert fresh.wake_at() == 0.0, "the scaler, who has something to go by"
-    fresh.handle(Woke(), 0.01)
-    assert fresh.wake_at() == pytest.approx(1.51)
-    (launch,) = fresh.handle(Arrived(ask(1, 0.02)), 0.02)
-    (restart,) = fresh.handle(Failed(launch.id, "planted"), 0.03)
-    fresh.handle(Failed(restart.id, "planted"), 0.04)
-    assert fresh.wake_at() == pytest.approx(0.02 + SLOS["mail"]), "who waits for the device"
-    assert fresh.handle(Woke(), fresh.wake_at()) == [Drop(1, "failed")]
-    assert fresh.wake_at() == 0.54, "the restart"
 
 
 def test_a_full_house_makes_room_for_a_tenant_with_less_by_dropping_the_newest_of_the_one_with_most():
@@ -326,52 +224,6 @@ def test_a_full_house_makes_room_for_a_tenant_with_less_by_dropping_the_newest_o
     (second,) = launches(fresh.handle(done(first), 0.01))
     (third,) = launches(fresh.handle(done(second), 0.02))
     assert (second.requests, third.requests) == ((1, 2), (5,))
-
-
-def test_a_late_one_makes_nobody_else_leave():
-    fresh = scheduler(known("shared"), max_waiting=2)
-    for number in range(3):
-        fresh.handle(Arrived(replace(ask(number, within=9.0), tenant="many")), 0.0)
-    late = replace(ask(7, within=1e-6), tenant="few")
-    assert fresh.handle(Arrived(late), 0.0) == [Drop(7, "late")]
-    assert fresh.waiting == 2
-    fresh.check()
-
-
-@pytest.mark.parametrize(("failed_at", "charged"), [(0.001, 0.001), (9.0, None)])
-def test_a_launch_that_failed_costs_its_tenant_the_time_it_took_but_no_more_than_expected(failed_at, charged):
-    fresh = scheduler(known("shared"), workers=2, fairness=FairnessConfig(burst=0.0, slack=0.0))
-    fresh.handle(Arrived(replace(ask(0, within=99.0), tenant="other")), 0.0)
-    (launch,) = fresh.handle(Arrived(replace(ask(1, within=99.0), tenant="bad")), 0.0)
-    expected = known("shared").streams[0].cost(20)[1]
-    fresh.handle(Cancelled(1), 0.0)
-    fresh.handle(Failed(launch.id, "planted"), failed_at)
-    assert fresh._fairness.received("bad") == pytest.approx(expected if charged is None else charged)
-
-
-def test_a_tenant_pays_for_its_own_texts_in_a_launch_by_their_work():
-    fresh = scheduler(known("shared", batches=(1, 2)), patience=0.0, fairness=FairnessConfig(burst=0.0, slack=9.0))
-    (first,) = fresh.handle(Arrived(replace(ask(0), tenant="short")), 0.0)
-    for number, tenant, length in ((1, "short", 65), (2, "long", 128), (3, "long", 400)):
-        fresh.handle(Arrived(replace(ask(number, 0.0, length, within=9.0), tenant=tenant)), 0.0)
-    before = fresh._fairness.received("short")
-    (both,) = launches(fresh.handle(done(first, first.expected), 0.0))
-    assert both.requests == (1, 2)
-    (stream,) = known("shared", batches=(1, 2)).streams
-    short, long = stream.cost(65)[1], stream.cost(128)[1]
-    shares = [fresh._fairness.received("short") - before, fresh._fairness.received("long")]
-    assert sum(shares) == pytest.approx(stream.cost(128, 2)[1])
-    assert shares[0] / shares[1] == pytest.approx(short / long)
-
-
-def test_books_in_which_a_request_runs_twice_are_noticed():
-    fresh = scheduler(known("shared"), workers=2)
-    for number in (0, 1):
-        fresh.handle(Arrived(ask(number)), 0.0)
-    one, two = fresh._devices._running.values()
-    fresh._devices._running[1] = two._replace(carried=one.carried)
-    with pytest.raises(AssertionError, match="a request runs twice"):
-        fresh.check()
 
 
 def test_who_is_dropped_counts_for_the_scaling_and_brings_a_spare_device_back():

@@ -13,9 +13,8 @@ from pliant.bins.shared import SharedPool
 from pliant.bins.work import Work
 from pliant.devices import Devices
 from pliant.fairness import Fairness, FairnessConfig
-from pliant.protocol import Answer, Arrived, Failed, Launch, Request, Woke
+from pliant.protocol import Arrived, Failed, Launch, Request, Woke
 from pliant.retries import Retries
-from pliant.slowness import SEEN
 from tests.fixtures.bins.loads import SLOS, ask, bursty, done, known, launches, run, scheduler
 
 CLOSE = 1e-9
@@ -80,16 +79,6 @@ def test_each_launch_takes_who_comes_first_by_arrival_and_patience(seed, patienc
     Queue(knowledge, patience, workers).follow(journal)
 
 
-def test_under_overload_some_are_put_after_all_others():
-    """A check of the property above: its load has late requests."""
-    load = bursty(1, 0.2, (3000,))
-    journal, _ = run(load, known("shared"), patience=10.0, drop_late=False)
-    queue = Queue(known("shared"), 10.0, 1)
-    queue.follow(journal)
-    assert len(queue.demoted) > 20
-    assert not queue.waiting
-
-
 def order(patience: float, asks) -> list[int]:
     """Return the ids in the order in which one device runs them; all but the first wait for it."""
     fresh = scheduler(known("shared", runtimes="static"), patience=patience, drop_late=False)
@@ -121,19 +110,6 @@ def test_nobody_is_overtaken_by_who_came_later_than_its_patience_lasts():
     assert order(100.0, asks) == [2, 1, 3]
 
 
-def test_who_cannot_be_in_time_any_more_goes_after_all_others_where_nobody_is_dropped():
-    fresh = scheduler(known("shared"), patience=0.0, drop_late=False)
-    (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
-    fresh.handle(Arrived(ask(1, 0.0, within=0.05)), 0.0)
-    fresh.handle(Arrived(ask(2, 0.01, within=1.0)), 0.01)
-    assert fresh.wake_at() < 0.05
-    assert fresh.handle(Woke(), fresh.wake_at()) == []
-    _, second = fresh.handle(done(launch), 0.06)
-    _, last = fresh.handle(done(second), 0.07)
-    assert (second.requests, last.requests) == ((2,), (1,))
-    assert fresh.handle(done(last), 0.08) == [Answer(1, last.id)]
-
-
 def test_a_failure_does_not_put_who_is_late_behind_the_others_that_are():
     """An entry of its first wait was once used at its second one, and it was put back twice."""
     fresh = scheduler(known("shared"), patience=0.0, drop_late=False, workers=2)
@@ -153,21 +129,6 @@ def test_a_failure_does_not_put_who_is_late_behind_the_others_that_are():
 def sizes(rate: float, batches: tuple[int, ...], workers: int = 1) -> list[int]:
     _, books = run(bursty(3, 0.5, (rate,)), known("shared", batches=batches, runtimes="static"), workers=workers)
     return [len(launch.requests) for launch in books.launches.values() if launch.kind == "run"]
-
-
-def test_at_low_load_texts_run_alone_and_under_load_together():
-    low, high = sizes(30, (1, 2, 4, 8)), sizes(4000, (1, 2, 4, 8))
-    assert set(low) == {1}
-    assert max(high) == 8
-    assert sum(high) / len(high) > 2
-
-
-def test_together_more_are_served_in_time_than_alone():
-    answered = []
-    for batches in ((1,), (1, 2, 4, 8)):
-        _, books = run(bursty(3, 0.5, (1500,)), known("shared", batches=batches, runtimes="static"))
-        answered.append(sum(isinstance(fate, Answer) for fate in books.fates.values()))
-    assert answered[1] > 1.1 * answered[0]
 
 
 def test_what_waits_is_shared_among_the_devices():
@@ -274,36 +235,6 @@ def test_where_late_ones_are_served_they_are_counted_until_they_run_or_leave():
     books.check()
 
 
-def test_where_late_ones_are_dropped_they_are_dropped_when_they_would_be_late_and_not_twice():
-    books, _ = pool(1)
-    put(books, ask(0), ask(1), ask(2, within=9.0))
-    books.cancel(1)
-    late = books.expire(books.wake_at())
-    assert ([request.id for request in late], books.late, books.ids()) == ([0], 0, [2])
-    assert books.expire(8.0) == []
-    assert books.wake_at() == pytest.approx(9.0 - KNOWN.streams[0].cost(20)[1])
-    assert numbers(books.take(0, 1.0)) == [2]
-    assert books.wake_at() is None
-    books.check()
-
-
-def test_who_could_still_be_in_time_on_a_device_that_has_become_faster_waits_on():
-    books, devices = pool(1)
-    devices.launch(0, (ask(9),), 1.0, 0.0)
-    for _ in range(SEEN):
-        devices._slowness.learn(4.0, 1.0)
-    put(books, ask(0, length=500))
-    early, seconds = books.wake_at(), KNOWN.streams[0].cost(500)[1]
-    assert early == pytest.approx(SLOS["mail"] - 4 * seconds)
-    for _ in range(SEEN):
-        devices._slowness.learn(1.0, 1.0)
-    assert books.expire(early) == []
-    books.check()
-    assert books.wake_at() == pytest.approx(SLOS["mail"] - seconds)
-    assert [request.id for request in books.expire(books.wake_at())] == [0]
-    books.check()
-
-
 def test_with_tenants_a_launch_holds_their_first_texts_of_one_length_and_leaves_late_ones_out():
     knowledge = known("shared", batches=(1, 2, 4), runtimes="static")
     books, _ = pool(1, knowledge, drop_late=False, fairness=FairnessConfig(burst=0.0, slack=9.0))
@@ -319,30 +250,3 @@ def test_with_tenants_a_launch_holds_their_first_texts_of_one_length_and_leaves_
         ran.append(numbers(work))
         books.check()
     assert ran == [[1, 2], [3], [4], [0]]
-
-
-def test_by_default_a_text_of_mean_work_is_overtaken_for_about_its_slo():
-    knowledge = known("shared", 2, runtimes="static")
-    means = [stream.mean_seconds for stream in knowledge.streams]
-    ran = []
-    for wait in (0.9, 1.1):
-        books, _ = pool(1, knowledge, patience=None)
-        patience = SLOS["mail"] * 2 / sum(means)
-        long, short = (knowledge.streams[0].cost(length)[1] for length in (500, 20))
-        overtakes = patience * (long - short)
-        put(books, ask(0, 0.0, 500, within=9.0), ask(1, wait * overtakes, 20, within=9.0))
-        ran.append(numbers(books.take(0, 1.0)))
-    assert ran == [[1], [0]]
-
-
-def test_a_queue_that_contradicts_itself_is_noticed():
-    for place, message in (("_waiting", "queue"), ("_must", "watched")):
-        books, _ = pool()
-        put(books, ask(0))
-        getattr(books, place)[7] = 1.0
-        with pytest.raises(AssertionError, match=message):
-            books.check()
-    books, _ = pool()
-    books.late = 1
-    with pytest.raises(AssertionError, match="late"):
-        books.check()

@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.bins.reference import ReferenceConfig, capacity, reference_load
 from pliant.bins.simulated import SimulatedBins
 from pliant.protocol import Finished, Launch, Result
-from tests.fixtures.bins.loads import LOAD, SLOS, ask, known
+from tests.fixtures.bins.loads import LOAD, ask, known
 from tests.fixtures.bins.scenarios import cost
 
 KNOWN = known("shared", 2, (1, 4))
 TEXTS = [ask(0, length=20), ask(1, length=300), ask(2, length=30, task="chat")]
-SHARES = {"mail": [20, 20, 400], "chat": [8, 100]}
 
 
 def device(jitter: float = 0.0, seed: int = 0, beyond: float = 0.0) -> SimulatedBins:
@@ -24,12 +22,6 @@ def test_a_static_launch_takes_what_its_shape_takes_whatever_it_holds():
     seconds, end = device()(Launch(7, 0, (0, 0, 0), 1))  # 64 tokens, 4 texts
     assert seconds == pytest.approx(cost(64, 4))
     assert end == Finished(7, seconds, (Result(0), Result(0), Result(0)))
-
-
-def test_a_dynamic_launch_takes_what_its_longest_text_makes_it_take():
-    (dynamic,) = [runtime for runtime in KNOWN.streams[0].runtimes if runtime.table]
-    seconds, _ = device()(Launch(7, 0, (0, 1), dynamic.settings[0]))
-    assert seconds == pytest.approx(dynamic.table.between(300, 2))
 
 
 def test_a_load_takes_the_profiles_time_and_a_restart_a_second():
@@ -52,33 +44,3 @@ def test_what_a_launch_takes_beyond_the_device_is_not_the_devices_time():
 
 
 # The reference load
-
-
-def test_capacity_is_that_of_the_mean_text_of_all_streams():
-    means = [stream.mean_seconds for stream in KNOWN.streams]
-    assert capacity(KNOWN) == pytest.approx(1 / np.mean(means))
-
-
-def test_the_reference_load_asks_for_texts_of_the_observed_lengths():
-    load = reference_load(SHARES, SLOS, 100.0, 7)
-    assert load == reference_load(SHARES, SLOS, 100.0, 7)
-    assert load != reference_load(SHARES, SLOS, 100.0, 8)
-    assert {(request.task, request.length) for request in load.requests} == {
-        (t, n) for t, some in SHARES.items() for n in some
-    }
-    assert all(request.deadline - request.arrival == pytest.approx(SLOS[request.task]) for request in load.requests)
-    assert [request.id for request in load.requests] == list(range(len(load.requests)))
-
-
-def test_the_reference_loads_loud_half_is_loud():
-    load = reference_load(SHARES, SLOS, 200.0, 1, ReferenceConfig(quiet=(0.5,), loud=(2.0,)))
-    assert [segment.rate for segment in load.segments] == [100.0, 400.0]
-    loud = sum(request.arrival >= 4.0 for request in load.requests)
-    assert loud / (len(load.requests) - loud) == pytest.approx(4.0, rel=0.15)
-
-
-def test_without_a_source_of_chance_a_launch_takes_exactly_what_the_profile_says():
-    seconds, end = SimulatedBins(KNOWN, TEXTS, None, jitter=0.5)(Launch(7, 0, (0,), 0))
-    assert seconds == end.seconds == KNOWN.runtimes[0].cost(20, 1)[1]
-    plain = SimulatedBins(KNOWN, TEXTS)
-    assert plain(Launch(7, 0, (0,), 0)) == (seconds, end)

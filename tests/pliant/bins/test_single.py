@@ -13,9 +13,9 @@ from pliant.bins.single import SinglePool
 from pliant.bins.work import Work
 from pliant.devices import Devices
 from pliant.fairness import Fairness, FairnessConfig
-from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Launch, Request, Woke
+from pliant.protocol import Answer, Arrived, Failed, Finished, Launch, Request, Woke
 from pliant.retries import Retries
-from tests.fixtures.bins.loads import LOAD, SLOS, World, ask, bursty, done, known, launches, reasons, run, scheduler
+from tests.fixtures.bins.loads import LOAD, World, ask, bursty, done, known, launches, reasons, run, scheduler
 
 PERIOD = 0.1
 LONGEST = 3  # runtime of `mail`
@@ -56,43 +56,6 @@ def test_a_device_serves_what_it_has_before_it_loads_and_gets_nothing_meanwhile(
     (short,) = fresh.handle(Arrived(ask(5, 0.2)), 0.2)
     assert (short.worker, short.setting) == (0, load.setting)
     fresh.check()
-
-
-def test_silence_needs_no_plan():
-    _, books = run(shorts(0.05), known(), workers=2, deployed=(3, 3), period=PERIOD)
-    fresh = books.scheduler
-    assert fresh.wake_at() is None
-
-
-@pytest.mark.parametrize("streams", [1, 2])
-@pytest.mark.parametrize("plan", PLANS)
-def test_there_is_always_a_device_for_the_longest_texts_of_each_stream(plan, streams):
-    knowledge = known(streams=streams)
-    _, books = run(bursty(4, 0.2, streams=streams), knowledge, workers=5, plan=plan, period=0.04, swaps=0.5)
-    ends = [stream.first + len(stream.runtimes) - 1 for stream in knowledge.streams]
-    assert all(counts[end] for _, counts in books.counts for end in ends)
-    assert len({counts for _, counts in books.counts}) > 1
-
-
-def test_what_no_device_takes_waits_for_one_and_is_dropped_at_its_deadline():
-    fresh = scheduler(known(), workers=2, deployed=(0, 3), margin=0.1)
-    (long,) = fresh.handle(Arrived(ask(0, length=500)), 0.0)
-    fresh.handle(Failed(long.id, "planted"), 0.01)
-    assert fresh.waiting == 1
-    assert fresh.wake_at() == pytest.approx(0.9 * SLOS["mail"])
-    assert fresh.handle(Woke(), fresh.wake_at()) == [Drop(0, "failed")]
-    assert fresh.handle(Arrived(ask(1, 0.14, length=500)), 0.14) == []
-    fresh.check()
-
-
-def test_what_no_device_took_goes_to_the_first_that_has_loaded():
-    fresh = scheduler(known(), workers=2, deployed=(0, 3))
-    (long,) = fresh.handle(Arrived(ask(0, length=500)), 0.0)
-    (restart,) = fresh.handle(Failed(long.id, "planted"), 0.01)
-    (load,) = fresh.handle(Finished(restart.id, 0.01), 0.02)
-    assert (load.kind, load.worker, load.setting) == ("load", 1, LONGEST)
-    (again,) = fresh.handle(Finished(load.id, 0.02), 0.04)
-    assert (again.worker, again.requests) == (1, (0,))
 
 
 # Devices that are lost
@@ -180,22 +143,6 @@ def about_to_swap():
     return fresh, load
 
 
-def test_a_device_that_fails_at_its_load_lets_the_next_one_begin():
-    """It once counted as loading for as long as it was down, even for ever."""
-    fresh, load = about_to_swap()
-    (other,) = fresh.handle(Failed(load.id, "planted"), PERIOD)
-    assert other.kind == "load"
-    assert other.worker != load.worker
-
-
-def test_a_device_that_is_up_again_loads_what_it_was_to_hold():
-    fresh, load = about_to_swap()
-    fresh.handle(Failed(load.id, "planted"), PERIOD)
-    (restart,) = fresh.handle(Woke(), PERIOD + PAUSE)
-    (again,) = fresh.handle(Finished(restart.id, 0.0), PERIOD + PAUSE)
-    assert (again.worker, again.kind, again.setting) == (load.worker, "load", load.setting)
-
-
 def test_a_device_that_fails_before_its_turn_runs_only_what_it_has_loaded():
     """Its swap came while it reloaded its runtime; it was then taken to hold the other one, which was not loaded."""
     fresh, first = about_to_swap()
@@ -244,18 +191,6 @@ def test_who_leaves_makes_room_for_another_on_the_same_device(dispatch):
     assert (books.take(0, 0.0), books.waiting) == (None, 3)
 
 
-def test_who_leaves_while_no_device_would_do_is_not_dropped_later():
-    books = pool((0, 0))
-    assert joined(books, 0, 1, 2, length=500) == [None, None, None]
-    assert (books.waiting, books.ids()) == (3, [0, 1, 2])
-    books.cancel(1)
-    assert (books.waiting, books.late) == (2, 0)
-    assert books.expire(SLOS["mail"] - 1e-9) == []
-    assert [request.id for request in books.expire(SLOS["mail"])] == [0, 2]
-    assert (books.waiting, books.expire(9.0)) == (0, [])
-    books.check()
-
-
 @pytest.mark.parametrize("runtimes", ["static", "dynamic"])
 def test_a_launch_takes_those_that_came_first_and_their_longest_text_says_what_it_takes(runtimes):
     knowledge = known("single", batches=(1, 4), runtimes=runtimes)
@@ -277,17 +212,6 @@ def test_a_launch_takes_those_that_came_first_and_their_longest_text_says_what_i
     books.check()
 
 
-@pytest.mark.parametrize("runtimes", ["static", "dynamic"])
-def test_a_device_that_is_done_early_is_free_as_soon_as_what_waits_for_it_is_served(runtimes):
-    knowledge = known(batches=(), runtimes=runtimes)  # the longest take one text
-    last = len(knowledge.runtimes) - 1
-    books = pool((last, last), knowledge)
-    assert joined(books, 0, 1, 2, 3) == [0, 1, 0, 1]
-    assert [request.id for request in books.take(0, 0.0).requests] == [0]
-    assert books.ended(0, "run", 1, 0.0001) == [0]
-    assert joined(books, 4, 5, 6, now=0.0001) == [0, 1, 0]
-
-
 def test_a_device_that_comes_back_has_nothing_to_do_and_loads_what_it_held():
     books = pool((3, 3), dispatch="intra")
     assert joined(books, 0, 1, 2, 3) == [0, 1, 0, 1]
@@ -299,15 +223,6 @@ def test_a_device_that_comes_back_has_nothing_to_do_and_loads_what_it_held():
     assert joined(books, 10, now=0.01) == [1], "not before it has loaded"
     assert books.ended(0, "load", 0, 0.03) == [0]
     assert joined(books, 4, 5, 6, 7, 8, 9, now=0.03) == [0, 0, 0, 0, 0, 1]
-
-
-def test_a_device_that_has_loaded_is_free_from_then_on():
-    books = pool((3, 3))
-    joined(books, 0, 1, 2, 3)
-    books.lost(0, 0.0)
-    books.ended(0, "restart", 0, 0.0)
-    assert books.ended(0, "load", 0, 1.0) == [0]
-    assert joined(books, 4, 5, now=1.0) == [1, 0], "the other one has been free for longer"
 
 
 def test_the_least_busy_device_is_given_back_but_none_that_its_stream_needs_or_that_loads():
@@ -339,33 +254,6 @@ def test_a_plan_is_made_when_it_is_time_and_gives_no_device_back_meanwhile():
     assert again == first != second
     assert books.woken(9.0) == [], "nobody wants another plan"
     books.check()
-
-
-@pytest.mark.parametrize("now", [0.5, 0.9])
-def test_the_next_plan_is_later_than_now_also_where_periods_are_rounded(now):
-    books = pool((3,))
-    assert now // PERIOD * PERIOD < now == (now // PERIOD + 1) * PERIOD
-    books.add(ask(0, now), now)
-    assert books.wake_at() == pytest.approx(now + PERIOD)
-
-
-def test_with_fewer_devices_than_streams_nothing_is_planned():
-    books = pool((3, 5), known(streams=2), plan="published")
-    joined(books, *range(20))
-    books.lost(1, 0.0)
-    assert books.woken(PERIOD) == []
-    assert books.held == [3, 5]
-
-
-def test_a_pool_that_contradicts_itself_is_noticed():
-    twice, loads = pool((3, 3)), pool((3, 3))
-    joined(twice, 0)
-    twice._unassigned[0] = ask(0)
-    with pytest.raises(AssertionError, match="two places"):
-        twice.check()
-    loads._loading[1] = 0
-    with pytest.raises(AssertionError, match="while it loads"):
-        loads.check()
 
 
 def test_in_a_queue_the_tenant_that_has_received_less_comes_first_and_each_keeps_its_order():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.bins.work import MIN_GAIN, Work, batch_size, latest_end
+from pliant.bins.work import MIN_GAIN, batch_size, latest_end
 from tests.fixtures.bins.loads import ask
 
 LADDER = (1, 2, 4, 8)  # 4 is a size of another length only
@@ -17,10 +17,6 @@ def cost(length: int, texts: int) -> tuple[int, float]:
     """A launch has a fixed part, which a larger batch saves. There is no shape for 4 texts."""
     rows = next(size for size in (1, 2, 8) if size >= texts)
     return 0, FIXED + 1e-4 * length * rows
-
-
-def linear(length: int, texts: int) -> tuple[int, float]:
-    return 0, 1e-4 * length * texts
 
 
 def size(texts, of=cost, now: float = 0.0, waiting: float = 0.0) -> int:
@@ -72,19 +68,6 @@ def test_where_it_pays_as_many_run_as_wait_and_as_there_is_a_shape_for(waiting, 
     assert size(alike(waiting)) == chosen
 
 
-def test_where_a_batch_saves_nothing_one_text_runs():
-    assert size(alike(8), linear) == 1
-
-
-def test_a_batch_that_ends_later_than_the_mean_of_one_after_the_other_is_not_made():
-    assert size(alike(2, 1000), cost) == 1  # 0.21 against a mean of 0.165
-
-
-def test_where_others_wait_behind_a_batch_is_made_for_their_sake():
-    """Two texts end 0.02 s later on average, and each of those behind 0.01 s sooner. Without this, queues grew."""
-    assert [size(alike(2, 500), waiting=waiting) for waiting in (2, 5, 7, 40)] == [1, 1, 2, 2]
-
-
 def test_a_size_that_does_not_pay_hides_no_larger_one_that_does():
     """A ladder holds the sizes of all lengths. Where 4 texts had to run as 8, a batch of 8 was once not considered."""
     texts = alike(8, 60)
@@ -102,17 +85,6 @@ def test_a_share_of_the_time_is_kept_for_the_way_back():
     assert latest_end(ask(1, 2.0, within=10.0), 0.15) == pytest.approx(10.5)
 
 
-def test_a_text_that_alone_would_end_exactly_in_time_still_counts():
-    assert size([*alike(7), ask(9, length=10, within=cost(10, 1)[1])]) == 4
-
-
-def test_a_batch_must_gain_a_twentieth():
-    for gain, chosen in ((1.04, 1), (1.06, 2)):
-        assert (
-            size(alike(2), lambda length, texts, gain=gain: (0, 1.0 if texts == 1 else 2 / gain), waiting=40) == chosen
-        )
-
-
 def test_a_batch_that_ends_exactly_at_a_deadline_or_with_the_mean_is_made():
     def halves(length: int, texts: int) -> tuple[int, float]:
         return 0, {1: 0.5, 2: 0.75}[texts]
@@ -121,7 +93,3 @@ def test_a_batch_that_ends_exactly_at_a_deadline_or_with_the_mean_is_made():
     assert size(alike(2, within=0.74), halves) == 1
     assert size(alike(2, within=1.0), halves, now=0.25) == 2
     assert size(alike(2, within=1.0), halves, now=0.26) == 1
-
-
-def test_a_launch_without_another_kind_runs():
-    assert Work((), 3, 0.5) == ((), 3, 0.5, "run")

@@ -51,16 +51,6 @@ def test_importance_is_the_sum_of_eager_attentions_and_the_logits_stay(family, l
     assert not received.total_BM[inputs["attention_mask"] == 0].any()
 
 
-def test_every_text_gives_each_head_of_each_layer_one_unit_of_attention_per_token():
-    model = load_model(tiny_classifier())
-    watch(model)
-    inputs = batch(0)
-    received = Received(inputs["attention_mask"].bool())
-    with torch.inference_mode():
-        model(**inputs, received=received)
-    np.testing.assert_allclose(received.total_BM.sum(1), 2 * 4 * np.array(LENGTHS), rtol=1e-5)
-
-
 def test_a_model_that_is_not_asked_runs_plain_attention_to_the_last_bit():
     classifier = tiny_classifier()
     plain, watched = load_model(classifier), load_model(classifier)
@@ -86,14 +76,3 @@ def test_blocks_cover_every_weight_once_within_the_limit(batch, heads, queries, 
         seen[block] += 1
         assert seen[block].size * keys <= max(limit, keys)
     assert np.all(seen == 1)
-
-
-def test_a_block_takes_all_queries_first_then_heads_then_texts():
-    def shapes(limit):
-        return [tuple((part.start, part.stop) for part in block) for block in blocks(4, 2, 8, 8, limit)]
-
-    assert shapes(512) == [((0, 4), (0, 2), (0, 8))]
-    assert shapes(256) == [((0, 2), (0, 2), (0, 8)), ((2, 4), (0, 2), (0, 8))]
-    assert shapes(127) == [((text, text + 1), (head, head + 1), (0, 8)) for text in range(4) for head in range(2)]
-    assert shapes(32)[:3] == [((0, 1), (0, 1), (0, 4)), ((0, 1), (0, 1), (4, 8)), ((0, 1), (1, 2), (0, 4))]
-    assert len(shapes(7)) == 4 * 2 * 8, "at least one query"

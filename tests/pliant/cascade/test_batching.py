@@ -85,16 +85,6 @@ def test_a_batch_of_any_lengths_keeps_its_deadlines_and_says_what_it_takes(find,
     assert batch.density <= brute(waiting, 0.0, slowdown, beyond) * (1 + 1e-9)
 
 
-def test_nothing_waits_nothing_runs():
-    assert densest([], CLOCK, 0.0) is None
-    assert urgent([], CLOCK, 0.0) is None
-
-
-def test_of_equals_the_most_urgent_run():
-    waiting = [Text(0.5 + 0.01 * i, 64, 1.0 if i % 2 else 0.5) for i in range(40)]
-    assert densest(waiting, CLOCK, 0.0).chosen == (1, 3, 5)
-
-
 def test_a_longer_text_of_the_same_step_is_left_out_where_the_most_urgent_could_not_bear_it():
     """Once only the longest text between two measured lengths was tried, and the most urgent one expired."""
     waiting = [Text(0.025, 66, 1.0), Text(1.0, 200, 1.0)]
@@ -102,23 +92,10 @@ def test_a_longer_text_of_the_same_step_is_left_out_where_the_most_urgent_could_
     assert densest(waiting, CLOCK, 0.0).chosen == (1,)
 
 
-def test_a_long_text_does_not_make_short_ones_wait_for_it():
-    waiting = [Text(1.0, 256, 1.0), *[Text(1.0, 16, 1.0) for _ in range(3)]]
-    assert densest(waiting, CLOCK, 0.0).chosen == (1, 2, 3)
-    assert urgent(waiting, CLOCK, 0.0).chosen == (0,)
-
-
 def test_a_clock_agrees_with_the_table_between_and_beyond_what_was_measured():
     for length in (1, 16, 17, 40, 64, 100, 256, 300, 1000):
         for batch in (1, 2, 3):
             assert CLOCK.batch_seconds(length)[batch - 1] == pytest.approx(TABLE.between(length, batch))
-
-
-def test_the_cost_of_a_text_is_alone_and_in_its_best_batch():
-    assert CLOCK.alone(16) == 0.010
-    assert CLOCK.least(16) == pytest.approx(0.005)
-    assert CLOCK.least(64) == pytest.approx(0.05 / 3)
-    assert CLOCK.least(256) == 0.080
 
 
 @pytest.mark.parametrize("find", [densest, urgent])

@@ -42,22 +42,6 @@ def test_further_texts_fall_below_the_bound_in_at_most_the_declared_share_of_wor
     assert (further_P < bound_P).mean() <= 0.05 + SLACK
 
 
-def test_a_bound_that_is_not_needlessly_low_misses_nearly_as_often_as_declared():
-    rng = np.random.default_rng(3)
-    mean_P, square_P = differences(rng, 0.05, 0.04, 1400)
-    further_P, _ = differences(rng, 0.05, 0.04, 1000)
-    missed = (further_P < lower_bounds(mean_P, square_P, 1400, CONFIDENCE, 1000)).mean()
-    assert missed >= 0.03
-
-
-def test_correct_less_a_target_is_bounded_as_well():
-    rng = np.random.default_rng(4)
-    correct_P = rng.binomial(500, 0.9, WORLDS) / 500
-    square_P = correct_P * 0.1**2 + (1 - correct_P) * 0.9**2
-    missed = (lower_bounds(correct_P - 0.9, square_P, 500, CONFIDENCE) > 0).mean()
-    assert missed <= 0.05 + SLACK
-
-
 @given(st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=1, max_size=50), st.sampled_from([None, 10, 1000]))
 def test_the_bound_is_that_of_the_differences_with_one_loss_more(differences, horizon):
     seen, z, further = np.array(differences), 1.6448536269514722, 1 / horizon if horizon else 0
@@ -76,11 +60,6 @@ def test_few_losses_are_bounded_as_a_poisson_count_exactly_is(losses):
     assert exact - 0.02 <= -lower_bound(seen, 0.95) * len(seen) <= exact + 0.25
 
 
-def test_texts_that_never_differed_do_not_prove_that_they_never_will():
-    assert -0.06 < lower_bound(np.zeros(100), 0.95) < -0.01
-    assert lower_bound(np.zeros(100), 0.95) < lower_bound(np.zeros(1000), 0.95) < 0
-
-
 def test_testing_ends_at_the_first_failure():
     tested = []
 
@@ -90,15 +69,6 @@ def test_testing_ends_at_the_first_failure():
 
     assert last_passing(4, bound, 0.0) == 1
     assert tested == [0, 1, 2]
-
-
-def test_nothing_passes_where_the_first_fails_or_there_is_none():
-    assert last_passing(3, lambda number: float(number), 0.5) is None
-    assert last_passing(0, lambda number: 1.0, 0.5) is None
-
-
-def test_all_pass_where_none_fails():
-    assert last_passing(3, lambda number: 1.0, 1.0) == 2
 
 
 @pytest.mark.parametrize(("share", "texts"), [(0.33, 48), (0.5, 200), (0.9, 400), (0.97, 1000)])
@@ -112,7 +82,3 @@ def test_the_bound_of_a_share_is_above_it_in_at_most_the_declared_share_of_world
 @pytest.mark.parametrize(("right", "texts"), [(90, 100), (1, 40), (40, 40)])
 def test_the_bound_of_a_share_is_the_one_at_which_as_many_right_answers_are_just_unlikely(right, texts):
     assert binom.sf(right - 1, texts, clopper_pearson(np.arange(texts) < right, 0.95)) == pytest.approx(0.05)
-
-
-def test_the_bound_of_no_right_answer_is_zero():
-    assert clopper_pearson(np.zeros(40, bool), 0.95) == 0

@@ -17,14 +17,10 @@ from pliant.cascade.evaluate import (
     evaluate,
     level_step,
     measured,
-    seconds_of,
-    settle,
-    subset,
-    walk,
 )
 from pliant.cascade.route import answers, combine, judge
 from pliant.errors import InputError
-from tests.fixtures.cascade.scenarios import MASS, classification, profiles, regression, table
+from tests.fixtures.cascade.scenarios import MASS, classification, profiles, regression
 
 RULES = [(0, 1, MASS), (1, 2, MASS)]
 CLASSES = EvaluationData(classification(0, 60, 3, (0.5, 1.5, 3.0), pruned=RULES), profiles(3))
@@ -114,10 +110,6 @@ def test_figures_are_the_means_over_the_texts():
     assert 0 < candidate_.shares[1] < 1
 
 
-def test_without_a_further_level_every_word_counts_as_read():
-    assert measured(Candidate("", (0,), (), 0, 0, 0, ()), CLASSES).kept == 1.0
-
-
 def test_a_pruning_that_was_not_run_is_refused():
     candidate = Candidate("", (0, 2), (Gate("always", pruning=MASS),), 0, 0, 0, ())
     with pytest.raises(InputError, match=r"pruning is mass 0\.9 of level 0 for 2, but must be one that was run"):
@@ -129,32 +121,6 @@ def test_importance_costs_its_seconds_only_where_words_are_pruned():
     assert costly.seconds_R == pytest.approx(1.1 * plain.seconds_R)
     unmeasured = EvaluationData(CLASSES.outputs, tuple(replace(level, importance=None) for level in CLASSES.levels))
     assert level_step(unmeasured, 0, onward=MASS).seconds_R.tolist() == plain.seconds_R.tolist()
-
-
-@given(st.integers(1, 400))
-def test_a_text_s_seconds_are_those_of_the_latency_table(length):
-    assert seconds_of(table(0.02), np.array([length]))[0] == pytest.approx(table(0.02).between(length, 1))
-
-
-def test_a_subset_is_evaluated_as_its_texts_were():
-    rows = np.array([5, 3, 30])
-    candidate = Candidate("", (0, 1), (Gate("always", pruning=MASS, weight=0.6),), 0, 0, 0, ())
-    part = evaluate(candidate, replace(CLASSES, outputs=subset(CLASSES.outputs, rows)))
-    whole = evaluate(candidate, CLASSES)
-    assert part.correct_R.tolist() == whole.correct_R[rows].tolist()
-    assert part.seconds_R.tolist() == whole.seconds_R[rows].tolist()
-    assert part.kept_R.tolist() == whole.kept_R[rows].tolist()
-
-
-def test_texts_that_stop_never_come_back():
-    steps = walk(Candidate("", (0, 1, 2), (Gate("never"), Gate("always")), 0, 0, 0, ()), CLASSES)
-    assert settle(steps).steps_R.tolist() == [1] * 60
-
-
-def test_draws_are_spread_evenly():
-    drawn = np.sort(draws(1000))
-    assert (drawn >= 0).all() and (drawn < 1).all()
-    assert np.abs(drawn - np.arange(1000) / 1000).max() < 0.005
 
 
 def test_every_candidate_is_tested_on_the_texts_given():
@@ -175,9 +141,3 @@ def test_a_value_exactly_within_the_tolerance_is_correct():
     answer_RK = np.array([[1.25, 0.0], [0.75, 0.0], [1.26, 0.0], [0.74, 0.0]])
     assert data.correct(answer_RK).tolist() == [True, True, False, False]
     assert (data.regression, CLASSES.regression) == (True, False)
-
-
-def test_figures_of_candidates_of_which_nothing_was_proven_promise_nothing():
-    candidate = replace(Candidate("", (0,), (), 0, 0, 0, ()), promised=0.5)
-    assert measured(candidate, CLASSES).promised == 0.0
-    assert module.with_figures(candidate, evaluate(candidate, CLASSES)) == measured(candidate, CLASSES)

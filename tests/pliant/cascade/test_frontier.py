@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.cascade.frontier import ALWAYS, NEVER, QUANTILES, Points, applied, frontier, points
+from pliant.cascade.frontier import ALWAYS, QUANTILES, applied, frontier, points
 
 
 def settled(correct, seconds, score, thresholds):
@@ -99,18 +99,3 @@ def test_neighbouring_numbers_are_told_apart():
         *(True, False),
         *(True, True),
     ]
-
-
-def test_a_score_beyond_a_probability_s_is_still_below_never_and_above_always():
-    every = points([np.zeros(2), np.ones(2)], [np.ones(2), np.ones(2)], [np.array([50.0, -50.0])])
-    assert every.threshold_PG[0, 0] == NEVER and every.accuracy_P.tolist() == [0.0, 0.5, 1.0]
-
-
-def test_chosen_points_keep_their_rows():
-    every = Points(np.array([[1.0], [2.0], [3.0]]), np.array([0.1, 0.2, 0.3]), np.array([4.0, 5.0, 6.0]))
-    chosen = every.chosen(np.array([2, 0]))
-    assert (chosen.threshold_PG.tolist(), chosen.accuracy_P.tolist(), chosen.seconds_P.tolist()) == (
-        [[3.0], [1.0]],
-        [0.3, 0.1],
-        [6.0, 4.0],
-    )

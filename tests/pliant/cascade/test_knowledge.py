@@ -67,12 +67,6 @@ def test_placement(levels, workers, own, where):
     assert placement(levels, workers, own) == where
 
 
-def test_own_placement_is_by_level_in_every_task():
-    known = knowledge([NEWS, PAIRS], 3, own=True)
-    assert [model.workers for model in known.models] == [(0,), (1,), (0,), (1,), (2,)]
-    known.check(3)
-
-
 @pytest.mark.parametrize("workers", [(), (1,), (-1,)])
 def test_a_model_on_no_worker_is_refused(workers):
     with pytest.raises(InputError, match="workers of model 0"):
@@ -83,16 +77,3 @@ def test_a_model_on_no_worker_is_refused(workers):
 def test_a_path_without_a_model_is_refused(models):
     with pytest.raises(InputError, match="models of news"):
         Knowledge((Model(table(1.0), (0,)),), {"news": (Path(models, 0.5),)}).check(1)
-
-
-@pytest.mark.parametrize(
-    ("workers", "models", "sentence"),
-    [
-        ((0, 2), (0,), "workers of model 0 is (0, 2), but must be some of 0 to 1"),
-        ((1,), (0, 1), "models of news is (0, 1), but must be some of 0 to 0"),
-    ],
-)
-def test_what_is_not_there_is_named_with_what_is(workers, models, sentence):
-    with pytest.raises(InputError) as caught:
-        Knowledge((Model(table(1.0), workers),), {"news": (Path(models, 0.5),)}).check(2)
-    assert str(caught.value) == sentence

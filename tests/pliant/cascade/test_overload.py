@@ -5,32 +5,17 @@ from __future__ import annotations
 import pytest
 
 from pliant.cascade.simulated import capacity
-from pliant.protocol import Answer, Arrived, Launch, Woke
 from pliant.simulator import simulate
 from tests.fixtures.cascade.fifo import FifoCascade
 from tests.fixtures.cascade.loads import (
-    FIRST,
-    LEVEL,
-    SECOND,
     WALKED,
     Load,
     World,
-    ask,
     bursty,
-    done,
     fared,
     known,
-    run,
     scheduler,
-    started,
 )
-
-
-def test_texts_of_two_tasks_do_not_share_a_batch():
-    _, books = run(bursty(5, 0.2))
-    tasks = {id: request.task for id, request in books.arrived.items()}
-    assert all(len({tasks[id] for id in launch.requests}) <= 1 for launch in books.launches.values())
-    assert max(len(launch.requests) for launch in books.launches.values()) > 4
 
 
 def overload(times: float) -> Load:
@@ -48,30 +33,3 @@ def test_under_overload_gains_wait_behind_first_answers_and_more_is_earned_than_
     assert fared(ours).attained >= attained
     assert fared(ours).attained > fared(plain).attained + 0.3
     assert fared(ours).utility > fared(plain).utility + 0.3
-
-
-def test_a_small_gain_is_served_before_its_deadline_where_there_is_time_for_all():
-    """Otherwise a stream of first answers, each worth more a second, would keep it waiting for ever."""
-    fresh = scheduler(LEVEL)
-    launch = started(fresh, ask(0, within=0.5))
-    now, number, ran = 0.0, 0, set()
-    while now < 0.6:
-        number += 1
-        fresh.handle(Arrived(ask(number, at=now, within=0.5)), now)
-        seconds = SECOND if launch.setting else FIRST
-        now += seconds
-        actions = fresh.handle(done(launch, now, 0.002 if 0 in launch.requests else None, seconds), now)
-        assert Answer(0, 0, "late") not in actions
-        (launch,) = [action for action in actions if isinstance(action, Launch)]
-        ran |= {launch.setting} if 0 in launch.requests else set()
-    assert ran == {1}
-
-
-def test_where_there_is_no_time_for_all_a_small_gain_goes_without():
-    fresh = scheduler(LEVEL)
-    launch = started(fresh, ask(0, within=0.1))
-    for number in range(1, 200):
-        fresh.handle(Arrived(ask(number, within=0.3)), 0.0)
-    (launch,) = fresh.handle(done(launch, FIRST, 0.002), FIRST)
-    assert launch.setting == 0
-    assert fresh.handle(Woke(), 0.1 - SECOND) == [Answer(0, 0, "late")]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pliant.cascade.artifact import PrunedOutputs, Pruning
 from pliant.cascade.evaluate import EvaluationData, evaluate
 from pliant.cascade.plan import PlanConfig, make
-from pliant.cascade.pool import mark, pooled
+from pliant.cascade.pool import pooled
 from pliant.errors import ArtifactError
 from tests.fixtures.cascade.tiny import some_outputs, table
 
@@ -45,13 +45,6 @@ def test_equal_arguments_draw_the_same_old_texts_for_whatever_levels():
         assert len(set(kept[:50].tolist())) == 50
     drawn = [pooled(each, with_pruning(some_outputs(count=30, seed=2)), 80).pruned[0].kept for each in (first, second)]
     assert np.array_equal(*drawn)
-
-
-def test_the_data_are_known_by_both_sources_rows_and_seed():
-    pairs = (("old", "new"), ("new", "old"), ("old", "other"))
-    marks = {mark(*pair, rows, seed) for pair in pairs for rows in (400, 500) for seed in (0, 1)}
-    assert len(marks) == 12
-    assert pooled(some_outputs(), some_outputs(seed=1), 400, data="both").data == "both"
 
 
 @pytest.mark.parametrize(

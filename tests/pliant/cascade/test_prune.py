@@ -71,19 +71,6 @@ def test_without_a_rule_every_word_stays():
     assert kept_words(np.zeros(7, np.float32), words, Pruning()).tolist() == [True, True, True]
 
 
-def test_a_word_stays_with_its_most_important_piece():
-    words = np.array([-1, 0, 0, 1, 2, -1], np.int32)
-    importance = np.array([9, 0, 3, 1, 2, 9], np.float32)
-    assert kept_words(importance, words, Pruning("mean", 1.0)).tolist() == [True, False, True]
-
-
-def test_the_fewest_words_that_hold_the_share_stay():
-    words = np.array([-1, 0, 1, 2, 3, -1], np.int32)
-    importance = np.array([9, 1, 4, 2, 1, 9], np.float32)
-    assert kept_words(importance, words, Pruning("mass", 0.75)).tolist() == [False, True, True, False]
-    assert kept_words(importance, words, Pruning("mass", 0.76)).tolist() == [True, True, True, False]
-
-
 def test_the_second_text_keeps_a_word_however_little_attention_it_received():
     words = np.array([-1, 0, 1, -1, -1, 2, 3, -1], np.int32)
     importance = np.array([0, 5, 4, 0, 0, 0.1, 0.2, 0], np.float32)
@@ -91,26 +78,10 @@ def test_the_second_text_keeps_a_word_however_little_attention_it_received():
         assert kept_words(importance, words, pruning).tolist()[2:] == [False, True]
 
 
-def test_tokenizers_without_special_tokens_are_pruned_too():
-    words = np.array([0, 0, 1, 2], np.int32)
-    assert kept_words(np.array([1, 1, 0, 6], np.float32), words, Pruning("mass", 0.5)).tolist() == [False, False, True]
-    assert kept_words(np.array([1, 2, 0, 1], np.float32), words, Pruning("mean", 9.0)).tolist() == [True, False, False]
-
-
 def test_of_equally_important_words_the_earlier_stay():
     words = np.arange(-1, 60, dtype=np.int32)
     kept = kept_words(np.tile([1, 2], 31)[:61].astype(np.float32), words, Pruning("mass", 0.5))
     assert kept.tolist() == [number % 2 == 0 and number < 46 for number in range(60)]
-
-
-def test_equal_importance_of_no_size_keeps_one_word():
-    words = np.array([-1, 0, 1, -1], np.int32)
-    assert kept_words(np.zeros(4, np.float32), words, Pruning("mass", 0.9)).tolist() == [True, False]
-    assert kept_words(np.zeros(4, np.float32), words, Pruning("mean", 0.9)).tolist() == [True, False]
-
-
-def test_a_text_without_words_has_none_to_keep():
-    assert kept_words(np.ones(2, np.float32), np.array([-1, -1], np.int32), Pruning("mass", 0.5)).shape == (0,)
 
 
 def test_an_unknown_rule_is_refused():

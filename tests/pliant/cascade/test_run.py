@@ -9,7 +9,6 @@ import pytest
 
 from pliant.cascade.artifact import Candidate, Gate
 from pliant.cascade.evaluate import EvaluationData, draws, settle, walk
-from pliant.cascade.route import confidence
 from pliant.cascade.run import load, run
 from pliant.errors import ArtifactError, InputError
 from tests.fixtures.cascade.artifacts import MASS, Things, things
@@ -48,17 +47,6 @@ def _number(cascade, label) -> float:
     return float(cascade.classes.index(label)) if cascade.classes else label
 
 
-def test_some_texts_go_on_and_some_do_not_and_pruning_shortens_what_the_next_level_reads(setting, models):
-    """Otherwise the test above would prove little."""
-    cascade, rows = setting.cascade, setting.texts.rows
-    levels = [answer.level for answer in run(cascade, models, rows)]
-    assert 0.3 < np.mean(levels) < 0.7
-    whole = [len(" ".join(filter(None, row))) for row in rows]
-    pruned = [len(" ".join(filter(None, answer.read))) for answer in run(cascade, models, rows, 1)]
-    assert sum(pruned) < 0.8 * sum(whole)
-    assert all(a <= b for a, b in zip(pruned, whole, strict=True))
-
-
 def test_the_published_rule_goes_by_the_numbers_drawn(setting, models):
     cascade, rows = setting.cascade, setting.texts.rows
     candidate = replace(cascade.candidates[2], gates=(replace(cascade.candidates[2].gates[0], threshold=0.0),))
@@ -77,13 +65,6 @@ def test_a_text_longer_than_its_level_reads_is_declared(setting, models):
     assert (short.truncated, long.truncated) == (False, True)
 
 
-def test_the_wrong_number_of_texts_is_refused(setting, models):
-    wrong = ("a dog", None if setting.cascade.pair else "a cat")
-    given, wanted = ("single", "a pair of texts") if setting.cascade.pair else ("a pair", "one text")
-    with pytest.raises(InputError, match=f"^text is {given}, but must be {wanted}, as the task things takes$"):
-        run(setting.cascade, models, [wrong])
-
-
 @pytest.mark.parametrize("number", [-1, 5])
 def test_a_candidate_that_there_is_not_is_refused(setting, models, number):
     with pytest.raises(InputError, match=f"candidate is {number}, but must be from 0 to 4"):
@@ -93,15 +74,6 @@ def test_a_candidate_that_there_is_not_is_refused(setting, models, number):
 def test_other_models_than_the_cascades_levels_are_refused(setting):
     with pytest.raises(ArtifactError, match="has the levels small, large, but was given large, small"):
         load(setting.cascade, setting.classifiers[::-1])
-
-
-def test_an_answer_says_how_sure_it_is_and_what_its_last_level_read(setting, models):
-    cascade, rows = setting.cascade, setting.texts.rows
-    for answer, row in zip(run(cascade, models, rows), rows, strict=True):
-        assert answer.confidence == confidence(answer.answer[None], not cascade.classes)[0]
-        assert answer.read == row, "whole texts, as the default prunes none"
-        encodings = [reader.read(*row) for reader in models.readers]
-        assert answer.truncated == any(reading.truncated for reading in encodings[: answer.level + 1])
 
 
 def test_on_a_path_of_three_levels_each_gate_prunes_by_the_importance_of_the_level_before_it():

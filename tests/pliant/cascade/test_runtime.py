@@ -8,14 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pliant.cascade.runtime import CascadeRuntime, Execution
-from pliant.errors import InputError
+from pliant.cascade.runtime import CascadeRuntime, Execution, pack
+from pliant.errors import ArtifactError, InputError
 from pliant.fallbacks import Collector
 from pliant.models.artifact import Classifier
-from pliant.models.classifier import load_model, positions
-from pliant.precision import has_bfloat16
+from pliant.models.classifier import layers, load_model, positions
+from pliant.models.packed import PackedLinear, can_pack
 from tests.fixtures.cascade.classifiers import tiny_classifier
 
 LENGTHS = (12, 5, 20, 12)
@@ -60,21 +61,6 @@ def test_families_without_token_types_or_with_one_are_given_none(family):
         np.testing.assert_allclose(row, alone(classifier, payload, typed=False), atol=1e-5)
 
 
-def test_importance_has_a_row_per_text_of_its_own_length_whatever_the_batch():
-    runtime = CascadeRuntime({0: tiny_classifier()})
-    run = runtime.run(0, payloads(), importance=True)
-    assert [len(row) for row in run.importance] == list(LENGTHS)
-    for row, payload in zip(run.importance, payloads(), strict=True):
-        np.testing.assert_allclose(row, runtime.run(0, [payload], True).importance[0], rtol=1e-4)
-        np.testing.assert_allclose(row.sum(), 2 * 4 * len(row), rtol=1e-5)
-
-
-def test_importance_is_left_out_where_it_is_not_asked_for():
-    run = CascadeRuntime({0: tiny_classifier()}).run(0, payloads())
-    assert run.importance is None
-    assert run.seconds > 0
-
-
 def test_models_go_by_their_numbers():
     models = {2: tiny_classifier(seed=1), 7: tiny_classifier("large", "electra", seed=2)}
     runtime = CascadeRuntime(models)
@@ -101,11 +87,6 @@ def test_importance_of_a_model_without_the_attention_interface_is_refused_by_nam
     assert len(runtime.run(0, payloads((6,))).logits) == 1
     with pytest.raises(InputError, match="importance is asked of odd"):
         runtime.run(0, payloads((6,)), importance=True)
-
-
-def test_an_empty_batch_is_refused():
-    with pytest.raises(InputError, match="payloads is empty"):
-        CascadeRuntime({0: tiny_classifier()}).run(0, [])
 
 
 def test_a_precision_that_is_unknown_or_slow_on_this_device_is_refused(monkeypatch):
@@ -156,36 +137,6 @@ class Conversions(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.skipif(not has_bfloat16("cpu"), reason="this processor has no instructions for bfloat16")
-@pytest.mark.parametrize("importance", [False, True], ids=["logits", "importance"])
-def test_a_processor_with_instructions_for_bfloat16_packs_such_weights(importance):
-    classifier = tiny_classifier()
-    run = CascadeRuntime({0: classifier}, execution=Execution("bfloat16")).run(0, payloads(), importance)
-    expected = CascadeRuntime({0: classifier}).run(0, payloads(), importance)
-    for row, exact in zip(run.logits, expected.logits, strict=True):
-        np.testing.assert_allclose(row, exact, atol=0.05)
-
-
-def test_each_classifier_may_have_a_precision_of_its_own(with_bfloat16):
-    classifier = tiny_classifier()
-    executions = {0: Execution(packed=False), 1: Execution("bfloat16", packed=False)}
-    runtime = CascadeRuntime({0: classifier, 1: classifier}, execution=executions)
-    types = {number: next(loaded.module.parameters()).dtype for number, loaded in runtime._models.items()}
-    assert types == {0: torch.float32, 1: torch.bfloat16}
-
-
-def test_threads_are_left_as_they_were():
-    before = torch.get_num_threads()
-    CascadeRuntime({0: tiny_classifier()}).run(0, payloads())
-    assert torch.get_num_threads() == before
-
-
-def test_a_run_takes_the_seconds_between_its_start_and_its_end(monkeypatch):
-    runtime, times = CascadeRuntime({4: tiny_classifier()}), iter((5.0, 5.25))
-    monkeypatch.setattr("pliant.cascade.runtime.time.perf_counter", lambda: next(times))
-    assert runtime.run(4, payloads()).seconds == 0.25
-
-
 def test_a_decoder_in_a_padded_batch_answers_at_the_last_token_of_each_text():
     """transformers finds that token by the padding's id, which therefore must be the model's own."""
     classifier = tiny_classifier(family="llama")
@@ -195,28 +146,6 @@ def test_a_decoder_in_a_padded_batch_answers_at_the_last_token_of_each_text():
     run = CascadeRuntime({0: classifier}).run(0, some)
     for row, payload in zip(run.logits, some, strict=True):
         np.testing.assert_allclose(row, alone(classifier, payload, typed=False), atol=1e-5)
-
-
-def test_refusals_are_whole_sentences():
-    runtime = CascadeRuntime({0: tiny_classifier("odd", "falcon")})
-    for call, sentence in (
-        (lambda: runtime.run(0, []), "payloads is empty, but must be at least one text"),
-        (
-            lambda: runtime.run(0, payloads((6,)), importance=True),
-            "importance is asked of odd, but must be asked of a model with transformers' attention interface",
-        ),
-    ):
-        with pytest.raises(InputError) as caught:
-            call()
-        assert str(caught.value) == sentence
-
-
-def test_no_weight_of_a_loaded_model_takes_gradients_and_types_do_matter():
-    runtime = CascadeRuntime({0: tiny_classifier()}, execution=Execution(packed=False))
-    (ids, types), *_ = payloads()
-    typed, untyped = (runtime.run(0, [(ids, given)]).logits[0] for given in (types, np.zeros_like(types)))
-    assert not np.allclose(typed, untyped)
-    assert not any(weight.requires_grad for weight in runtime._models[0].module.parameters())
 
 
 @pytest.mark.parametrize("importance", [False, True], ids=["logits", "importance"])
@@ -241,3 +170,52 @@ def test_a_batch_that_the_device_lacks_memory_for_runs_in_smaller_ones_and_says_
     (fallback,) = noted.take()
     assert fallback.kind == "memory"
     assert fallback.reason.endswith("runs at most 2 at a time: the device lacked memory for 4")
+
+
+PACKS = pytest.mark.skipif(not can_pack(), reason="oneDNN's linear layers are for x86")
+
+
+def linear(model: nn.Module, kind: type) -> list[nn.Module]:
+    return [child for child in layers(model).modules() if type(child) is kind]
+
+
+@PACKS
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+@torch.no_grad()
+def test_a_packed_encoder_gives_the_same_logits(family):
+    plain, packed = (load_model(tiny_classifier(family=family)) for _ in range(2))
+    count = len(linear(plain, nn.Linear))
+    pack(packed)
+    assert not linear(packed, nn.Linear) and len(linear(packed, PackedLinear)) == count > 0
+    assert sum(layer._activation == "gelu" for layer in linear(packed, PackedLinear)) == 2, "one a layer"
+    ids = torch.randint(5, 80, (3, 12), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(packed(input_ids=ids).logits, plain(input_ids=ids).logits, atol=1e-4, rtol=1e-4)
+
+
+class Block(nn.Module):
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.dense, self.intermediate_act_fn = nn.Linear(4, 4), activation
+
+    def forward(self, x):
+        return self.intermediate_act_fn(self.dense(x))
+
+
+@PACKS
+@pytest.mark.parametrize(
+    ("activation", "fused"), [(nn.GELU(), True), (nn.GELU("tanh"), False), (nn.ReLU(), False)], ids=repr
+)
+@torch.no_grad()
+def test_only_the_exact_gelu_becomes_one_with_its_layer(activation, fused):
+    model = nn.Sequential(nn.ModuleList([Block(activation)]))
+    block, x = model[0][0], torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    expected = block(x)
+    pack(model)
+    assert isinstance(block.intermediate_act_fn, nn.Identity) == fused
+    torch.testing.assert_close(block(x), expected, atol=1e-5, rtol=1e-4)
+
+
+@PACKS
+def test_a_model_without_layers_is_refused():
+    with pytest.raises(ArtifactError, match="has no list of layers"):
+        pack(nn.Linear(2, 2))

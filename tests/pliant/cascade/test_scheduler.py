@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,20 +9,16 @@ from hypothesis import strategies as st
 from pliant.cascade.batching import BatchTimes
 from pliant.cascade.knowledge import Knowledge, Model, Path
 from pliant.cascade.scheduler import CascadeScheduler
-from pliant.cascade.simulated import SimulatedCascade
 from pliant.errors import InputError
-from pliant.protocol import Answer, Arrived, Cancelled, Changed, Drop, Failed, Finished, Launch, Result, Woke, replay
-from pliant.simulator import simulate
+from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, Launch, Result, Woke, replay
 from tests.fixtures.cascade.loads import (
     FIRST,
     LEVEL,
     SECOND,
-    WALKED,
     World,
     ask,
     bursty,
     done,
-    fared,
     known,
     run,
     scheduler,
@@ -90,13 +84,6 @@ def test_a_load_gives_the_same_journal_again_and_a_replay_the_same_decisions(wor
     assert replay(scheduler(known(workers, own), workers), journal) == journal
 
 
-def test_a_device_that_is_slower_than_its_profile_is_allowed_for_once_it_is_known():
-    load = bursty(4, 0.5)
-    _, books = run(load, World(slow=1.5))
-    late = [id for id in books.late if books.arrived[id].arrival > 0.1]
-    assert len(late) <= 0.01 * len(load.requests)
-
-
 # One request
 
 
@@ -125,14 +112,6 @@ def test_a_deadline_that_cannot_bear_the_next_level_gets_the_former_answer(spare
     assert isinstance(action, Launch) if goes_on else action == Answer(7, 0, "late")
 
 
-def test_the_next_level_is_reckoned_at_the_length_that_it_is_to_read():
-    fresh = scheduler(LEVEL)
-    launch = started(fresh, ask(7, within=FIRST + SECOND + 0.001))
-    (result,) = done(launch, FIRST, 0.5).results
-    longer = Finished(launch.id, FIRST, (replace(result, length=40),))
-    assert fresh.handle(longer, FIRST) == [Answer(7, 0, "late")]
-
-
 def test_a_request_that_waits_for_the_next_level_gets_the_former_answer_at_the_last_moment():
     fresh = scheduler(LEVEL)
     launch = started(fresh, ask(1, within=1.0))
@@ -142,16 +121,6 @@ def test_a_request_that_waits_for_the_next_level_gets_the_former_answer_at_the_l
     assert fresh.wake_at() == pytest.approx(1.0 - SECOND)
     assert fresh.handle(Woke(), fresh.wake_at()) == [Answer(1, 0, "late")]
     fresh.check()
-
-
-def test_the_next_wake_up_is_for_a_long_text_although_a_short_one_is_more_urgent():
-    fresh = scheduler(LEVEL)
-    started(fresh, ask(0))
-    for number, length in ((1, 20), (2, 256), (3, 20)):
-        fresh.handle(Arrived(ask(number, within=1.0 + number / 1000, length=length)), 0.0)
-    assert fresh.wake_at() == pytest.approx(1.002 - table(1.0).between(256, 1))
-    assert fresh.handle(Woke(), fresh.wake_at()) == [Drop(2, "late")]
-    assert fresh.wake_at() == pytest.approx(1.001 - FIRST)
 
 
 def test_a_request_that_no_level_can_serve_is_dropped_where_the_device_has_other_work():
@@ -179,44 +148,10 @@ def test_the_margin_is_kept_for_the_way_back_as_long_as_others_wait():
     assert fresh.wake_at() == pytest.approx(1.9 * FIRST)
 
 
-def test_who_has_an_answer_gets_it_by_its_deadline_though_a_further_level_still_runs():
-    fresh = scheduler(LEVEL, margin=0.5)
-    launch = started(fresh, ask(0, within=2 * (FIRST + SECOND) + 0.01))
-    (further,) = fresh.handle(done(launch, FIRST, 0.5), FIRST)
-    assert further.setting == 1
-    due = fresh.wake_at()
-    assert due == pytest.approx(FIRST + SECOND + 0.005)
-    assert fresh.handle(Woke(), due) == [Answer(0, launch.id, "late")]
-    fresh.check()
-    assert fresh.wake_at() is None
-    assert fresh.handle(done(further, 9 * SECOND), due + 8 * SECOND) == []
-    fresh.check()
-
-
-def test_a_full_house_drops_who_comes_and_answers_who_would_go_on():
-    fresh = scheduler(LEVEL, max_waiting=2)
-    launch = started(fresh, ask(0))
-    assert [fresh.handle(Arrived(ask(i)), 0.0) for i in (1, 2, 3)] == [[], [], [Drop(3, "full")]]
-    answer, *_ = fresh.handle(done(launch, FIRST, 0.5), FIRST)
-    assert answer == Answer(0, 0, "full")
-
-
-def test_the_large_model_alone_is_a_path_of_its_own():
-    fresh = scheduler(known())
-    launch = started(fresh, ask(7, setting=1))
-    assert launch.setting == 1
-    assert fresh.handle(done(launch, 0.01, 0.5), 0.01) == [Answer(7, 0)]
-
-
 @pytest.mark.parametrize("wrong", [{"task": "mail"}, {"setting": 2}, {"setting": -1}])
 def test_a_request_for_what_is_not_served_is_refused(wrong):
     with pytest.raises(InputError, match="task and candidate"):
         scheduler(known()).handle(Arrived(ask(1, **wrong)), 0.0)
-
-
-def test_a_change_of_facts_is_refused():
-    with pytest.raises(InputError, match="facts"):
-        scheduler(known()).handle(Changed({}), 0.0)
 
 
 # Failures
@@ -235,23 +170,6 @@ def test_a_worker_that_fails_runs_its_requests_again_and_then_gives_them_up():
     (again,) = failed(fresh, launch, 0.1)
     assert again.requests == (7,)
     assert failed(fresh, again, 0.2) == [Drop(7, "failed")]
-
-
-def test_beyond_the_first_level_a_failure_costs_the_gain_alone():
-    fresh = scheduler(LEVEL)
-    first = started(fresh, ask(7))
-    (second,) = fresh.handle(done(first, FIRST, 0.5), FIRST)
-    (again,) = failed(fresh, second, 0.1)
-    assert failed(fresh, again, 0.2) == [Answer(7, first.id, "failed")]
-
-
-def test_a_failure_at_one_level_does_not_count_at_the_next():
-    fresh = scheduler(LEVEL)
-    first = started(fresh, ask(7))
-    (again,) = failed(fresh, first, 0.1)
-    (second,) = fresh.handle(done(again, 0.2, 0.5, FIRST), 0.2)
-    (more,) = failed(fresh, second, 0.3)
-    assert (more.requests, more.setting) == ((7,), 1)
 
 
 @pytest.mark.parametrize(("gain", "fate"), [(None, Drop(7, "failed")), (0.5, Answer(7, 0, "failed"))])
@@ -277,48 +195,7 @@ def test_with_workers_of_their_own_levels_run_beside_each_other():
     assert fresh.handle(Arrived(ask(3)), 0.01) == []
 
 
-def test_shared_workers_each_take_whatever_waits():
-    fresh = scheduler(known(2), 2)
-    assert [started(fresh, ask(i, task=task)).worker for i, task in enumerate(("news", "pairs"))] == [0, 1]
-
-
-def test_a_load_of_one_level_is_served_like_any_other():
-    steps = {"news": ((WALKED["news"][1][0],),)}
-    knowledge = Knowledge((Model(table(1.0), (0,)),), {"news": (Path((0,), 0.9),)})
-    load = [ask(i, at=i / 50) for i in range(50)]
-    device = SimulatedCascade(knowledge, steps, load, range(50), None)
-    journal = simulate(scheduler(knowledge), load, device)
-    assert fared(journal).attained == 1.0
-
-
 # Limits
-
-
-def test_without_options_2048_requests_may_wait():
-    fresh = CascadeScheduler(LEVEL)
-    started(fresh, ask(0, within=100.0))
-    fresh.handle(Arrived(ask(1, at=10.0, within=20.0)), 10.0)
-    assert fresh.wake_at() == pytest.approx(10.0 + 20.0 - FIRST)
-    assert not any(fresh.handle(Arrived(ask(number, at=10.0, within=100.0)), 10.0) for number in range(2, 2049))
-    assert fresh.waiting == 2048
-    assert fresh.handle(Arrived(ask(2049, at=10.0, within=100.0)), 10.0) == [Drop(2049, "full")]
-
-
-def test_as_many_requests_may_wait_for_every_worker():
-    fresh = scheduler(known(2), 2, max_waiting=2)
-    fates = [fresh.handle(Arrived(ask(number)), 0.0) for number in range(7)]
-    assert [len(actions) for actions in fates[:2]] == [1, 1], "launches"
-    assert fates[2:] == [[], [], [], [], [Drop(6, "full")]]
-
-
-def test_a_restart_that_fails_is_tried_again_after_a_second_without_other_options():
-    fresh = CascadeScheduler(LEVEL)
-    launch = started(fresh, ask(7, within=60.0))
-    (restart,) = fresh.handle(Failed(launch.id, "planted"), 0.5)
-    assert fresh.handle(Failed(restart.id, "planted"), 0.75) == []
-    assert fresh.wake_at() == 1.75
-    (again,) = fresh.handle(Woke(), 1.75)
-    assert (again.kind, again.worker) == ("restart", 0)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -334,57 +211,6 @@ def test_the_urgent_go_first_while_the_work_of_a_worker_is_a_quarter_of_the_time
     fresh.handle(Arrived(ask(2, within=urgent, length=256, utility=0.01)), 0.0)
     _, then = fresh.handle(done(launch, FIRST), FIRST)
     assert then.requests == (first,)
-
-
-def two_places(fresh: CascadeScheduler) -> None:
-    (running,) = fresh._devices.running
-    fresh._queue(running.carried[0])
-
-
-def gone(fresh: CascadeScheduler) -> None:
-    fresh._retries.failed([99], alone=False, lost=False)
-
-
-def out_of_order(fresh: CascadeScheduler) -> None:
-    fresh._queues[0].reverse()
-
-
-def wrong_queue(fresh: CascadeScheduler) -> None:
-    fresh._queues.reverse()
-
-
-def no_launch(fresh: CascadeScheduler) -> None:
-    fresh._queues[0][1] = replace(fresh._queues[0][1], former=5)
-
-
-def forgotten(fresh: CascadeScheduler) -> None:
-    fresh._queues[0].pop()
-
-
-def no_worker(fresh: CascadeScheduler) -> None:
-    fresh._devices.free[1] = None
-
-
-@pytest.mark.parametrize(
-    ("plant", "complaint"),
-    [
-        (two_places, "a request is in two places"),
-        (gone, "tries of a request that is gone"),
-        (out_of_order, "a queue is out of order"),
-        (wrong_queue, "wrong queue"),
-        (no_launch, "an answer without its launch"),
-        (forgotten, "the tenants' waiting requests"),
-        (no_worker, "workers"),
-    ],
-)
-def test_the_check_notices_what_is_out_of_order(plant, complaint):
-    fresh = scheduler(LEVEL)
-    for number in range(3):
-        fresh.handle(Arrived(ask(number, within=1.0 + number)), 0.0)
-    fresh.check()
-    plant(fresh)
-    with pytest.raises(AssertionError, match=complaint):
-        fresh.check()
 
 
 def test_of_a_failed_launch_each_half_is_expected_to_take_its_own_seconds():

@@ -36,19 +36,6 @@ def test_a_launch_of_a_tenant_ahead_of_others_is_as_short_as_nearly_the_best_val
     assert launch.expected == pytest.approx(seconds_B[min(enough) - 1])
 
 
-def test_a_tenant_by_itself_fills_its_launches():
-    _, launch = flooded(7, ("flood",))
-    assert len(launch.requests) == 16
-
-
-def test_a_launch_of_those_behind_is_not_shortened_and_filled_up_only_while_it_pays():
-    fresh, launch = flooded(7)
-    for i in range(100, 115):
-        fresh.handle(Arrived(ask(i, length=7, within=60.0, tenant="ann")), 0.0)
-    (*_, launch) = fresh.handle(done(launch, 0.0, seconds=launch.expected), 0.0)
-    assert launch.requests == tuple(range(100, 115)), "a sixteenth, of the flood, would make it longer"
-
-
 def test_a_full_house_makes_room_for_a_tenant_that_has_less_waiting():
     fresh = scheduler(LEVEL, max_waiting=3)
     launch = started(fresh, ask(0, tenant="flood"))

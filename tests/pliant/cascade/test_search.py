@@ -112,15 +112,6 @@ def test_the_fast_plan_is_the_plain_one(seed, looks, drop):
     assert fast == plainly_planned(tuning, proving, promise, config)
 
 
-def test_known_ways_change_nothing():
-    tuning, proving = ground(0), ground(1, 400)
-    known = list(propose(tuning, LARGE, CONFIG))
-    for drop in (0.02, 0.1):
-        promise = Promise(drop, None, 0.95, None)
-        fresh = plan_candidate(tuning, proving, LARGE, promise, CONFIG)
-        assert fresh == plan_candidate(tuning, proving, LARGE, promise, CONFIG, known)
-
-
 def test_every_path_is_tried_with_every_pruning_that_saves():
     outputs = classification(0, 100, 3, (0.5, 1.5, 3.0), pruned=[(1, 2, MASS), (1, 2, SLIGHT)])
     slight = replace(outputs.pruned[1], length=outputs.levels[2].length)
@@ -136,14 +127,6 @@ def test_every_path_is_tried_with_every_pruning_that_saves():
         candidate.levels
         for candidate in (proposal.candidate for proposal in propose(texts, LARGE, replace(CONFIG, levels=2)))
     } == set(paths[:-1])
-
-
-def test_thresholds_run_from_all_texts_going_on_to_the_cheapest():
-    for proposal in propose(ground(0), LARGE, CONFIG):
-        seconds_P = proposal.trial.seconds_P
-        assert seconds_P.argmax() == 0
-        assert seconds_P[-1] == seconds_P.min()
-        assert (np.diff(seconds_P[-CONFIG.points :]) <= 1e-12).all()
 
 
 def test_a_promise_is_judged_by_the_bound_of_the_differences():
@@ -175,20 +158,6 @@ def test_the_gain_s_model_is_ridge_regression_on_standardised_features():
     added = np.vstack([scaled, np.sqrt(7.0) * np.eye(2)])  # ridge regression as added rows whose target is zero
     weights = np.linalg.lstsq(added, np.append(gain_R - gain_R.mean(), [0, 0]), rcond=None)[0]
     assert rows @ fit_gain(rows, gain_R, 7.0) == pytest.approx(gain_R.mean() + scaled @ weights)
-
-
-def test_a_gain_that_no_feature_tells_is_its_mean():
-    rows = np.ones((10, 7))
-    assert rows @ fit_gain(rows, np.array([1.0] * 3 + [0.0] * 7), 10.0) == pytest.approx([0.3] * 10)
-
-
-def test_a_way_that_fails_on_the_proving_texts_leaves_the_large_model_alone():
-    tuning = ground(0, 400, (3.0, 3.0, 3.0))  # all levels are alike, so the cheapest suffices
-    assert plan_candidate(
-        tuning, ground(1, 400, (3.0, 3.0, 3.0)), LARGE, Promise(0.05, None, 0.95, None), CONFIG
-    ).levels != (2,)
-    proving = ground(1, 400, (-3.0, -3.0, 3.0))
-    assert plan_candidate(tuning, proving, LARGE, Promise(0.05, None, 0.95, None), CONFIG) == alone(LARGE)
 
 
 def test_learnt_gains_and_pruning_carry_a_handicap_each():
@@ -248,23 +217,6 @@ def test_an_ensemble_is_weighed_on_the_texts_of_which_the_level_before_is_least_
     assert len(weights) > 1, "some mix"
 
 
-def test_without_a_configuration_the_search_tries_64_thresholds_besides_the_safest():
-    tuning, proving, promise = ground(0), ground(1, 400), Promise(0.05, None, 0.95, None)
-    known = list(propose(tuning, LARGE, SearchConfig()))
-    for proposal in known:
-        trial, gates = proposal.trial, len(proposal.candidate.gates)
-        assert trial.threshold_PG.shape[1] == gates
-        assert len(trial.threshold_PG) == 1 if not gates else 16 < len(trial.threshold_PG) <= 16 + 64
-        assert len(trial.accuracy_P) == len(trial.apart_P) == len(trial.seconds_P) == len(trial.threshold_PG)
-    assert {len(proposal.candidate.levels) for proposal in known} == {1, 2, 3}
-    explicit = SearchConfig(3, 0.02, 5, 10.0, 64, 0.05, 2, 0.3)
-    for proposal, same in zip(known, propose(tuning, LARGE, explicit), strict=True):
-        assert proposal.candidate == same.candidate
-        assert np.array_equal(proposal.trial.threshold_PG, same.trial.threshold_PG)
-    expected = plan_candidate(tuning, proving, LARGE, promise, explicit, known)
-    assert plan_candidate(tuning, proving, LARGE, promise, known=known) == expected
-
-
 def test_a_pruning_is_tried_only_if_it_saves_two_hundredths_of_the_next_level():
     outputs = classification(0, 100, 3, (0.5, 1.5, 3.0), pruned=[(1, 2, MASS), (1, 2, Pruning("mean", 1.0))])
     for share, tried in ((0.985, False), (0.9, True)):
@@ -274,12 +226,3 @@ def test_a_pruning_is_tried_only_if_it_saves_two_hundredths_of_the_next_level():
         texts = EvaluationData(replace(outputs, levels=(*outputs.levels[:2], whole), pruned=pruned), profiles(3))
         rules = {g.pruning.rule for p in propose(texts, LARGE, SearchConfig()) for g in p.candidate.gates}
         assert rules == ({"none", "mass"} if tried else {"none"}), "Tabi's rule is not ours"
-
-
-def test_each_gate_has_a_threshold_of_its_own():
-    gates = Gate("gain", weights=DOUBT_WEIGHTS, weight=0.5), Gate("gain", pruning=MASS)
-    candidate = Candidate("some", (0, 1, 2), gates, 0, 0, 0, ())
-    given = with_thresholds(candidate, np.array([0.25, -0.5]))
-    assert given == replace(candidate, gates=(replace(gates[0], threshold=0.25), replace(gates[1], threshold=-0.5)))
-    with pytest.raises(ValueError, match="zip"):
-        with_thresholds(candidate, np.array([0.25]))

@@ -10,11 +10,10 @@ import pytest
 from pliant.cascade.artifact import Candidate, Cascade, Gate, LevelOutputs, Pruning
 from pliant.cascade.evaluate import EvaluationData, evaluate
 from pliant.cascade.knowledge import knowledge
-from pliant.cascade.reference import ReferenceConfig, reference_load
 from pliant.cascade.scheduler import CascadeScheduler, Options
 from pliant.cascade.simulated import SimulatedCascade, capacity, walks
 from pliant.errors import InputError
-from pliant.protocol import Finished, Launch, Result
+from pliant.protocol import Launch
 from pliant.simulator import simulate
 from tests.fixtures.cascade import scenarios
 from tests.fixtures.cascade.loads import Load, ask, candidate, cascade, fared, profile
@@ -43,12 +42,6 @@ def test_a_launch_lasts_as_long_as_its_longest_text_takes():
     assert (end.launch, [result.request for result in end.results]) == (3, [0, 1, 2])
 
 
-def test_beyond_the_first_level_texts_are_as_long_as_pruning_leaves_them():
-    seconds, _ = device(request_of(4))(Launch(3, 0, (0,), 1))
-    assert seconds == pytest.approx(LARGE.between(int(OUTPUTS.pruned[0].length[4]), 1))
-    assert OUTPUTS.pruned[0].length[4] < LENGTHS[4]
-
-
 def test_results_are_those_of_the_walk_step_by_step():
     small, large = WALKED["news"][0]
     simulated = device(request_of(*range(300)))
@@ -60,26 +53,6 @@ def test_results_are_those_of_the_walk_step_by_step():
     assert [result.gain for result in first] == small.gain_R.tolist()
     assert [result.length for result in first] == OUTPUTS.pruned[0].length.tolist()
     assert {(result.gain, result.length) for result in second} == {(None, 0)}
-
-
-def test_the_large_model_alone_reads_the_whole_text_and_ends_its_path():
-    load = request_of(4, setting=1)
-    seconds, end = device(load)(Launch(0, 0, (0,), 1))
-    assert seconds == pytest.approx(LARGE.between(int(LENGTHS[4]), 1))
-    right = bool(WALKED["news"][1][0].correct_R[4])
-    assert end.results == (Result(0, right),)
-
-
-def test_jitter_scatters_durations_around_the_median_and_a_seed_gives_them_again():
-    noisy, again = device(request_of(4), 0.2, 5), device(request_of(4), 0.2, 5)
-    seconds = [noisy(Launch(i, 0, (0,), 0))[0] for i in range(1000)]
-    assert [again(Launch(i, 0, (0,), 0))[0] for i in range(1000)] == seconds
-    assert np.median(seconds) == pytest.approx(SMALL.between(int(LENGTHS[4]), 1), rel=0.03)
-    assert np.log(seconds).std() == pytest.approx(0.2, rel=0.1)
-
-
-def test_a_restart_takes_a_second():
-    assert device(request_of())(Launch(5, 0, kind="restart")) == (1.0, Finished(5, 1.0))
 
 
 def test_where_there_is_time_for_all_the_simulation_is_as_accurate_as_the_evaluation():
@@ -129,26 +102,3 @@ def test_capacity_of_two_tasks_is_that_of_their_mean_text():
     rates = [capacity(knowledge([c]), {c.task: walks(c, OUTPUTS)}) for c in (CASCADE, other)]
     both = capacity(knowledge([CASCADE, other]), {c.task: walks(c, OUTPUTS) for c in (CASCADE, other)})
     assert both == pytest.approx(2 / (1 / rates[0] + 1 / rates[1]))
-
-
-def test_the_reference_load_asks_for_the_texts_that_it_names():
-    lengths = {"news": LENGTHS, "mail": [3, 4]}
-    load = reference_load(lengths, 100.0, 7)
-    assert load == reference_load(lengths, 100.0, 7)
-    assert load != reference_load(lengths, 100.0, 8)
-    assert all(r.length == lengths[r.task][row] for r, row in zip(load.requests, load.rows, strict=True))
-    assert {row for r, row in zip(load.requests, load.rows, strict=True) if r.task == "mail"} == {0, 1}
-    assert {(round(r.deadline - r.arrival, 6), r.utility) for r in load.requests} == {(0.3, 1.0), (1.0, 0.5)}
-
-
-def test_the_reference_loads_loud_half_is_loud():
-    config = ReferenceConfig(quiet=(0.5,), loud=(2.0,))
-    load = reference_load({"news": LENGTHS}, 200.0, 1, config)
-    assert [segment.rate for segment in load.segments] == [100.0, 400.0]
-    assert len(load.loud) / (len(load.requests) - len(load.loud)) == pytest.approx(4.0, rel=0.15)
-    assert all((request.arrival >= 4.0) == (request.id in load.loud) for request in load.requests)
-
-
-def test_every_request_needs_a_text():
-    with pytest.raises(ValueError, match="zip"):
-        SimulatedCascade(KNOWN, WALKED, [ask(0), ask(1)], [4], np.random.default_rng(0))

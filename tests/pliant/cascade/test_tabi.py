@@ -11,7 +11,7 @@ from pliant.cascade.artifact import Candidate, Gate, Pruning
 from pliant.cascade.ensemble import published
 from pliant.cascade.evaluate import EvaluationData, evaluate, measured, walk
 from pliant.cascade.tabi import TabiConfig, candidates, single, single_levels, tabi, voting
-from tests.fixtures.cascade.scenarios import classification, profiles, regression, table
+from tests.fixtures.cascade.scenarios import classification, profiles
 
 ALPHAS = tuple(Pruning("mean", round(0.5 + 0.1 * i, 1)) for i in range(4))
 CONFIG = TabiConfig(slopes=(5.0, 20.0))
@@ -94,31 +94,6 @@ def test_what_is_kept_is_what_the_plain_grid_keeps(seed):
     assert any(candidate.gates[-1].pruning.rule == "mean" for candidate in kept)
 
 
-def test_levels_of_a_path_ascend_in_accuracy():
-    ground = calibrated(TEXTS.outputs, (0.9, 0.7, 0.95))
-    assert {candidate.levels for candidate in candidates(ground, CONFIG)} <= {(0, 2), (1, 2)}
-
-
-def test_c_falls_by_steps_until_accuracy_is_below_the_mean_of_the_models():
-    kept = [candidate for candidate in candidates(TEXTS, TabiConfig(slopes=(20.0,))) if candidate.levels == (0, 2)]
-    unpruned = [candidate.gates[0].threshold for candidate in kept if candidate.gates[0].pruning.rule == "none"]
-    assert unpruned == pytest.approx([0.95 - 0.05 * i for i in range(len(unpruned))])
-    below = weighted((0, 2), Pruning(), round(unpruned[-1] - 0.05, 6), 20.0, TEXTS)
-    mean = np.mean([candidate.accuracy for candidate in single_levels(TEXTS) if candidate.levels in ((0,), (2,))])
-    assert unpruned[-1] == pytest.approx(0.05) or evaluate(below, TEXTS).accuracy < mean
-
-
-def test_a_candidate_slower_than_half_as_much_again_as_its_slowest_model_is_left_out():
-    slow_first = tuple(replace(candidate, latency=table(0.009), importance=None) for candidate in TEXTS.levels)
-    ground = replace(TEXTS, levels=slow_first)  # all levels are as slow, so two take twice as long
-    for candidate in candidates(ground, CONFIG):
-        evaluation = evaluate(candidate, ground)
-        assert np.quantile(evaluation.seconds_R, 0.75) <= 1.5 * np.quantile(
-            evaluate(single_levels(ground)[2], ground).seconds_R, 0.75
-        )
-    assert len(candidates(ground, replace(CONFIG, slowest=9.0))) > len(candidates(ground, CONFIG))
-
-
 def test_alpha_rises_until_the_last_model_loses_more_than_two_points():
     bad = TEXTS.outputs.levels[0].logits  # of a worse model, which loses far more than two points
     cut = [
@@ -140,18 +115,6 @@ def test_the_cheapest_that_meets_the_target_is_taken():
     assert chosen.seconds == min(candidate.seconds for candidate in every if candidate.accuracy >= target)
 
 
-def test_a_target_that_none_meets_has_no_published_candidate():
-    assert tabi(TEXTS, 1.01, CONFIG) is None
-
-
-def test_a_regression_has_published_candidates_without_mixtures():
-    ground = calibrated(regression(0, 300, (0.8, 0.2)), (0.5, 0.9), 0.4)
-    kept = candidates(ground, CONFIG)
-    assert kept
-    assert {candidate.gates[0].weight for candidate in kept} == {1.0}
-    assert [measured(candidate, ground) for candidate in kept] == kept
-
-
 def test_single_is_the_cheapest_level_that_meets_the_target():
     accuracy = [candidate.accuracy for candidate in single_levels(TEXTS)]
     assert accuracy == sorted(accuracy)
@@ -170,29 +133,3 @@ def test_voting_weighs_every_level_s_answer_by_its_accuracy():
     assert walk(candidate, TEXTS)[-1].answer_RK == pytest.approx(answer_RK)
     assert candidate.shares == (1.0, 1.0, 1.0)
     assert candidate.seconds == pytest.approx(sum(level.seconds for level in single_levels(TEXTS)))
-
-
-def test_a_candidate_s_name_says_its_levels_and_its_setting():
-    names = [candidate.name for candidate in candidates(TEXTS, TabiConfig(slopes=(20.0,)))]
-    assert len(set(names)) == len(names)
-    assert {"tabi (0, 2) c=0.95 k=20 none1", "tabi (0, 2) c=0.95 k=20 mean0.5"} <= set(names)
-    assert [candidate.name for candidate in single_levels(TEXTS)] == [f"only level {number}" for number in range(3)]
-
-
-def test_without_a_configuration_three_slopes_and_paths_of_three_levels_are_tried_from_095_on():
-    ground = replace(TEXTS, outputs=replace(TEXTS.outputs, pruned=()))
-    kept = candidates(ground)
-    assert {candidate.gates[0].slope for candidate in kept} == {5.0, 10.0, 20.0}
-    assert max(candidate.gates[0].threshold for candidate in kept) == 0.95
-    assert {len(candidate.levels) for candidate in kept} == {2, 3}
-    assert kept == candidates(ground, TabiConfig((5.0, 10.0, 20.0), 0.95, 0.05, 0.02, 1.5, 3, True))
-    assert {len(candidate.levels) for candidate in candidates(ground, replace(CONFIG, levels=2))} == {2}
-
-
-def test_levels_of_equal_accuracy_are_no_path():
-    assert candidates(calibrated(TEXTS.outputs, (0.9, 0.9, 0.9)), CONFIG) == []
-
-
-def test_where_no_level_is_ever_right_each_answer_counts_whole():
-    assert [gate.weight for gate in voting(calibrated(TEXTS.outputs, (0.0, 0.0, 0.5))).gates] == [1.0, 1.0]
-    assert [gate.kind for gate in voting(TEXTS).gates] == ["always", "always"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -53,11 +52,6 @@ def test_the_layers_are_those_of_the_encoder(family):
     assert len(layers(module(tiny_config(family)))) == 2
 
 
-def test_a_model_without_a_list_of_layers_is_refused():
-    with pytest.raises(ArtifactError, match="Linear has no list of layers"):
-        layers(nn.Linear(1, 1))
-
-
 @pytest.mark.parametrize(
     ("family", "read"),
     [
@@ -74,24 +68,6 @@ def test_a_model_reads_as_many_tokens_as_it_has_positions(family, read):
     assert positions(module(config)) == read
 
 
-@pytest.mark.parametrize(("limit", "read"), [(1, 1), (0, None), (-1, None), ("many", None)])
-def test_a_configured_limit_counts_if_it_is_one(limit, read):
-    model = nn.Linear(1, 1)
-    model.config = SimpleNamespace(max_position_embeddings=limit)
-    assert positions(model) == read
-
-
-def test_a_regressor_has_one_output():
-    regressor = tiny_classifier(classes=())
-    assert json.loads(regressor.config)["num_labels"] == 1
-    assert load_model(regressor)(input_ids=torch.tensor([[2, 5, 3]])).logits.shape == (1, 1)
-
-
-def test_the_first_list_that_has_layers_counts():
-    filled, further = nn.ModuleList([nn.Linear(1, 1)]), nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)])
-    assert layers(nn.Sequential(nn.ModuleList(), filled, further)) is filled
-
-
 def test_only_a_table_of_positions_counts_as_one():
     model = nn.Module()
     model.position_embeddings = nn.Linear(3, 3)
@@ -104,7 +80,3 @@ def test_only_a_table_of_positions_counts_as_one():
     assert positions(model) == 8
     del model.position_embeddings, model.config.max_position_embeddings
     assert positions(model) is None
-
-
-def test_a_model_computes_attention_in_torch_s_fused_way():
-    assert module(tiny_config("bert")).config._attn_implementation == "sdpa"

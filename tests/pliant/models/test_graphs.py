@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pliant.fallbacks import Collector, Fallback
 from pliant.latency import bucket
-from pliant.models.graphs import BUCKETS, Graphs
+from pliant.models.graphs import Graphs
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 from tests.fixtures.tokens.captures import Recorded, impossible
 from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
@@ -44,22 +44,6 @@ def test_a_replay_gives_what_the_model_gives(gamma, asked):
     assert same(runtime.run(gamma, payloads(asked)), plain.run(gamma, payloads(asked)))
 
 
-def test_a_batch_beyond_the_largest_bucket_runs_without_a_graph():
-    capture = Recorded()
-    runtime = graphed(capture)
-    assert same(runtime.run(-5, payloads("ababababa")), eager().run(-5, payloads("ababababa")))
-    assert capture.recorded == 0
-
-
-def test_a_gamma_and_bucket_is_captured_once():
-    capture = Recorded()
-    runtime = graphed(capture)
-    for tasks in ("a", "abb", "abba", "bab"):
-        runtime.run(-5, payloads(tasks))
-        runtime.run(2, payloads(tasks))
-    assert (capture.recorded, capture.replayed) == (4, 8)  # buckets 1 and 4 at two gammas
-
-
 def test_warming_captures_every_bucket_so_that_no_run_has_to():
     capture = Recorded()
     runtime = graphed(capture)
@@ -68,12 +52,6 @@ def test_warming_captures_every_bucket_so_that_no_run_has_to():
     for tasks in ("a", "ab", "aba", "abab"):
         runtime.run(-5, payloads(tasks))
     assert capture.recorded == 6
-
-
-def test_warming_a_runtime_without_graphs_does_nothing():
-    plain = eager()
-    plain.warm((-5, 0))
-    assert same(plain.run(0, payloads("a")), eager().run(0, payloads("a")))
 
 
 @pytest.mark.parametrize("gamma", [-5, 0, 8])
@@ -96,14 +74,6 @@ def test_tasks_beyond_the_spare_room_make_every_graph_new_at_once(gamma):
     assert capture.recorded == 2  # during the update, so that no run waits for it
     assert same(runtime.run(gamma, payloads("ia")), eager([*TASKS, *more]).run(gamma, payloads("ia")))
     assert capture.recorded == 2
-
-
-def test_a_task_of_more_classes_than_there_is_room_for_is_served_whole():
-    wide = tiny_task("w", [str(i) for i in range(20)], "digest", seed=3)
-    runtime = graphed(Recorded())
-    runtime.run(0, payloads("ab"))
-    runtime.update([wide])
-    assert same(runtime.run(0, payloads("wa")), eager([*TASKS, wide]).run(0, payloads("wa")))
 
 
 def test_where_capturing_fails_the_same_answers_come_without():
@@ -134,10 +104,6 @@ def test_padding_repeats_the_first_row_and_no_row_of_a_batch_before():
     pixels[0], pixels[1], pixels[2] = 5, 6, 7
     assert graphs.run(0, 3).shape == (3, 3)
     assert seen[-1].tolist() == [5, 6, 7, 5]
-
-
-def test_buckets_go_to_the_largest_batch_that_is_profiled():
-    assert BUCKETS == (1, 2, 4, 8, 16, 32, 64)
 
 
 def toy(capture, *buckets) -> tuple[Graphs, list[tuple[int, int]]]:
@@ -181,11 +147,3 @@ def test_a_failed_capture_keeps_the_other_graphs_and_is_noted_with_its_reason():
     reason = "the graph of gamma 1 at batch 2 cannot be captured, so that batches of it run without: no graph today"
     assert collector.take() == (Fallback("capture", reason),)
     assert (len(attempts), len(replayed)) == (2, 1)
-
-
-def test_only_a_failure_of_the_capture_is_a_fallback():
-    def broken(call):
-        raise ValueError("a mistake")
-
-    with pytest.raises(ValueError, match="a mistake"):
-        toy(broken)[0].run(1, 2)

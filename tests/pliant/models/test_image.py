@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from pliant.errors import InputError
 from pliant.models.image import MAX_PIXELS, decode, read, to_pixels
 
 SHADES = np.random.default_rng(0).integers(0, 256, (6, 9, 3), dtype=np.uint8)
@@ -56,29 +55,7 @@ def test_what_is_transparent_is_white_and_what_is_half_so_is_mixed_with_it():
         assert pixels.tolist() == [[[255, 255, 255], [7, 8, 9]]]
 
 
-def test_a_grey_picture_with_one_transparent_shade_is_white_there():
-    grey = Image.fromarray(np.array([[5, 6]], np.uint8))
-    assert np.asarray(read(file_of(grey, "PNG", transparency=5), MAX_PIXELS)).tolist() == [[[255] * 3, [6] * 3]]
-
-
-@pytest.mark.parametrize("mode", ["I", "F"])
-def test_32_bits_a_sample_are_refused(mode):
-    with pytest.raises(InputError, match="image is of 32 bits a sample, but must be of at most 16"):
-        to_pixels(Image.new(mode, (4, 4)), 4)
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"])
-def test_every_mode_gives_rgb_bytes_of_the_size_asked_for(mode):
-    pixels = to_pixels(Image.new(mode, (20, 7)), 16)
-    assert (pixels.shape, pixels.dtype) == ((16, 16, 3), np.uint8)
-
-
 def test_sixteen_bits_a_pixel_keep_their_shades():
     """PIL's own conversion makes everything above 255 of 65,535 white."""
     deep = np.array([[0, 0x4000], [0x8000, 0xFFFF]], dtype=np.uint16)
     assert to_pixels(Image.fromarray(deep), 2)[..., 0].tolist() == [[0, 0x40], [0x80, 0xFF]]
-
-
-def test_a_picture_of_the_right_size_is_not_changed():
-    pixels = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
-    assert np.array_equal(to_pixels(Image.fromarray(pixels), 9), pixels)

@@ -55,13 +55,6 @@ def test_where_one_does_not_fit_the_error_is_raised_once_it_was_tried_alone():
     assert memory.tried == [2, 1]
 
 
-def test_where_no_piece_takes_less_memory_nothing_is_tried_again():
-    memory, pieces = Memory(0), Pieces(CPU)
-    with pytest.raises(torch.OutOfMemoryError):
-        pieces.run(0, "8 x 128", [1, 2], memory, None)
-    assert (memory.tried, pieces.fallbacks) == ([2], ())
-
-
 def test_without_a_lack_of_memory_nothing_is_told_and_other_errors_pass():
     pieces = Pieces(CPU)
     assert pieces.run(0, "small", [1], Memory(1), None) == [2]

@@ -8,7 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from pliant.errors import ArtifactError, InputError
 from pliant.models.text import LONGEST, Reader, shorten
 from tests.fixtures.processor import cost
 from training.classifier import encode
@@ -131,41 +130,9 @@ def test_words_are_numbered_over_both_texts(kind, expected):
     assert words(reader.read(*given), *given) == expected
 
 
-def test_pieces_of_a_word_share_its_number_and_special_tokens_have_none():
-    reading = READERS["wordpiece"].read("iii the", "cat")
-    assert reading.words.tolist() == [-1, 0, 0, 0, 1, -1, 2, -1]
-    assert reading.types.tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
-
-
-def test_one_character_that_becomes_three_words_is_one():
-    tokenizer = new_tokenizer(TEXTS, 150)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), tokenizer.normalizer])
-    assert words(Reader(tokenizer.to_str(), 24).read("the… mat"), "the… mat") == ["the", "…", "mat"]
-
-
 def test_white_space_belongs_to_the_next_word_of_its_text_or_else_to_the_one_before():
     assert READERS["gpt2"].read("  , ", " ,").words.tolist() == [0, 0, 0, 0, 1, 1]
     assert READERS["gpt2"].read(", ", "  ").words.tolist() == [0, 0, -1, -1]
-
-
-def test_dropped_words_leave_a_text_that_any_other_tokenizer_reads():
-    reading = READERS["roberta"].read("the  cat isn't  on the mat", "a pair")
-    kept = np.array([True, True, False, False, True, True, False, False, True])
-    assert shorten("the  cat isn't  on the mat", "a pair", reading.spans, kept) == ("the  cat on the", "pair")
-
-
-@kinds
-@pytest.mark.parametrize(
-    "text", ["", "   ", "\0\0", "\x01\x1f\x7f", "\ud800", "a\udfffb", "\u200b", "\N{CAT FACE}" * 200]
-)
-def test_unusual_texts_are_read(kind, text):
-    for reading in (READERS[kind].read(text), READERS[kind].read(text, text)):
-        assert 1 <= len(reading.ids) <= 24
-
-
-def test_half_a_character_pair_is_replaced_and_the_words_keep_their_places():
-    reading = READERS["roberta"].read("the \ud800 mat")
-    assert words(reading, "the \ud800 mat") == ["the", "\ud800", "mat"]
 
 
 @kinds
@@ -191,37 +158,6 @@ def test_a_long_text_gives_the_same_tokens_as_all_of_it():
     assert READERS["roberta"].read(text).ids.tolist() == expected.ids
 
 
-def test_a_text_of_white_space_at_first_is_read_on():
-    reading = READERS["wordpiece"].read(" " * 300 + "the cat")
-    assert reading.spans == ((0, 300, 303), (0, 304, 307))
-    assert not reading.truncated
-
-
-def test_a_tokenizer_that_is_none_is_refused():
-    with pytest.raises(ArtifactError, match="the tokenizer cannot be used"):
-        Reader("{}", 24)
-
-
-def test_too_few_tokens_are_refused():
-    with pytest.raises(InputError, match="max_length is 7, but must be at least 8 tokens"):
-        Reader(JSON["wordpiece"], 7)
-
-
-def test_thirty_two_tokens_are_read_within_twenty_thousand_additions():
-    text = "the cat sat on the mat and it is sure of things in pairs " * 2
-    reader = Reader(JSON["wordpiece"], 32)
-
-    def fifty():
-        for _ in range(50):
-            reader.read(text)
-
-    assert cost(fifty) < 50 * 0.2
-
-
-def test_eight_tokens_are_enough():
-    assert Reader(JSON["wordpiece"], 8).read("the cat " * 9, "the mat " * 9).ids.shape == (8,)
-
-
 @pytest.mark.parametrize(
     ("text", "spans"),
     [
@@ -245,8 +181,3 @@ def test_what_a_tokenizer_s_file_says_of_padding_and_truncation_does_not_count()
         reading, expected = reader.read(text), READERS["wordpiece"].read(text)
         assert (reading.ids.tolist(), reading.spans) == (expected.ids.tolist(), expected.spans)
         assert not reading.truncated
-
-
-def test_words_are_kept_or_dropped_one_by_one():
-    with pytest.raises(ValueError, match="zip"):
-        shorten("the cat", None, ((0, 0, 3), (0, 4, 7)), np.array([True]))

@@ -62,12 +62,6 @@ def test_whatever_a_field_holds_the_line_is_a_usable_label_or_refused(name, valu
     assert len({(record.task, record.version, record.label, record.predicted)}) == 1, "it can be a key"
 
 
-def test_an_empty_file_or_folder_has_no_labels(tmp_path):
-    assert read_labels(tmp_path / "nothing") == [] and list(read_inputs(tmp_path)) == []
-    (tmp_path / "labels.jsonl").write_bytes(b"")
-    assert read_labels(tmp_path) == [] and teachable([]) == ()
-
-
 def test_bad_lines_cost_themselves_alone_and_the_log_says_how_many(tmp_path, caplog):
     good = [replace(RECORD, id=str(number)) for number in range(3)]
     lines = [good[0].to_line(), *POISON.values(), good[1].to_line(), "", good[2].to_line()]
@@ -84,13 +78,6 @@ def test_a_file_that_cannot_be_read_is_a_sentence(tmp_path):
     for read in (lambda: list(read_inputs(tmp_path)), lambda: input_ids(tmp_path), lambda: forget(tmp_path)):
         with pytest.raises(InputError, match=r"inputs is .* but must be a file that can be"):
             read()
-
-
-@pytest.mark.slow
-def test_hundreds_of_thousands_of_bad_lines_hide_no_good_one(tmp_path, caplog):
-    (tmp_path / "labels.jsonl").write_text("x\n" * 200_000 + LINE + "\n")
-    assert read_labels(tmp_path) == [RECORD]
-    assert "200000 (line 1: " in caplog.text
 
 
 def test_labels_of_the_future_and_of_answers_that_were_labelled_before_gain_nothing(tmp_path):

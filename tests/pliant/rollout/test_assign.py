@@ -23,16 +23,6 @@ def test_keys_are_spread_evenly():
     assert np.sum((counts - 1000) ** 2 / 1000) < chi2.ppf(0.999, 19)
 
 
-def test_two_releases_and_two_purposes_are_independent():
-    first = [position("1", str(key)) for key in range(5000)]
-    assert abs(np.corrcoef(first, [position("2", str(key)) for key in range(5000)])[0, 1]) < 0.05
-    assert abs(np.corrcoef(first, [position("1", str(key), "shadow") for key in range(5000)])[0, 1]) < 0.05
-
-
-def test_where_salt_ends_and_key_begins_matters():
-    assert position("ab", "c") != position("a", "bc")
-
-
 @given(st.text(), st.text(), SHARES, SHARES)
 def test_a_growing_share_only_adds_keys(salt, key, first, second):
     low, high = sorted((first, second))
@@ -44,7 +34,3 @@ def test_no_share_is_nobody_and_the_whole_is_everybody(salt, key):
     assert not is_copied(salt, key, 0.0)
     assert is_copied(salt, key, 1.0)
     assert 0 <= position(salt, key) < 1
-
-
-def test_a_key_that_is_no_valid_text_has_a_position_too():
-    assert 0 <= position("1", "\ud800") < 1

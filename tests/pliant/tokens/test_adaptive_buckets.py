@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from pliant.latency import LatencyTable
 from pliant.report import report
 from pliant.simulator import simulate
+from pliant.tokens.adaptive import first_sizes
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.reference import ReferenceConfig, reference_load
 from pliant.tokens.simulated import SimulatedDevice
-from pliant.tokens.sizes import first_sizes
 from tests.fixtures.tokens.adaptive import ONE, filled, policy
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)
@@ -45,11 +45,6 @@ def sizes(adaptive) -> list[int]:
 def test_requests_are_divided_into_the_batches_that_take_least_time(waiting, expected):
     """33 requests once ran padded to 64, which takes nearly twice as long as 32."""
     assert sizes(filled(policy(STAIRS), (waiting, "easy", 1.0, 9.0))) == expected
-
-
-def test_without_buckets_no_batch_is_divided():
-    smooth = replace(STAIRS, latency=replace(STAIRS.latency, buckets=()))
-    assert sizes(filled(policy(smooth), (33, "easy", 1.0, 9.0))) == [33]
 
 
 def test_a_full_batch_fills_its_bucket():

@@ -81,17 +81,6 @@ def test_a_batch_is_begun_by_those_whose_turn_it_is_and_filled_in_the_order_of_t
     assert ([request.id for request in decision.run], decision.setting) == (first, 4)
 
 
-def test_who_has_nothing_to_run_leaves_the_decision_to_the_others():
-    assert shared().decide(PoolState(0, (0.0,), turn=frozenset({"dora"})), 0.0).idle
-    assert policy().decide(ONE, 0.0).idle
-
-
-@pytest.mark.parametrize(("waiting", "batches"), [(0, 0), (1, 1), (64, 1), (65, 2), (129, 3)])
-def test_all_that_waits_is_counted_in_batches_of_64(waiting, batches):
-    adaptive = filled(AdaptivePolicy(KNOWN), (waiting, "easy", 1.0, 9.0))
-    assert (adaptive.batches, len(adaptive)) == (batches, waiting)
-
-
 @pytest.mark.parametrize(("turnaround", "served"), [(0.0004, 1), (0.0005, 1), (0.0006, 0)])
 def test_the_way_to_the_device_counts_from_half_a_millisecond_on(turnaround, served):
     adaptive = filled(AdaptivePolicy(KNOWN), (1, "easy", 1.0, 0.0103))
@@ -115,16 +104,6 @@ def test_arrivals_have_a_price_for_a_second_and_those_that_come_back_none():
     assert workers[0] < workers[1] < workers[2] == some._price(PoolState(0, (0.0, 0.0), 4.0), 0.0)
 
 
-def test_kinds_are_forgotten_only_where_there_are_too_many_and_nothing_of_them_is_left():
-    adaptive = policy(max_kinds=2, window=1.0)
-    for i, (at, utility) in enumerate(((0.0, 1.0), (0.0, 2.0), (1.5, 2.0), (3.0, 4.0))):
-        adaptive.add(ask(i, at, 9.0 if i == 1 else 0.1, utility=utility), at)
-        adaptive.expire(at + 0.2, 1.0)
-        assert len(adaptive._kinds) == min(i + 1, 2)
-    assert adaptive.decide(PoolState(0, (3.2,)), 3.2).run[0].id == 1
-    adaptive.check()
-
-
 def test_a_request_whose_client_has_left_neither_waits_nor_wakes():
     adaptive = filled(policy(), (2, "easy", 1.0, 1.0), (1, "hard", 0.0, 0.5))
     adaptive.cancel(2)
@@ -144,18 +123,3 @@ def test_the_hopeless_expire_by_deadline_over_all_kinds(slowdown):
     assert adaptive.wake_at(slowdown) == 0.1 - TABLE.at(-10, 1) * slowdown
     assert adaptive.expire(latest, slowdown) == [1, 2]
     assert adaptive.expire(latest, slowdown) == [] and list(adaptive.ids()) == [0]
-
-
-def test_books_that_do_not_balance_are_noticed():
-    def broken(change) -> None:
-        adaptive = filled(policy(), (2, "easy", 1.0, 9.0), (1, "hard", 1.0, 5.0))
-        adaptive.check()
-        change(adaptive, next(iter(adaptive._kinds.values())).waiting)
-        with pytest.raises(AssertionError):
-            adaptive.check()
-
-    broken(lambda adaptive, waiting: waiting.pop())
-    broken(lambda adaptive, waiting: waiting.append(waiting[0]))
-    broken(lambda adaptive, waiting: waiting.reverse())
-    broken(lambda adaptive, waiting: waiting.__setitem__(0, (8.0, waiting[0][1])))
-    broken(lambda adaptive, waiting: adaptive._requests.pop(0))

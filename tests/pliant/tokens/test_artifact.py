@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.tokens.artifact import Accuracies, Profile, RateRule
 from registry import codec
@@ -41,17 +40,6 @@ def test_a_task_has_the_accuracies_of_the_precision_that_it_is_served_in():
     assert (served.accuracy, served.test_accuracy) == ({-5: 0.77, 0: 0.91}, {-5: 0.76, 0: 0.90})
     assert served.served_in("bfloat16") == served
     assert MEASURED.served_in("float32") == MEASURED.served_in(None) == MEASURED
-
-
-def test_a_precision_that_was_not_measured_is_refused_with_those_that_were():
-    with pytest.raises(
-        InputError, match="precision of task a is float16, but must be one of those measured: float32, b"
-    ):
-        MEASURED.served_in("float16")
-
-
-def test_what_half_precision_costs_is_the_loss_of_the_gamma_that_loses_most():
-    assert MEASURED.cost("bfloat16") == pytest.approx(0.03)
 
 
 def test_artifacts_of_older_versions_are_read():

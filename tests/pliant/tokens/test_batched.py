@@ -10,14 +10,11 @@ from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
-from pliant.protocol import Answer, Arrived, Drop, Finished
 from pliant.tokens.artifact import RateRule
-from pliant.tokens.batched import ArrivalRate, BatchedPolicy, Choice
+from pliant.tokens.batched import ArrivalRate, BatchedPolicy, Choice, FixedChooser
 from pliant.tokens.batching import BatchingConfig
-from pliant.tokens.fixed import FixedChooser
 from pliant.tokens.policy import Decision, Knowledge, PoolState
-from pliant.tokens.scheduler import Options, TokensScheduler
-from tests.fixtures.tokens.loads import ACCURACY, KNOWN, TABLE, ask, bursty, run, scheduler
+from tests.fixtures.tokens.loads import ACCURACY, KNOWN, TABLE, ask
 
 
 @given(
@@ -50,75 +47,6 @@ def test_batches_run_by_earliest_deadline_at_the_one_gamma():
     assert [d.seconds for d in decisions] == [TABLE.at(-5, n) for n in (1, 1, 2)]
     assert len(batched) == 0
     batched.check()
-
-
-def test_what_would_be_late_is_dropped_before_it_costs_time_and_the_rest_runs():
-    """The whole batch of 16 would take 0.16 s; without the four most urgent ones it takes less."""
-    batched = policy(0)
-    for i in range(16):
-        batched.add(ask(i, within=0.1 if i < 4 else 0.15), 0.0)
-    decision = batched.decide(ONE, 0.0)
-    assert sorted(decision.drop) == [0, 1, 2, 3]
-    assert len(decision.run) == 12
-    assert decision.seconds == TABLE.at(0, 12) <= 0.15
-
-
-def test_where_one_run_is_too_long_for_all_as_many_run_as_can():
-    batched = policy(0)
-    for i in range(16):
-        batched.add(ask(i, within=0.1), 0.0)
-    decision = batched.decide(ONE, 0.0)
-    assert decision.seconds <= 0.1 < TABLE.at(0, len(decision.run) + 1)
-    assert len(decision.run) + len(decision.drop) == 16
-
-
-def test_a_slow_device_makes_more_of_them_late():
-    counts = []
-    for slowdown in (1.0, 2.0):
-        batched = policy(0)
-        for i in range(16):
-            batched.add(ask(i, within=0.1), 0.0)
-        counts.append(len(batched.decide(PoolState(0, (0.0,), slowdown), 0.0).run))
-    assert counts[0] > counts[1] > 0
-
-
-class Evicts:
-    """Gives up all but the last batch, once there are three."""
-
-    trims = False
-
-    def arrived(self, request, now): ...
-    def lost(self, worker): ...
-    def learn(self, knowledge): ...
-
-    def choose(self, batches, pool, now) -> Choice:
-        return Choice(None, evict=tuple(batches[:-1])) if len(batches) > 2 else Choice(batches[0], 0)
-
-
-def test_batches_that_are_given_up_are_dropped_as_late_and_the_next_decision_follows_at_once():
-    chooser = Evicts()
-    tokens_scheduler = TokensScheduler(
-        BatchedPolicy(KNOWN, chooser, BatchingConfig(deadline_gap=0.0)), 1, Options(margin=0.0)
-    )
-    (first,) = tokens_scheduler.handle(Arrived(ask(0, within=9.0)), 0.0)
-    for i in (1, 2, 3):
-        tokens_scheduler.handle(Arrived(ask(i, within=5.0 + i)), 0.0)
-    answer, *drops, launch = tokens_scheduler.handle(Finished(first.id, 0.016), 0.016)
-    assert (answer, drops) == (Answer(0, first.id), [Drop(1, "late"), Drop(2, "late")])
-    assert launch.requests == (3,)
-    tokens_scheduler.check()
-
-
-@pytest.mark.parametrize(("name", "gamma"), [("pets", 0), ("tome", -5), ("tome", -10), ("vpt", 4)])
-def test_a_fixed_policy_uses_the_gamma_asked_for_and_no_other(name, gamma):
-    _, books = run(bursty(1, 0.5), fresh=scheduler(name, gamma=gamma))
-    assert {launch.setting for launch in books.launches.values()} == {gamma}
-    assert len(books.launches) > 20
-
-
-def test_an_unknown_task_names_those_that_are_known():
-    with pytest.raises(InputError, match="task is flowers, but must be one of easy, hard"):
-        policy().add(ask(0, task="flowers"), 0.0)
 
 
 def test_a_task_is_not_forgotten_while_a_request_waits_for_it():
@@ -206,13 +134,6 @@ def test_requests_run_in_the_order_of_arrival_without_those_that_would_be_late()
     assert ([request.id for request in decision.run], decision.drop) == ([0, 1, 2], (3,))
 
 
-def test_a_batch_of_which_none_can_be_in_time_is_dropped_whole():
-    batched = policy(4)
-    batched.add(ask(0, within=0.015), 0.0)
-    decision = batched.decide(ONE, 0.0)
-    assert (decision.run, decision.drop, decision.seconds, decision.idle) == ((), (0,), 0.0, False)
-
-
 def test_who_has_left_is_not_in_the_batch_and_a_gamma_that_is_no_more_is_refused():
     batched = policy(0)
     for i in (0, 1):
@@ -222,23 +143,3 @@ def test_who_has_left_is_not_in_the_batch_and_a_gamma_that_is_no_more_is_refused
         batched.learn(KNOWN.only((-10, 4)))
     assert [request.id for request in batched.decide(ONE, 0.0).run] == [1]
     assert (batched.wake_at(1.0), batched.batches) == (None, 0)
-
-
-def test_the_rate_is_that_of_the_last_second_its_beginning_included():
-    rate = ArrivalRate()
-    for at in (0.0, 0.5, 0.5):
-        rate.add(at)
-    assert [rate.at(now) for now in (0.5, 1.0, 1.25, 1.5, 1.75)] == [3.0, 3.0, 2.0, 2.0, 0.0]
-    half = ArrivalRate(0.5)
-    half.add(0.0)
-    assert half.at(0.25) == 2.0
-
-
-def test_whose_request_it_is_changes_neither_its_worth_nor_its_turn():
-    batched = policy()
-    tokens_scheduler = TokensScheduler(batched, 1, Options(margin=0.0))
-    for i, (name, utility) in enumerate((("ann", 4.0), ("ann", 3.0), ("ben", 2.0), ("ben", 2.5))):
-        tokens_scheduler.handle(Arrived(replace(ask(i, within=9.0, utility=utility), tenant=name)), 0.0)
-    kept = [[request.utility for request in batch.requests.values()] for batch in batched._queue.batches]
-    assert kept == [[3.0], [2.0, 2.5]]
-    tokens_scheduler.check()

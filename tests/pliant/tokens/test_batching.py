@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.protocol import Request
-from pliant.tokens.batching import Batch, BatchingConfig, Queue
+from pliant.tokens.batching import BatchingConfig, Queue
 
 
 def ask(number: int, at: float = 0.0, deadline: float = 1.0, utility: float = 1.0, task: str = "a") -> Request:
@@ -23,45 +22,23 @@ def batches(*arriving: Request, **config) -> list[list[int]]:
     return [list(batch.requests) for batch in queue.batches]
 
 
-def test_requests_alike_in_time_deadline_and_utility_share_a_batch_whatever_their_task():
-    assert batches(ask(0), ask(1, at=0.5), ask(2, task="b")) == [[0, 1, 2]]
-
-
-def test_a_batch_closes_when_its_window_is_over():
-    assert batches(ask(0), ask(1, at=0.5), ask(2, at=0.51, deadline=1.4)) == [[0, 1], [2]]
-
-
-def test_a_batch_takes_at_most_so_many():
-    assert batches(*(ask(i) for i in range(5)), max_batch=2) == [[0, 1], [2, 3], [4]]
-
-
-def test_a_deadline_too_far_from_the_openers_opens_a_batch_of_its_own():
-    assert batches(ask(0), ask(1, deadline=1.5), ask(2, deadline=1.51)) == [[0, 1], [2]]
-
-
-def test_a_utility_too_far_from_the_openers_opens_a_batch_of_its_own():
-    assert batches(ask(0, utility=0.2), ask(1, utility=1.0), ask(2, utility=1.1, deadline=1.2)) == [[0, 1], [2]]
-
-
-def test_the_newest_batch_that_fits_is_taken():
-    assert batches(ask(0), ask(1, deadline=1.8), ask(2, deadline=1.4)) == [[0], [1, 2]]
-
-
-def test_batches_come_by_their_earliest_deadline_not_their_openers():
-    assert batches(ask(0, deadline=1.0), ask(1, deadline=1.6), ask(2, deadline=1.2), ask(3, deadline=0.9)) == [
-        [0, 3],
-        [1, 2],
-    ]
-
-
-def test_taking_a_batch_gives_its_requests_in_order_and_removes_them():
-    queue = Queue(BatchingConfig())
-    for i in range(3):
-        queue.add(ask(i, deadline=1.0 - i / 10))
-    taken = queue.take(queue.batches[0])
-    assert [request.id for request in taken] == [0, 1, 2]
-    assert (len(queue), queue.count, queue.first_deadline()) == (0, 0, None)
-    queue.check()
+@pytest.mark.parametrize(
+    ("arriving", "config", "expected"),
+    [
+        ((ask(0), ask(1, at=0.5), ask(2, task="b")), {}, [[0, 1, 2]]),
+        ((ask(0), ask(1, at=0.5), ask(2, at=0.51, deadline=1.4)), {}, [[0, 1], [2]]),
+        (tuple(ask(i) for i in range(5)), {"max_batch": 2}, [[0, 1], [2, 3], [4]]),
+        ((ask(0), ask(1, deadline=1.5), ask(2, deadline=1.51)), {}, [[0, 1], [2]]),
+        ((ask(0, utility=0.2), ask(1, utility=1.0), ask(2, utility=1.1, deadline=1.2)), {}, [[0, 1], [2]]),
+        ((ask(0), ask(1, deadline=1.8), ask(2, deadline=1.4)), {}, [[0], [1, 2]]),
+        ((ask(0), ask(1, deadline=1.6), ask(2, deadline=1.2), ask(3, deadline=0.9)), {}, [[0, 3], [1, 2]]),
+        ((ask(0), ask(1, deadline=0.5), ask(2, deadline=0.49), ask(3, deadline=1.5)), {}, [[2], [0, 1, 3]]),
+        ((ask(0, utility=1.0), ask(1, utility=0.25), ask(2, utility=0.125)), {}, [[0, 1], [2]]),
+    ],
+    ids=["alike", "window", "size", "deadline", "utility", "newest", "earliest first", "gap down", "utility down"],
+)
+def test_requests_share_the_newest_batch_that_fits_by_window_size_deadline_and_utility(arriving, config, expected):
+    assert batches(*arriving, **config) == expected
 
 
 def test_expiry_removes_the_hopeless_by_deadline_and_leaves_the_rest():
@@ -72,42 +49,6 @@ def test_expiry_removes_the_hopeless_by_deadline_and_leaves_the_rest():
     assert queue.first_deadline() == 3.0
     assert [batch.earliest for batch in queue.batches] == [3.0]
     queue.check()
-
-
-def test_a_batch_that_loses_all_its_requests_is_gone():
-    queue = Queue(BatchingConfig())
-    queue.add(ask(0))
-    assert queue.expire(lambda deadline: True) == [0]
-    assert queue.batches == []
-    queue.check()
-
-
-def test_a_request_that_comes_back_after_a_failure_expires_once():
-    """Its old entry among the deadlines is still there when it is added again."""
-    queue = Queue(BatchingConfig())
-    queue.add(ask(0))
-    (request,) = queue.take(queue.batches[0])
-    queue.add(request)
-    assert queue.expire(lambda deadline: True) == [0]
-    assert queue.expire(lambda deadline: True) == []
-    queue.check()
-
-
-def test_what_a_planner_cached_is_forgotten_when_the_members_or_the_knowledge_change():
-    queue = Queue(BatchingConfig())
-    queue.add(ask(0, deadline=1.0))
-    (batch,) = queue.batches
-    for change in (
-        lambda: queue.add(ask(1, deadline=1.2)),
-        lambda: queue.expire(lambda deadline: deadline <= 1.0),
-        queue.forget_worth,
-    ):
-        batch.worth = np.ones(2)
-        change()
-        assert batch.worth is None
-    batch.worth = np.ones(2)
-    queue.expire(lambda deadline: False)
-    assert batch.worth is not None
 
 
 steps = st.lists(
@@ -149,48 +90,3 @@ def test_gaps_are_measured_from_the_opener_even_when_it_has_left():
     queue.expire(lambda deadline: deadline <= 1.0)
     queue.add(ask(2, deadline=1.6))
     assert [list(batch.requests) for batch in queue.batches] == [[1], [2]]
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("window", 0.5), ("max_batch", 64), ("deadline_gap", 0.5), ("utility_gap", 0.8)]
-)
-def test_the_defaults_are_the_published_ones(field, value):
-    assert getattr(BatchingConfig(), field) == value
-
-
-def test_a_gap_may_be_as_large_as_configured_to_either_side():
-    assert batches(ask(0), ask(1, deadline=0.5), ask(2, deadline=0.49), ask(3, deadline=1.5)) == [[2], [0, 1, 3]]
-    assert batches(ask(0, utility=1.0), ask(1, utility=0.25), ask(2, utility=0.125)) == [[0, 1], [2]]
-
-
-def test_a_batch_knows_its_earliest_deadline_and_is_stale_after_every_change():
-    batch = Batch(ask(0))
-    assert batch.earliest == float("inf")
-    for request in (ask(0, deadline=2.0), ask(1, deadline=1.0), ask(2, deadline=3.0)):
-        batch.worth = np.ones(1)
-        batch.add(request)
-        assert batch.worth is None
-    assert batch.earliest == 1.0
-    batch.worth = np.ones(1)
-    batch.remove(1)
-    assert (batch.earliest, batch.worth) == (2.0, None)
-    batch.remove(0)
-    batch.remove(2)
-    assert batch.earliest == float("inf")
-
-
-def test_queues_that_do_not_balance_are_noticed():
-    def broken(change) -> None:
-        queue = Queue(BatchingConfig(max_batch=2))
-        for i in range(3):
-            queue.add(ask(i))
-        queue.check()
-        change(queue, queue.batches[0])
-        with pytest.raises(AssertionError):
-            queue.check()
-
-    broken(lambda queue, batch: queue._home.pop(0))
-    broken(lambda queue, batch: batch.requests.pop(0))
-    broken(lambda queue, batch: queue._batches.append(Batch(ask(9))))
-    broken(lambda queue, batch: setattr(batch, "earliest", 0.5))
-    broken(lambda queue, batch: (batch.requests.update({7: ask(7)}), queue._home.update({7: batch})))

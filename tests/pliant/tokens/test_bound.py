@@ -11,16 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.protocol import Request
-from pliant.tokens.bound import MAX_KINDS, Devices, fluid
+from pliant.tokens.bound import Devices, fluid
 from pliant.workload import RequestKind
 
 TASKS = ("easy", "hard")
-TABLE = LatencyTable((-5, 0), (1, 2, 4), ((0.5, 0.75, 1.0), (1.0, 1.5, 2.5)))
 ACCURACY = {"easy": {-5: 0.9, 0: 1.0}, "hard": {-5: 0.25, 0: 0.75}}
-ONE = Devices(TABLE, ACCURACY, max_batch=4)
 
 
 def clairvoyant(load, devices):
@@ -132,12 +129,6 @@ def test_what_is_served_adds_up_to_the_bound(load, devices, width):
         assert sum(how.values()) <= offered + 1e-9
 
 
-def test_one_request_is_worth_its_best_gamma_that_ends_in_time():
-    """Alone it takes 1 s at gamma 0; with 0.75 s only gamma -5 is possible, with 0.25 s none."""
-    load = [Request(0, 3.0, 3.0 + span, "hard", 2.0) for span in (1.0, 0.75, 0.25)]
-    assert [clairvoyant([r], ONE).utility for r in load] == [1.5, 0.5, 0.0]
-
-
 SLOW = Devices(LatencyTable((-5, 0), (4,), ((1.0,), (2.5,))), ACCURACY, max_batch=4)  # 0.25 and 0.625 s a request
 
 
@@ -147,42 +138,6 @@ def test_time_that_is_left_raises_requests_to_a_better_gamma():
     assert bound.utility == pytest.approx(8 * 0.9 + 0.5 / 0.375 * 0.1)
     ((_, how),) = bound.served.items()
     assert how == {-5: pytest.approx(8 - 4 / 3), 0: pytest.approx(4 / 3)}
-
-
-def test_a_gamma_below_the_hull_is_not_used():
-    """hard earns 0.25 in 0.25 s at gamma -5 but 0.75 in 0.625 s at gamma 0: half of the requests at 0 are worth more."""
-    bound = clairvoyant([Request(i, 0.0, 2.5, "hard", 1.0) for i in range(8)], SLOW)
-    assert bound.utility == pytest.approx(4 * 0.75)
-    assert [list(how) for how in bound.served.values()] == [[0]]
-
-
-def test_utility_per_second_decides_who_is_served_not_utility():
-    """8 easy ones at 0.45 in 0.25 s each come before hard ones at 0.9 in 0.625 s, for which 0.5 s are left."""
-    easy = [Request(i, 0.0, 2.5, "easy", 0.5) for i in range(8)]
-    hard = [Request(i, 0.0, 2.5, "hard", 1.2) for i in range(8, 16)]
-    assert clairvoyant(hard + easy, SLOW).utility == pytest.approx(8 * 0.45 + 0.5 / 0.625 * 0.9)
-
-
-def test_a_gamma_that_cannot_end_in_time_at_any_batch_is_not_used():
-    assert clairvoyant([Request(i, 0.0, 1.0, "hard", 1.0) for i in (0, 1)], SLOW).utility == 0.5
-
-
-def test_work_is_not_done_before_it_arrives_nor_after_its_deadline():
-    load = [Request(i, at, at + 1.0, "easy", 1.0) for i, at in enumerate([0.0] * 8 + [5.0])]
-    assert clairvoyant(load, ONE).utility == pytest.approx(4 * 0.9 + 1.0)
-
-
-def test_nothing_asked_earns_nothing():
-    assert fluid([], ONE).utility == clairvoyant([], ONE).utility == 0.0
-
-
-def test_what_cannot_be_bounded_is_refused():
-    with pytest.raises(InputError, match="task is other"):
-        fluid([Request(0, 0.0, 1.0, "other")], ONE)
-    with pytest.raises(InputError, match="width"):
-        fluid([Request(0, 0.0, 1.0, "easy")], ONE, width=0.0)
-    with pytest.raises(InputError, match="kinds of request"):
-        fluid([Request(i, 0.0, 1.0 + i, "easy") for i in range(MAX_KINDS + 1)], ONE)
 
 
 def test_the_bound_says_what_time_is_spent_and_who_is_served_at_which_gamma():
@@ -209,26 +164,3 @@ def test_requests_of_a_twentieth_of_a_second_share_a_window_on_one_device(last, 
     table = LatencyTable((0,), (1,), ((0.01,),))
     load = [Request(i, at, at + 0.01, "easy", 1.0) for i, at in enumerate((0.0, 0.0, last))]
     assert fluid(load, Devices(table, {"easy": {0: 1.0}})).utility == pytest.approx(served)
-
-
-def test_a_request_costs_its_part_of_a_batch_of_at_most_64():
-    table = LatencyTable((0,), (1, 64, 65), ((64.0, 64.0, 32.5),))
-    assert fluid([Request(0, 0.0, 100.0, "easy")], Devices(table, ACCURACY)).seconds == pytest.approx(1.0)
-
-
-def test_as_many_kinds_as_are_allowed_can_be_bounded():
-    load = [Request(i, 0.0, 1.0 + i, "easy", 1.0) for i in range(MAX_KINDS)]
-    assert fluid(load, ONE).utility == pytest.approx(MAX_KINDS)
-    with pytest.raises(InputError) as refused:
-        fluid([*load, Request(999, 0.0, 1e4, "easy", 1.0)], ONE)
-    kinds = "kinds of request (task, time to deadline, utility) is 257, but must be at most 256"
-    assert str(refused.value) == kinds
-    with pytest.raises(InputError, match=r"^width is 0\.0, but must be above 0 seconds$"):
-        fluid(load[:1], ONE, 0.0)
-    with pytest.raises(InputError, match=r"^task is other, but must be one of easy, hard$"):
-        fluid([Request(0, 0.0, 1.0, "other")], ONE)
-
-
-def test_deadlines_are_told_apart_by_the_microsecond():
-    load = [Request(0, 0.0, 1.0, "easy"), Request(1, 0.0, 1.0000001, "easy"), Request(2, 0.0, 1.00001, "easy")]
-    assert [kind.deadline for kind in fluid(load, ONE).served] == [1.0, 1.00001]

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
-
 import pytest
 
-from pliant.errors import InputError
-from pliant.latency import LatencyTable
-from pliant.protocol import Answer, Arrived, Changed, Failed, Finished, Launch
+from pliant.protocol import Arrived, Failed, Finished, Launch
 from pliant.tokens.batching import BatchingConfig, Queue
 from pliant.tokens.infaas import InfaasChooser, InfaasConfig
-from pliant.tokens.policies import make
 from pliant.tokens.policy import PoolState
-from pliant.tokens.published import FIGURE_4B, profile, variants
-from tests.fixtures.tokens.loads import KNOWN, VARIANTS, World, ask, bursty, run, scheduler
+from tests.fixtures.tokens.loads import VARIANTS, World, ask, bursty, run, scheduler
 
 CAPACITY = [VARIANTS.latency.throughput(variant, 64) for variant in (0, 1, 2)]
 
@@ -57,25 +50,9 @@ def test_a_larger_variant_waits_until_the_last_change_is_some_time_ago():
     assert loaded(infaas, 1, 18.0) == (2, 0.2)
 
 
-def test_room_is_left_above_the_rate():
-    infaas = chooser(headroom=0.5, hold=0.0)
-    assert loaded(infaas, 0.45 * CAPACITY[2], 10.0)[0] == 2
-    assert loaded(infaas, 0.55 * CAPACITY[2], 20.0)[0] == 1
-
-
 def test_the_rate_is_shared_by_the_workers_and_a_slow_device_does_less():
     assert loaded(chooser(2), 1.5 * CAPACITY[2], 10.0, workers=2)[0] == 2
     assert loaded(chooser(), 0.6 * CAPACITY[2], 10.0, slowdown=2.0)[0] == 1
-
-
-def test_every_worker_has_its_own_variant_and_loses_it_with_a_restart():
-    infaas = chooser(2)
-    assert loaded(infaas, 1, 10.0, worker=1, workers=2) == (2, 0.2)
-    assert loaded(infaas, 1, 11.5, worker=1, workers=2) == (2, None)
-    assert loaded(infaas, 1, 11.5, worker=0, workers=2) == (2, 0.2)
-    infaas.lost(1)
-    assert loaded(infaas, 1, 20.0, worker=1, workers=2) == (2, 0.2)
-    assert loaded(infaas, 1, 20.0, worker=0, workers=2) == (2, None)
 
 
 def to_the_first_load(fresh) -> Launch:
@@ -117,53 +94,3 @@ def test_over_a_load_it_goes_down_when_the_rate_rises_and_up_again_when_it_falls
     assert 0 in loads
     assert loads[-1] == 2
     assert len(loads) < 12
-
-
-def test_nobody_waits_for_a_large_model_in_the_first_moments_of_a_load():
-    """Counted over a second that has hardly begun, every load looks quiet."""
-    _, books = run(bursty(4, 2.0, rates=(150,)), World(0), policy="infaas")
-    early = Counter(launch.kind for launch in books.launches.values())
-    assert early["load"] == 0
-    assert sum(isinstance(fate, Answer) for fate in books.fates.values()) > 0.9 * 300
-
-
-def test_gammas_are_no_variants():
-    with pytest.raises(InputError, match=r"variants is \(-10, -5, 0, 4\), but must be numbered from 0"):
-        make("infaas", KNOWN)
-    with pytest.raises(InputError, match="variants"):
-        make("infaas", profile(FIGURE_4B))
-    make("infaas", variants(FIGURE_4B))
-
-
-def test_a_change_to_gammas_is_refused_and_changes_nothing():
-    fresh = scheduler("infaas")
-    fresh.handle(Arrived(ask(0)), 0.0)
-    fresh.handle(Arrived(ask(1)), 0.0)
-    wake = fresh.wake_at()
-    with pytest.raises(InputError, match="variants"):
-        fresh.handle(Changed(KNOWN.plain()), 0.001)
-    assert fresh.wake_at() == wake
-    fresh.check()
-
-
-def test_a_variant_whose_loading_time_is_unknown_is_loaded_in_no_time():
-    infaas = InfaasChooser(replace(VARIANTS, loading={}), 1)
-    infaas.arrived(ask(0), 0.0)
-    assert loaded(infaas, 1, 10.0) == (2, 0.0)
-
-
-@pytest.mark.parametrize(("now", "variant"), [(4.999, 0), (5.0, 2)])
-def test_by_default_the_first_larger_variant_comes_after_five_seconds(now, variant):
-    infaas = InfaasChooser(VARIANTS, 1)
-    infaas.arrived(ask(0), 0.0)
-    assert choose(infaas, now).setting == variant
-
-
-@pytest.mark.parametrize(("share", "variant"), [(0.89, 2), (0.91, 1)])
-def test_by_default_a_tenth_of_the_capacity_is_left(share, variant):
-    many = replace(
-        VARIANTS, latency=LatencyTable((0, 1, 2), (1, 64), tuple((s / 64, s) for s in (0.016, 0.032, 0.064)))
-    )
-    infaas = InfaasChooser(many, 1)
-    infaas.arrived(ask(0), 0.0)
-    assert loaded(infaas, 1000 * share, 10.0)[0] == variant

@@ -60,11 +60,6 @@ def test_a_batch_is_merged_like_its_images_one_by_one(batch, tokens, wanted, see
         assert np.array_equal(sizes[image, :, 0], expected_sizes)
 
 
-def test_the_scale_of_the_keys_does_not_matter():
-    x, size, key = drawn(np.random.default_rng(1), 33, 4)
-    assert np.array_equal(fast(x, size, key, 9)[0], fast(x, size, 1000 * key, 9)[0])
-
-
 def test_half_precision_tokens_are_averaged_in_float32():
     """Sizes of up to 600 tokens are no bfloat16 numbers; the average of equal tokens is that token."""
     x, size = torch.full((1, 5, 3), 1.5, dtype=torch.bfloat16), torch.full((1, 5, 1), 301.0)
@@ -74,29 +69,9 @@ def test_half_precision_tokens_are_averaged_in_float32():
     assert sizes.sum() == 5 * 301
 
 
-def test_the_class_token_stays_first_and_alone_even_if_it_is_the_most_similar():
-    x = torch.randn(1, 9, 4)
-    x[:, 1] = x[:, 0]  # an odd token equal to the class token
-    out, size = merge(x, torch.ones(1, 9, 1), match(x, 4))
-    assert torch.equal(out[:, 0], x[:, 0])
-    assert size[0, 0].item() == 1.0
-
-
-def test_keys_of_length_zero_do_not_spoil_the_result():
-    out, _ = merge(torch.randn(1, 8, 3), torch.ones(1, 8, 1), match(torch.zeros(1, 8, 3), 2))
-    assert torch.isfinite(out).all()
-
-
 @pytest.mark.parametrize(("gamma", "last"), [(-5, 137), (-10, 77), (-15, 17), (-20, 4), (0, 197), (8, 205)])
 def test_a_vit_of_197_tokens_and_12_layers_ends_with_the_published_counts(gamma, last):
     assert tokens_per_layer(197, gamma, 12)[-1] == last
-
-
-@pytest.mark.parametrize(
-    ("tokens", "wanted", "merged"), [(197, 20, 20), (37, 20, 18), (4, 9, 1), (3, 9, 1), (2, 9, 0), (1, 9, 0), (9, 0, 0)]
-)
-def test_at_most_half_of_the_unprotected_tokens_are_merged(tokens, wanted, merged):
-    assert merged_count(tokens, wanted) == merged
 
 
 @pytest.mark.parametrize("tokens", range(2, 40))

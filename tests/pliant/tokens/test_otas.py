@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.protocol import Arrived, Changed, Drop, Finished, Launch
+from pliant.protocol import Arrived, Drop, Finished, Launch
 from pliant.tokens.artifact import GAMMAS
 from pliant.tokens.batching import BatchingConfig, Queue
 from pliant.tokens.otas import OtasChooser, OtasConfig
@@ -69,11 +69,6 @@ def test_valuable_batches_take_the_greatest_gamma_whatever_the_rate(utility, gam
     assert chooser(600, 5.0).choose([batch], pool_state(5.0), 5.0).setting == gamma
 
 
-def test_of_valuable_and_late_late_comes_first():
-    (batch,) = batches((60, 0.1, 1.0))
-    assert chooser().choose([batch], pool_state(0.05), 0.05).setting == -20
-
-
 def test_the_rate_counts_for_one_worker_and_on_a_slow_device_for_more():
     (batch,) = batches((2, 9.0, 0.5))
     assert chooser(600, 5.0, workers=2).choose([batch], pool_state(5.0, workers=2), 5.0).setting == 4  # 300 each
@@ -117,13 +112,6 @@ def test_in_the_first_two_seconds_the_table_decides_even_over_a_long_queue(now, 
     assert (choice.batch, choice.setting) == expected
 
 
-def test_where_nothing_can_end_in_time_all_are_evicted():
-    waiting = batches(*[(20, 2.5 + i / 100, 0.5) for i in range(5)])
-    choice = chooser(0, 2.55).choose(waiting, pool_state(2.55), 2.55)
-    assert choice.batch is None
-    assert set(choice.evict) == set(waiting)
-
-
 def carried_out(policy: str) -> list[tuple[int, ...]]:
     """Return the requests of each launch, when an urgent request arrives while a plan is being carried out."""
     fresh = make(policy, KNOWN, options=Options(margin=0.0))
@@ -151,31 +139,6 @@ def test_made_anew_a_plan_takes_in_what_arrived_and_kept_it_does_not():
     assert kept[:10] == [(i,) for i in range(2, 12)]
 
 
-@pytest.mark.parametrize(("utility", "together"), [(0.2, True), (0.19, False)])
-def test_utilities_that_differ_by_no_more_than_mu_share_a_batch(utility, together):
-    fresh = make("otas", KNOWN, options=Options(margin=0.0))
-    (first,) = fresh.handle(Arrived(ask(0, task="cifar10", within=9.0)), 0.0)
-    fresh.handle(Arrived(ask(1, task="cifar100", utility=1.0)), 0.001)
-    fresh.handle(Arrived(ask(2, task="cifar10", utility=utility)), 0.001)
-    assert fresh.batches_waiting == (1 if together else 2)
-    actions = fresh.handle(Finished(first.id, 0.01), 0.01)
-    assert actions[-1].requests == ((1, 2) if together else (1,))
-
-
-@pytest.mark.parametrize("policy", ["otas", "otas-kept"])
-def test_plans_are_made_with_what_is_known_now(policy):
-    """This holds too for batches that were planned before, with more gammas."""
-    fresh = make(policy, KNOWN, options=Options(margin=0.0))
-    (first,) = fresh.handle(Arrived(ask(0, task="cifar10", within=9.0)), 0.0)
-    for i in range(1, 12):
-        fresh.handle(Arrived(ask(i, at=2.5, task="cifar10", within=3.0 + 0.6 * i)), 2.5)
-    *_, second = fresh.handle(Finished(first.id, 0.01), 2.5)
-    assert second.setting == 8
-    fresh.handle(Changed(KNOWN.only((-20, -15)).plain()), 2.5)
-    *_, third = fresh.handle(Finished(second.id, 0.01), 2.51)
-    assert (third.requests, third.setting) == ((2,), -15)
-
-
 def test_a_batch_runs_whole_even_where_some_of_it_will_be_late():
     """The published system evicts batches, not requests: late requests within a batch still cost time."""
     fresh = make("otas", KNOWN, options=Options(margin=0.0))
@@ -188,38 +151,7 @@ def test_a_batch_runs_whole_even_where_some_of_it_will_be_late():
     assert KNOWN.latency.at(-20, 40) > 0.03
 
 
-def test_the_defaults_are_the_published_ones():
-    config = OtasConfig()
-    assert (config.short_queue, config.settling, config.valuable, config.max_batch) == (5, 2.0, 0.8, 64)
-
-
 def test_a_gamma_that_was_not_profiled_gives_way_to_the_nearest():
     otas = OtasChooser(profile(TABLE_I, (-10, 0, 4)), 1)
     (batch,) = batches((1, 9.0, 0.1))
     assert otas.choose([batch], pool_state(5.0), 5.0).setting == 4  # the table says 8
-
-
-def test_a_plan_that_is_carried_out_loses_the_batches_that_have_left_the_queue():
-    waiting = batches(*FIVE)
-    now = 2.45
-    otas = chooser(200, now, keeps=True)
-    first = otas.choose(waiting, pool_state(now), now)
-    left = [batch for batch in waiting if batch is not first.batch]
-    plan = [gamma for gamma in planned(waiting, now) if gamma is not None]
-    second = otas.choose(left[1:], pool_state(now), now)
-    assert second.batch in left[1:]
-    assert len(plan) > 2 and second.setting == plan[2]
-
-
-def test_what_a_batch_is_worth_is_computed_once_and_its_time_grows_with_the_slowdown():
-    waiting = batches(*FIVE)
-    otas = chooser(200, 2.45)
-    fast = otas.choose(waiting, pool_state(2.45), 2.45)
-    assert all(batch.worth is not None for batch in waiting)
-    for batch in waiting:
-        batch.worth = np.zeros(len(GAMMAS))  # what is cached is used
-    assert otas.choose(waiting, pool_state(2.45), 2.45).evict == tuple(waiting)
-    for batch in waiting:
-        batch.worth = None
-    slow = otas.choose(waiting, pool_state(2.45, slowdown=1.5), 2.45)
-    assert (fast.batch, fast.setting, slow.batch, slow.setting) == (waiting[0], -5, waiting[0], -15)

@@ -73,18 +73,7 @@ def test_a_state_with_less_utility_and_an_earlier_clock_is_forgotten():
     assert earned(queue, otas_plan(queue, 0.0), 0.0) == 4.0
 
 
-def test_batches_are_planned_by_deadline_whatever_their_order():
-    tight = OtasBatch(1.0, np.array([1.0]), np.array([1.0]))
-    loose = OtasBatch(2.0, np.array([1.0]), np.array([1.0]))
-    assert otas_plan([loose, tight], 0.0) == (0, 0)
-    assert otas_plan([loose, tight], 0.5) == (0, DROP)
-
-
 def test_a_batch_that_ends_exactly_at_its_deadline_counts():
     batch = OtasBatch(1.0, np.array([1.0]), np.array([1.0]))
     assert otas_plan([batch], 0.0) == (0,)
     assert otas_plan([batch], 1e-9) == (DROP,)
-
-
-def test_nothing_waiting_is_an_empty_plan():
-    assert otas_plan([], 0.0) == ()

@@ -15,13 +15,10 @@ from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import POLICIES
-from pliant.tokens.policy import Decision, Knowledge, PoolState, check_tasks
+from pliant.tokens.policy import Knowledge
 from tests.fixtures.tokens.loads import (
-    ACCURACY,
     KNOWN,
-    RULE,
     TABLE,
-    VARIANTS,
     World,
     ask,
     bursty,
@@ -54,12 +51,6 @@ def test_knowledge_comes_back_equal_from_json_text(some):
     assert Knowledge.of(json.loads(json.dumps(some.plain()))) == some
 
 
-def test_facts_of_older_journals_lack_the_buckets():
-    facts = KNOWN.plain()
-    del facts["latency"]["buckets"]
-    assert Knowledge.of(facts) == KNOWN
-
-
 def without(key: str) -> dict:
     return {name: value for name, value in KNOWN.plain().items() if name != key}
 
@@ -80,11 +71,6 @@ def without(key: str) -> dict:
 def test_facts_that_are_no_knowledge_are_refused(facts):
     with pytest.raises(InputError, match=r"facts is .* but must be as Knowledge\.plain gives them"):
         Knowledge.of(facts)
-
-
-def test_a_task_that_was_not_measured_at_every_setting_is_refused():
-    with pytest.raises(InputError, match=r"accuracy of task flowers is without gamma \[-10, 4\], but must be given"):
-        Knowledge(TABLE, {**ACCURACY, "flowers": {-5: 0.1, 0: 0.2}}, RULE)
 
 
 def test_restricted_to_some_settings_times_and_accuracies_stay_what_they_were():
@@ -123,16 +109,6 @@ def test_nobody_is_lost_and_nothing_launched_twice_when_knowledge_changes_under_
         assert {action.reason for action in entry.actions if isinstance(action, Drop)} <= {"late"}
     fresh = scheduler(policy, workers, restart_pause=0.05)
     assert replay(fresh, map(decode, text(journal))) == journal
-
-
-@pytest.mark.parametrize("policy", ["default", "pets", "tome", "vpt"])
-def test_the_change_itself_drops_nobody_who_can_still_be_served(policy):
-    fresh = scheduler(policy)
-    for i in range(9):
-        fresh.handle(Arrived(ask(i, within=5.0)), 0.0)
-    assert fresh.handle(Changed(changed(KNOWN, 2.0).plain()), 0.005) == []
-    assert fresh.waiting == 8
-    fresh.check()
 
 
 @pytest.mark.parametrize("policy", ["default", "otas", "otas-kept", "pets", "tome", "vpt"])
@@ -190,79 +166,3 @@ def test_a_task_registered_while_running_is_served_from_then_on(policy):
     base = known(policy)
     fresh.handle(Changed(changed(base, flowers=base.accuracy["hard"]).plain()), 0.0)
     assert isinstance(fresh.handle(Arrived(ask(0, task="flowers")), 0.0)[0], Launch)
-
-
-@every_policy
-def test_a_task_that_nobody_waits_for_can_be_withdrawn_and_come_back(policy):
-    journal, books = run(
-        [ask(i, at=i / 10, task="hard") for i in range(4)] + [ask(9, at=4.0, task="hard")],
-        policy=policy,
-        changes=[(2.0, changed(known(policy), drop="hard")), (3.0, known(policy))],
-    )
-    assert sum(isinstance(entry.event, Changed) for entry in journal) == 2
-    assert isinstance(books.fates[9], Answer)
-
-
-def test_variants_come_with_their_loading_times():
-    assert Knowledge.of(json.loads(json.dumps(VARIANTS.plain()))).loading == {0: 0.05, 1: 0.1, 2: 0.2}
-
-
-def test_a_new_profile_is_not_judged_by_how_wrong_the_old_one_was():
-    fresh = scheduler("default")
-    fresh.handle(Changed(KNOWN.plain()), 0.0)
-    (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
-    fresh.handle(Finished(launch.id, 1000.0), 1000.0)
-    assert fresh.slowdown == pytest.approx(1.1)
-    fresh.handle(Changed(KNOWN.plain()), 1001.0)
-    assert fresh.slowdown == pytest.approx(1.1)
-    slower = LatencyTable(TABLE.settings, TABLE.batches, tuple(tuple(2 * s for s in row) for row in TABLE.seconds))
-    fresh.handle(Changed(replace(KNOWN, latency=slower).plain()), 1002.0)
-    assert fresh.slowdown == 1.0
-
-
-def test_what_a_launch_takes_beyond_the_device_is_learnt_and_planned_for():
-    """Over HTTP a sixth of the time passed between launches, and the default then earned less than `otas`."""
-    fresh = scheduler("default")
-    (launch,) = fresh.handle(Arrived(ask(0)), 0.0)
-    for i in range(1, 40):
-        fresh.handle(Arrived(ask(i, at=float(i), within=0.9)), i - 0.5)
-        _, launch = fresh.handle(Finished(launch.id, 0.02), float(i))
-        assert isinstance(launch, Launch)
-    assert 0.05 < fresh.turnaround <= 0.1
-    assert fresh.running[0].until - 39.0 > fresh.turnaround
-
-
-def test_knowledge_is_told_as_plain_values_by_name():
-    some = Knowledge(
-        LatencyTable((0, 4), (1, 2), ((0.5, 1.0), (1.0, 2.0)), (2,)),
-        {"a": {0: 0.5, 4: 0.75}},
-        RateRule((9.0,), (4, 0)),
-        {0: 2.0},
-    )
-    assert some.plain() == {
-        "latency": {"settings": [0, 4], "batches": [1, 2], "seconds": [[0.5, 1.0], [1.0, 2.0]], "buckets": [2]},
-        "accuracy": {"a": [[0, 0.5], [4, 0.75]]},
-        "rule": {"below": [9.0], "gammas": [4, 0]},
-        "loading": [[0, 2.0]],
-    }
-    assert some.only((4,)).loading == {0: 2.0} and some.only((4,)).rule == some.rule
-
-
-def test_facts_that_are_no_knowledge_are_shown_by_their_first_eighty_characters():
-    with pytest.raises(InputError) as caught:
-        Knowledge.of({"x" * 200: 1})
-    shown = "{'" + "x" * 78
-    assert str(caught.value) == f"facts is {shown}, but must be as Knowledge.plain gives them (KeyError('latency'))"
-
-
-def test_a_decision_is_idle_if_nothing_runs_is_dropped_or_loaded():
-    assert Decision().idle and Decision(setting=3, seconds=1.0).idle
-    busy = (Decision((ask(0),)), Decision(drop=(1,)), Decision(load=True))
-    assert not any(decision.idle for decision in busy)
-
-
-def test_a_pool_is_as_fast_as_profiled_unless_it_is_said_to_be_slower():
-    assert PoolState(0, (0.0,)) == PoolState(0, (0.0,), slowdown=1.0, turnaround=0.0, turn=None, order=())
-    check_tasks(KNOWN, ["easy", "hard"])
-    with pytest.raises(InputError, match=r"^task is flowers, but must be one of easy, hard$"):
-        check_tasks(KNOWN, ["easy", "flowers"])

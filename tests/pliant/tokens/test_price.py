@@ -76,14 +76,6 @@ def test_a_hull_is_concave_and_above_every_gamma(drawn):
         assert (np.interp(seconds, x, y) >= worth - 1e-9).all()
 
 
-@given(kinds)
-def test_every_corner_of_a_hull_is_a_gamma(drawn):
-    for seconds, worth, _ in curves(drawn)[0]:
-        steps = hull(seconds, worth)
-        for x, y in zip(np.cumsum(steps.seconds_S), np.cumsum(steps.worth_S), strict=True):
-            assert (np.isclose(seconds, x) & np.isclose(worth, y)).any()
-
-
 @given(kinds, st.floats(0, 24), st.floats(0, 24))
 def test_more_devices_never_raise_the_price_and_more_requests_never_lower_it(drawn, capacity, more):
     _, demand = curves(drawn)
@@ -96,27 +88,3 @@ def test_time_is_free_while_everybody_can_have_the_best_gamma():
     assert price([(curve, 3)], 6.5) == price([(curve, 3)], 6.0) == 0.0
     assert price([(curve, 3)], 5.9) == pytest.approx(0.4)
     assert price([(curve, 3)], 2.9) == pytest.approx(0.5)
-
-
-def test_without_demand_or_worth_there_is_no_price():
-    nothing = hull(np.array([1.0]), np.array([0.0]))
-    assert len(nothing.seconds_S) == 0
-    assert price([], 1.0) == price([(nothing, 9)], 1.0) == 0.0
-    assert price([(hull(np.array([1.0]), np.array([1.0])), 0)], 0.0) == 0.0
-
-
-def test_of_gammas_on_one_line_the_first_and_the_rest_are_steps_as_steep():
-    steps = hull(np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 3.0]))
-    assert list(steps.worth_S / steps.seconds_S) == pytest.approx([1.0] * (len(steps.worth_S) - 1) + [0.5])
-    assert (steps.seconds_S.sum(), steps.worth_S.sum()) == (4.0, 3.0)
-
-
-def test_a_gamma_that_takes_as_long_and_earns_more_is_the_only_step():
-    steps = hull(np.array([1.0, 1.0]), np.array([0.5, 0.75]))
-    assert (list(steps.seconds_S), list(steps.worth_S)) == ([1.0], [0.75])
-
-
-def test_the_price_is_that_of_the_step_that_no_longer_fits():
-    cheap, dear = hull(np.array([1.0]), np.array([0.25])), hull(np.array([2.0]), np.array([4.0]))
-    prices = [price([(cheap, 2), (dear, 1)], capacity) for capacity in (0.0, 1.9, 2.0, 3.9, 4.0)]
-    assert prices == [2.0, 2.0, 0.25, 0.25, 0.0]

@@ -55,14 +55,6 @@ def test_prompts_are_those_of_the_gamma_and_there_are_none_at_gamma_0():
     assert not prompts[2:].any()
 
 
-def test_only_gammas_that_all_tasks_share_are_there():
-    adapters = resident(False)
-    adapters.fill([*tasks(1, gammas=(2, 4)), *tasks(1, gammas=(4, 8), first=1)])
-    assert adapters.at.keys() == {0, 4}
-    adapters.fill([])
-    assert not adapters.at
-
-
 def test_tasks_that_fit_into_the_room_keep_its_addresses():
     adapters = resident(True)
     assert adapters.fill(tasks(1))
@@ -83,17 +75,3 @@ def test_tasks_that_do_not_fit_get_tensors_of_their_own(more):
     before = addresses(adapters)
     assert adapters.fill(more)
     assert not set(before) & set(addresses(adapters)) or not more
-
-
-def test_room_is_the_next_power_of_two():
-    adapters = resident(True)
-    for count, rows in ((8, 8), (9, 16), (16, 16), (17, 32)):
-        adapters.fill(tasks(count, 2, ()))
-        assert len(adapters.at[0].bias_TK) == rows
-
-
-def test_without_spare_room_tensors_are_new_each_time_and_as_large_as_needed():
-    adapters = resident(False)
-    for _ in range(2):
-        assert adapters.fill(tasks(3, 2))
-    assert adapters.at[2].bias_TK.shape == (3, 2)

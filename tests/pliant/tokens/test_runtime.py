@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from pliant.device import device_class, threads
 from pliant.errors import BackboneError, InputError
 from pliant.fallbacks import Collector
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime, load_model
@@ -49,38 +48,11 @@ def test_a_runtime_of_many_tasks_gives_what_a_runtime_of_one_gives(runtime, gamm
         assert close(runtime.run(gamma, batch).probabilities, single.run(gamma, batch).probabilities)
 
 
-@pytest.mark.parametrize("gamma", GAMMAS)
-def test_probabilities_are_the_tasks_own_classes_and_sum_to_one(runtime, gamma):
-    run = runtime.run(gamma, payloads("ab"))
-    assert [p.shape for p in run.probabilities] == [(3,), (5,)]
-    assert [float(p.sum()) for p in run.probabilities] == pytest.approx([1, 1], abs=1e-5)
-    assert run.seconds > 0
-
-
-def test_gammas_and_tasks_differ_in_their_answers(runtime):
-    answers = [runtime.run(gamma, payloads("a")).probabilities[0] for gamma in (-5, 0, 2, 8)]
-    assert len({tuple(answer.round(5)) for answer in answers}) == 4
-
-
-def test_the_head_of_gamma_zero_serves_merged_settings():
-    changed = replace(TASKS[0], heads={**TASKS[0].heads, 8: TASKS[0].heads[2]})
-    plain, other = (TokensRuntime(tiny_backbone(), "digest", [task]) for task in (TASKS[0], changed))
-    assert close(plain.run(-5, payloads("a")).probabilities, other.run(-5, payloads("a")).probabilities)
-    assert not close(plain.run(8, payloads("a")).probabilities, other.run(8, payloads("a")).probabilities)
-
-
 def test_a_task_added_later_is_served_and_leaves_the_others_as_they_were(runtime):
     before = runtime.run(2, payloads("ab")).probabilities
     runtime.update([tiny_task("c", "xy", "digest", seed=5)])
     assert close(runtime.run(2, payloads("ab")).probabilities, before)
     assert runtime.run(2, payloads("c")).probabilities[0].shape == (2,)
-
-
-def test_a_task_of_the_same_name_replaces_the_former_one(runtime):
-    before = runtime.run(0, payloads("a")).probabilities
-    runtime.update([tiny_task("a", "pqrs", "digest", seed=9)])
-    after = runtime.run(0, payloads("a")).probabilities
-    assert (before[0].shape, after[0].shape) == ((3,), (4,))
 
 
 def test_a_task_for_another_backbone_is_refused_and_changes_nothing(runtime):
@@ -100,14 +72,6 @@ def test_a_task_that_lacks_a_served_gamma_is_refused_and_changes_nothing(runtime
     assert runtime.run(8, payloads("abd")).probabilities[2].shape == (2,)
 
 
-def test_tasks_of_different_gammas_are_served_at_those_they_share():
-    tasks = [tiny_task("a", "xy", "digest", gammas=(2, 8)), tiny_task("b", "xy", "digest", gammas=(2, 4))]
-    runtime = TokensRuntime(tiny_backbone(), "digest", tasks)
-    assert len(runtime.run(2, payloads("ab")).probabilities) == 2
-    with pytest.raises(InputError, match=r"gamma is 4, but must be at most 0 or one of \[0, 2\]"):
-        runtime.run(4, payloads("ab"))
-
-
 @pytest.mark.parametrize(
     "image",
     [
@@ -120,11 +84,6 @@ def test_tasks_of_different_gammas_are_served_at_those_they_share():
 def test_an_image_of_another_shape_is_refused_with_both_shapes(runtime, image):
     with pytest.raises(InputError, match=r"image is .* of shape .*, but must be uint8 of shape \(16, 16, 3\)"):
         runtime.run(0, [Payload("a", IMAGES[0]), Payload("a", image)])
-
-
-def test_an_unknown_task_is_refused_with_those_that_are_known(runtime):
-    with pytest.raises(InputError, match="task is flowers, but must be one of a, b"):
-        runtime.run(0, [Payload("flowers", IMAGES[0])])
 
 
 def test_the_mask_is_left_out_at_the_gammas_of_unmasked_and_no_other(runtime):
@@ -146,41 +105,12 @@ def test_bfloat16_gives_nearly_the_same_probabilities(runtime, gamma):
     assert half.features(IMAGES).dtype == np.float32
 
 
-def test_bfloat16_without_instructions_is_refused_before_anything_is_loaded(monkeypatch):
-    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: False)
-    monkeypatch.setattr("pliant.tokens.runtime.load_model", None)
-    with pytest.raises(InputError, match="precision is bfloat16, but must be float32 here: this processor has no"):
-        TokensRuntime(tiny_backbone(), "digest", TASKS, execution=Execution(precision="bfloat16"))
-
-
 def test_a_task_whose_arrays_do_not_fit_is_refused_whole(runtime):
     before = runtime.run(2, payloads("ab")).probabilities
     narrow = {gamma: prompts[..., :5] for gamma, prompts in TASKS[0].prompts.items()}
     with pytest.raises(RuntimeError):
         runtime.update([replace(TASKS[0], prompts=narrow)])
     assert close(runtime.run(2, payloads("ab")).probabilities, before)
-
-
-def test_a_cpus_class_names_its_threads():
-    with threads(2):
-        assert device_class("cpu").endswith("-2t")
-    with threads(1):
-        assert device_class("cpu").endswith("-1t")
-
-
-def test_a_thread_count_is_put_back_even_after_an_error():
-    before = torch.get_num_threads()
-    with pytest.raises(KeyError), threads(before + 1):
-        assert torch.get_num_threads() == before + 1
-        raise KeyError
-    with threads(None):
-        assert torch.get_num_threads() == before
-
-
-def test_a_run_says_how_long_it_took(runtime, monkeypatch):
-    times = iter([10.0, 10.25])
-    monkeypatch.setattr("pliant.tokens.runtime.time.perf_counter", lambda: next(times))
-    assert runtime.run(0, payloads("a")).seconds == 0.25
 
 
 def test_features_are_those_of_the_normalised_image_and_of_no_task(runtime):
@@ -258,17 +188,6 @@ def test_a_batch_that_lacks_memory_runs_in_halves_and_so_do_later_ones(monkeypat
     small.run(-5, payloads("ab"))
     assert sizes == [1, 1]
     assert [fallback.kind for fallback in collector.take()] == ["memory", "memory"]
-
-
-def test_a_refusal_names_backbones_by_their_first_twelve_digits():
-    with pytest.raises(BackboneError) as caught:
-        TokensRuntime(tiny_backbone(), "0123456789abcdef", [tiny_task("a", "xy", "fedcba9876543210")])
-    assert str(caught.value) == "task a was made for backbone fedcba987654, but the one loaded is 0123456789ab"
-
-
-def test_the_model_is_frozen_and_in_evaluation_mode():
-    model = load_model(tiny_backbone())
-    assert not model.training and not any(parameter.requires_grad for parameter in model.parameters())
 
 
 def test_pictures_that_were_sent_ahead_give_the_same_answers(runtime):

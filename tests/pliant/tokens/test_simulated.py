@@ -42,12 +42,3 @@ def test_jitter_scatters_durations_around_the_median():
     seconds = [noisy(Launch(i, 0, (0,), 0))[0] for i in range(2000)]
     assert np.median(seconds) == pytest.approx(TABLE.at(0, 1), rel=0.03)
     assert np.log(seconds).std() == pytest.approx(0.2, rel=0.1)
-
-
-def test_a_restart_takes_a_second_and_has_no_results():
-    assert device()(Launch(5, 0, kind="restart")) == (1.0, Finished(5, 1.0))
-
-
-def test_a_seed_gives_the_same_answers_again():
-    launch = Launch(0, 0, tuple(range(50)), 0)
-    assert device(4, 0.1)(launch) == device(4, 0.1)(launch)

@@ -28,15 +28,6 @@ def test_a_further_batch_comes_to_the_same_place():
     assert staging.task_B.tolist() == [7, 8, 2, 3]
 
 
-def test_a_batch_that_is_copied_in_leaves_what_lies_behind_it():
-    staging = Staging(3, IMAGE_SIZE, torch.device("cpu"))
-    assert (staging.pixel_BHWC.shape, staging.pixel_BHWC.dtype) == ((3, IMAGE_SIZE, IMAGE_SIZE, 3), torch.uint8)
-    assert staging.task_B.dtype == torch.int64
-    assert not staging.pixel_BHWC.any() and not staging.task_B.any()
-    staging.load(list(random_images(2)), [1, 2])
-    assert not staging.pixel_BHWC[2].any() and staging.task_B.tolist() == [1, 2, 0]
-
-
 def test_a_batch_that_was_sent_ahead_is_loaded_from_where_it_waits_and_another_is_not():
     staging, first, second = (
         Staging(4, IMAGE_SIZE, torch.device("cpu")),

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pliant.devices import SEEN
 from pliant.protocol import Answer, Arrived, Drop, Finished, Launch
 from pliant.simulator import simulate
-from pliant.slowness import SEEN
 from pliant.worlds import Course, World
 from tests.fixtures.tokens import loads
 from tests.fixtures.tokens.loads import Books, ask, bursty, scheduler
@@ -17,7 +17,7 @@ from tests.fixtures.tokens.loads import Books, ask, bursty, scheduler
 def played(load, world: World, policy: str = "default", workers: int = 1) -> Books:
     """A simulation in this world, whose books are checked after every event."""
     fresh = scheduler(policy, workers)
-    books = Books(fresh, policy)
+    books = Books(fresh, policy=policy)
     simulate(fresh, load, loads.World().over(load), books, course=Course(world, 3))
     assert set(books.fates) == {request.id for request in load}
     return books

@@ -30,10 +30,6 @@ def test_on_the_reference_itself_the_thresholded_confidence_is_its_accuracy(refe
     assert estimate.accuracy == pytest.approx(accuracy, abs=1e-9)
 
 
-def test_fewer_confidences_above_the_threshold_mean_a_lower_accuracy():
-    assert thresholded_confidence([10, 10, 80], 0.8, [30, 30, 40]).accuracy == pytest.approx(0.4)
-
-
 @given(counts, counts, st.floats(0, 1))
 def test_estimates_and_their_intervals_are_shares(reference, block, accuracy):
     for estimate in (mean_confidence(block), thresholded_confidence(reference, accuracy, block)):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pliant.watch.betting import bands, bet_block, evidence, make_bets, reserve
 from pliant.watch.binning import Binning, classes
-from pliant.watch.reference import Reference, bounds, move_odds, tail_margin
+from pliant.watch.reference import Reference, bounds
 from tests.pliant.watch import plain
 
 PACE = 100.0
@@ -63,11 +63,6 @@ def test_no_factor_has_a_mean_above_1_for_any_distribution_within_the_bands(numb
         assert (shares @ np.exp(bets.log_factors) <= 1 + 1e-9).all()
 
 
-def test_a_band_without_width_makes_the_mean_exactly_1_at_the_reference():
-    bets, _ = bets_of(reference([3, 5, 2], True, float("inf")), 1.0)
-    assert np.asarray([0.3, 0.5, 0.2]) @ np.exp(bets.log_factors) == pytest.approx(np.ones(len(bets.items)))
-
-
 def test_the_mean_over_all_blocks_of_three_is_at_most_the_wealth_before():
     known = reference([3, 5, 2], True)
     bets, _ = bets_of(known)
@@ -77,12 +72,6 @@ def test_the_mean_over_all_blocks_of_three_is_at_most_the_wealth_before():
         wealth = bet_block(bets, start, np.bincount(block, minlength=3), 10.0, PACE)
         mean += chance * float(evidence(wealth, 13.0, PACE))
     assert mean <= float(evidence(start, 10.0, PACE)) + 1e-12
-
-
-def test_roots_of_factors_never_win_on_average_where_all_of_a_burst_are_alike():
-    known = reference([3, 5, 2], True)
-    bets, _ = bets_of(known, burst=4.0)
-    assert (np.asarray(known.shares) @ np.exp(4 * bets.log_factors) <= 1 + 1e-12).all()
 
 
 @given(weights, st.booleans(), st.lists(st.lists(st.integers(0, 5), max_size=12), max_size=8))
@@ -101,23 +90,6 @@ def test_the_fast_wealth_is_the_plain_one(numbers, ordered, blocks):
     assert fast == pytest.approx(slow, rel=1e-9)
 
 
-def test_a_wealth_stays_finite_whatever_comes():
-    bets, _ = bets_of(reference([1, 1], False))
-    wealth = np.zeros(len(bets.items))
-    for step in range(3):
-        wealth = bet_block(bets, wealth, np.array([0, 10**7]), step * 1e7, PACE)
-    assert np.isfinite(wealth).all()
-    assert wealth.sum() > 1e50
-
-
-@pytest.mark.parametrize("direction", ["up", "down"])
-def test_a_direction_wins_by_its_own_change_alone(direction):
-    known = reference([5, 5, 5, 5], True)
-    bets, _ = bets_of(known, direction=direction)
-    for block, wins in (([0, 0, 0, 40], direction == "up"), ([40, 0, 0, 0], direction == "down")):
-        assert (bet_block(bets, bets.weights, np.array(block), 0.0, PACE).sum() > 10) == wins
-
-
 @given(st.integers(0, 200), st.integers(1, 200), st.floats(0.0001, 0.2))
 def test_bounds_hold_the_share_and_narrow_with_its_size(hits, more, alpha):
     share = np.array([hits / (hits + more)])
@@ -132,16 +104,6 @@ def test_bounds_are_wrong_as_seldom_as_they_say():
         low, high = bounds(rng.binomial(200, probability, 4000) / 200, 200, 0.05)
         assert np.mean(low > probability) <= 0.05
         assert np.mean(high < probability) <= 0.05
-
-
-def test_the_margin_of_all_tails_is_wrong_as_seldom_as_it_says():
-    values = np.sort(np.random.default_rng(0).random((2000, 100)), axis=1)
-    off = np.maximum(np.arange(1, 101) / 100 - values, values - np.arange(100) / 100).max(1)
-    assert np.mean(off > tail_margin(100, 0.05)) <= 0.06
-
-
-def test_odds_move_by_their_factor_and_ends_stay():
-    assert move_odds(np.array([0.0, 0.5, 1.0]), 3.0).tolist() == [0.0, 0.75, 1.0]
 
 
 @given(st.floats(0, 1e9), st.floats(1, 1e6), st.floats(1, 1e6))

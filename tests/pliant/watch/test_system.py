@@ -38,18 +38,6 @@ def test_an_alarm_names_its_stream_and_stands_until_the_reset():
     assert watch.alarms() == []
 
 
-def test_figures_are_a_row_for_each_stream():
-    watch = SystemWatch()
-    watch.add(coin("y"))
-    watch.add(Stream("x", COIN))
-    watch.update({"x": [5, 5], "y": [200, 0]})
-    x, y = watch.figures()
-    assert (x.stream, x.state, x.observations, x.sentence) == ("x", "learning", 10, "")
-    assert (y.stream, y.state) == ("y", "alarm")
-    assert y.evidence >= y.threshold >= 32 / ALPHA
-    assert "y: the share of class" in y.sentence
-
-
 def test_a_stream_that_is_watched_alike_goes_on_and_another_starts_anew():
     watch = SystemWatch()
     watch.add(coin("x"))
@@ -94,10 +82,3 @@ def test_a_state_is_the_same_after_a_round_trip():
 def test_a_corrupt_state_is_refused(state):
     with pytest.raises(InputError):
         system_watch_from(state)
-
-
-def test_an_unknown_stream_is_refused():
-    watch = SystemWatch()
-    for action in (lambda: watch.update({"x": [1, 1]}), lambda: watch.reset("x"), lambda: watch.remove("x")):
-        with pytest.raises(InputError, match="stream"):
-            action()

@@ -9,7 +9,6 @@ import pytest
 from serving.bins.api import create_app
 from serving.http.api_errors import ApiError
 from serving.http.oip.schemas import PATHS
-from serving.http.texts import TEXT_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -58,56 +57,6 @@ def test_each_route_names_its_api_its_parameters_and_the_errors_of_its_shape(pag
         assert schema == {"$ref": f"#/components/schemas/{'OpenaiErrorAnswer' if openai else 'TeiError'}"}
     answer = operation["responses"]["200"].get("content", {}).get("application/json", {}).get("schema", {})
     assert bool(answer) is not path.endswith(("/health", "/embed_sparse"))
-
-
-def test_the_bodies_are_documented_with_their_limits_and_defaults(page):
-    described = f"at least one visible character, at most {TEXT_BYTES} bytes of UTF-8"
-    text = {"type": "string", "minLength": 1, "pattern": r"\S", "description": described}
-    deadline = {
-        "type": "number",
-        "exclusiveMinimum": 0,
-        "description": "seconds from arrival; else the header x-pliant-deadline, else the stream's SLO",
-    }
-    cut = {
-        "truncate": {"type": ["boolean", "null"], "default": True},
-        "truncation_direction": {"type": "string", "enum": ["Left", "Right"], "default": "Right"},
-        "deadline": deadline,
-    }
-
-    def body(path: str):
-        content = page["paths"][path]["post"]["requestBody"]
-        assert content["required"] is True
-        return content["content"]["application/json"]["schema"]
-
-    embed = body("/embed")
-    assert (embed["type"], embed["required"]) == ("object", ["inputs"])
-    assert list(embed["properties"]) == ["inputs", "normalize", "dimensions", "prompt_name", *cut]
-    assert embed["properties"]["normalize"] == {"type": "boolean", "default": True}
-    assert embed["properties"]["dimensions"]["minimum"] == 1
-    assert {name: embed["properties"][name] for name in cut} == cut
-    single, many, ids = embed["properties"]["inputs"]["oneOf"]
-    assert single == text and many["minItems"] == ids["minItems"] == 1
-    assert many["items"]["oneOf"] == [text, ids]
-    assert (ids["items"]["minimum"], ids["items"]["maximum"]) == (0, 2**32 - 1)
-    predict = body("/predict")
-    assert predict["required"] == ["inputs"]
-    assert list(predict["properties"]) == ["inputs", "raw_scores", "parameters", *cut]
-    assert predict["properties"]["raw_scores"]["default"] is False
-    assert {name: predict["properties"][name] for name in cut} == cut
-    openai = body("/v1/embeddings")
-    assert openai["required"] == ["input"]
-    assert list(openai["properties"]) == ["input", "model", "encoding_format", "dimensions", "deadline"]
-    assert (openai["properties"]["input"], openai["properties"]["deadline"]) == (
-        embed["properties"]["inputs"],
-        deadline,
-    )
-    assert [body(path)["required"] for path in ("/rerank", "/v1/rerank")] == [
-        ["query", "texts"],
-        ["query", "documents"],
-    ]
-    assert (body("/decode")["required"], body("/similarity")["required"]) == (["ids"], ["inputs"])
-    for path in POSTED:
-        assert body("/{task}" + path) == body(path)
 
 
 @pytest.mark.parametrize(

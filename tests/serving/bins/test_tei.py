@@ -15,7 +15,6 @@ from huggingface_hub.utils._http import default_client_factory
 from starlette.requests import Request
 
 from pliant.bins.runtimes.runtime import BinsRuntime
-from pliant.errors import InputError
 from pliant.models.text import Reader
 from serving.bins import tei
 from tests.fixtures.bins.in_process import serving
@@ -195,58 +194,58 @@ def test_similarities_are_cosines_to_the_source_sentence(meanings, path):
 
 
 BAD = [
-    ("/embed", {"inputs": ""}, 422, "inputs is '', but must be a text with at least one visible character"),
-    ("/embed", {"inputs": []}, 422, "inputs is empty, but must be a list of at least one text"),
-    ("/embed", {"inputs": [SHORT, " "]}, 422, "inputs[1] is ' ', but must be a text with at least one visible"),
-    ("/embed", {"inputs": 7}, 422, "inputs is 7, but must be a text, a list of token ids, or a list of these"),
-    ("/embed", {"inputs": [1, 80]}, 422, "inputs is a list with the id 80, but must be below 80"),
-    ("/embed", {"inputs": [1, 2**32]}, 422, "must be a list of at least one token id from 0 to 4294967295"),
-    ("/embed", {"inputs": [-1]}, 422, "must be a list of at least one token id from 0"),
-    ("/embed", {"inputs": [1, 1.0]}, 422, "must be a list of at least one token id from 0"),
+    ("/embed", {"inputs": ""}, 422, "inputs is ''"),
+    ("/embed", {"inputs": []}, 422, "inputs is empty"),
+    ("/embed", {"inputs": [SHORT, " "]}, 422, "inputs[1] is ' '"),
+    ("/embed", {"inputs": 7}, 422, "inputs is 7"),
+    ("/embed", {"inputs": [1, 80]}, 422, "inputs is a list with the id 80"),
+    ("/embed", {"inputs": [1, 2**32]}, 422, "inputs is [1, 4294967296]"),
+    ("/embed", {"inputs": [-1]}, 422, "inputs is [-1]"),
+    ("/embed", {"inputs": [1, 1.0]}, 422, "inputs is [1, 1.0]"),
     ("/embed", {"inputs": [1] * 41, "truncate": False}, 413, "longer than 40 tokens"),
-    ("/embed", {"inputs": [["a"]]}, 422, "inputs[0] is ['a'], but must be a list of at least one token id"),
+    ("/embed", {"inputs": [["a"]]}, 422, "inputs[0] is ['a']"),
     (
         "/embed",
         {"inputs": "a", "prompt_name": "other"},
         413,
-        "prompt_name is 'other', but must be one of 'passage', 'query'",
+        "prompt_name is 'other'",
     ),
-    ("/embed", {"inputs": "a", "prompt_name": 1}, 422, "prompt_name is 1, but must be the name of a prompt"),
-    ("/embed", {"inputs": ["a", None]}, 422, "inputs[1] is None, but must be a text"),
-    ("/embed", {"inputs": {"a": 1}}, 422, "must be a text, a list of token ids"),
-    ("/embed", {}, 422, "inputs is None, but must be a text, a list of token ids"),
-    ("/embed", {"inputs": ["a"] * 9}, 413, "inputs is a list of 9, but must be at most 8"),
-    ("/embed", {"inputs": "a" * 70_000}, 413, "inputs is 70000 bytes, but must be at most 65536 bytes"),
+    ("/embed", {"inputs": "a", "prompt_name": 1}, 422, "prompt_name is 1"),
+    ("/embed", {"inputs": ["a", None]}, 422, "inputs[1] is None"),
+    ("/embed", {"inputs": {"a": 1}}, 422, "inputs is {'a': 1}"),
+    ("/embed", {}, 422, "inputs is missing"),
+    ("/embed", {"inputs": ["a"] * 9}, 413, "inputs is a list of 9"),
+    ("/embed", {"inputs": "a" * 70_000}, 413, "inputs is 70000 bytes"),
     ("/embed", {"inputs": "\ud800"}, 422, "lone surrogate"),
-    ("/embed", {"inputs": "a", "truncate": "yes"}, 422, "truncate is 'yes', but must be true or false"),
-    ("/embed", {"inputs": "a", "normalize": 1}, 422, "normalize is 1, but must be true or false"),
-    ("/embed", {"inputs": "a", "truncation_direction": "up"}, 422, "must be Left or Right"),
-    ("/embed", {"inputs": "a", "deadline": 0}, 422, "deadline is 0, but must be more than 0 and at most 60 seconds"),
-    ("/embed", {"inputs": "a", "deadline": "soon"}, 422, "deadline is 'soon', but must be a number"),
-    ("/embed", {"inputs": "a", "dimensions": 17}, 422, "dimensions is 17, but must be at most 16, the width"),
-    ("/embed", {"inputs": "a", "dimensions": 1.5}, 422, "dimensions is 1.5, but must be a whole number from 1 on"),
-    ("/embed", {"inputs": "a", "dimensions": True}, 422, "dimensions is True, but must be a whole number from 1 on"),
-    ("/similarity", {"inputs": "a"}, 422, "inputs is 'a', but must be an object with source_sentence and sentences"),
-    ("/similarity", {"inputs": {"sentences": ["a"]}}, 422, "inputs.source_sentence is None, but must be a text"),
-    ("/similarity", {"inputs": {"source_sentence": "a"}}, 422, "inputs.sentences is None, but must be a list of texts"),
+    ("/embed", {"inputs": "a", "truncate": "yes"}, 422, "truncate is 'yes'"),
+    ("/embed", {"inputs": "a", "normalize": 1}, 422, "normalize is 1"),
+    ("/embed", {"inputs": "a", "truncation_direction": "up"}, 422, "truncation_direction is 'up'"),
+    ("/embed", {"inputs": "a", "deadline": 0}, 422, "deadline is 0"),
+    ("/embed", {"inputs": "a", "deadline": "soon"}, 422, "deadline is 'soon'"),
+    ("/embed", {"inputs": "a", "dimensions": 17}, 422, "dimensions is 17"),
+    ("/embed", {"inputs": "a", "dimensions": 1.5}, 422, "dimensions is 1.5"),
+    ("/embed", {"inputs": "a", "dimensions": True}, 422, "dimensions is True"),
+    ("/similarity", {"inputs": "a"}, 422, "inputs is 'a'"),
+    ("/similarity", {"inputs": {"sentences": ["a"]}}, 422, "inputs.source_sentence is missing"),
+    ("/similarity", {"inputs": {"source_sentence": "a"}}, 422, "inputs.sentences is missing"),
     ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, 422, "inputs.sentences is empty"),
     ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["a"] * 9}}, 413, "must be at most 8"),
     ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["a", 1]}}, 422, "inputs.sentences[1] is 1"),
-    ("/similarity", {"inputs": {}, "parameters": 1}, 422, "parameters is 1, but must be an object"),
+    ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["a"]}, "parameters": 1}, 422, "parameters is 1"),
     (
         "/similarity",
         {"inputs": {"source_sentence": "a", "sentences": ["a"]}, "parameters": {"prompt_name": "other"}},
         413,
         "prompt_name is 'other'",
     ),
-    ("/predict", {"inputs": ["a", "b", "c"]}, 422, "inputs is ['a', 'b', 'c'], but must be a text, a pair"),
-    ("/predict", {"inputs": [["a"], "b"]}, 422, "inputs[1] is 'b', but must be a text, a pair"),
-    ("/predict", {"inputs": ["a", 1]}, 422, "inputs[1] is 1, but must be a text"),
-    ("/predict", {"inputs": [[]]}, 422, "inputs[0] is [], but must be a text, a pair"),
-    ("/predict", {"inputs": "a", "raw_scores": 1}, 422, "raw_scores is 1, but must be true or false"),
-    ("/predict", {"inputs": "a", "parameters": {"top_k": 0}}, 422, "top_k is 0, but must be a whole number from 1"),
+    ("/predict", {"inputs": ["a", "b", "c"]}, 422, "inputs is a list of 3"),
+    ("/predict", {"inputs": [["a"], "b"]}, 422, "inputs[1] is 'b'"),
+    ("/predict", {"inputs": ["a", 1]}, 422, "inputs[1] is 1"),
+    ("/predict", {"inputs": [[]]}, 422, "inputs[0] is empty"),
+    ("/predict", {"inputs": "a", "raw_scores": 1}, 422, "raw_scores is 1"),
+    ("/predict", {"inputs": "a", "parameters": {"top_k": 0}}, 422, "top_k is 0"),
     ("/predict", {"inputs": [LONG, LONG], "truncation_direction": "Left"}, 413, "must be Right if a pair is longer"),
-    ("/other/embed", {"inputs": "a"}, 404, "task is 'other', but must be one of colours, meanings"),
+    ("/other/embed", {"inputs": "a"}, 404, "task is 'other'"),
 ]
 
 
@@ -262,13 +261,13 @@ def test_what_does_not_fit_is_refused_in_teis_shape_and_the_next_request_served(
     ("content", "headers", "status", "sentence"),
     [
         (b'{"inputs": "a"', {}, 400, "body is not JSON"),
-        (b'["a"]', {}, 400, "body is a JSON list, but must be an object"),
+        (b'["a"]', {}, 400, "body is a JSON list"),
         (b'{"inputs": "a", "inputs": "b"}', {}, 422, "'inputs' is given 2 times"),
-        (b'{"inputs": "a"}', {"content_type": "text/plain"}, 415, "content-type is text/plain, but must be"),
+        (b'{"inputs": "a"}', {"content_type": "text/plain"}, 415, "content-type is text/plain"),
         (b'{"inputs": "' + b"a" * 2_000_001 + b'"}', {}, 413, "must be at most 2000000 bytes"),
-        (b'{"inputs": "a"}', {"x_pliant_deadline": "soon"}, 422, "x-pliant-deadline is 'soon', but must be a number"),
-        (b'{"inputs": "a"}', {"x_pliant_deadline": "-1"}, 422, "x-pliant-deadline is -1, but must be more than 0"),
-        (b'{"inputs": "a"}', {"x_pliant_deadline": "nan"}, 422, "x-pliant-deadline is nan, but must be more than 0"),
+        (b'{"inputs": "a"}', {"x_pliant_deadline": "soon"}, 422, "x-pliant-deadline is 'soon'"),
+        (b'{"inputs": "a"}', {"x_pliant_deadline": "-1"}, 422, "x-pliant-deadline is -1"),
+        (b'{"inputs": "a"}', {"x_pliant_deadline": "nan"}, 422, "x-pliant-deadline is nan"),
     ],
 )
 def test_bodies_and_headers_that_are_none_are_refused(both, content, headers, status, sentence):
@@ -370,12 +369,6 @@ def test_others_have_a_turn_after_the_scores_of_each_32_texts_and_nobody_sleeps(
         return len(seen), asyncio.get_running_loop().time()
 
     assert run_virtually(main()) == (turns, 0.0)
-
-
-def test_texts_to_classify_are_single_ones_and_pairs():
-    assert tei._sequences([["a\x00"], ["b", "c"]], 2) == (("a ", None), ("b", "c"))
-    with pytest.raises(InputError, match=r"inputs\[0\]\[1\] is 1, but must be a text"):
-        tei._sequences([["a", 1]], 2)
 
 
 def test_health_and_info_are_answered_for_a_stream_of_either_head(both):

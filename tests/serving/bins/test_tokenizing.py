@@ -6,7 +6,6 @@ import pytest
 from tokenizers import Tokenizer
 
 from serving.bins import schemas
-from serving.bins.tokenizing import TOKENIZED_BYTES
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import LONG, MOST, PROMPTS, SHORT, TEXT, encoder, publish_tiny
 from tests.fixtures.documented import check_answer
@@ -82,30 +81,30 @@ def test_ids_that_no_token_has_are_left_out(service, id):
 @pytest.mark.parametrize(
     ("path", "fields", "status", "sentence"),
     [
-        ("/meanings/tokenize", {}, 422, "inputs is None, but must be a list of texts"),
-        ("/meanings/tokenize", {"inputs": ""}, 422, "inputs is '', but must be a text with at least one visible"),
-        ("/meanings/tokenize", {"inputs": [1, 2]}, 422, "inputs[0] is 1, but must be a text"),
+        ("/meanings/tokenize", {}, 422, "inputs is missing"),
+        ("/meanings/tokenize", {"inputs": ""}, 422, "inputs is ''"),
+        ("/meanings/tokenize", {"inputs": [1, 2]}, 422, "inputs[0] is 1"),
         ("/meanings/tokenize", {"inputs": []}, 422, "inputs is empty"),
-        ("/meanings/tokenize", {"inputs": ["a"] * 9}, 413, "inputs is a list of 9, but must be at most 8"),
+        ("/meanings/tokenize", {"inputs": ["a"] * 9}, 413, "inputs is a list of 9"),
         (
             "/meanings/tokenize",
             {"inputs": ["a" * 60_000] * 5},
             413,
-            f"inputs are 300000 bytes together, but must be at most {TOKENIZED_BYTES} bytes",
+            "inputs are 300000 bytes together",
         ),
-        ("/meanings/tokenize", {"inputs": "a", "add_special_tokens": 1}, 422, "add_special_tokens is 1, but must be"),
-        ("/meanings/tokenize", {"inputs": "a", "prompt_name": "x"}, 413, "prompt_name is 'x', but must be one of"),
+        ("/meanings/tokenize", {"inputs": "a", "add_special_tokens": 1}, 422, "add_special_tokens is 1"),
+        ("/meanings/tokenize", {"inputs": "a", "prompt_name": "x"}, 413, "prompt_name is 'x'"),
         ("/colours/tokenize", {"inputs": "a", "prompt_name": "x"}, 413, "no prompts were found"),
-        ("/meanings/decode", {}, 422, "ids is None, but must be a list of token ids, or a list of these"),
+        ("/meanings/decode", {}, 422, "ids is missing"),
         ("/meanings/decode", {"ids": []}, 422, "ids is empty"),
-        ("/meanings/decode", {"ids": [[]]}, 422, "ids[0] is [], but must be a list of at least one token id"),
+        ("/meanings/decode", {"ids": [[]]}, 422, "ids[0] is []"),
         ("/meanings/decode", {"ids": [1, -1]}, 422, "but must be a list of at least one token id from 0"),
         ("/meanings/decode", {"ids": [1, 2**32]}, 422, "but must be a list of at least one token id from 0"),
         ("/meanings/decode", {"ids": [1, None]}, 422, "but must be a list of at least one token id from 0"),
-        ("/meanings/decode", {"ids": [[1]] * 9}, 413, "ids is a list of 9, but must be at most 8"),
+        ("/meanings/decode", {"ids": [[1]] * 9}, 413, "ids is a list of 9"),
         ("/meanings/decode", {"ids": [1], "skip_special_tokens": "no"}, 422, "skip_special_tokens is 'no'"),
-        ("/other/decode", {"ids": [1]}, 404, "task is 'other', but must be one of colours, meanings"),
-        ("/tokenize", {"inputs": "a"}, 422, "task is missing, but must be given"),
+        ("/other/decode", {"ids": [1]}, 404, "task is 'other'"),
+        ("/tokenize", {"inputs": "a"}, 422, "task is missing"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_teis_shape(service, path, fields, status, sentence):

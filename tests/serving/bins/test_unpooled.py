@@ -98,7 +98,7 @@ def test_more_tokens_than_an_answer_may_hold_are_refused(both):
     ("path", "fields", "status", "kind", "sentence"),
     [
         ("/colours/embed_all", {"inputs": "a"}, 424, "Backend", "Model is not an embedding model"),
-        ("/meanings/embed_all", {}, 422, "Validation", "inputs is None, but must be a text"),
+        ("/meanings/embed_all", {}, 422, "Validation", "inputs is missing"),
         ("/meanings/embed_all", {"inputs": LONG, "truncate": False}, 413, "Validation", "longer than 40 tokens"),
         ("/meanings/embed_all", {"inputs": "a", "prompt_name": "x"}, 413, "Validation", "prompt_name is 'x'"),
         (

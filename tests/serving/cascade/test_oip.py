@@ -111,7 +111,7 @@ def test_the_softmax_of_raw_scores_gives_the_probabilities_again():
         ({"truncate": False}, 413, "longer than 128 tokens"),
         ({"truncate": "no"}, 400, "truncate is 'no'"),
         ({"raw_scores": 1}, 400, "raw_scores is 1"),
-        ({"accuracy": 2}, 400, "accuracy is 2, but must be a share from 0 to 1"),
+        ({"accuracy": 2}, 400, "accuracy is 2"),
         ({"accuracy": math.nan}, 400, "accuracy is nan"),
         ({"latency": 0}, 400, "latency is 0"),
         ({"utility": -1}, 400, "utility is -1"),
@@ -133,9 +133,9 @@ def test_a_parameter_outside_its_limits_is_refused(parameters, status, sentence)
 @pytest.mark.parametrize(
     ("inputs", "status", "sentence"),
     [
-        ([text_tensor("text", "")], 400, "text[0] is '', but must be a text with at least one visible character"),
+        ([text_tensor("text", "")], 400, "text[0] is ''"),
         ([text_tensor("text")], 400, "text is empty"),
-        ([text_tensor("text", *["a"] * 9)], 413, "text has 9 elements, but must have at most 8"),
+        ([text_tensor("text", *["a"] * 9)], 413, "text has 9 elements"),
         ([text_tensor("text", "a" * 70_000)], 413, "text[0] is 70000 bytes"),
         ([], 400, "inputs is empty"),
     ],

@@ -12,7 +12,7 @@ from huggingface_hub.utils._http import default_client_factory
 
 from serving.cascade.tei import scores
 from serving.http.api_errors import ApiError
-from serving.http.tei import read_form
+from serving.http.tei import PredictBody
 from tests.fixtures.cascade.fakes import Service
 
 BEST_FIRST = [
@@ -60,7 +60,9 @@ def test_the_softmax_of_raw_scores_gives_the_probabilities_again():
 
 
 def test_a_raw_score_of_a_class_that_is_certainly_wrong_is_finite():
-    certain = scores({"probabilities": {"yes": 1.0, "no": 0.0}, "label": "yes"}, read_form({"raw_scores": True}))
+    certain = scores(
+        {"probabilities": {"yes": 1.0, "no": 0.0}, "label": "yes"}, PredictBody(inputs="a", raw_scores=True)
+    )
     assert certain == [{"score": 0.0, "label": "yes"}, {"score": pytest.approx(-27.63, abs=0.01), "label": "no"}]
 
 
@@ -79,7 +81,7 @@ def test_a_long_text_is_cut_unless_that_is_not_wanted():
         assert predict(service, LONG, **fields).status_code == 200
     for fields, sentence in (
         ({"truncate": False}, "inputs is longer than 128 tokens: shorten it, or set truncate to true"),
-        ({"truncation_direction": "Left"}, "truncation_direction is Left, but must be Right if a text is longer"),
+        ({"truncation_direction": "Left"}, "truncation_direction is Left"),
     ):
         response = predict(service, LONG, **fields)
         assert (response.status_code, response.json()["error_type"]) == (413, "Validation")
@@ -94,21 +96,21 @@ def test_fields_of_other_versions_are_ignored():
 @pytest.mark.parametrize(
     ("fields", "status", "sentence"),
     [
-        ({"inputs": ""}, 422, "inputs[0] is '', but must be a text with at least one visible character"),
-        ({"inputs": []}, 422, "inputs is [], but must be a text, a pair [text, text] or a batch"),
-        ({"inputs": [[]]}, 422, "inputs[0] is [], but must be a text, a pair"),
-        ({"inputs": ["a", "b", "c"]}, 422, "inputs is ['a', 'b', 'c'], but must be a text, a pair"),
-        ({"inputs": ["a", "b"]}, 422, "inputs is a pair of texts, but must be a single text"),
-        ({"inputs": ["a", ["b"]]}, 422, "inputs is a pair of texts"),
-        ({"inputs": [["a"], "b"]}, 422, "inputs[1] is 'b', but must be"),
-        ({"inputs": [["a"]] * 9}, 413, "inputs is a list of 9, but must be at most 8"),
-        ({"inputs": "a" * 70_000}, 413, "inputs[0] is 70000 bytes, but must be at most 65536 bytes"),
-        ({}, 422, "inputs is None, but must be a text"),
-        ({"inputs": "a", "raw_scores": 1}, 422, "raw_scores is 1, but must be true or false"),
-        ({"inputs": "a", "truncation_direction": "up"}, 422, "truncation_direction is 'up', but must be Left or Right"),
-        ({"inputs": "a", "parameters": 1}, 422, "parameters is 1, but must be an object"),
-        ({"inputs": "a", "parameters": {"top_k": 0}}, 422, "parameters.top_k is 0, but must be a whole number from 1"),
-        ({"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}}, 422, "must be softmax or none"),
+        ({"inputs": ""}, 422, "inputs is ''"),
+        ({"inputs": []}, 422, "inputs is empty"),
+        ({"inputs": [[]]}, 422, "inputs[0] is empty"),
+        ({"inputs": ["a", "b", "c"]}, 422, "inputs is a list of 3"),
+        ({"inputs": ["a", "b"]}, 422, "inputs is a pair of texts"),
+        ({"inputs": ["a", ["b"]]}, 422, "inputs[1] is ['b']"),
+        ({"inputs": [["a"], "b"]}, 422, "inputs[1] is 'b'"),
+        ({"inputs": [["a"]] * 9}, 413, "inputs is a list of 9"),
+        ({"inputs": "a" * 70_000}, 413, "inputs is 70000 bytes"),
+        ({}, 422, "inputs is missing"),
+        ({"inputs": "a", "raw_scores": 1}, 422, "raw_scores is 1"),
+        ({"inputs": "a", "truncation_direction": "up"}, 422, "truncation_direction is 'up'"),
+        ({"inputs": "a", "parameters": 1}, 422, "parameters is 1"),
+        ({"inputs": "a", "parameters": {"top_k": 0}}, 422, "parameters.top_k is 0"),
+        ({"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}}, 422, "function_to_apply is 'sigmoid'"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_teis_shape(fields, status, sentence):

@@ -16,7 +16,6 @@ from serving.http.api_errors import ApiError
 from serving.http.json_body import (
     SHOWN,
     as_object,
-    check_names,
     check_type,
     content_type,
     deadline,
@@ -24,7 +23,6 @@ from serving.http.json_body import (
     parse_value,
     read_body,
     shorten,
-    text,
     utility,
 )
 
@@ -94,21 +92,6 @@ def test_a_body_that_is_no_object_is_400(value):
     with pytest.raises(ApiError, match=f"body is a JSON {type(value).__name__}, but must be an object"):
         as_object(parse_value(json.dumps(value).encode()))
     assert as_object({"a": 1}) == {"a": 1}
-
-
-def test_unknown_and_missing_fields_are_named_with_those_that_are_known():
-    check_names({"a": 1}, ("a", "b"), ("a",))
-    with pytest.raises(InputError, match="'c' is unknown, but must be one of the fields a, b"):
-        check_names({"a": 1, "c": 1}, ("a", "b"), ("a",))
-    with pytest.raises(InputError, match="a is missing, but must be given; required are a"):
-        check_names({"b": 1}, ("a", "b"), ("a",))
-
-
-def test_a_text_is_not_empty():
-    assert text({"a": " "}, "a") == " "
-    for wrong in ("", 1, None, ["a"]):
-        with pytest.raises(InputError, match=r"a is .*, but must be a text that is not empty"):
-            text({"a": wrong}, "a")
 
 
 def test_numbers_are_neither_booleans_nor_texts_nor_larger_than_a_float():

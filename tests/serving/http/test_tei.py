@@ -8,21 +8,7 @@ import pytest
 
 from pliant.errors import InputError
 from serving.http.api_errors import ApiError
-from serving.http.tei import (
-    Form,
-    classifier_type,
-    error_response,
-    flag,
-    health,
-    info,
-    is_left,
-    not_left,
-    read_form,
-    sequences,
-    shaped,
-    too_long,
-)
-from serving.http.texts import RawText
+from serving.http.tei import PredictBody, classifier_type, error_response, health, info, not_left, too_long
 
 
 def test_the_limits_are_named_as_tei_does_and_texts_are_truncated_unless_a_client_refuses():
@@ -89,83 +75,65 @@ def test_health_is_an_empty_200_or_a_503_after_which_to_look_again():
     assert json.loads(ill.body) == {"error": "unhealthy", "error_type": "Unhealthy"}
 
 
-PLAIN = Form(batch=False, nested=False, raw=False, truncate=True, left=False, top_k=None)
+@pytest.mark.parametrize(
+    ("fields", "texts", "batch"),
+    [
+        ({"inputs": "a\x00"}, (("a ", None),), False),
+        ({"inputs": ["a"]}, (("a", None),), False),
+        ({"inputs": ["a", "b"]}, (("a", "b"),), False),
+        ({"inputs": [["a"], ["b", "c"]]}, (("a", None), ("b", "c")), True),
+    ],
+)
+def test_texts_pairs_and_batches_are_told_apart(fields, texts, batch):
+    body = PredictBody.read(fields)
+    assert (body.texts(2), body.batch) == (texts, batch)
 
 
 @pytest.mark.parametrize(
-    ("fields", "form"),
+    ("fields", "expected"),
     [
-        ({"inputs": "a"}, PLAIN),
-        ({}, PLAIN),
-        ({"inputs": []}, PLAIN),
-        ({"inputs": ["a", "b"]}, PLAIN),
-        ({"inputs": ["a", ["b"]]}, PLAIN),
-        ({"inputs": [["a"], "b"]}, Form(True, False, False, True, False, None)),
-        ({"inputs": "a", "parameters": None}, Form(False, True, False, True, False, None)),
-        ({"inputs": "a", "parameters": {"top_k": 1}}, Form(False, True, False, True, False, 1)),
-        ({"inputs": "a", "parameters": {"function_to_apply": "none"}}, Form(False, True, True, True, False, None)),
-        ({"inputs": "a", "parameters": {"function_to_apply": "softmax"}}, Form(False, True, False, True, False, None)),
-        ({"inputs": "a", "raw_scores": True}, Form(False, False, True, True, False, None)),
-        (
-            {"inputs": "a", "truncate": False, "truncation_direction": "LEFT"},
-            Form(False, False, False, False, True, None),
-        ),
+        ({}, (False, None, True, False)),
+        (dict.fromkeys(("raw_scores", "parameters", "truncate", "truncation_direction")), (False, None, True, False)),
+        ({"parameters": {"top_k": 1}}, (False, 1, True, False)),
+        ({"parameters": {"function_to_apply": "none"}}, (True, None, True, False)),
+        ({"parameters": {"function_to_apply": "softmax", "top_k": None}}, (False, None, True, False)),
+        ({"parameters": []}, (False, None, True, False)),
+        ({"raw_scores": True, "unheard_of": 1}, (True, None, True, False)),
+        ({"truncate": False, "truncation_direction": "LEFT"}, (False, None, False, True)),
+        ({"truncation_direction": "right"}, (False, None, True, False)),
     ],
 )
-def test_the_options_of_a_request_are_read_with_teis_defaults(fields, form):
-    assert read_form(fields) == form
+def test_the_options_of_a_request_are_read_with_teis_defaults(fields, expected):
+    body = PredictBody.read({"inputs": "a", **fields})
+    assert (body.raw, body.top_k, body.truncate, body.left) == expected
 
 
 @pytest.mark.parametrize(
-    ("fields", "sentence"),
+    ("fields", "name"),
     [
-        ({"parameters": [1]}, "parameters is [1], but must be an object"),
-        (
-            {"parameters": {"function_to_apply": "sigmoid"}},
-            "function_to_apply is 'sigmoid', but must be softmax or none",
-        ),
-        ({"parameters": {"top_k": 0}}, "parameters.top_k is 0, but must be a whole number from 1 on"),
-        ({"parameters": {"top_k": True}}, "parameters.top_k is True, but must be a whole number from 1 on"),
-        ({"parameters": {"top_k": "1"}}, "parameters.top_k is '1', but must be a whole number from 1 on"),
-        ({"raw_scores": 0}, "raw_scores is 0, but must be true or false"),
-        ({"truncate": "no"}, "truncate is 'no', but must be true or false"),
-        ({"truncation_direction": "up"}, "truncation_direction is 'up', but must be Left or Right"),
-        ({"truncation_direction": 1}, "truncation_direction is 1, but must be Left or Right"),
+        *(({"inputs": value}, "inputs") for value in (7, None, "", [], ["a", "b", "c"])),
+        ({"inputs": ["a", ["b"]]}, "inputs[1]"),
+        *(({"inputs": [value]}, "inputs[0]") for value in ([], ["a", "b", "c"], 7)),
+        ({"inputs": [["a"], "b"]}, "inputs[1]"),
+        ({"inputs": [["a", 1]]}, "inputs[0][1]"),
+        ({"parameters": [1]}, "parameters"),
+        ({"parameters": {"function_to_apply": "sigmoid"}}, "parameters.function_to_apply"),
+        *(({"parameters": {"top_k": value}}, "parameters.top_k") for value in (0, True, "1")),
+        ({"raw_scores": 0}, "raw_scores"),
+        ({"truncate": "no"}, "truncate"),
+        *(({"truncation_direction": value}, "truncation_direction") for value in ("up", 1)),
     ],
 )
-def test_an_option_that_does_not_fit_is_named(fields, sentence):
+def test_what_does_not_fit_is_named(fields, name):
     with pytest.raises(InputError) as raised:
-        read_form({"inputs": "a", **fields})
-    assert sentence in str(raised.value)
+        PredictBody.read({"inputs": "a", **fields})
+    assert raised.value.field == name
 
 
-def test_a_flag_is_its_default_only_if_it_is_left_out_or_null():
-    assert [flag(fields, "x", default) for default in (True, False) for fields in ({}, {"x": None})] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert [flag({"x": value}, "x", not value) for value in (True, False)] == [True, False]
-
-
-def test_a_direction_is_read_without_case_and_right_by_default():
-    assert [is_left(direction) for direction in (None, "Right", "right", "Left", "left")] == [False] * 3 + [True] * 2
-
-
-def test_texts_pairs_and_batches_are_told_apart():
-    assert sequences("a", 1) == [RawText("inputs", ("inputs[0]",), ("a",))]
-    assert sequences(["a"], 1) == [RawText("inputs", ("inputs[0]",), ("a",))]
-    assert sequences(["a", "b"], 1) == [RawText("inputs", ("inputs[0]", "inputs[1]"), ("a", "b"))]
-    assert sequences([["a"], ["b", "c"]], 2) == [
-        RawText("inputs[0]", ("inputs[0][0]",), ("a",)),
-        RawText("inputs[1]", ("inputs[1][0]", "inputs[1][1]"), ("b", "c")),
-    ]
-    with pytest.raises(ApiError, match="inputs is a list of 2, but must be at most 1"):
-        sequences([["a"], ["b"]], 1)
-    for wrong in (7, None, [], ["a", "b", "c"], [[]], [["a"], "b"], [["a", "b", "c"]]):
-        with pytest.raises(InputError, match=r"but must be a text, a pair \[text, text\] or a batch"):
-            sequences(wrong, 8)
+def test_no_more_texts_are_taken_than_the_limit_says():
+    with pytest.raises(ApiError) as raised:
+        PredictBody.read({"inputs": [["a"], ["b"]]}).texts(1)
+    assert (raised.value.status, raised.value.field) == (413, "inputs")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +141,8 @@ def test_texts_pairs_and_batches_are_told_apart():
     [(False, False, ["x"]), (True, False, [["x"], ["y"]]), (False, True, [["x"]]), (True, True, [["x"], ["y"]])],
 )
 def test_an_answer_is_one_list_deeper_for_a_batch_or_for_a_client_of_the_inference_api(batch, nested, expected):
-    assert shaped([["x"], ["y"]], Form(batch, nested, False, True, False, None)) == expected
+    body = PredictBody.read({"inputs": [["a"], ["b"]] if batch else "a"})
+    assert body.shaped([["x"], ["y"]], nested) == expected
 
 
 def test_a_text_that_is_too_long_is_413_and_says_what_to_do():

@@ -145,10 +145,8 @@ def test_prompts_are_texts_or_token_ids_alone_or_in_lists(fields, expected):
 
 
 REFUSED_COMPLETIONS = [
-    *(
-        ({"prompt": value}, "prompt")
-        for value in (None, 7, [], {"text": "a"}, [5, "a"], [True, 5], "half \ud800 a pair")
-    ),
+    *(({"prompt": value}, "prompt") for value in (None, 7, [], {"text": "a"}, [5, "a"], "half \ud800 a pair")),
+    ({"prompt": [True, 5]}, "prompt[0]"),
     ({"prompt": ["a", 7]}, "prompt[1]"),
     ({"prompt": [[5], []]}, "prompt[1]"),
     ({"prompt": [[5, True]]}, "prompt[0]"),

@@ -47,7 +47,7 @@ def test_a_task_with_other_gammas_than_the_rest_is_refused(registry):
         registry.publish("pliant-tokens-task-odd", tiny_task("odd", ["a", "b"], digest, gammas=(2,)))
         response = await service.client.post("/tasks", json={"name": "odd"})
         assert response.status_code == 422
-        assert "heads of task odd is for gammas [0, 2], but must be for [0, 2, 4, 8]" in response.text
+        assert "heads of task odd is for gammas [0, 2]" in response.text
         await check_good(service)
 
     serve(registry, check)
@@ -60,14 +60,14 @@ def test_a_task_with_other_gammas_than_the_rest_is_refused(registry):
         ({"name": "digits", "alias": "nightly"}, 404, "has no version nightly"),
         ({"name": "../digits"}, 404, "the registry has no such task"),
         ({"name": "digits", "version": 9}, 404, "has no version 9"),
-        ({"name": "digits", "version": "1"}, 422, "version is '1', but must be a whole number from 1 on"),
+        ({"name": "digits", "version": "1"}, 422, "version is '1'"),
         ({"name": "digits", "version": 1, "alias": "x"}, 422, "version is given together with alias"),
         ({"alias": "champion"}, 422, "name is missing"),
-        ({"name": 5}, 422, "name is 5, but must be a text"),
+        ({"name": 5}, 422, "name is 5"),
         (
             {"name": "digits", "stage": "x"},
             422,
-            "'stage' is unknown, but must be one of the fields name, alias, version",
+            "'stage' is unknown",
         ),
         ([], 400, "body is a JSON list"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -71,26 +70,6 @@ def test_a_plan_uses_all_devices_and_leaves_each_stream_its_longest_runtime(seed
 
 
 @settings(max_examples=25)
-@given(st.integers(0, 1000), st.integers(2, 9), st.sampled_from(DISPATCHES))
-def test_of_both_plans_the_one_is_kept_that_does_better_on_the_window(seed, devices, dispatch):
-    knowledge, some = known(), window(seed)
-    chosen = plan(knowledge, some, devices, "better", dispatch, [-1] * devices)
-    both = [published(knowledge, some, devices), queueing(knowledge, some, devices)]
-    assert chosen in both
-    assert mean(chosen, some, dispatch) == min(mean(counts, some, dispatch) for counts in both)
-
-
-@pytest.mark.parametrize("dispatch", ["completion", "published"])
-def test_neither_plan_is_always_the_better_one(dispatch):
-    knowledge, won = known(), set()
-    for seed in range(8):
-        some, devices = window(seed, rates=(1200, 1200)), 6 + seed % 2 * 6
-        means = [mean(objective(knowledge, some, devices), some, dispatch) for objective in (published, queueing)]
-        won.add("published" if means[0] < means[1] else "queueing")
-    assert won == {"published", "queueing"}
-
-
-@settings(max_examples=25)
 @given(st.integers(0, 1000))
 def test_what_is_in_place_stays_unless_another_plan_is_worth_the_swaps(seed):
     knowledge, some = known(), window(seed)
@@ -101,26 +80,6 @@ def test_what_is_in_place_stays_unless_another_plan_is_worth_the_swaps(seed):
     kept = mean(present, some, "completion")
     assert chosen == present or kept > least * (1 + WORTH)
     assert mean(chosen, some, "completion") <= min(kept, least) * (1 + WORTH)
-
-
-def test_the_same_window_gives_the_same_plan_again():
-    some = window(3, 2)
-    plans = {tuple(plan(known(streams=2), some, 7, "better", "completion", [-1] * 7)) for _ in range(3)}
-    assert len(plans) == 1
-
-
-@pytest.mark.parametrize("streams", [1, 2])
-def test_at_the_start_every_stream_has_its_longest_runtime_and_every_device_one(streams):
-    knowledge = known(streams=streams)
-    for workers in range(streams, 8):
-        held = start_plan(knowledge, workers)
-        assert len(held) == workers
-        assert {stream.first + len(stream.runtimes) - 1 for stream in knowledge.streams} <= set(held)
-
-
-def test_at_the_start_devices_follow_the_shares_that_are_told():
-    counts = [start_plan(known(), 20, shares).count(0) for shares in ((0.9, 0.05, 0.03, 0.02), (0.1, 0.1, 0.1, 0.7))]
-    assert counts[0] > counts[1]
 
 
 # Swaps
@@ -172,24 +131,6 @@ def test_a_window_has_64_intervals_from_its_first_request_on_and_the_end_falls_i
         (1, 63): 1.0,
     }
     assert Window(64.0).counts(2).tolist() == np.zeros((2, 64)).tolist()
-
-
-def test_latencies_are_given_for_512_requests_and_a_device_has_room_for_one_at_least():
-    knowledge = known(streams=2)
-    mail, chat = demands(knowledge, [float(n) for n in range(6)])
-    assert [demand.requests for demand in (*mail, *chat)] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-    assert {len(demand.latency) for demand in (*mail, *chat)} == {512}
-    assert mail[0].latency[-1] == pytest.approx(knowledge.runtimes[0].alone * 256)
-    slow = replace(knowledge, streams=tuple(replace(stream, slo=1e-6) for stream in knowledge.streams))
-    assert {demand.capacity for stream in demands(slow, [0.0] * 6) for demand in stream} == {1.0}
-
-
-def test_of_a_long_window_only_the_latest_20000_requests_are_replayed(monkeypatch):
-    replayed = []
-    monkeypatch.setattr("pliant.bins.planning.plan.replay", lambda pool, times, *_: replayed.append(times) or 1.0)
-    some = Window(20.001, [i / 1000 for i in range(20_001)], [0] * 20_001)
-    plan(known(), some, 4, "better", "completion", [3] * 4)
-    assert replayed and {(len(times), times[0]) for times in replayed} == {(20_000, 0.001)}
 
 
 def test_what_is_in_place_stays_where_another_plan_is_better_by_a_fiftieth_alone(monkeypatch):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pliant.bins.knowledge import Scaling
 from pliant.bins.planning.scaling import Scaler
-from pliant.protocol import Answer, Arrived, Failed, Finished, Woke
+from pliant.protocol import Answer, Arrived, Finished, Woke
 from tests.fixtures.bins.loads import LOAD, World, ask, bursty, done, known, launches, run, scheduler
 
 RULE = Scaling()
@@ -33,11 +33,6 @@ def test_a_tail_at_95_percent_of_the_slo_asks_for_one_device_more_at_every_look(
     assert decisions(lambda now: 0.949, 200) == []
 
 
-def test_it_is_the_tail_that_counts_and_neither_the_mean_nor_the_worst():
-    assert decisions(lambda now: 1.5 if round(now * 10) % 40 == 1 else 0.6, 100)  # one in 40
-    assert decisions(lambda now: 1.5 if round(now * 10) % 100 == 1 else 0.6, 100)[1:] == []  # one in 100
-
-
 def test_a_tail_below_half_over_a_minute_gives_one_device_back_and_another_one_a_minute_later():
     changes = decisions(lambda now: 0.49, 130)
     assert [more for _, more in changes] == [-1, -1]
@@ -58,27 +53,6 @@ def test_a_device_that_has_come_stays_for_a_minute():
     assert changes[1][0] >= 20.0
 
 
-def test_who_is_dropped_counts_as_worse_than_any_answer():
-    assert decisions(lambda now: float("inf"), 1) == [(0.0, 1)]
-
-
-def test_those_that_wait_behind_all_others_count_as_dropped():
-    scaler = Scaler(RULE)
-    scaler.answered(0.0, 0.1)
-    assert scaler.decide(0.0, late=1) == 1
-
-
-def test_in_silence_the_rule_sleeps():
-    scaler = Scaler(RULE)
-    assert scaler.wake_at() is None
-    scaler.answered(0.0, 0.3)
-    looks = 0
-    while (wake := scaler.wake_at()) is not None:
-        scaler.decide(wake)
-        looks += 1
-    assert looks == RULE.window // RULE.pause + 2
-
-
 def test_what_was_answered_exactly_a_pause_or_a_window_ago_still_counts():
     for ago, more in ((1.0, 1), (1.001, 0)):
         scaler = Scaler(Scaling(pause=1.0, window=8.0))
@@ -92,20 +66,6 @@ def test_what_was_answered_exactly_a_pause_or_a_window_ago_still_counts():
         scaler.answered(10.0 - ago, 0.7)
         scaler.answered(10.0, 0.1)
         assert scaler.decide(10.0) == more
-
-
-def test_between_two_decisions_a_pause_passes_and_a_decision_waits_for_the_window():
-    scaler = Scaler(Scaling(pause=1.0, window=2.0))
-    assert scaler.decide(5.0) == 0 and scaler.wake_at() is None
-    scaler.answered(5.0, 2.0)
-    assert (scaler.decide(5.0), scaler.wake_at()) == (1, 6.0)
-    scaler.answered(5.5, 2.0)
-    assert scaler.decide(5.999) == 0
-    assert scaler.decide(6.0) == 1, "at most every pause"
-    for now in (8.1, 9.2, 10.3, 11.4):
-        scaler.answered(now, 0.1)
-    assert [scaler.decide(now) for now in (8.1, 9.2)] == [-1, 0]
-    assert [scaler.decide(10.1), scaler.decide(10.2)] == [0, -1]
 
 
 # Devices that come and go
@@ -154,27 +114,6 @@ def test_what_a_device_has_when_it_is_given_back_is_answered(placement):
         running += launches(actions)
         fresh.check()
     assert sorted(answered) == [10, 11, 12]
-
-
-@PLACEMENTS
-def test_a_device_that_was_given_back_gets_nothing_more(placement):
-    fresh, running = grown_quiet(placement)
-    for launch in running:
-        for more in launches(fresh.handle(done(launch), 3.7)):
-            fresh.handle(done(more), 3.7)
-    (first,) = fresh.handle(Arrived(ask(20, 3.8)), 3.8)
-    assert fresh.handle(Arrived(ask(21, 3.8)), 3.8) == []
-    assert launches(fresh.handle(done(first), 3.81))[0].worker == first.worker
-
-
-def test_a_device_that_was_given_back_and_fails_stays_away():
-    """It was once restarted, loaded and dispatched to while it also counted as a spare one."""
-    fresh, running = grown_quiet("single")
-    spare = running[1]  # the less busy one
-    restart, *_ = launches(fresh.handle(Failed(spare.id, "planted"), 3.65))
-    assert (restart.kind, restart.worker) == ("restart", spare.worker)
-    assert fresh.handle(Finished(restart.id, 0.01), 3.66) == []
-    fresh.check()
 
 
 def test_a_device_that_comes_back_loads_the_longest_runtime_first():

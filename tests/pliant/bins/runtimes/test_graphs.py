@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pliant.bins.artifact import Shape
-from pliant.bins.runtimes.graphs import EagerEngine, GraphsEngine, to_host
+from pliant.bins.runtimes.graphs import EagerEngine, GraphsEngine
 from pliant.bins.runtimes.model import load_model
 from pliant.bins.runtimes.padding import padded
 from tests.fixtures.bins.encoders import FAMILIES, random_payload, tiny_encoder
@@ -85,28 +85,6 @@ def test_threads_take_turns():
     for thread in threads:
         thread.join()
     assert most == 1
-
-
-def test_the_eager_engine_gives_no_mask_where_nothing_is_padded():
-    passed = []
-
-    def model(**inputs):
-        passed.append(set(inputs))
-        return torch.zeros(len(inputs["input_ids"]), 1)
-
-    rng = np.random.default_rng(0)
-    call = EagerEngine(model, CPU).open(Shape(8, 2, dynamic=True))
-    for lengths in [(5, 5), (5, 4)]:
-        call(padded(Shape(8, 2, dynamic=True), [random_payload(rng, n) for n in lengths], 0, typed=False))
-    assert passed == [{"input_ids"}, {"input_ids", "attention_mask"}]
-
-
-def test_an_output_is_a_copy_in_float32():
-    output = torch.ones(2, 3)
-    copied = to_host(output)
-    output += 1
-    assert (copied.tolist(), copied.dtype) == ([[1.0] * 3] * 2, np.float32)
-    assert to_host(torch.ones(1, 1, dtype=torch.bfloat16)).dtype == np.float32
 
 
 def test_only_a_mask_is_left_out_and_nothing_is_learnt_from_what_runs():

@@ -35,22 +35,6 @@ def test_an_embedding_is_the_mean_of_valid_tokens_or_the_first_one(family):
     torch.testing.assert_close(first, token_BNH[:, 0])
 
 
-def test_a_normalised_embedding_has_length_1_and_the_same_direction():
-    plain, normal = (tiny_encoder("bert", "embedding", normalize=normalize) for normalize in (False, True))
-    with torch.inference_mode():
-        raw, unit = load_model(plain)(IDS, HALF), load_model(normal)(IDS, HALF)
-    torch.testing.assert_close(unit, raw / raw.norm(dim=-1, keepdim=True))
-
-
-def test_a_classifier_gives_transformers_logits():
-    encoder = tiny_encoder("bert")
-    model = load_model(encoder)
-    with torch.inference_mode():
-        expected = model.model(input_ids=IDS, attention_mask=HALF).logits
-        torch.testing.assert_close(model(IDS, HALF), expected)
-    assert expected.shape == (2, 3)
-
-
 @pytest.mark.parametrize(("family", "inputs"), [("bert", 3), ("modernbert", 2), ("distilbert", 2)])
 def test_an_encoder_is_described_without_its_weights(family, inputs):
     encoder = tiny_encoder(family, "embedding")
@@ -83,13 +67,6 @@ def test_a_model_of_one_type_of_token_is_given_no_types_and_one_without_padding_
     ):
         described = describe(replace(tiny_encoder("bert", "embedding"), config=json.dumps({**config, **changes})))
         assert (described.inputs, described.typed, described.pad) == (inputs, len(inputs) == 3, pad)
-
-
-@pytest.mark.parametrize("head", ["classification", "embedding"])
-def test_a_loaded_encoder_only_answers(head):
-    model = load_model(tiny_encoder("bert", head))
-    assert not model.training and not model.model.training
-    assert not any(weight.requires_grad for weight in model.parameters())
 
 
 @pytest.mark.parametrize(

@@ -38,21 +38,6 @@ def test_valid_tokens_are_the_texts_and_rows_without_one_repeat_the_first(data, 
         assert batch["token_type_ids"][row].tolist() == types.tolist() + [0] * (length - len(ids))
 
 
-def test_a_model_without_types_is_given_none():
-    batch = padded(Shape(4, 1), [random_payload(np.random.default_rng(0), 3)], pad=0, typed=False)
-    assert list(batch) == ["input_ids", "attention_mask"]
-
-
-@given(st.data(), shapes)
-def test_what_is_too_long_or_too_many_or_empty_is_refused(data, shape):
-    payloads = texts(data.draw, shape)
-    rng = np.random.default_rng(0)
-    long, empty = random_payload(rng, shape.length + 1), random_payload(rng, 0)
-    for wrong in ([*payloads[1:], long], [*payloads[1:], empty], payloads[:1] * (shape.batch + 1), []):
-        with pytest.raises(InputError):
-            check(shape, wrong)
-
-
 @pytest.mark.parametrize(
     ("shape", "payloads", "words"),
     [

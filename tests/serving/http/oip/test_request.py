@@ -89,76 +89,64 @@ def changed(**changes):
     return {"inputs": [{**FIRST, **changes}]}
 
 
-BINARY = {"binary_data_size": 4}
+OUTPUT = "outputs[0].parameters"
 REFUSED = [
-    ({}, "inputs is None, but must be a list of at most 16 tensors"),
-    ({"inputs": FIRST}, "inputs is {"),
-    ({"inputs": []}, "inputs is empty, but must be a list of at least one tensor"),
-    ({"inputs": ["first"]}, "inputs[0] is 'first', but must be an object"),
-    ({"inputs": [FIRST] * (MAX_TENSORS + 1)}, "a list of at most 16 tensors"),
-    ({"inputs": [FIRST, FIRST]}, "inputs[1].name is first once more, but must be given once"),
-    (changed(name="other"), "inputs[0].name is 'other', but must be one of first, second, third"),
-    (changed(name=None), "inputs[0].name is None"),
-    (changed(name=["first"]), "inputs[0].name is ['first']"),
-    (changed(datatype="BF16"), "datatype and shape of first is 'BF16' [2], but must be BYTES [-1] or"),
-    (changed(datatype=7), "datatype and shape of first is 7 [2]"),
-    (changed(shape=None), "inputs[0].shape is None, but must be a list"),
-    (changed(shape=[-2]), "inputs[0].shape is [-2]"),
-    (changed(shape=[1, 1, 2]), "datatype and shape of first is 'BYTES' [1, 1, 2]"),
-    (changed(shape=[3]), "data of first is a list of 2, but must be of 3 elements"),
-    (changed(data=None), "data of first is None, but must be a list"),
-    ({"inputs": [{"name": "first", "datatype": BYTES, "shape": [1]}]}, "inputs[0].data is missing, but must be given"),
-    (changed(parameters=3), "inputs[0].parameters is 3, but must be an object"),
-    (changed(parameters={"binary_data_size": 0}), "binary_data_size is given together with data"),
-    (changed(parameters={"shared_memory_region": "r"}), "shared_memory_region is given, but must be left out"),
-    ({"inputs": [FIRST], "outputs": {}}, "outputs is {}, but must be a list"),
-    ({"inputs": [FIRST], "outputs": [{"name": "x"}]}, "outputs[0].name is 'x', but must be one of first"),
-    ({"inputs": [FIRST], "outputs": [{"name": "first"}] * 2}, "outputs[1].name is first once more"),
-    (
-        {"inputs": [FIRST], "outputs": [{"name": "first", "parameters": {"binary_data": 1}}]},
-        "outputs[0].parameters.binary_data is 1, but must be true or false",
+    *(({"inputs": value}, "inputs") for value in (None, FIRST, [], [FIRST] * (MAX_TENSORS + 1))),
+    ({}, "inputs"),
+    ({"inputs": ["first"]}, "inputs[0]"),
+    ({"inputs": [FIRST, FIRST]}, "inputs[1].name"),
+    *((changed(name=value), "inputs[0].name") for value in ("other", None, ["first"])),
+    *((changed(datatype=value), "inputs[0].datatype") for value in ("BF16", 7)),
+    (changed(shape=None), "inputs[0].shape"),
+    (changed(shape=[1] * 9), "inputs[0].shape"),
+    *((changed(shape=[value]), "inputs[0].shape[0]") for value in (-2, True, 1.0, 2**63)),
+    (changed(shape=[1, 1, 2]), "datatype and shape of first"),
+    (changed(shape=[3]), "data of first"),
+    (changed(data={}), "data of first"),
+    (changed(data=None), "inputs[0].data"),
+    ({"inputs": [{"name": "first", "datatype": BYTES, "shape": [1]}]}, "inputs[0].data"),
+    (changed(parameters=3), "inputs[0].parameters"),
+    *(
+        (changed(parameters={"binary_data_size": value}), "inputs[0].parameters.binary_data_size")
+        for value in (0, -1, True, 4.0, "4", 10**30)
     ),
-    (
-        {"inputs": [FIRST], "outputs": [{"name": "first", "parameters": {"classification": 1}}]},
-        "classification is given for first, but must be left out",
-    ),
-    (
-        {"inputs": [FIRST], "outputs": [{"name": "first", "parameters": {"shared_memory_region": "r"}}]},
-        "there is no shared memory",
-    ),
-    ({"inputs": [FIRST], "parameters": []}, "parameters is [], but must be an object"),
-    ({"inputs": [FIRST], "parameters": {"binary_data_output": "yes"}}, "parameters.binary_data_output is 'yes'"),
-    ({"inputs": [FIRST], "id": 7}, "id is 7, but must be a text"),
-    ({"inputs": [FIRST], "id": "\ud800"}, "but must be a text that UTF-8 can hold"),
+    (changed(parameters={"shared_memory_region": "r"}), "inputs[0].parameters.shared_memory_region"),
+    ({"outputs": {}}, "outputs"),
+    ({"outputs": [{"name": "first"}] * (MAX_TENSORS + 1)}, "outputs"),
+    ({"outputs": [{"name": "x"}]}, "outputs[0].name"),
+    ({"outputs": [{"name": "first"}] * 2}, "outputs[1].name"),
+    ({"outputs": [{"name": "first", "parameters": {"binary_data": 1}}]}, f"{OUTPUT}.binary_data"),
+    ({"outputs": [{"name": "first", "parameters": {"classification": 1}}]}, f"{OUTPUT}.classification"),
+    ({"outputs": [{"name": "first", "parameters": {"shared_memory_region": 1}}]}, f"{OUTPUT}.shared_memory_region"),
+    ({"parameters": []}, "parameters"),
+    ({"parameters": {"binary_data_output": "yes"}}, "parameters.binary_data_output"),
+    ({"parameters": {"volume": "loud"}}, "parameters.volume"),
+    ({"id": 7}, "id"),
+    ({"id": "\ud800"}, "id"),
 ]
 
 
-@pytest.mark.parametrize(("fields", "sentence"), REFUSED)
-def test_what_does_not_fit_is_named(fields, sentence):
+@pytest.mark.parametrize(("fields", "name"), REFUSED)
+def test_what_does_not_fit_is_named(fields, name):
     with pytest.raises(InputError) as raised:
-        read(fields)
-    assert sentence in str(raised.value)
+        read({"inputs": [FIRST], **fields} if fields else fields)
+    assert raised.value.field == name
 
 
 @pytest.mark.parametrize(
-    ("size", "binary", "sentence"),
+    ("size", "binary", "name"),
     [
-        (-1, b"", "binary_data_size is -1, but must be a whole number from 0 to 0"),
-        (5, b"1234", "binary_data_size is 5, but must be a whole number from 0 to 4, the bytes that are left"),
-        (10**30, b"1234", "binary_data_size is 1000"),
-        (True, b"1", "binary_data_size is True"),
-        (4.0, b"1234", "binary_data_size is 4.0"),
-        ("4", b"1234", "binary_data_size is '4'"),
-        (4, b"\0\0\0\0a", "body is 1 bytes longer, but must be as long as its JSON and each binary_data_size"),
-        (4, b"\xff\xff\xff\xff", "too short for element 0"),
-        (0, b"", "0 bytes, but must be at least 4 bytes"),
+        (5, b"1234", "inputs[0].parameters.binary_data_size"),
+        (4, b"\0\0\0\0a", "body"),
+        (4, b"\xff\xff\xff\xff", "binary data of first"),
+        (0, b"", "binary data of first"),
     ],
 )
-def test_sizes_that_do_not_add_up_are_named(size, binary, sentence):
+def test_sizes_that_do_not_add_up_are_named(size, binary, name):
     entry = {"name": "first", "datatype": BYTES, "shape": [1], "parameters": {"binary_data_size": size}}
     with pytest.raises(InputError) as raised:
         read({"inputs": [entry]}, binary)
-    assert sentence in str(raised.value)
+    assert raised.value.field == name
 
 
 def test_bytes_after_a_body_of_json_alone_are_refused():
@@ -168,7 +156,7 @@ def test_bytes_after_a_body_of_json_alone_are_refused():
 
 def test_a_tensor_that_the_model_needs_must_be_there():
     needy = replace(CLASSIFIER, inputs=(*CLASSIFIER.inputs, *MODEL.inputs))
-    with pytest.raises(InputError, match="inputs is without text, but must be given with all tensors"):
+    with pytest.raises(InputError, match="inputs is without text"):
         read({"inputs": [FIRST]}, model=needy)
     assert set(read({"inputs": [text_tensor("text", "a")]}, model=needy).inputs) == {"text"}
 
@@ -180,7 +168,7 @@ def test_no_more_elements_are_read_than_the_model_takes():
         ({"inputs": [entry]}, data),
         ({"inputs": [{**entry, "shape": [2**60]}]}, data),
     ):
-        with pytest.raises(ApiError, match="elements, but must have at most 100") as raised:
+        with pytest.raises(ApiError, match="elements") as raised:
             read(fields, binary)
         assert raised.value.status == 413
     assert len(read({"inputs": [text_tensor("first", *["a"] * MAX_COUNT)]}).inputs["first"].elements) == MAX_COUNT
@@ -208,9 +196,9 @@ def test_outputs_are_those_that_are_named_or_all_and_each_says_whether_it_is_bin
 @pytest.mark.parametrize("value", [0, -1, True, 1.0, "1"])
 def test_the_number_of_best_classes_is_whole_and_positive(value):
     fields = {"inputs": [text_tensor("text", "a")]}
-    wrong = [{"name": "scores", "parameters": {"classification": value}}]
-    with pytest.raises(InputError, match=r"classification is .*, but must be a whole number from 1 on"):
-        read({**fields, "outputs": wrong}, model=CLASSIFIER)
+    with pytest.raises(InputError) as raised:
+        read({**fields, "outputs": [{"name": "scores", "parameters": {"classification": value}}]}, model=CLASSIFIER)
+    assert raised.value.field == f"{OUTPUT}.classification"
     right = [{"name": "scores", "parameters": {"classification": 2}}]
     (output,) = read({**fields, "outputs": right}, model=CLASSIFIER).outputs
     assert output.top_classes == 2

@@ -139,7 +139,7 @@ def test_compressed_bodies_are_read_and_other_compressions_refused(service):
         (b'{"inputs": [{"name": "first", "datatype": "FP32", "shape": [1], "data": [NaN]}]}', {}, 400, "not finite"),
         (b"{}", {"content_type": "text/plain"}, 415, "content-type is text/plain"),
         (b"{}", {"inference_header_content_length": "3"}, 400, "inference-header-content-length is '3'"),
-        (b"{}abc", {"inference_header_content_length": "2"}, 400, "inputs is None"),
+        (b"{}abc", {"inference_header_content_length": "2"}, 400, "inputs is missing"),
         (b"{}", {"inference_header_content_length": "1"}, 400, "body is not JSON"),
         (b" " * 100_001, {}, 413, "must be at most 100000 bytes"),
     ],

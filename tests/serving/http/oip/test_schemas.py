@@ -39,7 +39,7 @@ def test_a_request_is_taken_within_the_documented_limits_of_its_fields(service):
     )
     for name, most in (("inputs", properties["inputs"]["maxItems"]), ("outputs", properties["outputs"]["maxItems"])):
         status, content = read({**usual, name: [{"name": "first"}] * (most + 1)})
-        assert status == 400 and f"a list of at most {most} tensors" in content["error"]
+        assert status == 400 and f"of at most {most}" in content["error"]
     assert read({"inputs": [INPUT][: properties["inputs"]["minItems"] - 1]})[0] == 400
     assert read({"inputs": [INPUT] * properties["inputs"]["minItems"]})[0] == 200
 

@@ -17,13 +17,11 @@ from serving.http.oip.binary import from_binary, to_binary
 from serving.http.oip.tensors import (
     BYTES,
     DTYPES,
-    MAX_RANK,
     Form,
     Tensor,
     TensorSpec,
     from_json,
     numbers,
-    read_shape,
     texts,
     to_json,
 )
@@ -126,19 +124,6 @@ def test_an_element_that_does_not_fit_is_named(datatype, shape, data, sentence):
     with pytest.raises(InputError) as raised:
         from_json("x", datatype, tuple(shape), data)
     assert sentence in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "value", [None, 3, "3", [-1], [1.0], [True], ["1"], [None], [2**63], [1] * (MAX_RANK + 1), [[1]]]
-)
-def test_a_shape_is_a_short_list_of_sizes(value):
-    with pytest.raises(InputError, match="shape is"):
-        read_shape("shape", value)
-
-
-def test_a_shape_may_be_of_any_usual_rank():
-    assert read_shape("shape", []) == ()
-    assert read_shape("shape", [0, 2**62]) == (0, 2**62)
 
 
 def test_a_form_says_which_shapes_fit():
