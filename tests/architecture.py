@@ -56,12 +56,9 @@ _ENGINE = tuple(
     f"pliant/packing/engine/{name}.py"
     for name in (
         "sampling",
-        "swap_space",
         "paged_engine",
         "page_attention",
         "attention_choice",
-        "predictor",
-        "logits",
         "grammar",
     )
 )

@@ -23,10 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks import places
 from benchmarks.harness import Context, Measured, need, table
-from benchmarks.places import ALPACA, existing
-from benchmarks.results import Target
-from pliant.packing.artifact import BUCKETS
-from pliant.packing.engine.hardware import (
+from benchmarks.packing.hardware import (
     A100,
     ALONE,
     GPT_3_175B,
@@ -39,6 +36,9 @@ from pliant.packing.engine.hardware import (
     Spread,
     memory_of,
 )
+from benchmarks.places import ALPACA, existing
+from benchmarks.results import Target
+from pliant.packing.artifact import BUCKETS
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Prompt

@@ -22,11 +22,11 @@ from rich.console import Console
 from benchmarks.harness import Context, Measured, need, table
 from benchmarks.packing import traces
 from benchmarks.packing.forecasts import Foretold, by_prompt
+from benchmarks.packing.hardware import A100, LLAMA_13B
 from benchmarks.packing.study import Ground, capacity, large, prompts
 from benchmarks.packing.traces import at_rate
 from benchmarks.results import Target
 from benchmarks.runs import run_all
-from pliant.packing.engine.hardware import A100, LLAMA_13B
 from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules

@@ -2,7 +2,7 @@
 
 A job is one load served by one policy. "Throughput" is requests over the makespan: seconds from the first arrival to the
 last end of a finite load, which every policy has to serve to its last request. Nothing here is measured on a device: an
-iteration lasts what pliant/packing/engine/hardware.py says of the device's bandwidth and arithmetic.
+iteration lasts what benchmarks/packing/hardware.py says of the device's bandwidth and arithmetic.
 
 The targets are taken with both of the A100's published peaks, of bandwidth and of arithmetic (a roofline; S3 takes
 generation for bound by memory). With 60% of the arithmetic a 13B model bears 50 requests/s under any policy: at 90 all that
@@ -22,10 +22,10 @@ from benchmarks import harness
 from benchmarks.harness import Context, Measured, need
 from benchmarks.packing import forecasts, traces, vicuna
 from benchmarks.packing.forecasts import Foretold, by_prompt
+from benchmarks.packing.hardware import A100, LLAMA_13B, LLAMA_33B, Accelerator, LargeModel, Roofline, memory_of
 from benchmarks.packing.traces import Load, as_recorded, at_once, at_rate
 from benchmarks.results import Target
 from benchmarks.runs import run_all
-from pliant.packing.engine.hardware import A100, LLAMA_13B, LLAMA_33B, Accelerator, LargeModel, Roofline, memory_of
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory, Prompt

@@ -163,7 +163,7 @@ class _Turns:
             self._changed.notify_all()
 
     def leave(self, desk: _Desk) -> None:
-        """Take a desk out for good, whether or not it was its turn."""
+        """Take a desk out for good, whether or not it was its turn. Its engine's last word may come after it has left."""
         with self._changed:
             if desk not in self._order:  # an engine that is stopped tells of its end once more
                 return

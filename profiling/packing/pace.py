@@ -12,7 +12,7 @@ import numpy as np
 from pliant.device import threads
 from pliant.errors import InputError
 from pliant.packing.artifact import Predictor
-from pliant.packing.engine.predictor import load
+from pliant.packing.engine.model import load
 
 TOGETHER = 32  # prompts in one prediction of the service, at most
 WARMUP = 2  # predictions that are not measured

@@ -32,12 +32,11 @@ from serving.lifecycle.refresh import Source
 from serving.packing.catalog import Catalog, ServedModel, load_catalog
 from serving.packing.endpoint import Handler, PackingEndpoint, PackingGeneration
 from serving.packing.engine.engine import EngineDriver, EngineLimits
-from serving.packing.engine.engine_group import EngineGroup
-from serving.packing.engine.engine_pool import EnginePool
+from serving.packing.engine.engine_group import EngineGroup, EnginePool
 from serving.packing.engine.forecaster import Forecaster, ForecastLimits
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths, observed_path
-from serving.packing.engine.sequence_limit import SequenceLimit
+from serving.packing.engine.suspects import SequenceLimit
 from serving.packing.engine.worker import EngineProcess, EngineWorker
 from serving.packing.messages import Build, EngineBuild, PredictorBuild, VllmBuild
 from serving.packing.reading import PromptReader

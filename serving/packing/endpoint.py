@@ -21,14 +21,13 @@ from serving.lifecycle.generation import Generation
 from serving.lifecycle.refresh import Refresher
 from serving.packing.catalog import Catalog, ServedModel
 from serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
-from serving.packing.engine.engine_group import EngineGroup, merged_report
-from serving.packing.engine.engine_pool import EnginePool
+from serving.packing.engine.engine_group import EngineGroup, EnginePool, merged_report
 from serving.packing.engine.forecaster import Forecast, Forecaster
 from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
 from serving.packing.engine.judge import PackingJudge
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.engine.observed import ObservedLengths
-from serving.packing.engine.sequence_limit import SequenceLimit
+from serving.packing.engine.suspects import SequenceLimit
 from serving.packing.engine.traced import add_generation
 from serving.packing.engine.watched import PackingWatch
 from serving.packing.logprobs import LogprobsWriter

@@ -11,7 +11,7 @@ V vocabulary.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,11 +24,9 @@ from pliant.errors import InputError, SchedulerError
 from pliant.models.packed import PackedLinear, can_pack
 from pliant.packing.engine.attention_choice import page_cache
 from pliant.packing.engine.grammar import Grammars, Matcher
-from pliant.packing.engine.logits import change_logits, logprobs_of
 from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.engine.page_attention import NAME, PageBatch, attention_of_transformers
-from pliant.packing.engine.sampling import draw
-from pliant.packing.engine.swap_space import SwapSpace
+from pliant.packing.engine.sampling import change_logits, draw, logprobs_of
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 
 STEPS = ((16, 4), (64, 8), (256, 32), (1 << 30, 64))
@@ -81,6 +79,54 @@ class _Sequence:
         return self.matcher is not None and self.matcher.stuck
 
 
+class SwapSpace:
+    """Host memory for the pages of preempted sequences: copies them there and back. Pinned for a GPU.
+
+    `views`: the device's tensors, whose first axis is pages.
+    """
+
+    def __init__(self, views: Sequence[Tensor], pages: int) -> None:
+        pinned = views[0].device.type == "cuda"
+        self._views, self.pages = views, pages
+        self._host = [torch.empty((pages, *view.shape[1:]), dtype=view.dtype, pin_memory=pinned) for view in views]
+        self._free = list(range(pages - 1, -1, -1))
+        self._slots: dict[int, list[int]] = {}
+
+    def __contains__(self, id: int) -> bool:
+        return id in self._slots
+
+    @property
+    def used(self) -> int:
+        return self.pages - len(self._free)
+
+    @torch.inference_mode()
+    def swap_out(self, id: int, pages: Sequence[int]) -> None:
+        """Copy these pages of the device to the host. The caller makes sure that they fit."""
+        free = len(self._free)
+        assert id not in self and len(pages) <= free, f"{len(pages)} pages, {free} free on the host"
+        self._slots[id] = slots = [self._free.pop() for _ in pages]
+        for view, host in zip(self._views, self._host, strict=True):
+            for slot, page in zip(slots, pages, strict=True):
+                host[slot].copy_(view[page], non_blocking=True)
+
+    @torch.inference_mode()
+    def swap_in(self, id: int, pages: Sequence[int]) -> None:
+        """Copy a sequence back into these pages of the device, in order, and free it here; `pages` may be more."""
+        for view, host in zip(self._views, self._host, strict=True):
+            for slot, page in zip(self._slots[id], pages, strict=False):
+                view[page].copy_(host[slot], non_blocking=True)
+        self.free(id)
+
+    def free(self, id: int) -> None:
+        """Free the pages of `id`, if it has any."""
+        self._free.extend(self._slots.pop(id, ()))
+
+    def check(self) -> None:
+        """Raises AssertionError if a page is used twice or lost."""
+        slots = sorted([*self._free, *(slot for host in self._slots.values() for slot in host)])
+        assert slots == list(range(self.pages)), "pages on the host"
+
+
 class PagedEngine:
     """One model with its cache of pages. Not thread-safe.
 
@@ -100,7 +146,7 @@ class PagedEngine:
         heads, width, sharing = _heads(model)
         sizes = _layers(model), memory.pages, memory.page_tokens, heads, width
         self._cache = page_cache(*sizes, model.dtype, self.device, sharing)
-        self.swap_space = SwapSpace(self._cache.views(), memory.host_pages, torch.inference_mode)
+        self.swap_space = SwapSpace(self._cache.views(), memory.host_pages)
         self._free = list(range(memory.pages - 1, -1, -1))
         self._known: dict[int, int] = {}  # by the number of what it holds: a page that several sequences may use
         self._users: dict[int, int] = {}  # of those pages

@@ -19,7 +19,7 @@ class Sampling:
     The noise depends on the seed and the token's position alone, so the same seed gives the same text whatever else
     runs or is preempted, as far as the model's scores are the same: their last bits vary with the shape of the batch.
     `min_p` above 0 excludes tokens with less than this share of the likeliest one's probability. Penalties and `logit_bias`
-    are those of logits.py. Before `min_tokens` tokens none ends the output; `stop_tokens` end it besides the model's own,
+    are those of sampling.py. Before `min_tokens` tokens none ends the output; `stop_tokens` end it besides the model's own,
     which `ignore_eos` takes away. `logprobs` and `prompt_logprobs`: how many of the likeliest tokens are reported with the
     log-probability of each token of the output, or of the prompt; -1: no log-probabilities. `grammar`, in llguidance's
     dialect of Lark: the output keeps to it (grammar.py); it alone says when an end token may come.

@@ -1,4 +1,4 @@
-"""Forecasts of an output's length: quantiles in tokens, and the distribution that they stand for.
+"""Forecasts of an output's length: quantiles in tokens, the distribution that they stand for, and what corrects them.
 
 Between two quantiles the distribution is linear in the log of the length. Below the first one it begins at one token,
 beyond the last one it ends at the request's limit.
@@ -8,8 +8,10 @@ Shape suffixes: N forecasts, G points of the grid, T horizons.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import exp, inf
 from operator import mul
 
 import numpy as np
@@ -82,3 +84,68 @@ class Grid:
         left = 1.0 - self.below(rows_NG, generated_N[:, None] + horizons_T[None, :])
         now = 1.0 - self.below(rows_NG, generated_N[:, None])
         return np.where(now > 1e-6, left / np.maximum(now, 1e-6), 0.0)
+
+
+WINDOW = 1000  # outputs
+
+
+class Past:
+    """The lengths of the last `WINDOW` outputs, on a grid."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._latest: deque[int] = deque(maxlen=WINDOW)
+        self._counts: NDArray[np.int64] = np.zeros(POINTS, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._latest)
+
+    def add(self, tokens: int) -> None:
+        """Note an output's length; the oldest is forgotten."""
+        at = min(int(np.searchsorted(self._grid.tokens, tokens - 1e-9)), POINTS - 1)
+        if len(self._latest) == WINDOW:
+            self._counts[self._latest[0]] -= 1
+        self._latest.append(at)
+        self._counts[at] += 1
+
+    def row(self) -> Floats:
+        """Return [G], the shares of outputs of at most as many tokens as the grid's points; 0 everywhere without any."""
+        row: Floats = self._counts.cumsum() / max(len(self._latest), 1)
+        return row
+
+
+STEP = 0.02  # in the log of the length
+MAX_SHIFT = 1.5  # in the log: enough for a drift, not for another model
+FORGET = 0.005  # share of the coverage that each output replaces
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Online calibration: shifts of the quantiles' logs, and the share of recent outputs within each shifted quantile.
+
+    Every finished output moves each quantile by a step, up if the output exceeded it and down if not. The two steps are in
+    the ratio that keeps a quantile in place once it covers its share of outputs. This is the quantile tracking of adaptive
+    conformal inference (Gibbs and Candes, 2021), in the log of the length and for each quantile alone.
+    """
+
+    shifts: tuple[float, ...] = (0.0,) * len(QUANTILES)
+    coverage: tuple[float, ...] = QUANTILES
+    seen: int = 0  # outputs
+
+    def apply(self, forecast: Sequence[float], limit: int) -> tuple[float, ...]:
+        """Return the forecast to use: shifted, in ascending order, from 1 to `limit` tokens."""
+        return ordered([tokens * exp(shift) for tokens, shift in zip(forecast, self.shifts, strict=True)], limit)
+
+    def after(self, used: Sequence[float], tokens: int, limit: float = inf) -> Calibration:
+        """Return the calibration after one more output of `tokens`, whose forecast was `used` (as `apply` gave it).
+
+        A quantile at the request's `limit` stays as it is, since no output can exceed it.
+        """
+        forget = max(FORGET, 1 / (self.seen + 1))
+        shifts, coverage = list(self.shifts), list(self.coverage)
+        for at, (level, quantile) in enumerate(zip(QUANTILES, used, strict=True)):
+            if quantile < limit:
+                inside = float(tokens <= quantile)
+                shifts[at] = min(max(shifts[at] + STEP * (level - inside), -MAX_SHIFT), MAX_SHIFT)
+                coverage[at] += forget * (inside - coverage[at])
+        return Calibration(tuple(shifts), tuple(coverage), self.seen + 1)

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.common_pages import CommonPages, missing
-from pliant.packing.scheduling.forecast import Grid
+from pliant.packing.scheduling.forecast import Grid, Past
 from pliant.packing.scheduling.in_time import Chances
 from pliant.packing.scheduling.iteration_cost import IterationCost
-from pliant.packing.scheduling.past import Past
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.running import Running
 from pliant.packing.scheduling.targets import Pace

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pliant.packing.scheduling.forecast import Floats
-from pliant.packing.scheduling.request import Prompt
+from pliant.packing.scheduling.request import FOREVER, Prompt
 
 Priority = tuple[int, float, int]
 """Group (the priority that a request names; offline batches come last), key within it, and the id where keys are equal."""
@@ -85,3 +86,29 @@ class InOrder(WaitingQueue):
 
     def first(self) -> Waiting | None:
         return self._sequences[0] if self._sequences else None
+
+
+class Deadlines:
+    """The deadlines of requests that wait or run, and of some that have ended."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int]] = []
+
+    @property
+    def next(self) -> float:
+        """Return the first one."""
+        return self._heap[0][0] if self._heap else FOREVER
+
+    def add(self, prompt: Prompt) -> None:
+        if prompt.deadline < FOREVER:
+            heapq.heappush(self._heap, (prompt.deadline, prompt.id))
+
+    def passed(self, now: float, known: Callable[[int], Waiting | None]) -> list[int]:
+        """Return the ids of those whose deadline has passed. `known`: the sequence of an id that waits or runs."""
+        late = []
+        while self._heap and self._heap[0][0] < now:
+            id = heapq.heappop(self._heap)[1]
+            waiting = known(id)  # None or another request of this id, if the former one has ended
+            if waiting is not None and waiting.prompt.deadline < now:
+                late.append(id)
+        return list(dict.fromkeys(late))

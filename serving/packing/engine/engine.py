@@ -2,7 +2,7 @@
 
 After a restart every output goes on from the tokens that it has; the same seed gives the same text. Outputs that were in two
 processes when they died are suspects, and the one that kills them fails (see suspects.py). A process that lacked memory
-is no sign against any of them as long as the next one can take fewer sequences an iteration (see sequence_limit.py).
+is no sign against any of them as long as the next one can take fewer sequences an iteration (`SequenceLimit`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.request import Prompt
 from serving.clock import Clock
 from serving.packing.engine.in_flight import InFlightOutput
-from serving.packing.engine.sequence_limit import SequenceLimit
-from serving.packing.engine.suspects import Suspects
+from serving.packing.engine.suspects import SequenceLimit, Suspects
 from serving.packing.engine.worker import EngineWorker
 from serving.packing.messages import NO_STATUS
 

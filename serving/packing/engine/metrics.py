@@ -7,10 +7,9 @@ from math import isnan
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from pliant.packing.engine.submission import Status
-from pliant.packing.scheduling.forecast import QUANTILES
-from pliant.packing.scheduling.recalibrate import Calibration
+from pliant.packing.scheduling.forecast import QUANTILES, Calibration
 from serving.metrics import SECONDS, TenantUse
-from serving.packing.engine.sequence_limit import SequenceLimit
+from serving.packing.engine.suspects import SequenceLimit
 from serving.packing.reply import Choice
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)

@@ -11,7 +11,7 @@ import torch
 from pliant.device import reporting_memory
 from pliant.errors import InputError
 from pliant.packing.artifact import Predictor
-from pliant.packing.engine.predictor import PlacedPredictor, load
+from pliant.packing.engine.model import PlacedPredictor, load
 from registry import codec
 from serving.packing.engine.forecaster import MAX_TEXTS, SETTING, Prediction
 from serving.packing.messages import PredictorBuild

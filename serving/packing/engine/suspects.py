@@ -1,4 +1,6 @@
-"""Which outputs may be what kills an engine's process: those that were in two processes when they died.
+"""What a process's death costs: which outputs may have killed it, and how many sequences the next one may run.
+
+Suspects are the outputs that were in two processes when they died.
 
 If it is one, it is given up. Several are tried in turn: one at a time goes on in the next process, beside outputs that
 are no suspects, until it has got further than before by some tokens. The one with which the process dies again is given
@@ -8,7 +10,7 @@ up. An output that has got further is no suspect any more, so processes that som
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from serving.packing.engine.in_flight import InFlightOutput
 
@@ -63,3 +65,23 @@ class Suspects:
             self._tried = None
         if output in self._waiting:
             self._waiting.remove(output)
+
+
+class SequenceLimit:
+    """The limit of one engine, for the next start of its process. `on_change` is called after each lack of memory."""
+
+    def __init__(self, planned: int, on_change: Callable[[SequenceLimit], None] = lambda _limit: None) -> None:
+        self.planned, self.value, self._on_change = planned, planned, on_change
+        self.exhausted = 0  # processes that ran out of memory
+
+    def lower(self, running: int) -> bool:
+        """Note that a process ran out of memory with so many sequences, and return whether the next one takes fewer.
+
+        It takes half of them, and half of the limit where it ran none. One sequence alone cannot be lowered.
+        """
+        self.exhausted += 1
+        before = min(self.value, running or self.value)
+        if before > 1:
+            self.value = before // 2
+        self._on_change(self)
+        return before > 1

@@ -26,7 +26,7 @@ def main(predictor: str, tokenizer: str) -> int:
     from tokenizers import Tokenizer
 
     from pliant.packing.artifact import Predictor
-    from pliant.packing.engine.predictor import load
+    from pliant.packing.engine.model import load
     from registry import codec
 
     torch.set_num_threads(1)

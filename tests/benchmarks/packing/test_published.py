@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import places
 from benchmarks.packing import published
+from benchmarks.packing.hardware import GPT_J_6B, LLAMA_13B
 from benchmarks.packing.published import (
     ACCURACY,
     STAGES,
@@ -16,7 +17,6 @@ from benchmarks.packing.published import (
     lengths,
     run,
 )
-from pliant.packing.engine.hardware import GPT_J_6B, LLAMA_13B
 
 needs_data = pytest.mark.skipif(bool(places.missing(places.ALPACA)), reason=places.missing(places.ALPACA) or "-")
 

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from pliant.errors import InputError
-from pliant.packing.artifact import BUCKETS, Generator, Packing, Predictor
+from pliant.packing.artifact import Predictor
 from pliant.packing.scheduling.forecast import QUANTILES
-from tests.fixtures.packing.tiny import some_packing
-from tests.fixtures.packing.values import is_frozen
 
 
 def predictor(levels: tuple[float, ...]) -> Predictor:
@@ -22,17 +20,3 @@ def test_the_quantiles_are_those_of_forecasts():
     for levels in (QUANTILES[:-1], (*QUANTILES, 0.999), tuple(reversed(QUANTILES)), ()):
         with pytest.raises(InputError, match=r"^levels is"):
             predictor(levels)
-
-
-def test_artifacts_are_known_by_their_kinds_and_cannot_be_changed():
-    kinds = [(kind.KIND, kind.SCHEMA) for kind in (Generator, Predictor, Packing)]
-    assert kinds == [("packing-generator", 1), ("packing-predictor", 1), ("packing-plan", 1)]
-    generator = Generator("g", "{}", "", "", 64, (1,), "", {})
-    assert all(map(is_frozen, (generator, predictor(QUANTILES), some_packing())))
-    assert some_packing().seconds == 2.0 and BUCKETS == 10
-
-
-def test_a_predictor_of_other_quantiles_is_refused_with_both():
-    with pytest.raises(InputError) as caught:
-        predictor((0.5,))
-    assert str(caught.value) == f"levels is (0.5,), but must be {QUANTILES}"

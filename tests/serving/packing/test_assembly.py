@@ -14,7 +14,6 @@ from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from serving.packing import assembly
 from serving.packing.assembly import Maker, rules, source_of, spread
 from serving.packing.catalog import load_catalog
-from serving.packing.engine.forecaster import ForecastLimits
 from serving.packing.engine.metrics import PackingMetrics
 from serving.packing.messages import EngineBuild, PredictorBuild
 from serving.workers.device_plan import DevicePlan
@@ -114,22 +113,6 @@ def test_of_more_devices_than_models_each_model_has_its_share(catalog):
     making = Making(catalog, device="cuda:0,cuda:1,cuda:2")
     used = {name: [device for device, _ in h.on_devices] for name, h in making.generation.handlers.items()}
     assert used == {"songs": ["cuda:0", "cuda:2"], "tales": ["cuda:1"]}
-
-
-def test_a_handler_has_the_limits_of_the_settings(catalog, monkeypatch, tmp_path):
-    monkeypatch.setattr(assembly.time, "time", lambda: 1234.9)
-    making = Making(catalog, launch_limit=7.0, predict_limit=0.25, observe=True, observed_bytes=99, home=tmp_path / "h")
-    handler = making.generation.handlers["tales"]
-    assert list(making.generation.handlers) == ["songs", "tales"] and handler.created == 1234
-    assert handler.served == catalog.models["tales"]
-    pool = making.generation.driver
-    handlers = making.generation.handlers.values()
-    assert list(pool.engines) == [each.engine for each in handlers]
-    assert list(pool.forecasters) == [each.forecaster for each in handlers]
-    assert list(pool.observed) == [each.observed for each in handlers]
-    assert handler.engine._limits.silence == 7.0 and handler.forecaster._limits == ForecastLimits(0.25, 7.0)
-    assert (handler.observed._path, handler.observed._max_bytes) == (tmp_path / "h/observed/tales.jsonl", 99)
-    assert Making(catalog).generation.driver.observed == []
 
 
 def test_predictors_start_with_the_engines_and_the_deaths_of_both_are_counted(catalog):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from dataclasses import replace
@@ -16,10 +15,6 @@ from pliant.packing.scheduling.request import FOREVER, Prompt
 from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from serving.client import Client
 from serving.http.api_errors import ApiError
-from serving.packing.engine.engine import EngineDriver, EngineReport
-from serving.packing.engine.in_flight import OPEN_CHARACTERS
-from serving.packing.engine.metrics import COUNTED, PAGES
-from serving.packing.messages import NO_STATUS
 from serving.packing.request import NO_TOOLS, GenerationRequest, PromptInput
 from tests.fixtures.packing.fakes import MEMORY, TALE, new_tokenizer
 from tests.fixtures.packing.in_process import CONTEXT, MARGINAL, QUIET, SAID, generator, packing, predictor, publish
@@ -136,12 +131,6 @@ def test_a_request_that_names_no_deadline_has_all_the_time_and_room_that_there_i
     assert reply.choices[0].echo == "Tell me"
 
 
-def test_only_what_is_streamed_must_be_read_soon(service):
-    for stream, most in ((True, OPEN_CHARACTERS), (False, float("inf"))):
-        reply, _ = opened(service, stream=stream)
-        assert reply.choices[0].output.max_open == most
-
-
 def test_stop_strings_and_end_tokens_end_an_output(service):
     reply, _ = opened(service, stops=("tea",))
     output = reply.choices[0].output
@@ -173,27 +162,6 @@ def test_long_prompts_and_conversations_are_read_in_a_thread(service, monkeypatc
     with pytest.raises(InputError):
         opened(service, prompts=(prompt,))
     assert threads == [threaded]
-
-
-def test_others_are_served_between_two_prompts_of_a_request(service):
-    async def run():
-        turns = []
-
-        async def others():
-            while True:
-                turns.append(1)
-                await asyncio.sleep(0)
-
-        handler = service.assembly.generations.present.handlers["tales"]
-        other, tokens = asyncio.create_task(others()), []
-        request = replace(PLAIN, prompts=tuple(PromptInput("prompt", text="a") for _ in range(5)))
-        for index in range(5):
-            before = len(turns)
-            tokens.append(await service.endpoint._tokens(handler, request, index))
-            assert len(turns) - before == (1 if index else 0)
-        other.cancel()
-
-    service.wait(run())
 
 
 def test_a_request_that_is_read_while_a_new_champion_comes_is_read_again_by_it(service, registry):
@@ -291,18 +259,6 @@ def test_the_status_describes_each_model_and_its_engine(service, registry):
     ]
     assert (status["policy"], status["waiting"], status["pending"]) == ("default", 2, 2)
     assert service.sample("pliant_running", task="tales") == 2, "whoever asks for the status refreshes the metrics"
-
-
-@pytest.mark.parametrize(("fault", "books"), [("3 pages of nobody", "3 pages of nobody"), (None, "unknown")])
-def test_the_status_says_what_is_wrong_with_the_books(service, monkeypatch, fault, books):
-    async def poll(_driver):
-        return EngineReport(NO_STATUS, fault)
-
-    monkeypatch.setattr(EngineDriver, "poll", poll)
-    (model,) = service.wait(service.endpoint.status())["models"]
-    figures = (*PAGES, *COUNTED)
-    limits = {"sequences": MEMORY.sequences, "sequences_planned": MEMORY.sequences, "out_of_memory": 0}
-    assert model["engine"] == {"alive": False, **dict.fromkeys(figures, 0), "books": books, **limits}
 
 
 def test_a_forecast_that_comes_late_is_that_of_all_outputs(registry):

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.errors import ArtifactError, DeviceError, InputError, RegistryError, WorkerError
-from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+from pliant.errors import DeviceError, InputError, WorkerError
+from registry.names import PACKING_GENERATOR
 from serving.lifecycle.assembly import Builder
 from serving.packing.assembly import rules
 from serving.packing.catalog import load_catalog
 from serving.workers.devices import SameDevice
 from tests.fixtures.packing.fakes import TALE, FakePredictor, FakeWorker
-from tests.fixtures.packing.in_process import QUIET, generator, packing, predictor, publish, serving
+from tests.fixtures.packing.in_process import QUIET, generator, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
 
@@ -70,29 +70,6 @@ def test_a_new_engine_that_cannot_start_leaves_the_present_one(registry):
         response = service.post("/refresh", {})
         assert response.status_code == 503 and "no room" in response.text
         assert service.complete().status_code == 200
-
-
-def test_parts_that_do_not_belong_together_are_no_catalog(registry):
-    digest = registry.publish(PACKING_GENERATOR + "tales", generator(seed=4))
-    other = registry.publish(PACKING_PREDICTOR + "tales", predictor("another"))
-    registry.publish(PACKING_PREFIX + "tales", packing(digest, other))
-    with pytest.raises(ArtifactError, match="predicts lengths of generator another"):
-        load_catalog(registry, "champion")
-    told = registry.publish(PACKING_PREDICTOR + "tales", predictor(""))
-    registry.publish(PACKING_PREFIX + "tales", packing(digest, told, name="others"))
-    with pytest.raises(ArtifactError, match="calls itself others"):
-        load_catalog(registry, "champion")
-
-
-def test_an_empty_registry_says_what_to_do(tmp_path):
-    with pytest.raises(RegistryError, match="train one first"):
-        load_catalog(FolderRegistry(tmp_path / "empty"), "champion")
-
-
-def test_a_prompt_and_its_output_may_fill_the_cache_and_no_more(registry):
-    memory = replace(load_catalog(registry, "champion").models["tales"].packing.memory, pages=5)
-    publish(registry, seed=5, memory=memory)
-    assert load_catalog(registry, "champion").models["tales"].context == 20
 
 
 def test_another_class_of_device_is_an_error_unless_any_profile_is_allowed(registry):

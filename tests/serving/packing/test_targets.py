@@ -9,10 +9,8 @@ import pytest
 
 from pliant.errors import InputError
 from serving.packing.settings import PackingSettings
-from tests.fixtures.packing.in_process import QUIET, error_of, packing, predict, publish, serving
+from tests.fixtures.packing.in_process import QUIET, error_of, predict, publish, serving
 from tests.fixtures.registry import FolderRegistry
-
-SLOW = {"max_tokens": 100, "temperature": 1, "stream": False}
 
 
 @pytest.fixture(scope="module")
@@ -110,10 +108,6 @@ def test_a_policy_that_keeps_no_targets_refuses_nothing(registry):
         assert service.engine.wait == 1.0
         for each in (*replies, reply):
             each.cancel()
-
-
-def test_a_plan_says_how_long_iterations_take():
-    assert packing("g", "p").steps.base == 1e-3
 
 
 def test_deadline_and_targets_leave_time_for_the_way_back_and_are_what_the_door_goes_by(service, monkeypatch):

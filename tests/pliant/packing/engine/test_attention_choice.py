@@ -10,8 +10,7 @@ import torch
 
 from pliant.errors import PliantError
 from pliant.fallbacks import Collector
-from pliant.packing.engine import attention_choice
-from pliant.packing.engine.attention_choice import Case, WrongAttentionError, check, chosen, page_cache
+from pliant.packing.engine.attention_choice import Case, check, chosen, page_cache
 from pliant.packing.engine.page_attention import (
     CompiledPageCache,
     GatheredPageCache,
@@ -115,18 +114,3 @@ def test_where_even_plain_torch_is_wrong_the_engine_does_not_start(monkeypatch) 
     monkeypatch.setattr(PageCache, "attend", spoilt)
     with pytest.raises(PliantError, match=r"bfloat16 is wrong on cpu: it is off by nan.*Use another device"):
         page_cache(2, 3, PAGE, 2, 8, torch.bfloat16, CPU)
-
-
-def test_an_error_that_is_no_refusal_is_not_hidden(monkeypatch) -> None:
-    def broken(*given: Any, **options: Any) -> Any:
-        raise KeyError("a bug")
-
-    use(monkeypatch, broken)
-    with pytest.raises(KeyError):
-        chosen(KINDS, Case(16, 2, 1, 8, torch.float32, CPU))
-
-
-def test_not_a_number_is_worse_than_any_difference(monkeypatch) -> None:
-    monkeypatch.setattr(attention_choice, "differences", lambda *given: iter([float("nan"), 0.0]))
-    with pytest.raises(WrongAttentionError, match="off by nan"):
-        check(PageCache, Case(16, 1, 1, 8, torch.float32, CPU))

@@ -12,7 +12,6 @@ from pliant.packing.engine.complete import Completion, complete
 from pliant.packing.engine.submission import Progress, Sampling
 from pliant.packing.scheduling.policy import Rules
 from tests.fixtures.packing.generators import CONTEXT, ENDS, HOSTED, LIMIT, SCARCE, generated, prompts, tiny_generator
-from tests.fixtures.packing.values import is_frozen
 
 
 @pytest.mark.parametrize("memory", [SCARCE, HOSTED])
@@ -34,11 +33,6 @@ def test_a_seed_gives_the_same_texts_again_and_another_seed_others():
     assert first != other
 
 
-def test_equal_prompts_draw_differently():
-    completions = complete(tiny_generator(), [prompts(1)[0]] * 6, HOSTED, LIMIT, temperature=1.0)
-    assert len({completion.tokens for completion in completions}) > 1
-
-
 def test_without_a_limit_the_context_or_the_memory_is_the_limit():
     whole = complete(tiny_generator(), prompts(4), HOSTED)
     most = min(CONTEXT, HOSTED.pages * HOSTED.page_tokens)
@@ -46,21 +40,10 @@ def test_without_a_limit_the_context_or_the_memory_is_the_limit():
         assert completion.finished == "stop" or len(ids) + len(completion.tokens) == most
 
 
-def test_no_prompts_are_no_completions_and_no_engine():
-    assert complete(tiny_generator(), [], SCARCE) == []
-
-
 @pytest.mark.parametrize("ids", [(), (1,) * CONTEXT])
 def test_a_prompt_that_leaves_no_token_is_refused_by_its_number(ids):
     with pytest.raises(InputError, match="prompt 1 is"):
         complete(tiny_generator(), [(1, 2), ids], HOSTED)
-
-
-def test_progress_counts_what_is_done():
-    seen: list[tuple[int, int]] = []
-    complete(tiny_generator(), prompts(5), HOSTED, LIMIT, progress=lambda *done: seen.append(done))
-    assert seen[-1] == (5, 5)
-    assert seen == sorted(seen)
 
 
 @pytest.fixture
@@ -113,15 +96,7 @@ def test_reports_are_gathered_by_prompt_until_all_have_ended(engine):
     first, second = engine.submitted
     assert (first.ids, first.sampling, first.prompt.limit) == ((1, 2), Sampling(0.5, seed=40), 7)
     assert (second.ids, second.sampling, second.prompt.id) == ((3,), Sampling(0.5, seed=41), 1)
-    assert first.prompt.offline and first.prompt.forecast == (7.0,) * 8 and is_frozen(completions[0])
-
-
-def test_who_asks_for_no_temperature_gets_a_greedy_engine_on_one_thread(engine):
-    engine.news = [[report(0, (6,), "stop"), report(1, (6,), "stop")]]
-    complete(tiny_generator(), [(1, 2), (3,)], HOSTED)
-    assert engine.options[4:] == ("cpu", 1, False)
-    assert [each.sampling for each in engine.submitted] == [Sampling(), Sampling(seed=1)]
-    assert [each.prompt.limit for each in engine.submitted] == [CONTEXT - 2, CONTEXT - 1]
+    assert first.prompt.offline and first.prompt.forecast == (7.0,) * 8
 
 
 def test_an_engine_that_ends_a_prompt_otherwise_or_falls_silent_or_dies_is_an_error_and_is_stopped(engine, monkeypatch):
@@ -138,16 +113,3 @@ def test_an_engine_that_ends_a_prompt_otherwise_or_falls_silent_or_dies_is_an_er
     with pytest.raises(WorkerError, match="the engine has stopped"):
         complete(tiny_generator(), [(1, 2), (3,)], HOSTED)
     assert engine.calls == ["start", "stop"] * 3
-
-
-def test_a_prompt_may_leave_room_for_one_token_and_no_less(engine):
-    engine.news = [[report(0, (6,), "stop"), report(1, (6,), "stop")]]
-    complete(tiny_generator(), [(1,) * (CONTEXT - 1), (1,)], HOSTED)
-    assert engine.submitted[0].prompt.limit == 1
-    for ids, sentence in (
-        ((1,) * CONTEXT, f"prompt 1 is {CONTEXT} tokens, but must be from 1 to {CONTEXT - 1}"),
-        ((), f"prompt 1 is 0 tokens, but must be from 1 to {CONTEXT - 1}"),
-    ):
-        with pytest.raises(InputError) as caught:
-            complete(tiny_generator(), [(1,), ids], HOSTED)
-        assert str(caught.value) == sentence

@@ -158,21 +158,6 @@ def test_what_contradicts_a_grammar_is_refused(fields: dict[str, Any]) -> None:
         Sampling(grammar=DIGITS, **fields)
 
 
-def test_compiled_grammars_are_kept_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = [0]
-    monkeypatch.setattr(module, "_memory", lambda: held[0])
-    monkeypatch.setattr(module, "KEPT_BYTES", 2 * module.LEAST_BYTES)
-    grammars = Grammars(TOKENIZER.to_str(), VOCABULARY, (0,))
-    first = grammars._compiled(DIGITS)
-    grammars.check(JSON, "f")
-    assert grammars._compiled(DIGITS) is first
-    grammars.check("start: /a/", "f")
-    assert grammars._compiled(DIGITS) is first, "another was used longer ago"
-    monkeypatch.setattr(module, "_memory", lambda: held.append(held.pop() + module.LEAST_BYTES + 1) or held[0])
-    grammars.check("start: /b/", "f")
-    assert grammars._compiled(DIGITS) is not first, "one large one has the room of two"
-
-
 def test_a_text_whose_grammar_takes_too_much_time_ends_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = prompts(2)
     with running(MEMORY, PAGED, generator=generator()) as (engine, desk):

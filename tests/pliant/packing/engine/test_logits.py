@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.packing.engine.logits import LogitChanges, change_logits, logprobs_of
 from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.engine.model import load_generator
-from pliant.packing.engine.sampling import arguments, draw
-from pliant.packing.engine.submission import Progress, Sampling, Submission
+from pliant.packing.engine.sampling import LogitChanges, arguments, change_logits, draw, logprobs_of
+from pliant.packing.engine.submission import Progress, Sampling
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
 from tests.fixtures.packing.generators import (
@@ -145,19 +144,6 @@ def test_texts_are_those_of_plain_python_in_company_and_under_preemption(samplin
             assert desk.last[id].finished == ("stop" if expected[id][-1] in ends else "length")
 
 
-def test_a_penalised_text_goes_on_after_a_crash_as_it_would_have() -> None:
-    ids = prompts(1, seed=3)[0]
-    sampling = replace(PENALTIES, min_tokens=LIMIT)
-    with running(SCARCE, PAGED) as (engine, desk):
-        engine.submit(submission(0, ids, sampling=sampling))
-        desk.wait(1)
-        whole = desk.texts()[0]
-        assert len(whole) == LIMIT
-        engine.submit(Submission(submission(1, ids).prompt, ids + whole[:15], sampling, generated=15))
-        desk.wait(2)
-        assert whole[:15] + tuple(desk.tokens[1]) == whole
-
-
 class LogprobsDesk(Desk):
     """Collects log-probabilities, too."""
 
@@ -232,19 +218,3 @@ def test_tokens_outside_the_vocabulary_are_refused(sampling: Sampling) -> None:
         with pytest.raises(InputError, match=f"must be a token from 0 to {VOCABULARY - 1}"):
             engine.submit(submission(0, prompts(1)[0], sampling=sampling))
         assert not desk.last
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("min_p", 1.5),
-        ("min_p", math.nan),
-        ("repetition_penalty", 0.0),
-        ("repetition_penalty", math.inf),
-        ("frequency_penalty", math.nan),
-        ("presence_penalty", math.inf),
-    ],
-)
-def test_a_value_outside_its_limits_is_refused(field: str, value: float) -> None:
-    with pytest.raises(InputError, match=field):
-        Sampling(**{field: value})  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,20 +16,14 @@ from pliant.packing.artifact import BUCKETS, PRECISIONS, TYPES, Generator, Predi
 from pliant.packing.engine.model import (
     LengthModel,
     PredictorModel,
-    cutting,
     in_precision,
     load_generator,
     new_encoder,
     shapes,
-    tensors,
-    tokenizer_of,
-    vocabulary,
     weights,
-    without_pooler,
 )
 from pliant.packing.scheduling.forecast import QUANTILES
 from registry import codec
-from tests.fixtures.packing.values import is_frozen
 from training.starts import new_tokenizer
 
 TEXTS = ["write a word about dogs", "write an essay on the old sea", "say a sentence", ""]
@@ -119,16 +112,6 @@ def test_a_generator_is_stored_and_loaded_in_its_precision(tmp_path, tied, preci
         assert torch.equal(loaded(ids).logits, direct(ids).logits)
 
 
-def test_another_precision_than_the_stored_one_is_converted_to():
-    whole, _ = generator(tied=True)
-    low = in_precision(whole, "bfloat16")
-    loaded = load_generator(low, precision="float32")
-    assert loaded.dtype == torch.float32
-    weight, kept = loaded.model.embed_tokens.weight, whole.weights["model.embed_tokens.weight"]
-    assert torch.equal(weight, torch.from_numpy(kept).bfloat16().float())
-    assert in_precision(whole, "float32") is whole, "nothing is copied where nothing is converted"
-
-
 def test_weights_are_neither_drawn_nor_copied_to_load_a_generator():
     stored, _ = generator(tied=True)
     before = torch.get_rng_state()
@@ -136,14 +119,6 @@ def test_weights_are_neither_drawn_nor_copied_to_load_a_generator():
     assert torch.equal(torch.get_rng_state(), before)
     own = loaded.state_dict()
     assert all(own[name].data_ptr() == array.ctypes.data for name, array in stored.weights.items())
-
-
-def test_arrays_that_may_not_be_written_to_are_copied():
-    stored, _ = generator(tied=True)
-    for array in stored.weights.values():
-        array.setflags(write=False)
-    own = load_generator(stored).state_dict()
-    assert all(own[name].data_ptr() != array.ctypes.data for name, array in stored.weights.items())
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -202,11 +177,6 @@ def test_weights_of_several_precisions_or_of_an_unknown_one_are_refused(arrays, 
     assert str(caught.value) == f"weights is of {found}, but must be all of one of float32, bfloat16, float16"
 
 
-def test_a_tokenizer_that_is_none_is_told():
-    with pytest.raises(ArtifactError, match="no tokenizer"):
-        tokenizer_of("{}")
-
-
 def test_a_prompt_is_predicted_alike_alone_and_beside_longer_ones(predictor):
     model = PredictorModel.of(predictor)
     for text, beside in zip(TEXTS, model.predict(TEXTS), strict=True):
@@ -237,41 +207,6 @@ def test_quantiles_ascend_whatever_the_weights_and_the_shift(predictor):
         assert list(said.tokens) == sorted(said.tokens)
         assert min(said.tokens) >= 1 and max(said.tokens) <= BUCKETS * 20
         assert said.bucket in range(20, 201, 20)
-
-
-def test_rows_are_padded_behind_and_masked():
-    ids, mask = tensors([[5, 6, 7], [8], []])
-    assert ids.tolist() == [[5, 6, 7], [8, 0, 0], [0, 0, 0]]
-    assert mask.tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
-
-
-@pytest.mark.parametrize(("padding", "used"), [(None, 3), (2, 2)])
-def test_padding_is_what_the_model_says_or_else_an_end(padding, used):
-    stored, _ = generator(tied=True)
-    config = json.loads(stored.config) | {"pad_token_id": padding}
-    loaded = load_generator(replace(stored, config=json.dumps(config)))
-    assert loaded.generation_config.pad_token_id == used
-    assert loaded.dtype == torch.float32 and loaded.config._attn_implementation == "sdpa"
-    assert vocabulary(stored) == 40
-
-
-def test_stored_weights_are_whole_numbers_of_single_precision_that_the_model_does_not_change():
-    _, model = generator(tied=True)
-    model.half()
-    kept = weights(model)
-    before = {name: array.copy() for name, array in kept.items()}
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(1)
-    assert all(array.dtype == np.float32 and (array == before[name]).all() for name, array in kept.items())
-
-
-def test_of_many_weights_that_do_not_fit_four_are_named():
-    stored, _ = generator(tied=True)
-    extra = {f"extra {number}": np.zeros(1, np.float32) for number in range(5)}
-    with pytest.raises(ArtifactError) as caught:
-        load_generator(replace(stored, weights={**stored.weights, **extra}))
-    assert str(caught.value) == ("the weights of g do not fit its configuration: extra 0, extra 1, extra 2, extra 3")
 
 
 class Given(torch.nn.Module):
@@ -306,36 +241,3 @@ def test_both_heads_read_the_mean_state_beside_the_largest_words_of_what_is_no_p
         model.shift += 0.5
         torch.testing.assert_close(model(ids, mask)[0], torch.stack(expected, dim=1) + 0.5)
     assert logits.shape == (2, BUCKETS)
-
-
-def test_a_predictor_is_ready_to_run_and_reads_twelve_characters_a_token(predictor):
-    model = PredictorModel.of(predictor)
-    assert (model.characters, model.bucket_tokens, model.model.training) == (144, 20, False)
-    assert not any("pooler" in name for name in predictor.weights)
-    (said,) = model.predict(["say a sentence"])
-    assert is_frozen(said) and is_frozen(model)
-    texts: list[str] = []
-    reading = replace(model, characters=5)
-    run = PredictorModel._run
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PredictorModel, "_run", lambda self, given: texts.extend(given) or run(self, given))
-        reading.predict(["abcdefgh", "xyz"])
-    assert texts == ["defgh", "xyz"]
-
-
-def test_an_encoder_without_a_pooler_stays_as_it_is():
-    encoder = SimpleNamespace(pooler="first token")
-    assert without_pooler(encoder) is encoder and encoder.pooler is None
-    plain = SimpleNamespace()
-    assert without_pooler(plain) is plain and not hasattr(plain, "pooler")
-
-
-def test_a_tokenizer_is_cut_to_the_last_tokens_without_padding():
-    tokenizer = new_tokenizer(TEXTS, 60)
-    whole = tokenizer.encode("write an essay on the old sea").ids
-    tokenizer.enable_padding(length=30)
-    assert cutting(tokenizer, 5) is tokenizer
-    assert tokenizer.encode("write an essay on the old sea").ids == [whole[0], *whole[-4:]], "the first one is a mark"
-    assert len(tokenizer.encode("say").ids) <= 5
-    with pytest.raises(ArtifactError, match=r"^the tokenizer is no tokenizer\.json that this version reads: "):
-        tokenizer_of("nothing")

@@ -98,12 +98,6 @@ def test_the_compiled_loops_compute_the_pairs_that_are_needed_and_no_others(coun
     assert case.batch.needed_pairs() == case.pairs()
 
 
-def test_sixty_four_texts_of_200_tokens_take_a_sixty_fourth_of_all_pairs() -> None:
-    case = Case(CompiledPageCache, [(200, 1)] * 64, 4, 2, 0)
-    case.attend()
-    assert case.cache.pairs == 4 * 64 * 201
-
-
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_that_share_the_work_give_the_same_to_the_last_bit(threads) -> None:
     counts = [(3, 130), (70, 1), (0, 5), (9, 64)]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from transformers import (
     GemmaConfig,
@@ -26,8 +27,8 @@ from pliant.errors import InputError, SchedulerError
 from pliant.models.packed import PackedLinear, can_pack
 from pliant.packing.engine import paged_engine
 from pliant.packing.engine.model import load_generator
-from pliant.packing.engine.page_attention import CompiledPageCache, PageCache
-from pliant.packing.engine.paged_engine import PagedEngine, StepResult, pack
+from pliant.packing.engine.page_attention import PageCache
+from pliant.packing.engine.paged_engine import PagedEngine, StepResult, SwapSpace, pack
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from tests.fixtures.packing.generators import HOSTED, SCARCE, generated, prompts, tiny_generator
 
@@ -153,20 +154,6 @@ def test_pages_that_are_not_free_are_our_own_fault() -> None:
         engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 12),)))
 
 
-def test_pages_that_are_lost_or_belong_to_nobody_are_noticed() -> None:
-    engine = paged()
-    engine.add(0, range(6), 3, (), {})
-    engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 6),)))
-    engine.check()
-    lost = engine._free.pop()
-    with pytest.raises(AssertionError, match="pages of the cache"):
-        engine.check()
-    engine._free.append(lost)
-    del engine._sequences[0]
-    with pytest.raises(AssertionError, match="pages of nobody"):
-        engine.check()
-
-
 def test_pairs_computed_are_pairs_needed() -> None:
     engine, texts = paged(Memory(pages=64, page_tokens=4, step_tokens=64, sequences=8)), prompts(4, seed=5)
     Desk(engine).read(texts, limit=5)
@@ -185,16 +172,6 @@ def test_a_padded_batch_gives_the_same_texts(monkeypatch) -> None:
         made.append(desk.tokens)
     assert made[0] == made[1] == made[2]
     assert [tuple(made[0][id]) for id in range(5)] == generated(replace(tiny_generator(), ends=(63,)), texts, limit=6)
-
-
-def test_batches_are_padded_to_few_sizes_where_layers_are_packed() -> None:
-    engine = paged()
-    engine._packed = True
-    assert [engine._padded(count) for count in (0, 1, 4, 5, 16, 17, 64, 65, 256, 257, 512)] == [
-        0, 4, 4, 8, 16, 24, 64, 96, 256, 320, 512,
-    ]  # fmt: skip
-    engine._packed = False
-    assert engine._padded(5) == 5
 
 
 @pytest.mark.parametrize(
@@ -241,18 +218,6 @@ def test_half_precision_runs_by_plain_torch_on_a_cpu(dtype) -> None:
     assert [len(tokens) for tokens in desk.tokens.values()] == [4, 4]
 
 
-def test_the_thread_that_runs_iterations_is_prepared_for_its_device(monkeypatch) -> None:
-    engine, seen = paged(), list[Any]()
-    assert type(engine._cache) is CompiledPageCache
-    monkeypatch.setattr(paged_engine.torch, "set_num_threads", lambda threads: seen.append(threads))
-    monkeypatch.setattr(paged_engine.torch.cuda, "set_device", lambda device: seen.append(str(device)))
-    monkeypatch.setattr(engine._cache, "prepare", lambda threads: seen.append(("cache", threads)))
-    engine.enter(3)
-    engine._on_cpu, engine.device = False, torch.device("cuda:1")
-    engine.enter(1)
-    assert seen == [3, ("cache", 3), "cuda:1", ("cache", 1)]
-
-
 @pytest.mark.skipif(not can_pack(), reason="this processor or this torch has no packed layers")
 def test_linear_layers_are_packed_and_nothing_else() -> None:
     model = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Sequential(nn.Linear(4, 2, bias=False), nn.LayerNorm(2))})
@@ -263,28 +228,6 @@ def test_linear_layers_are_packed_and_nothing_else() -> None:
         PackedLinear, PackedLinear, nn.LayerNorm,
     ]  # fmt: skip
     torch.testing.assert_close(model["b"](model["a"](x)), expected)
-
-
-def test_greedy_and_sampled_texts_run_together(monkeypatch) -> None:
-    calls: list[Any] = []
-    monkeypatch.setattr(paged_engine, "draw", lambda scores, settings=(): calls.append(settings) or [1] * len(scores))
-    for sampling, expected in ((True, [({}, 6), ({"seed": 5}, 7)]), (False, ())):
-        engine = paged(sampling=sampling)
-        engine.add(0, range(6), 2, (), {})
-        engine.add(1, range(7), 2, (), {"seed": 5})
-        engine.carry_out(StepPlan(admitted=(0, 1), prefill_chunks=(Chunk(0, 6), Chunk(1, 7))))
-        engine.step()
-        assert calls.pop() == expected
-
-
-def test_the_page_table_is_only_as_wide_as_the_longest_sequence(monkeypatch) -> None:
-    widths: list[int] = []
-    real = paged_engine.PageBatch
-    monkeypatch.setattr(paged_engine, "PageBatch", lambda *given: widths.append(np.shape(given[2])[1]) or real(*given))
-    desk = Desk(paged())
-    widths.clear()
-    desk.read([tuple(range(5)), tuple(range(9))], limit=1)
-    assert widths == [3]
 
 
 def test_sequences_use_the_same_pages_where_the_plan_says_so() -> None:
@@ -317,3 +260,46 @@ def test_a_page_in_use_is_never_forgotten() -> None:
     engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 6, (), ((0, 7),)),)))
     with pytest.raises(SchedulerError, match="is in use"):
         engine.carry_out(StepPlan(forgotten=(7,)))
+
+
+PAGES, HOST = 12, 6
+
+
+def space() -> tuple[list[torch.Tensor], SwapSpace]:
+    views = [torch.arange(PAGES * 2.0).reshape(PAGES, 2), torch.arange(PAGES * 3.0).reshape(PAGES, 3)]
+    return views, SwapSpace(views, HOST)
+
+
+@given(st.lists(st.lists(st.integers(0, PAGES - 1), min_size=1, max_size=3, unique=True), max_size=8), st.randoms())
+def test_what_was_swapped_out_comes_back_in_order_into_other_pages(sequences, random):
+    views, swapped = space()
+    kept: dict[int, list[torch.Tensor]] = {}
+    for id, pages in enumerate(sequences):
+        while sum(len(rows[0]) for rows in kept.values()) + len(pages) > HOST:
+            back = random.choice(sorted(kept))
+            rows = kept.pop(back)
+            to = random.sample(range(PAGES), len(rows[0]))
+            swapped.swap_in(back, to)
+            assert all(torch.equal(view[to], row) for view, row in zip(views, rows, strict=True))
+            assert back not in swapped
+        kept[id] = [view[pages].clone() for view in views]
+        swapped.swap_out(id, pages)
+        for view in views:
+            view[pages] = -1.0 - id
+        assert id in swapped and swapped.used == sum(len(rows[0]) for rows in kept.values())
+        swapped.check()
+
+
+def test_the_books_begin_empty_and_what_does_not_fit_is_refused_with_both_numbers():
+    views, swapped = space()
+    assert (swapped.pages, swapped.used) == (HOST, 0) and 1 not in swapped
+    swapped.swap_out(1, [0, 1])
+    assert swapped.used == 2
+    with pytest.raises(AssertionError, match="5 pages, 4 free on the host"):
+        swapped.swap_out(2, range(5))
+    swapped.swap_out(2, range(4))
+    assert swapped.used == HOST and 2 in swapped
+    swapped.check()
+    empty = SwapSpace(views, 0)
+    empty.check()
+    assert (empty.pages, empty.used) == (0, 0)

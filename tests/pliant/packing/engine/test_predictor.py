@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pliant.packing.engine import predictor as module
+from pliant.packing.engine import model as module
 from pliant.packing.engine.model import PredictorModel
 from tests.fixtures.packing.published import predictor
 

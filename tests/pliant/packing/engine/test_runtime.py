@@ -12,10 +12,9 @@ from safetensors.numpy import load_file
 
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.runtime import Engine
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.policy import POLICIES, Rules
-from pliant.packing.scheduling.request import Memory, Prompt
+from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from tests.fixtures.packing.generators import (
     CONTEXT,
@@ -24,7 +23,6 @@ from tests.fixtures.packing.generators import (
     LIMIT,
     SCARCE,
     VOCABULARY,
-    Desk,
     generated,
     prompts,
     running,
@@ -106,14 +104,6 @@ def test_a_seeded_text_is_the_same_alone_in_company_and_under_preemption() -> No
     assert alone != generated(tiny_generator(), texts)
 
 
-def test_another_seed_gives_another_text() -> None:
-    with running(SCARCE, FULL) as (engine, desk):
-        for seed in range(4):
-            engine.submit(submission(seed, prompts(1)[0], sampling=replace(SAMPLED, seed=seed), force=LIMIT))
-        desk.wait(4)
-        assert len(set(desk.texts())) == 4
-
-
 @pytest.mark.parametrize("sampling", [Sampling(), replace(SAMPLED, seed=5)], ids=["greedy", "seeded"])
 def test_after_a_crash_a_text_goes_on_as_it_would_have(sampling: Sampling) -> None:
     ids = prompts(1, seed=3)[0]
@@ -158,20 +148,6 @@ def test_a_cancelled_text_frees_its_pages_and_harms_no_other(policy: str, expect
         ]
         engine.check()
         assert engine.status().pages_used == engine.status().host_pages_used == 0
-
-
-def test_what_is_cancelled_before_anybody_heard_of_it_ends() -> None:
-    desk = Desk()
-    engine = Engine(tiny_generator(), SCARCE, FULL, desk.deliver)
-    engine.submit(submission(0, prompts(1)[0]))
-    engine.cancel(0)
-    engine.cancel(99)
-    engine.start()
-    desk.wait(1)
-    engine.check()
-    engine.stop()
-    assert desk.last[0].finished == "cancelled"
-    assert not desk.tokens[0]
 
 
 def test_stopping_ends_what_is_in_flight() -> None:
@@ -241,16 +217,6 @@ def test_what_can_never_run_is_refused_at_once() -> None:
             engine.submit(submission(0, ids, limit=5, exact=5))
         desk.wait(1)
         assert desk.last[0].generated == 32 - len(ids)
-
-
-def test_a_submission_must_be_of_one_piece() -> None:
-    prompt = Prompt(0, 0.0, 3, 5, (1.0,) * 8)
-    with pytest.raises(InputError, match="ids is 4 tokens"):
-        Submission(prompt, (1, 2, 3, 4))
-    with pytest.raises(InputError, match="tokens to make is 6"):
-        Submission(prompt, (1, 2, 3), force=6)
-    with pytest.raises(InputError, match="tokens to make is 2"):
-        Submission(prompt, (1, 2, 3, 4, 5), generated=2, force=2)
 
 
 @pytest.mark.parametrize("policy", ["default", "s3"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -178,13 +177,6 @@ def test_clients_that_give_up_leave_no_later_than_their_first_token_is_due():
     patient = [replace(each, ttft=FOREVER) for each in texts]
     stayed = simulate(patient, lengths, Rules("paged", 512), MEMORY, COST, give_up=True)
     assert not any(fate.dropped for fate in stayed.fates)
-
-
-@pytest.mark.parametrize("policy", ["paged", "default"])
-def test_without_admission_everybody_is_served(policy):
-    texts = [text(id, ttft=0.01, tpot=0.011) for id in range(60)]
-    run = simulate(texts, dict.fromkeys(range(60), 20), Rules(policy, 512, cost=COST), MEMORY, COST)
-    assert all(fate.generated == 20 for fate in run.fates)
 
 
 def test_a_forecast_beyond_the_limit_counts_up_to_it():

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
-from tests.fixtures.packing.values import is_frozen
 
 coefficient = st.floats(0.0, 1.0)
 
@@ -55,12 +54,6 @@ def test_seconds_of_many_iterations_are_those_of_each():
     assert steps.seconds(4, 4, cached).tolist() == [float(steps.seconds(4, 4, int(c))) for c in cached]
     assert steps.seconds(3, 2, 10) == pytest.approx(0.1 + 0.03 + 0.002 + 0.001 + 3e-5)
     assert steps.swap_seconds(4) == 2.0
-
-
-def test_without_a_measured_swap_it_takes_no_time_and_a_fit_is_exact_until_it_is_told():
-    assert LinearCost(0.1, 0.0, 0.0, 0.0, 0.0) == LinearCost(0.1, 0.0, 0.0, 0.0, 0.0, swap=0.0, error=0.0)
-    assert fit(points(LinearCost(0.1, 0.01, 0.0, 0.0, 0.0), 3)).swap == 0.0
-    assert is_frozen(LinearCost(0.1, 0.0, 0.0, 0.0, 0.0)) and is_frozen(Point(1, 1, 1, 1.0))
 
 
 def test_an_error_is_relative_so_that_a_short_iteration_counts_as_much_as_a_long_one():

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.packing.scheduling.forecast import Grid
-from pliant.packing.scheduling.past import WINDOW, Past
+from pliant.packing.scheduling.forecast import WINDOW, Grid, Past
 from pliant.packing.scheduling.policies import KEPT_FREE, drawn_left, peak
 from pliant.packing.scheduling.policy import Rules, View
 from pliant.packing.scheduling.request import FOREVER, Memory, StepInput

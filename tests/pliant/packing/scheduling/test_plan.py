@@ -58,12 +58,6 @@ def test_the_limit_is_kept_and_at_least_one_runs(steps):
     assert 1 <= best_batch(steps, [5000], [3], 7) <= 7
 
 
-def test_longer_outputs_that_are_read_in_pairs_want_smaller_batches():
-    rng = np.random.default_rng(0)
-    short, long = rng.integers(5, 20, 200), rng.integers(100, 300, 200)
-    assert best_batch(PAIRS, [10] * 200, long.tolist(), 256) < best_batch(PAIRS, [10] * 200, short.tolist(), 256)
-
-
 def test_where_copies_are_cheap_knowing_it_makes_more_tokens_a_second_and_hardly_fewer_where_they_are_not():
     rng = np.random.default_rng(1)
     prompts = [Prompt(i, 0.0, 8, 60, (2.0, 3.0, 6.0, 10.0, 18.0, 30.0, 40.0, 60.0)) for i in range(300)]

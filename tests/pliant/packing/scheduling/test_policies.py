@@ -1,21 +1,193 @@
-"""What policies reserve, put first and preempt, by hand; the scheduler's tests judge what comes of it."""
+"""Rules beyond their limits, and what each policy reserves, admits and preempts, written down by hand."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.forecast import Grid
-from pliant.packing.scheduling.policies import LARGEST, make, size
-from pliant.packing.scheduling.policy import POLICIES, Recent, Rules
-from pliant.packing.scheduling.waiting_queue import Waiting
+from pliant.packing.scheduling.common_pages import CommonPages
+from pliant.packing.scheduling.forecast import QUANTILES, Grid
+from pliant.packing.scheduling.policies import LARGEST, make, predicted_pages, size
+from pliant.packing.scheduling.policy import POLICIES, Recent, Rules, View
+from pliant.packing.scheduling.request import Memory
+from pliant.packing.scheduling.running import Running
+from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
 from tests.fixtures.packing.samples import prompt
 
+
+def view(memory: Memory, running: Running, context: int = 64) -> View:
+    free = memory.pages - int(running.needed(1, memory.page_tokens).sum())
+    return View(memory, free, 0, 10_000, memory.sequences, 0.0, running, Grid(context))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "limit"),
+    [
+        ("policy", "best", "one of default, .*"),
+        ("context", 1, "at least 2 tokens"),
+        ("safety", float("inf"), "finite"),
+        ("preemption_target", -0.01, "at least 0 and finite"),
+        ("preemption_target", float("inf"), "at least 0 and finite"),
+        ("turnover_preemptions", -0.01, "at least 0 and finite"),
+        ("reorder_patience", -0.01, "at least 0 and finite"),
+        ("reorder_patience", float("inf"), "at least 0 and finite"),
+    ],
+)
+def test_a_rule_beyond_its_limits_is_refused_with_its_name_its_value_and_its_limit(field, value, limit):
+    with pytest.raises(InputError, match=f"^{field} is {value}, but must be {limit}$"):
+        Rules(**{field: value})
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_nobody_is_admitted_without_a_place_and_a_token_to_read(name):
+    rules, queue = Rules(name, 64), WaitingQueue()
+    request = prompt(1, exact=4)
+    queue.add(Waiting(request, (0, 0.0, 1), Grid(64).row(request.forecast, 8), 12, unread=4))
+    seen = replace(view(Memory(40, 4), Running()), room=1, queries=1)
+    policy = make(rules)
+    assert [item.prompt.id for item in policy.admit(queue, seen)] == [1]
+    assert policy.admit(queue, replace(seen, room=0)) == policy.admit(queue, replace(seen, queries=0)) == []
+    assert policy.admit(queue, replace(seen, room=-1)) == policy.admit(queue, replace(seen, queries=-1)) == []
+    assert policy.admit(WaitingQueue(), seen) == []
+
+
+def test_first_come_first_served_asks_for_arrivals_and_keeps_the_place_of_who_was_preempted():
+    orca, request = make(Rules("orca", 64)), prompt(3, 4, 8, arrival=2.5)
+    priority = orca.priority(request, (), 0, Recent(1.0, 1.0))
+    assert priority == (0, 2.5, 3)
+    assert orca.preempted(Waiting(request, priority, np.zeros(96), 12)) == (priority, 12)
+    assert (orca.longest(request), orca.longest(prompt(3, 60, 8))) == (8, 4)
+
+
+def items(queue: WaitingQueue, count: int, **rest) -> WaitingQueue:
+    for id in range(count):
+        request = prompt(id, forecast=rest.get("forecast", 4.0), limit=rest.get("limit", 8))
+        row = Grid(64).row(request.forecast, request.limit)
+        queue.add(Waiting(request, (0, float(id), id), row, 12, 0, rest.get("cached", 0), rest.get("unread", 4)))
+    return queue
+
+
+def one_runs() -> Running:
+    running = Running()
+    running.add((99, 1, 4, 0, 8, 12, 1, 4, 0), 0.0, Grid(64).row((4.0,) * 8, 8))
+    return running
+
+
+@pytest.mark.parametrize(
+    ("changes", "rest", "taken"),
+    [
+        ({"free": 20}, {}, 10),  # a hundredth of the pages is kept for who runs
+        ({"free": 10}, {}, 0),
+        ({"free": 20, "running": Running()}, {}, 20),  # nobody does
+        ({"free": 500, "room": 7}, {}, 7),
+        ({"free": 500, "queries": 8}, {}, 2),
+        ({"free": 500, "queries": 9}, {}, 3),
+        ({"free": 500, "queries": 9}, {"unread": 0, "cached": 8}, 9),  # who comes back with its pages reads one token
+        ({"free": 19}, {"unread": 0, "cached": 8}, 3),  # and needs a third page for it
+    ],
+)
+def test_on_demand_takes_who_fits_into_pages_places_and_tokens_and_keeps_a_hundredth_of_the_pages(changes, rest, taken):
+    seen = replace(view(Memory(1000, 4), one_runs()), **changes)
+    chosen = make(Rules("paged", 64)).admit(items(WaitingQueue(), 30, **rest), seen)
+    assert [item.prompt.id for item in chosen] == list(range(taken))
+
+
+@pytest.mark.parametrize(
+    ("changes", "rest", "taken"),
+    [
+        ({"free": 3}, {}, 3),
+        ({"free": 0}, {}, 0),
+        ({"room": 7}, {}, 7),
+        ({"queries": 8}, {}, 2),
+        ({"queries": 9}, {}, 3),
+        ({"queries": 9}, {"unread": 0, "cached": 8}, 9),
+        ({"free": 8}, {"unread": 0, "cached": 8}, 2),
+        # Each is foreseen with 21 tokens and half a page 17 iterations from now, the last horizon before its end.
+        ({"memory": Memory(50, 4)}, {"forecast": 20.0, "limit": 20}, 9),
+        ({"memory": Memory(5, 4), "running": Running()}, {"forecast": 20.0, "limit": 20}, 1),  # alone, come what may
+        ({"memory": Memory(5, 4)}, {"forecast": 20.0, "limit": 20}, 0),
+    ],
+)
+def test_by_default_pages_places_and_tokens_bound_who_joins_besides_the_peak_that_is_predicted(changes, rest, taken):
+    seen = replace(view(Memory(1000, 4), one_runs()), **changes)
+    chosen = make(Rules("default", 64)).admit(items(WaitingQueue(), 30, **rest), seen)
+    assert [item.prompt.id for item in chosen] == list(range(taken))
+
+
+def test_a_sequence_needs_its_tokens_and_half_a_page_as_long_as_it_lives():
+    """Half of those of uniform logs live after 32 of 1024 tokens; the pages of one that may be gone vary."""
+    running, row = Running(), Grid(1024).row(tuple(1024.0**level for level in QUANTILES), 1024)
+    running.add((1, 1, 6, 2, 1024, 0, 1, 8, 0), 0.0, row)
+    running.add((2, 32, 40, 0, 1024, 0, 2, 8, 0), 0.0, row)
+    seen, horizons_T = view(Memory(1000, 4), running, context=1024), np.array([31.0, 32.0])
+    alive_NT = np.array([[0.5, 1 - np.log2(33) / 10], [(1 - np.log2(63) / 10) / 0.5, 0.8]])
+    pages_NT = np.array([[39 / 4 + 0.5, 40 / 4 + 0.5], [71 / 4 + 0.5, 72 / 4 + 0.5]])
+    mean_T, variance_T = predicted_pages(seen, horizons_T)
+    assert mean_T == pytest.approx((alive_NT * pages_NT).sum(axis=0), rel=1e-3)
+    assert variance_T == pytest.approx((alive_NT * (1 - alive_NT) * pages_NT**2).sum(axis=0), rel=1e-3)
+    empty = view(Memory(1000, 4), Running(), context=1024)
+    assert [part.tolist() for part in predicted_pages(empty, horizons_T)] == [[0, 0], [0, 0]]
+
+
+COMMON = (5, 6, 7, 8)  # pages of four tokens with which prompts begin
+
+
+def alike(id: int, beginnings: tuple[int, ...] = COMMON, **state) -> Waiting:
+    request = prompt(id, tokens=18, limit=8, forecast=4.0, beginnings=beginnings)
+    return Waiting(request, (0, float(id), id), Grid(64).row(request.forecast, 8), 0, **{"unread": 18, **state})
+
+
+def admitted(waiting: list[Waiting], seen: View) -> list[int]:
+    queue = WaitingQueue()
+    for sequence in waiting:
+        queue.add(sequence)
+    return [sequence.prompt.id for sequence in make(Rules("default", 64)).admit(queue, seen)]
+
+
+def sharing(**state) -> View:
+    return replace(view(Memory(60, 4), Running()), **{"at_once": True, **state})
+
+
+def test_those_admitted_together_need_pages_for_what_they_do_not_share() -> None:
+    queue = [alike(1), alike(2), alike(3, (5, 6, 9, 10)), alike(4, (1, 2, 3, 4))]
+    assert admitted(queue, sharing(free=9)) == [1, 2, 3], "5 pages, 1 and 3"
+    assert admitted(queue, sharing(free=8)) == [1, 2]
+    assert admitted(queue, sharing(free=9, at_once=False)) == [1], "where one might pause nobody counts on the others"
+    assert admitted(queue, sharing(queries=19)) == [1, 2], "18 tokens and 2"
+    assert sharing().all_to_read(queue) == 18 + 2 + 10 + 18
+
+
+def test_who_comes_back_from_the_host_shares_with_nobody_admitted_beside_it() -> None:
+    back = alike(2, cached=8, unread=10)
+    assert admitted([alike(1), back, alike(3)], sharing(free=10)) == [1, 2], "5 pages and all its 5"
+    assert sharing().joined(back, ()) == []
+
+
+def test_who_was_admitted_before_waits_where_it_would_read_before_those_that_share() -> None:
+    again = alike(3, beginnings=(), turn=1, unread=30)
+    assert admitted([alike(1), alike(2), again], sharing(queries=40)) == [1, 2]
+    assert admitted([alike(1), again], sharing(queries=40)) == [1, 3], "nobody shares"
+    assert admitted([alike(1), alike(3, turn=1, unread=36)], sharing(queries=20)) == [1], "it would read for the other"
+    assert admitted([alike(3, turn=1, unread=36)], sharing(queries=20)) == [3]
+    assert admitted([alike(1), alike(2), again], sharing(queries=50)) == [1, 2, 3], "all are read at once"
+
+
+def test_a_known_page_behind_one_that_was_forgotten_is_used_by_the_second_alone() -> None:
+    common = CommonPages()
+    common.keep(9, 6)
+    common.leave(9)
+    assert common.used_by(COMMON) == [5, 7, 8] and common.used_by(COMMON, coming=(5,)) == [5, 6, 7, 8]
+    queue = [alike(1), alike(2), alike(3)]
+    assert admitted(queue, sharing(common=common, free=10)) == [1, 2, 3], "5 pages, then those behind the first, then 1"
+    assert admitted(queue, sharing(common=common, free=9)) == [1, 2]
+
+
 CONTEXT = 64
-RECENT = Recent(size=10.0, delay=2.0)
+RECENTLY = Recent(size=10.0, delay=2.0)
 
 
 def policy(name: str, **rest):
@@ -44,44 +216,36 @@ def test_the_oracle_must_be_told_the_length():
     assert policy("oracle").reserve(prompt(0, tokens=4, exact=1)) == 5
 
 
-@pytest.mark.parametrize(("bucket", "reserved"), [(4, 18), (12, 30), (1, 12)])
-def test_s3_reserves_twice_the_output_after_a_preemption_up_to_the_longest(bucket, reserved):
-    request = prompt(5, tokens=10, limit=20, bucket=bucket)
-    s3 = policy("s3")
-    waiting = Waiting(request, (0, -1.0, 5), Grid(64).row((1.0,) * 8, 8), s3.reserve(request))
-    assert s3.preempted(waiting) == ((0, -float(reserved), 5), reserved)
-
-
 def test_the_largest_reservation_goes_first_or_who_came_first():
     early, late = prompt(1, arrival=1.0), prompt(2, arrival=2.0)
     for name in ("s3", "oracle"):
-        assert policy(name).priority(late, (), 30, RECENT) < policy(name).priority(early, (), 20, RECENT)
-        assert policy(name).priority(early, (), 20, RECENT) < policy(name).priority(late, (), 20, RECENT)
+        assert policy(name).priority(late, (), 30, RECENTLY) < policy(name).priority(early, (), 20, RECENTLY)
+        assert policy(name).priority(early, (), 20, RECENTLY) < policy(name).priority(late, (), 20, RECENTLY)
     for name in ("orca", "paged"):
-        assert policy(name).priority(early, (), 20, RECENT) < policy(name).priority(late, (), 30, RECENT)
+        assert policy(name).priority(early, (), 20, RECENTLY) < policy(name).priority(late, (), 30, RECENTLY)
 
 
 def test_by_default_a_request_is_put_back_by_its_size_up_to_a_limit():
     default = policy("default", reorder_patience=1.5)
     typical, twice, huge = ((float(tokens),) * 8 for tokens in (2, 4, 1000))
     assert size(prompt(0, tokens=4), typical) == 10.0
-    assert default.priority(prompt(0, tokens=4, arrival=7.0), typical, 0, RECENT) == (0, 7.0 + 1.5 * 2.0 * 1.0, 0)
-    assert default.priority(prompt(0, tokens=4, arrival=7.0), twice, 0, RECENT) == (0, 7.0 + 1.5 * 2.0 * 2.4, 0)
-    assert default.priority(prompt(0, tokens=4), huge, 0, RECENT) == (0, 1.5 * 2.0 * LARGEST, 0)
-    assert default.priority(prompt(0, tokens=4, utility=2.0), typical, 0, RECENT) == (0, 1.5, 0)
-    assert default.priority(prompt(0, utility=0.0), typical, 0, RECENT) == (0, 1.5 * 2.0 * 5.0, 0), "as the largest"
-    assert default.priority(prompt(9, offline=True, utility=2.0), typical, 0, RECENT) == (1001, -0.5, 9)
+    assert default.priority(prompt(0, tokens=4, arrival=7.0), typical, 0, RECENTLY) == (0, 7.0 + 1.5 * 2.0 * 1.0, 0)
+    assert default.priority(prompt(0, tokens=4, arrival=7.0), twice, 0, RECENTLY) == (0, 7.0 + 1.5 * 2.0 * 2.4, 0)
+    assert default.priority(prompt(0, tokens=4), huge, 0, RECENTLY) == (0, 1.5 * 2.0 * LARGEST, 0)
+    assert default.priority(prompt(0, tokens=4, utility=2.0), typical, 0, RECENTLY) == (0, 1.5, 0)
+    assert default.priority(prompt(0, utility=0.0), typical, 0, RECENTLY) == (0, 1.5 * 2.0 * 5.0, 0), "as the largest"
+    assert default.priority(prompt(9, offline=True, utility=2.0), typical, 0, RECENTLY) == (1001, -0.5, 9)
 
 
 def test_by_default_offline_requests_come_last_the_largest_first():
     default = policy("default")
     small, large = ((float(tokens),) * 8 for tokens in (2, 20))
-    offline = [default.priority(prompt(id, offline=True), row, 0, RECENT) for id, row in ((1, large), (2, small))]
-    online = default.priority(prompt(3, arrival=1e6), large, 0, RECENT)
+    offline = [default.priority(prompt(id, offline=True), row, 0, RECENTLY) for id, row in ((1, large), (2, small))]
+    online = default.priority(prompt(3, arrival=1e6), large, 0, RECENTLY)
     assert sorted([*reversed(offline), online]) == [online, *offline]
 
 
-class Running:
+class Rows:
     """Rows of running sequences by column."""
 
     def __init__(self, **columns: list[int]) -> None:
@@ -94,22 +258,22 @@ class Running:
 
 
 def test_s3_preempts_what_outgrows_its_reservation_and_knows_when_that_will_be():
-    running = Running(id=[4, 5, 6, 7, 8], cached=[9, 10, 11, 7, 7], reserved=[10] * 5, unread=[0, 0, 0, 3, 4])
+    running = Rows(id=[4, 5, 6, 7, 8], cached=[9, 10, 11, 7, 7], reserved=[10] * 5, unread=[0, 0, 0, 3, 4])
     assert policy("s3").outgrown(running) == [5, 6, 8]
-    assert policy("s3").steps_until_outgrown(Running(cached=[3, 7], reserved=[10, 9])) == 2
+    assert policy("s3").steps_until_outgrown(Rows(cached=[3, 7], reserved=[10, 9])) == 2
     assert policy("s3").steps_until_outgrown(SimpleNamespace(count=0)) is None
     assert policy("orca").outgrown(running) == [] and policy("orca").steps_until_outgrown(running) is None
 
 
 def test_whoever_was_admitted_last_is_preempted_first_and_one_always_stays():
-    running = Running(id=[4, 5, 6], turn=[2, 3, 1])
+    running = Rows(id=[4, 5, 6], turn=[2, 3, 1])
     needed = np.array([3, 3, 3])
     paged = policy("paged")
     assert [paged.victims(running, needed, pages) for pages in (9, 8, 6, 5, 0)] == [[], [5], [5], [5, 4], [5, 4]]
 
 
 def test_by_default_the_last_in_priority_is_preempted_first():
-    running = Running(id=[4, 5, 6, 7], turn=[1, 2, 3, 4], group=[0, 1, 0, 0], key=[5, 1, 7, 7])
+    running = Rows(id=[4, 5, 6, 7], turn=[1, 2, 3, 4], group=[0, 1, 0, 0], key=[5, 1, 7, 7])
     assert policy("default").last_first(running).tolist() == [1, 3, 2, 0]
 
 
@@ -120,13 +284,13 @@ def test_every_policy_has_a_name_a_sentence_and_its_own_needs():
 
 
 def test_the_last_of_equal_keys_to_be_admitted_is_preempted_first():
-    running = Running(id=[4, 5, 6], turn=[2, 3, 1], group=[0, 0, 0], key=[7, 7, 7])
+    running = Rows(id=[4, 5, 6], turn=[2, 3, 1], group=[0, 0, 0], key=[7, 7, 7])
     assert policy("default").last_first(running).tolist() == [1, 0, 2]
     assert policy("paged").last_first(running).tolist() == [1, 0, 2]
 
 
 def test_a_reservation_is_outgrown_by_the_next_token_of_who_generates_and_s3_knows_of_no_other():
-    running = Running(id=[4, 5], cached=[9, 9], reserved=[10, 10], unread=[0, 1])
+    running = Rows(id=[4, 5], cached=[9, 9], reserved=[10, 10], unread=[0, 1])
     assert policy("s3").outgrown(running) == []
     assert policy("s3").steps_until_outgrown(running) == 1
-    assert policy("oracle").outgrown(Running(id=[4], cached=[10], reserved=[10], unread=[0])) == []
+    assert policy("oracle").outgrown(Rows(id=[4], cached=[10], reserved=[10], unread=[0])) == []

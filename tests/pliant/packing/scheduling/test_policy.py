@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import QUANTILES, Grid
 from pliant.packing.scheduling.policies import make, predicted_pages, predicted_pages_each
 from pliant.packing.scheduling.policy import POLICIES, Rules, View
@@ -82,12 +81,6 @@ def test_orca_reserves_the_maximum_and_nobody_overtakes():
     assert scheduler.handle(StepInput(arrived), 1.0).admitted == (1,)  # 11 pages; 16 more do not fit, though 2 would
 
 
-def test_s3_keeps_what_it_predicted_and_no_more():
-    assert make(Rules("s3", 64)).reserve(prompt(1, 4, 40, bucket=8)) == 12
-    assert make(Rules("s3", 64)).reserve(prompt(1, 4, 40, bucket=400)) == 44
-    assert make(Rules("s3", 64)).reserve(prompt(1, 4, 40)) == 44  # without a prediction as Orca
-
-
 def test_who_outgrows_a_reservation_goes_to_the_host_and_comes_back_with_twice_the_output():
     load = Scene(64, Memory(16, 4, host_pages=16), (prompt(0, 4, 60, bucket=6),), {0: 60})
     scheduler = PackingScheduler(load.rules("s3"), load.memory)
@@ -122,27 +115,6 @@ def test_doubling_reaches_the_longest_output_and_stops_there(tokens, limit, buck
         assert priority == (0, -float(more), 1)
         sequence = replace(sequence, reserve=more)
     assert sequence.reserve == tokens + limit
-
-
-def test_the_oracle_without_a_length_is_an_error_of_the_caller():
-    with pytest.raises(InputError, match="oracle must be told"):
-        make(Rules("oracle", 64)).reserve(prompt(1))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"policy": "best"},
-        {"context": 1},
-        {"safety": float("nan")},
-        {"preemption_target": -1.0},
-        {"reorder_patience": float("inf")},
-        {"reorder_patience": -0.1},
-    ],
-)
-def test_rules_that_mean_nothing_are_refused(wrong):
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        Rules(**wrong)
 
 
 def crowd(rng, count: int) -> Running:

@@ -14,7 +14,6 @@ from pliant.packing.scheduling.reference import ReferenceConfig, capacity, refer
 from pliant.packing.scheduling.request import FOREVER, Memory
 from pliant.packing.scheduling.simulated import simulate, summary
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
-from tests.fixtures.packing.values import is_frozen
 
 
 def load(packing=None, seed: int = 0, **changes):
@@ -128,7 +127,6 @@ def test_a_load_begins_at_nothing_counts_its_prompts_and_keeps_the_order_of_time
     assert [segment.seconds for segment in reference.segments] == pytest.approx([seconds] * 2)
     assert times[-1] <= 2 * seconds
     assert {type(row) for row in reference.rows} == {int} and set(reference.lengths) == set(range(len(times)))
-    assert is_frozen(reference) and is_frozen(ReferenceConfig())
 
 
 def test_an_observed_request_longer_than_the_context_is_cut_to_it_and_one_of_no_tokens_has_one():
@@ -142,15 +140,3 @@ def test_an_observed_request_longer_than_the_context_is_cut_to_it_and_one_of_no_
         (CONTEXT - 1, 1, 1),
         (20, CONTEXT - 20, 1),
     ]
-
-
-def test_a_load_is_by_default_four_stretches_without_deadlines():
-    assert ReferenceConfig() == ReferenceConfig((0.5, 0.8), (1.2, 1.5), 80, False)
-    assert ReferenceConfig((1e-9,), (1e-9,), 1).requests == 1
-    with pytest.raises(InputError, match=r"^reference.requests is 0, but must be at least 1$"):
-        ReferenceConfig(requests=0)
-    sentence = (
-        r"^reference.quiet and loud is \(\(0.0,\), \(1.0,\)\), but must be equally many of each, at least one, above 0$"
-    )
-    with pytest.raises(InputError, match=sentence):
-        ReferenceConfig((0.0,), (1.0,))

@@ -8,8 +8,7 @@ from math import inf, nan
 import pytest
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.request import Chunk, Memory, Prompt, StepInput, StepPlan, validate
-from tests.fixtures.packing.values import is_frozen
+from pliant.packing.scheduling.request import Memory, Prompt, validate
 
 PROMPT = Prompt(3, 0.0, 5, 7, (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0))
 
@@ -48,6 +47,8 @@ def test_a_prompt_at_its_limits_is_taken(changes):
         ({"utility": nan}, "utility is nan, but must be at least 0 and finite"),
         ({"bucket": -1}, "bucket is -1, but must be at least 0"),
         ({"weight": 0.0}, "weight is 0.0, but must be above 0 and finite"),
+        ({"ttft": 0.0}, "ttft is 0.0, but must be .*"),
+        ({"tpot": nan}, "tpot is nan, but must be .*"),
         ({"weight": inf}, "weight is inf, but must be above 0 and finite"),
         ({"forecast": (1.0,) * 7}, "forecast is .*, but must be 8 quantiles"),
         ({"forecast": (1.0,) * 9}, "forecast is .*, but must be 8 quantiles"),
@@ -72,14 +73,3 @@ def test_a_memory_holds_at_least_a_page_of_a_token_and_perhaps_none_on_the_host(
     assert getattr(Memory(**given), field) == least
     with pytest.raises(InputError, match=f"^{field} is {least - 1}, but must be at least {least}$"):
         Memory(**given | {field: least - 1})
-
-
-def test_who_says_nothing_more_is_one_of_many_without_a_deadline_on_a_device_without_a_host():
-    forecast = PROMPT.forecast
-    assert Prompt(3, 0.0, 5, 7, forecast) == Prompt(3, 0.0, 5, 7, forecast, 0, inf, 1.0, False, 0, "", 1.0)
-    assert Memory(4, 16) == Memory(4, 16, 0, 512, 1024)
-    assert StepInput() == StepInput((), (), ()) and StepPlan() == StepPlan((), (), (), (), (), ())
-
-
-def test_what_is_passed_around_cannot_be_changed():
-    assert all(map(is_frozen, (PROMPT, Memory(4, 16), StepInput(), Chunk(1, 2), StepPlan())))

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from pliant.fairness import Fairness
 from pliant.packing.scheduling.forecast import Grid
-from pliant.packing.scheduling.journal import decode, encode, replay
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.scheduler import PackingScheduler
@@ -132,20 +131,6 @@ def test_tenants_within_their_shares_do_not_pause_for_each_other():
     load = replace(load, prompts=tuple(replace(p, tenant=names[p.id % 3]) for p in load.prompts))
     _, journal = play(load, fresh(load))
     assert not [plan for _, _, plan in journal if plan.stalled]
-
-
-@pytest.mark.parametrize("tenant", ["", "ann"])
-def test_a_single_tenants_texts_do_not_pause(tenant):
-    load = flooded((tenant, tenant))
-    _, journal = play(load, fresh(load))
-    assert not [plan for _, _, plan in journal if plan.stalled]
-
-
-def test_pauses_are_replayed_from_the_journal():
-    load = flooded()
-    _, journal = play(load, fresh(load))
-    assert replay(fresh(load), journal) == journal
-    assert [decode(encode(*entry)) for entry in journal] == journal
 
 
 def test_leaps_over_iterations_change_nothing():

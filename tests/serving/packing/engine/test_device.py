@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import torch
 
 from pliant.errors import DeviceError, DigestError, InputError, WorkerError
 from pliant.packing.scheduling.plan import rules_of
@@ -99,18 +98,6 @@ def test_an_engine_runs_in_the_precision_of_its_plan(spec, monkeypatch):
 def test_a_plan_in_a_precision_that_the_device_lacks_is_refused(spec):
     with pytest.raises(InputError, match="precision is float16, but must be float32 here: float16 is for GPUs"):
         build(replace(spec(), precision="float16"), "deliver")
-
-
-def test_an_engine_has_the_threads_of_its_plan(spec, monkeypatch):
-    engine = Recorded()
-    monkeypatch.setattr(device, "Engine", engine)
-    plain = spec()
-    before = torch.get_num_threads()
-    try:
-        build(replace(plain, plan=replace(plain.plan, threads=2)), "deliver")
-        assert engine.calls[0][1][-1] == 2 and torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_a_device_without_room_is_named(spec, monkeypatch):

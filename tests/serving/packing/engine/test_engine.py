@@ -11,7 +11,6 @@ from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
 from serving.packing.engine.engine import EngineDriver, EngineLimits
 from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
-from serving.packing.engine.suspects import CLEAR
 from serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.packing.fakes import REFUSED, SECONDS, TALE, FakeWorker, new_tokenizer
@@ -101,22 +100,6 @@ async def test_outputs_go_on_with_their_tokens_when_the_process_dies(driver, wor
 
 
 @scenario
-async def test_an_output_that_was_in_two_processes_when_they_died_is_not_tried_again(driver, worker):
-    worker.held = True
-    suspect = new_output(driver)
-    driver.submit([suspect])
-    worker.die()
-    await until(lambda: driver.ready)
-    innocent = new_output(driver)
-    driver.submit([innocent])
-    worker.die()
-    assert suspect.finish == "failed" and "died 2 times while it generated this output" in suspect.fault
-    worker.held = False
-    await until(lambda: innocent.finish)
-    assert innocent.writer.take() == TALE
-
-
-@scenario
 async def test_after_a_lack_of_memory_the_next_process_takes_half_the_sequences_and_no_output_is_blamed(driver, worker):
     driver.sequences.value = driver.sequences.planned = 16
     worker.next_build = lambda: driver.sequences.value
@@ -169,19 +152,6 @@ async def test_of_many_outputs_only_the_one_that_kills_processes_fails(driver, w
 
 
 @scenario
-async def test_processes_that_somebody_kills_now_and_then_fail_no_output(driver, worker):
-    outputs = [new_output(driver, limit=120) for _ in range(3)]
-    driver.submit(outputs)
-    for _ in range(2):
-        goal = len(outputs[0].tokens) + CLEAR + 2
-        await until(lambda goal=goal: len(outputs[0].tokens) >= goal or outputs[0].finish)
-        worker.die()
-        await until(lambda: driver.ready)
-    await until(lambda: all(output.finish for output in outputs))
-    assert {output.writer.take() for output in outputs} == {TALE}
-
-
-@scenario
 async def test_a_suspect_whose_reader_leaves_before_its_turn_is_forgotten(driver, worker):
     worker.held = True
     outputs = [new_output(driver) for _ in range(3)]
@@ -221,16 +191,6 @@ async def test_an_engine_without_iterations_for_its_outputs_is_not_ready(driver,
     worker.held = False
     await until(lambda: one.finish)
     assert driver.ready
-
-
-@scenario
-async def test_an_idle_process_may_say_nothing_for_ever_and_is_started_again_when_it_dies(driver, worker):
-    await asyncio.sleep(0.5)
-    assert driver.ready and len(worker.builds) == 1
-    worker.die()
-    assert not driver.ready
-    await until(lambda: driver.ready)
-    assert len(worker.builds) == 2
 
 
 @scenario

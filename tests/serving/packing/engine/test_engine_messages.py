@@ -90,36 +90,6 @@ def test_a_process_is_killed_by_a_silence_that_began_with_the_first_output_and_n
     wired(test, EngineLimits(silence=4.0))
 
 
-def test_the_usual_limits_are_a_minute_of_silence_and_a_second_between_two_starts():
-    async def test(driver, wire, deaths):
-        driver.submit([new_output(driver)])
-        await asyncio.sleep(20.0)
-        wire.on_message("status", status_of())
-        await asyncio.sleep(54.0)
-        wire.fails = 2
-        wire.on_end()
-        await asyncio.sleep(75.0)
-        assert wire.calls == [(0.0, "start"), (74.0, "start"), (75.0, "start"), (76.0, "start")]
-        await asyncio.sleep(2.0)
-        assert wire.calls[4:] == [(150.0, "kill")], "the time begins anew with the process"
-
-    wired(test, EngineLimits())
-
-
-def test_stopping_waits_for_an_hour_at_most_and_then_says_so_to_those_who_wait():
-    async def run():
-        wire = Wire()
-        driver = EngineDriver(wire, asyncio.get_running_loop().time, EngineLimits(silence=1e9))
-        await driver.start()
-        output = new_output(driver)
-        driver.submit([output])
-        await driver.stop()
-        assert wire.calls == [(0.0, "start"), (3600.0, "stop")]
-        assert (output.finish, output.fault) == ("cancelled", "the service stopped before the output ended")
-
-    run_virtually(run())
-
-
 def test_what_is_sent_is_every_submission_and_one_cancellation_of_what_ends_here():
     async def test(driver, wire, deaths):
         stopped, left, going = new_output(driver, stops=("é",)), new_output(driver), new_output(driver)
@@ -208,53 +178,6 @@ def test_a_report_is_waited_for_for_a_second_and_one_that_comes_late_still_tells
     wired(test)
 
 
-def test_faults_are_told_to_the_client_and_to_the_log(caplog):
-    async def test(driver, wire, deaths):
-        broken, refused, bad, good = (new_output(driver) for _ in range(4))
-        broken.writer, told = None, []
-        broken.on_progress = told.append
-        driver.submit([broken, refused])
-        wire.on_message("progress", [progress_of(broken.id, 5)])
-        assert (broken.finish, told) == ("failed", [broken])
-        reason = "AttributeError: 'NoneType' object has no attribute 'put'"
-        assert broken.fault == f"its text could not be decoded: {reason}"
-        wire.on_message("rejected", (refused.id, "prompt is long, but must be shorter"))
-        wire.on_message("rejected", (77, "nobody's"))
-        assert (refused.finish, refused.fault) == ("failed", "prompt is long, but must be shorter")
-        assert driver.pending == 1, "the engine goes on with it until it is cancelled there"
-        wire.on_message("progress", [progress_of(broken.id, finished="cancelled")])
-        assert driver.pending == 0
-        driver.submit([bad])
-        wire.fails = 1
-        wire.on_end()
-        await asyncio.sleep(0.05)
-        driver.submit([good])
-        wire.on_end()
-        died = "died 2 times"
-        assert (bad.finish, bad.fault) == ("failed", f"the engine's process {died} while it generated this output")
-        assert (driver.pending, good.finish) == (1, "")
-
-    with caplog.at_level("ERROR", "pliant.serving"):
-        wired(test)
-    assert [record.getMessage() for record in caplog.records] == [
-        "the progress of output 0 could not be processed",
-        "an engine's process died with 1 outputs; it is restarted",
-        "the engine could not be started: no memory",
-        "an engine's process died with 2 outputs; it is restarted",
-        "output 2 is failed: the process died 2 times with it",
-    ]
-    assert "Traceback" in caplog.text
-
-
-def test_a_silent_process_is_named_in_the_log(caplog):
-    async def test(driver, wire, deaths):
-        driver.submit([new_output(driver)])
-        await asyncio.sleep(1.5)
-
-    wired(test, EngineLimits(silence=1.0))
-    assert "an engine's process sent nothing for 1 s; it is killed" in caplog.messages
-
-
 def test_outputs_that_were_cancelled_when_the_process_died_are_not_waited_for():
     async def test(driver, wire, deaths):
         left, going = new_output(driver), new_output(driver)
@@ -264,21 +187,5 @@ def test_outputs_that_were_cancelled_when_the_process_died_are_not_waited_for():
         assert driver.pending == 1
         await asyncio.sleep(0.02)
         assert wire.sent == [("submit", 0), ("submit", 1), ("cancel", 0), ("submit", 1)]
-
-    wired(test)
-
-
-def test_suspects_are_sent_one_by_one_each_when_the_one_before_is_cleared():
-    async def test(driver, wire, deaths):
-        outputs = [new_output(driver) for _ in range(3)]
-        driver.submit(outputs)
-        for _ in range(2):
-            wire.on_end()
-            await asyncio.sleep(0.02)
-        assert wire.sent == [("submit", id) for id in (0, 1, 2, 0, 1, 2, 0)]
-        wire.on_message("progress", [progress_of(0, *[5] * CLEAR)])
-        assert wire.sent[7:] == [("submit", 1)]
-        wire.on_message("progress", [progress_of(1, 0, finished="stop")])
-        assert wire.sent[8:] == [("submit", 2)]
 
     wired(test)

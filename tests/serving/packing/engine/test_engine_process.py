@@ -132,17 +132,6 @@ def test_progress_is_sent_at_once_and_the_status_now_and_then(monkeypatch):
     assert [kind for kind, _ in sender.sent] == ["progress", "progress", "status", "progress", "progress", "status"]
 
 
-def test_iterations_without_progress_are_a_sign_of_life(monkeypatch):
-    sender, now = Sender(), [100.0]
-    monkeypatch.setattr(engine_process.time, "monotonic", lambda: now[0])
-    reporter = ProgressReporter(sender)
-    reporter.engine = Engine()
-    for _ in range(10):
-        reporter.deliver([])
-        now[0] += STATUS_SECONDS / 2
-    assert [kind for kind, _ in sender.sent] == ["status"] * 4
-
-
 def test_log_probabilities_of_a_prompt_leave_as_bytes_in_pieces():
     known = tuple(TokenLogprobs(-float(at), ((at, -0.5), (7, -1.5))) for at in range(2000))
     update = Progress(3, (5,), "", 0.0, 0, 0, 1, prompt_logprobs=known)
@@ -190,51 +179,6 @@ def test_a_process_that_lacks_memory_says_with_how_many_sequences_before_it_ends
     with pytest.raises(Ended):
         reporter.deliver([progress("failed")])
     assert sender.sent == [("out_of_memory", 7)]
-
-
-def test_what_is_sent_now_is_with_the_parent_before_the_process_ends():
-    ours, theirs = socket.socketpair()
-    with ours, ours.makefile("rb") as incoming:
-        MessageSender(theirs).put_now("out_of_memory", 3)
-        theirs.close()
-        assert receive(incoming) == ("out_of_memory", 3)
-
-
-def test_a_status_comes_five_times_a_second_at_most(monkeypatch):
-    sender, now = Sender(), [100.0]
-    monkeypatch.setattr(engine_process.time, "monotonic", lambda: now[0])
-    reporter = ProgressReporter(sender)
-    reporter.engine = Engine()
-    for step in range(17):  # of a sixteenth of a second
-        now[0] = 100.0 + step / 16
-        reporter.deliver([progress()])
-    assert [kind for kind, _ in sender.sent].count("status") == 5
-    assert [kind for kind, _ in sender.sent][:6] == ["progress", "status", *["progress"] * 4]
-
-
-def test_why_a_process_ends_is_in_the_log(caplog):
-    reporter = ProgressReporter(Sender())
-    for engine in (None, Engine()):
-        reporter.engine = engine
-        with pytest.raises(Ended):
-            reporter.deliver([progress("failed")])
-    with pytest.raises(Ended):
-        serve(io.BytesIO(pack(("submit", (text(4),)))), Sender(), poor)
-    reasons = ("the engine failed while it was built", "it broke", "dead")
-    assert caplog.messages == [f"the engine's process ends: {reason}" for reason in reasons]
-
-
-def poor(_deliver) -> Engine:
-    return Engine(submit=WorkerError("dead"))
-
-
-def test_a_process_without_an_engine_stays_until_its_parent_has_read_why():
-    def build(_deliver):
-        raise WorkerError("no room")
-
-    incoming = io.BytesIO(pack(("poll", (1,))) + b"more")
-    serve(incoming, Sender(), build)
-    assert incoming.read() == b"more"
 
 
 def test_a_sender_never_makes_others_wait_keeps_their_order_and_ends_with_the_socket():

@@ -11,8 +11,15 @@ import pytest
 
 from pliant.errors import WorkerError
 from serving.packing.engine import forecaster as module
-from serving.packing.engine.forecaster import MAX_TEXTS, READ_CHARACTERS, Forecast, Forecaster, ForecastLimits
-from serving.packing.engine.lateness import MINUTE, RecentForecasts
+from serving.packing.engine.forecaster import (
+    MAX_TEXTS,
+    READ_CHARACTERS,
+    Forecast,
+    Forecaster,
+    ForecastLimits,
+    Lateness,
+    RecentForecasts,
+)
 from serving.workers.worker import ModelError
 from tests.fixtures.packing.fakes import FakePredictor
 
@@ -132,25 +139,6 @@ def test_the_time_in_which_the_event_loop_was_held_up_makes_no_forecast_late():
     assert [one.origin for one in told] == ["predicted"] * 2
 
 
-def test_what_has_left_the_line_is_not_predicted():
-    seen, go = [], threading.Event()
-
-    def predict(texts):
-        go.wait(60)
-        seen.append(list(texts))
-        return say(texts)
-
-    async def leaving(forecaster, _):
-        await asyncio.gather(forecaster.forecast(["first"]), forecaster.forecast(["with it"]))
-        await forecaster.forecast(["too late"])
-        go.set()
-        await until(lambda: seen)
-        return await forecaster.forecast(["after"])
-
-    (told,) = forecasting(predict, leaving, limit=0.5)
-    assert told.origin == "predicted" and seen == [["first", "with it"], ["after"]]
-
-
 def test_a_predictor_that_failed_is_used_again_by_the_next_request(caplog):
     calls, counter = [], Counter()
 
@@ -168,12 +156,6 @@ def test_a_predictor_that_failed_is_used_again_by_the_next_request(caplog):
     assert [one.origin for one in told] == ["failed", "predicted"]
     assert (recent, starts, counter.deaths) == (RecentForecasts(2, 0, 1), 1, [])
     assert caplog.messages == ["lengths of tales could not be predicted: a bug"]
-
-
-def test_a_bug_costs_predictions_and_no_request_and_the_log_has_its_trace(caplog):
-    (told,) = forecasting(lambda texts: 1 / 0, lambda one, _: one.forecast(["a"]), limit=60.0)
-    assert told.origin == "failed"
-    assert caplog.messages == ["lengths of tales could not be predicted"] and "ZeroDivisionError" in caplog.text
 
 
 def test_before_its_start_and_after_its_end_every_output_is_usual():
@@ -276,60 +258,6 @@ def test_a_predictor_that_hangs_does_not_hold_up_the_end():
     assert (told.origin, still, tasks) == ("late", [], 1)
 
 
-def test_a_predictor_that_answers_for_too_few_texts_has_failed_and_the_log_says_so(caplog):
-    told = forecasting(lambda texts: [SAID], lambda one, _: one.forecast(["a", "b"]), limit=60.0)
-    assert [(one.tokens, one.origin) for one in told] == [(USUAL, "failed")] * 2
-    assert caplog.messages == ["1 lengths of tales were predicted for 2 prompts"]
-
-
-@pytest.mark.parametrize(("error", "origin"), [(None, "predicted"), (ModelError("a bug"), "failed")])
-def test_who_has_gone_spoils_no_forecast_of_those_predicted_together(caplog, error, origin):
-    """The first of two texts in one batch is late when the predictions come, or the error."""
-    calls, go = [], threading.Event()
-
-    def predict(texts):
-        calls.append(list(texts))
-        go.wait(60)
-        if error:
-            raise error
-        return say(texts)
-
-    async def pair(forecaster, _):
-        async def within(limit, text):
-            forecaster._limits = ForecastLimits(limit)
-            return await forecaster.forecast([text])
-
-        hasty = asyncio.create_task(within(0.01, "hasty"))
-        patient = asyncio.create_task(within(60.0, "patient"))
-        late = await hasty
-        go.set()
-        return [*late, *await patient]
-
-    assert [one.origin for one in forecasting(predict, pair)] == ["late", origin]
-    assert calls == [["hasty", "patient"]]
-    assert caplog.messages == (["lengths of tales could not be predicted: a bug"] if error else [])
-
-
-def test_the_log_says_once_a_minute_that_more_than_one_in_a_hundred_was_late(caplog):
-    go = threading.Event()
-
-    async def slow(forecaster, worker):
-        worker.predict = lambda texts: say(texts) if go.wait(60) else []
-        await forecaster.forecast(["a", "b"])
-        quiet = list(caplog.messages)
-        forecaster._lateness._judged_at -= MINUTE
-        await forecaster.forecast(["c", "d"])
-        await forecaster.forecast(["e"])
-        go.set()
-        return quiet
-
-    assert forecasting(say, slow, limit=0.01) == []
-    assert caplog.messages == [
-        "4 of 4 forecasts of lengths of tales were late in the last minute (100.0%), so these outputs count as of usual "
-        "length: the predictor does not keep up"
-    ]
-
-
 def test_a_known_length_is_its_own_forecast_and_a_least_one_lifts_what_lies_below():
     known = Forecast.of_length(7)
     assert (known.tokens, known.bucket, known.origin) == ((7.0,) * 8, 7, "given")
@@ -337,3 +265,36 @@ def test_a_known_length_is_its_own_forecast_and_a_least_one_lifts_what_lies_belo
     assert predicted.at_least(0) == predicted
     assert predicted.at_least(20) == Forecast((20.0,) * 5 + (32.0, 64.0, 128.0), 20, "predicted")
     assert replace(predicted, bucket=0).at_least(20).bucket == 0, "not predicted"
+
+
+def counted(*forecasts: tuple[str, float]) -> Lateness:
+    lateness = Lateness()
+    for origin, at in forecasts:
+        lateness.add(origin, at)
+    return lateness
+
+
+def test_the_last_minute_has_shares_of_late_and_failed_forecasts():
+    lateness = counted(("predicted", 5.0), ("late", 5.2), ("failed", 6.0), ("predicted", 6.5))
+    recent = lateness.recent(7.0)
+    assert recent == RecentForecasts(4, 1, 1)
+    assert (recent.late_share, recent.failed_share) == (0.25, 0.25)
+
+
+def test_forecasts_are_forgotten_after_a_minute():
+    lateness = counted(("late", 5.0), ("predicted", 64.0))
+    assert lateness.recent(64.9) == RecentForecasts(2, 1, 0)
+    assert lateness.recent(65.0) == RecentForecasts(1, 0, 0)
+    nothing = lateness.recent(500.0)
+    assert (nothing, nothing.late_share, nothing.failed_share) == (RecentForecasts(0, 0, 0), 0.0, 0.0)
+
+
+def test_too_many_late_ones_are_said_at_the_end_of_each_minute_and_not_in_between():
+    lateness = counted(("late", 0.0))
+    assert lateness.excess(0.0) is None
+    lateness.add("late", 30.0)
+    assert lateness.excess(59.9) is None
+    assert lateness.excess(60.0) == RecentForecasts(1, 1, 0)
+    lateness.add("late", 61.0)
+    assert lateness.excess(119.9) is None
+    assert lateness.excess(120.5) == RecentForecasts(1, 1, 0)

@@ -94,19 +94,6 @@ def test_one_whose_text_nobody_reads_ends_beyond_its_most_characters():
     assert flight.finish == "slow"
 
 
-def test_a_failure_says_why():
-    flight, seen = output()
-    flight.end("failed", "the device is gone")
-    assert (flight.finish, flight.fault, seen, flight.begun) == ("failed", "the device is gone", ["failed"], True)
-
-
-def test_an_output_that_ends_before_it_begins_has_cost_nothing():
-    flight, _ = output()
-    flight.end("cancelled")
-    figures = (flight.queued, flight.seconds, flight.preemptions, flight.recomputed, flight.crashes, flight.tokens)
-    assert figures == (0.0, 0.0, 0, 0, 0, []) and not flight.at_stop_string
-
-
 def test_seconds_of_the_device_are_summed_even_after_the_end_and_other_figures_are_the_last_before_it():
     flight, _ = output()
     flight.take(progress(7, seconds=0.5))
@@ -141,9 +128,3 @@ def test_a_silent_one_ends_with_its_first_token_which_is_dropped(finished):
     flight.take(progress(7, finished=finished, prompt_logprobs=(TokenLogprobs(-1.0),)))
     assert (flight.finish, flight.tokens, flight.writer.tokens, seen) == ("length", [], [], ["length"])
     assert flight.prompt_logprobs
-
-
-def test_a_silent_one_ends_as_the_engine_says_where_no_token_comes():
-    flight, _ = output(silent=True)
-    flight.take(progress(finished="late"))
-    assert flight.finish == "late"

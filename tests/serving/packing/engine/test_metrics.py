@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from pliant.packing.engine.submission import Status
 from serving.packing.engine.forecaster import Forecast
 from serving.packing.engine.metrics import PackingMetrics
-from serving.packing.engine.sequence_limit import SequenceLimit
+from serving.packing.engine.suspects import SequenceLimit
 
 QUANTILES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
@@ -119,18 +119,6 @@ def test_the_state_of_an_engine_is_that_of_its_last_report(counted):
     }
     counts = {"iterations": 6, **later}
     assert {name: value(f"engine_{name}", task="tales") for name in counts} == counts
-
-
-def test_lengths_are_counted_by_powers_of_two_and_coverage_has_four_decimals(counted):
-    metrics, value = counted
-    for tokens in (3, 10, 10):
-        metrics.ended("tales", 7, choice("stop", tokens=tokens))
-    for name in ("observed_tokens", "predicted_tokens"):
-        bounds = [float(2**power) for power in range(13)]
-        counts = [value(f"{name}_bucket", task="tales", le=str(bound)) for bound in bounds]
-        assert counts == ([0, 0, 1, 1] if name == "observed_tokens" else [0, 0, 0, 3]) + [3] * 9
-        assert value(f"{name}_bucket", task="tales", le="8192.0") is None
-    assert metrics.coverage("tales")["0.25"] == 0.3333
 
 
 def test_times_and_kept_targets_of_answers_are_counted(counted):

@@ -82,12 +82,6 @@ def test_the_oldest_go_where_the_bytes_are_used_up(tmp_path):
     assert former.stat().st_size < 1400
 
 
-def test_a_disk_that_refuses_does_not_stop_the_service(tmp_path):
-    (tmp_path / "home").write_text("no folder")
-    with served(tmp_path, observe=True) as service:
-        assert [service.complete().status_code for _ in range(2)] == [200, 200]
-
-
 @pytest.mark.parametrize("finish", ["", "cancelled", "failed", "late"])
 def test_an_output_that_did_not_end_by_itself_teaches_nothing(tmp_path, finish):
     lengths = ObservedLengths(tmp_path / "tales.jsonl", 10**6)
@@ -163,41 +157,6 @@ def test_where_writing_fails_the_log_says_so_once_and_the_rest_is_not_written(tm
     assert list(tmp_path.iterdir()) == []
     (message,) = caplog.messages
     assert message.startswith(f"observed lengths are no longer written to {tmp_path}/home/tales.jsonl: ")
-
-
-class FullDisk:
-    """A file that takes no line, and cannot be closed either."""
-
-    def write(self, _content) -> None:
-        raise OSError(28, "No space left on device")
-
-    def close(self) -> None:
-        raise OSError(28, "No space left on device")
-
-
-def test_a_full_disk_does_not_keep_the_service_from_its_end(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(observed, "open_to_append", lambda _path: FullDisk())
-    lengths = ObservedLengths(tmp_path / "tales.jsonl", 10**6)
-    lengths.add(a_choice(), "digest")
-    lengths.close()
-    assert caplog.messages == [
-        f"observed lengths are no longer written to {tmp_path}/tales.jsonl: No space left on device"
-    ]
-
-
-def test_an_end_closes_the_file(tmp_path, monkeypatch):
-    opened = []
-
-    def open_file(path):
-        opened.append(path.open("ab"))
-        return opened[-1]
-
-    monkeypatch.setattr(observed, "open_to_append", open_file)
-    lengths = ObservedLengths(tmp_path / "tales.jsonl", 10**6)
-    for _ in range(2):
-        lengths.add(a_choice(), "digest")
-    lengths.close()
-    assert [file.closed for file in opened] == [True]
 
 
 def test_a_length_that_a_request_alone_has_made_is_not_kept(tmp_path):

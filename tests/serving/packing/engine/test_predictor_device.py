@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pliant.errors import DigestError, InputError
+from pliant.errors import DigestError
 from registry import codec
 from serving.packing.engine import predictor_device
 from serving.packing.engine.forecaster import MAX_TEXTS, Forecaster, ForecastLimits
@@ -56,25 +56,9 @@ def test_it_has_run_before_its_first_request(published, monkeypatch):
     assert device.run(0, ["a"])[0] == [((1.0, 2.0), 3)]
 
 
-def test_it_runs_without_onednn_which_keeps_something_of_every_shape(published):
-    torch.backends.mkldnn.set_flags(True)
-    published()
-    assert not torch.backends.mkldnn.enabled
-
-
 def test_another_predictor_than_was_published_is_refused(published):
     with pytest.raises(DigestError):
         PredictorBuild(published.folder, "0" * 64, published.plan)()
-
-
-def test_it_stays_as_it_is(published):
-    device = published()
-    with pytest.raises(InputError, match="a new version runs in a new process"):
-        device.update(1)
-    with pytest.raises(InputError, match="setting is 1, but must be 0"):
-        device.run(1, TEXTS)
-    with pytest.raises(InputError, match="this process has loaded its only one"):
-        device.load(1)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.packing.engine.suspects import CLEAR, MAX_CRASHES, Suspects
+from serving.packing.engine.suspects import CLEAR, MAX_CRASHES, SequenceLimit, Suspects
 
 NUMBERS = count()
 
@@ -36,14 +36,6 @@ def test_one_that_got_further_between_crashes_is_no_suspect():
         assert output.crashes == 0
 
 
-def test_a_few_tokens_are_not_enough_to_be_cleared():
-    suspects, output = Suspects(), Output()
-    suspects.died([output])
-    output.tokens += [0] * (CLEAR - 1)
-    suspects.advanced(output)
-    assert output.crashes == 1
-
-
 def test_several_suspects_are_tried_one_at_a_time_and_the_one_with_which_it_dies_is_given_up():
     suspects, first, second = Suspects(), Output(), Output()
     for _ in range(MAX_CRASHES):
@@ -56,14 +48,6 @@ def test_several_suspects_are_tried_one_at_a_time_and_the_one_with_which_it_dies
     second.tokens += [0] * CLEAR
     suspects.advanced(second)
     assert second.crashes == 0 and suspects.next() is None
-
-
-def test_those_that_wait_or_have_ended_were_in_no_crash():
-    suspects, first, second, ended = Suspects(), Output(), Output(), Output(finish="stop")
-    for _ in range(MAX_CRASHES):
-        suspects.died([first, second, ended])
-    suspects.died([first, second])
-    assert (first.crashes, second.crashes, ended.crashes) == (MAX_CRASHES, MAX_CRASHES, 0)
 
 
 def test_what_has_ended_is_not_tried():
@@ -95,3 +79,12 @@ def test_the_poisonous_output_alone_is_given_up_whoever_else_is_there(size, data
                 suspects.advanced(output)
     assert given_up == [poison]
     assert not any(map(suspects.holds, outputs))
+
+
+def test_each_lack_of_memory_halves_what_ran_and_one_alone_stays():
+    seen = []
+    limit = SequenceLimit(64, lambda changed: seen.append((changed.value, changed.exhausted)))
+    assert limit.value == 64
+    assert [limit.lower(running) for running in (64, 11, 0, 2, 1, 9)] == [True] * 4 + [False] * 2
+    assert seen == [(32, 1), (5, 2), (2, 3), (1, 4), (1, 5), (1, 6)]
+    assert (limit.value, limit.planned, limit.exhausted) == (1, 64, 6)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pliant.packing.engine.predictor import load
+from pliant.packing.engine.model import load
 from registry import codec
 from serving.packing.engine.vllm_predictor_device import LAST
 from tests.fixtures.packing import tiny_llama
