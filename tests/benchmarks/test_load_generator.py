@@ -112,10 +112,6 @@ def test_a_refusal_for_overload_is_a_drop_and_an_answer():
         assert math.isnan(reply.overhead)
 
 
-def test_a_connection_that_breaks_counts_as_unanswered():
-    assert [reply.status for reply in replayed(hangs_up, burst(2))] == [0, 0]
-
-
 def test_each_request_carries_its_task_deadline_and_utility_and_its_reply_comes_in_its_place():
     bodies = []
 

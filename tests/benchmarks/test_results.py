@@ -23,11 +23,6 @@ def test_a_target_is_met_up_to_its_limit_and_not_beyond(measured, sense, met):
     assert bar.verdict == ("met" if met else "missed")
 
 
-@pytest.mark.parametrize("sense", [">=", "<="])
-def test_what_could_not_be_measured_misses(sense):
-    assert Target("any", float("nan"), sense, 1.0).verdict == "missed"
-
-
 def test_the_file_holds_targets_with_verdicts_machine_commit_and_details(tmp_path):
     path = write(tmp_path / "made" / "here", "tokens", [HOLDS, SHORT], {"seeds": 3})
     content = read(path)

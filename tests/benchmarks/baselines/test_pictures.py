@@ -8,7 +8,6 @@ import io
 import json
 import urllib.error
 import urllib.request
-from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -57,14 +56,6 @@ def test_the_model_answers_as_the_runtime_does_at_gamma_0_each_question_by_its_o
     assert {(answer["gamma"], answer["batch_size"]) for answer in answers} == {(0, 6)}
 
 
-def test_a_service_computes_in_the_precision_of_the_champion(spec, monkeypatch):
-    given = []
-    monkeypatch.setattr("benchmarks.baselines.model.Execution", lambda precision: given.append(precision))
-    with pytest.raises(AttributeError):  # there is nothing to compute by
-        Model(replace(spec, precision="bfloat16"), 1)
-    assert given == ["bfloat16"]
-
-
 def test_a_service_that_is_not_installed_says_how_to_install_it():
     there, absent = (Rival("x", "X batching", package, "/", "x", {}) for package in ("json", "no_such_package_of_ours"))
     assert there.missing is None
@@ -105,11 +96,6 @@ def test_one_question_travels_as_a_list_of_one_however_its_body_is_cut():
     assert json.loads(body) == {"questions": [{"task": "digit"}]}
     assert json.loads(answer) == {"label": "a"}
     assert int(headers[b"content-length"]) == len(answer)
-
-
-@pytest.mark.parametrize(("path", "status"), [(PATH, 503), ("/readyz", 200)])
-def test_a_refusal_and_any_other_path_pass_as_they_are(path, status):
-    assert through(path, status, b'{"error": "full"}', [b"{}"])[2] == b'{"error": "full"}'
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ from aiohttp import web
 from benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, SENTENCE
 from benchmarks.bins import live as live_bench
 from benchmarks.bins.live import (
-    HEADINGS,
     LOADED,
     LOW,
     LOW_LIMIT,
@@ -131,15 +129,3 @@ def test_the_bars_are_ratios_of_means_over_all_turns():
     assert [bar.measured for bar in targets] == [0.375, 0.375, 0.375, 2.0]
     assert [bar.met for bar in targets] == [True, True, True, False]
     assert targets[-1].limit == LOW_LIMIT
-
-
-def test_nothing_is_claimed_of_a_contender_that_is_missing():
-    live = Live(10.0, (row(LOADED, OURS, 1.0),), {BENTOML: "not installed"})
-    assert all(math.isnan(bar.measured) and not bar.met for bar in live.targets())
-
-
-def test_the_table_has_a_line_a_contender_and_load_and_the_plain_form_is_json():
-    live = Live(10.0, (row(LOW, OURS, 1.0), row(LOW, OURS, 3.0), row(LOADED, OURS, 2.0)), {})
-    assert [line[:3] for line in live.table()] == [(LOW, OURS, "2000.00"), (LOADED, OURS, "2000.00")]
-    assert {len(line) for line in live.table()} == {len(HEADINGS)}
-    assert json.loads(json.dumps(live.plain()))["rows"][1]["mean"] == 3.0

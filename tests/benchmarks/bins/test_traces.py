@@ -9,13 +9,11 @@ from benchmarks.bins import traces
 from benchmarks.bins.traces import (
     LONGEST,
     PEAK,
-    QUANTILES,
     Trace,
     bursty,
     missing,
     stable,
 )
-from pliant.errors import InputError
 
 needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 
@@ -24,13 +22,6 @@ def dispersion(trace: Trace, seconds: float) -> float:
     """Return the variance over the mean of the requests in stretches of `seconds` (a Poisson process: 1)."""
     counts = np.bincount((trace.times / seconds).astype(np.int64))
     return float(counts.var() / counts.mean())
-
-
-def test_missing_data_is_told_in_one_sentence(monkeypatch, tmp_path):
-    monkeypatch.setattr(traces, "COUNTS", tmp_path / "twitter_requests_per_second.parquet")
-    assert missing().startswith("needs twitter_requests_per_second.parquet")
-    with pytest.raises(InputError, match="data"):
-        stable(10.0, 10.0, 0)
 
 
 @needs_data
@@ -61,13 +52,3 @@ def test_no_ten_seconds_of_the_recorded_counts_of_a_bursty_window_exceed_the_pea
     tens = np.convolve(counts, np.ones(10) / 10, "valid")
     assert tens.max() <= PEAK * counts.mean() + 1e-9
     assert counts.min() > 0
-
-
-@needs_data
-def test_at_the_ends_of_the_walk_the_mean_of_log_length_has_moved_by_the_stated_amount():
-    logs = np.log(np.arange(1, LONGEST + 1))
-    means = [np.diff(row) @ logs for row in traces._distributions()]
-    middle = means[QUANTILES // 2]
-    assert means[0] - middle == pytest.approx(-traces.DRIFT, abs=1e-6)
-    assert means[-1] - middle == pytest.approx(traces.DRIFT, abs=1e-6)
-    assert (np.diff(means) > 0).all()

@@ -47,14 +47,6 @@ def grounds(material: Material, one: Round):
     return cascade, *(EvaluationData(part, cascade.levels, cascade.tolerance) for part in (planning, judging))
 
 
-@pytest.mark.parametrize("count", [2, 7, 100])
-def test_the_halves_hold_every_text_once_and_differ_by_seed(count):
-    first, second = halves(count, 0)
-    assert sorted([*first, *second]) == list(range(count))
-    assert len(second) - len(first) in (0, 1)
-    assert count < 10 or not np.array_equal(first, halves(count, 1)[0])
-
-
 def test_a_round_shows_what_evaluate_says_of_the_half_that_nothing_was_planned_on(material, rounds):
     for one in rounds:
         cascade, _, judging = grounds(material, one)
@@ -97,19 +89,6 @@ def made(accuracies, wanted: float, seed: int = 0) -> Round:
 def test_equal_accuracy_is_read_off_between_the_matched_ways():
     found = equal([made((0.8, 0.9), 0.83)])
     assert (found.accuracy, found.seconds, found.large) == pytest.approx((0.83, 0.083, 0.415))
-
-
-def test_means_are_taken_over_the_rounds_before_they_are_compared():
-    """Each round by itself would be out of reach."""
-    rounds = [made((0.8, 0.82), 0.9), made((0.9, 0.92), 0.8, 1)]
-    assert equal(rounds).accuracy == pytest.approx(0.85)
-    assert equal(rounds).seconds == pytest.approx(0.085)
-
-
-@pytest.mark.parametrize("wanted", [0.79, 0.91])
-def test_nothing_is_read_off_beyond_the_matched_ways(wanted):
-    assert equal([made((0.8, 0.9), wanted)]) is None
-    assert np.isnan(ratio([made((0.8, 0.9), wanted)], "seconds"))
 
 
 def test_the_ratio_is_ours_over_the_published_ones_at_equal_accuracy():

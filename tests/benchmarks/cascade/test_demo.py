@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console
-
 from benchmarks.cascade.demo import OVERRIDES, table, words
 from benchmarks.cascade.replay import Loaded
 from benchmarks.load_generator import Reply
@@ -44,9 +40,3 @@ def test_a_promise_that_was_not_kept_is_said_to_be_and_whether_chance_explains_i
     )
     assert words(answers(*many), 0.7, 0.95).endswith("less, and more than chance explains with 1000.")
     assert words(answers((1, True)), 0.7, 0.95).endswith("None was given as planned.")
-
-
-def test_the_table_is_whole_on_a_narrow_terminal():
-    console = Console(file=io.StringIO(), width=80)
-    console.print(table(answers((0, True), (1, False), (2, True)), 0.7))
-    assert "\u2026" not in console.file.getvalue()

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from benchmarks.cascade import replay as cascade_replay
-from benchmarks.cascade.replay import HEADINGS, LoadConfig, Loaded, TextExample, compare, form
+from benchmarks.cascade.replay import LoadConfig, Loaded, TextExample, compare, form
 from benchmarks.load_generator import Reply
 from pliant.protocol import Request
 from pliant.report import Observation
@@ -49,16 +49,6 @@ def refused(number: int) -> Reply:
 
 def loaded(*replies: Reply) -> Loaded:
     return Loaded(100.0, 90.0, {"default": replies, "only large": [reply(0, 4)]}, QUANTILES)
-
-
-def row(*replies: Reply) -> dict[str, str]:
-    return dict(zip(HEADINGS, loaded(*replies).rows()[0], strict=True))
-
-
-def test_a_levels_answers_count_as_one_whether_cut_short_or_not():
-    shown = row(reply(0, 0), reply(1, 1), reply(2, 1), reply(3, 4))
-    assert shown["level"] in ("small:75% large:25%", "large:25% small:75%")
-    assert shown["cut"] == "50.0%"
 
 
 def test_answers_that_were_not_cut_short_have_a_line_of_their_own_with_their_accuracy_and_share_of_all():
@@ -105,12 +95,6 @@ def test_candidates_take_turns_in_alternating_order_and_get_the_same_requests_in
     assert first == second
     assert third == fourth
     assert first != third
-
-
-def test_a_turn_follows_what_is_borne_just_before_it(endpoint):
-    found = compared(seconds=20.0)
-    assert (found.capacity, found.rate) == (150.0, 225.0)
-    assert [len(asked) / 20 for _, asked in endpoint.asked] == pytest.approx([150, 150, 300, 300], rel=0.1)
 
 
 def test_the_ratio_counts_correct_answers_in_time():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -20,11 +19,6 @@ WON, LOST = (
     Comparison("texts, over the other", 1.2, "So it is."),
     Comparison("chats, over another", 0.4, "Too small a model."),
 )
-
-
-@pytest.mark.parametrize(("ratio", "ahead"), [(1.01, True), (1.0, False), (0.4, False), (math.nan, False)])
-def test_only_more_than_the_other_is_ahead(ratio, ahead):
-    assert Comparison("", ratio, "").ahead is ahead
 
 
 def concluded(**comparisons: Comparison) -> tuple[list[str], str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import threading
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from benchmarks.demo.story_follow import Follower, Mark, MissedError
 from benchmarks.demo.story_load import Answer, Clients, Mix, Said, Speech
 from flows import settings
 from flows.bins import config as bins_config
-from serving.events import ALARM, CHAMPION, ROLLBACK, Event, EventOutbox
+from serving.events import CHAMPION, ROLLBACK, Event, EventOutbox
 
 
 class _Service(BaseHTTPRequestHandler):
@@ -87,16 +86,6 @@ def test_a_service_that_is_not_there_is_a_failure_of_each_request_and_not_of_the
     assert len(running.failures) == len(running.answers)
 
 
-def test_alarms_of_other_systems_and_of_before_are_not_those_of_the_story(follower, tmp_path):
-    outbox = EventOutbox(tmp_path, "bins", None)
-    for system in ("tokens", "bins"):
-        outbox.emit(Event(ALARM, system, {"reason": f"lengths of {system}"}))
-    outbox.attempt()
-    ((at, event),) = follower.events(ALARM)
-    assert event.payload["reason"] == "lengths of bins"
-    assert follower.events(ALARM, at + 1) == []
-
-
 def test_the_story_has_a_folder_and_a_registry_of_its_own_and_gives_back_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path / "mine"))
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
@@ -148,11 +137,3 @@ def test_the_flows_of_bins_learn_from_the_journal_and_the_bad_one_differs_in_its
     assert after.streams[0].lengths == (f"journal:{tmp_path / 'j'}", "data")
     assert after.embedded == first.embedded and worse.streams == after.streams
     assert worse.embedded.classifier.rate < after.embedded.classifier.rate / 100
-
-
-def test_an_answer_of_the_open_inference_protocol_is_read():
-    outputs = [{"name": "label", "data": ["scipy"]}, {"name": "scores", "data": [0.1, 0.7, 0.2]}]
-    example = bins_story.Example("Return the mean.", "scipy")
-    assert bins_story.read({"model_version": "3", "outputs": outputs}, example) == Said(3, True, 0.7)
-    sent = json.loads(json.dumps(bins_story.body(example, 2.0)))
-    assert sent["inputs"][0]["data"] == ["Return the mean."] and sent["parameters"] == {"deadline": 2.0}

@@ -69,11 +69,3 @@ def test_what_was_forced_misses_where_its_test_fails_or_did_not_run(monkeypatch,
     figures = [target.measured for name, target in targets.items() if name.startswith("share of the tests of")]
     assert [figure == 1.0 for figure in figures] == [at != number for at in range(3)]
     assert math.isnan(figures[number]) == (verdict == "skipped")
-
-
-def test_the_names_of_forced_tests_are_those_of_real_tests():
-    from tests.fixtures.places import ROOT
-
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / right.TESTS).glob("test_*.py"))
-    for word in right.FORCED.values():
-        assert f"{word}" in sources

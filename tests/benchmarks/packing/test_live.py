@@ -53,11 +53,6 @@ def test_who_is_answered_after_the_deadline_or_never_does_not_count():
     assert dict(zip(HEADINGS, found.row(), strict=True))["of all in time"] == "50.0%"
 
 
-def test_who_refuses_nearly_everything_keeps_what_it_accepts_and_answers_little():
-    found = _fared(OURS, 0.5, None, None, None, refused=3)
-    assert (found.accepted, found.kept, found.in_time) == (0.25, 1.0, 0.25)
-
-
 def test_both_policies_get_the_same_requests_in_turns_and_each_goes_first(monkeypatch):
     """Services, probe and load are fakes that note what they are asked."""
     sent: list[tuple[str, tuple[Request, ...]]] = []

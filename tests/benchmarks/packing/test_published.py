@@ -10,9 +10,6 @@ from benchmarks.packing import published
 from benchmarks.packing.hardware import GPT_J_6B, LLAMA_13B
 from benchmarks.packing.published import (
     ACCURACY,
-    STAGES,
-    Cell,
-    PublishedTables,
     classes,
     lengths,
     run,
@@ -30,11 +27,6 @@ def test_the_predictor_is_right_as_often_as_published_and_else_says_a_neighbour(
     assert said.min() == 1 and said.max() == 10
 
 
-def test_the_mean_batch_counts_the_last_iterations_too():
-    """Three outputs of one token and one of four: seven tokens in four iterations."""
-    assert run(GPT_J_6B, "oracle", np.array([1, 1, 1, 4])).batch == pytest.approx(7 / 4)
-
-
 def test_memory_bounds_the_batch_of_equal_outputs():
     """32 sequences of the context fit beside LLaMA-13B: 64 outputs of 99 tokens are two full batches in turn."""
     outputs = np.full(64, 99)
@@ -42,17 +34,6 @@ def test_memory_bounds_the_batch_of_equal_outputs():
     assert cell.batch == pytest.approx(32.0)
     assert cell.ratio == pytest.approx(32 / 31.6)
     assert run(LLAMA_13B, "oracle", outputs).batch == pytest.approx(64.0)
-
-
-def cell(policy: str, batch: float, tokens: float = 1.0, devices: int = 1) -> Cell:
-    return Cell("a model", policy, 100.0, batch, tokens, 0, devices)
-
-
-def test_the_worst_cell_of_either_side_is_judged():
-    pipeline = (cell("s3", 1.0, 30.0, STAGES[0]), cell("orca", 1.0, 20.0, STAGES[-1]))
-    tables = PublishedTables((cell("orca", 104.0), cell("s3", 87.0)), pipeline)
-    assert tables.worst == pytest.approx(0.13) and tables.match == pytest.approx(1.5)
-    assert [target.met for target in tables.targets()] == [False, True]
 
 
 @needs_data

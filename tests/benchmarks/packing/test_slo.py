@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.packing import slo, traces
-from benchmarks.packing.slo import LOADS, OURS, RIVALS, TRACES, SloJob, SloResult, SloRow, is_good
+from benchmarks.packing.slo import LOADS, OURS, RIVALS, TRACES, SloJob, SloResult, SloRow
 from pliant.packing.scheduling.simulated import Fate
-from tests.fixtures.packing.samples import prompt
 from tests.fixtures.packing.scenarios import ground, with_forecasts
 
 FATE = Fate(0, 10.0, 10.0, 11.0, 12.0, 4, 11)
@@ -42,14 +41,6 @@ def test_targets_are_medians_over_the_best_rival_where_the_trace_is_worst():
 
 def _is(row: SloRow, trace: str, policy: str) -> bool:
     return (row.trace, row.policy) == (trace, policy)
-
-
-@pytest.mark.parametrize(
-    ("targets", "good"),
-    [({"ttft": 1.0, "tpot": 0.1}, True), ({"ttft": 0.99, "tpot": 0.1}, False), ({"ttft": 1.0, "tpot": 0.09}, False)],
-)
-def test_a_request_is_good_if_it_kept_both_targets(targets, good):
-    assert is_good(prompt(0, arrival=10.0, **targets), FATE) is good
 
 
 def test_every_policy_gets_the_same_requests_with_targets_of_both_kinds():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.packing.study import NO_HOST, PEAK_13B, PEAK_33B, Job, Study, Verdict, capacity, serve
+from benchmarks.packing.study import NO_HOST, PEAK_13B, PEAK_33B, Job, Study, Verdict, serve
 from benchmarks.packing.traces import at_once, at_rate
 from benchmarks.runs import run_all
 from pliant.packing.scheduling.policy import POLICIES
@@ -43,13 +43,6 @@ def test_memory_that_binds_makes_reserving_the_longest_output_the_slowest():
     assert rows["orca"].rate < rows["s3"].rate < rows["default"].rate
     assert rows["orca"].preemptions == rows["oracle"].preemptions == 0 < rows["s3"].preemptions
     assert rows["default"].mean < rows["oracle"].mean
-
-
-def test_a_load_at_the_capacity_is_about_what_a_full_cache_bears():
-    device = ground(pages=400)
-    borne = capacity(device, OF)
-    (row,) = contend(device, at_rate(OF.lengths, 3 * borne, 20.0, 0), OF, ["paged"])
-    assert row.rate == pytest.approx(borne, rel=0.25)
 
 
 def _row(policy: str, seed: int, **figures):

@@ -13,25 +13,12 @@ needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 MADE = Lengths("made up", np.arange(1, 11), np.arange(11, 21), np.arange(10) / 2)
 
 
-def test_missing_data_is_told_in_one_sentence(tmp_path):
-    assert missing("azure", folder=tmp_path).startswith("needs azure_llm_2023_conversation.parquet")
-    assert all(file in missing(folder=tmp_path) for file, _ in SOURCES.values())
-    with pytest.raises(InputError, match="trace"):
-        lengths("azure", tmp_path)
-
-
 def test_arrivals_begin_at_zero_and_are_in_order_whatever_the_file_does(tmp_path):
     rows = {"seconds": [5.0, 3.0, 4.0], "context_tokens": [50, 30, 40], "generated_tokens": [5, 3, 4]}
     pandas.DataFrame(rows).to_parquet(tmp_path / SOURCES["azure"][0])
     found = lengths("azure", tmp_path)
     assert found.seconds.tolist() == [0.0, 1.0, 2.0]
     assert found.prompt.tolist() == [30, 40, 50] and found.output.tolist() == [3, 4, 5]
-
-
-def test_requests_that_a_context_cannot_hold_are_left_out_and_counted():
-    kept, left_out = MADE.fitting(20)
-    assert left_out == 5 and (kept.prompt + kept.output).max() == 20
-    assert kept.seconds.tolist() == [0.0, 0.5, 1.0, 1.5, 2.0]
 
 
 def test_a_poisson_load_has_the_rate_and_repeats_a_row_only_when_all_were_taken():
