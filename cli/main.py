@@ -1,4 +1,4 @@
-"""`pliant`: demo, status, promote, rollback, schedule, watch, forget, clean, keys, sign, engine, bento; a system's init,
+"""`pliant`: demo, status, promote, rollback, schedule, watch, forget, clean, keys, sign, bento; a system's init,
 train, profile, serve, ...
 
 Every failure that is a `PliantError` is one sentence on standard error and exit status 2; a target that is missed is exit
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cli import bento, clean, engine, forget, init, keys, options, releases, schedule, sign, watch
+from cli import bento, clean, forget, init, keys, options, releases, schedule, sign, watch
 from pliant import redaction, systems
 from pliant.errors import InputError, PliantError
 
@@ -70,7 +70,6 @@ def _parser() -> ArgumentParser:
     forget.command(commands)
     keys.command(commands)
     sign.command(commands)
-    engine.command(commands)
     bento.command(commands)
     for name, (text, add_options, run) in _COMMANDS.items():
         _command(commands, name, text, add_options, run)

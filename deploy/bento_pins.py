@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from pliant.errors import InputError
 
-LEFT_OUT = ("datasets", "matplotlib", "prefect", "pyyaml", "rich", "scikit-learn", "uv")
+LEFT_OUT = ("datasets", "matplotlib", "prefect", "pyyaml", "rich", "scikit-learn")
 """Dependencies of Pliant that no service imports; some come nevertheless, since MLflow or BentoML need them."""
 EXTRAS = ("postgres",)  # of pyproject.toml: a registry may be a database in Postgres
 GPU_ONLY = re.compile(r"(nvidia|cuda)-.+|triton")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
 
 from flows import config
 from flows.patience import patiently
@@ -20,6 +20,33 @@ T = TypeVar("T")
 
 RECORD = "pliant.record"
 """Tag of a version: a system's `Record` as JSON, which is all that it takes to plan again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Champion(Generic[A]):
+    """A task as it is served now: its artifact, and the version that holds it. `system`: whose flow published it."""
+
+    artifact: A
+    published: Published
+    system: str
+
+    def record(self, kind: type[T]) -> T:
+        """Return what its version remembers of how it was made. Raises `RegistryError`."""
+        return read_record(kind, self.published, self.system)
+
+    def version(self, tag: str) -> int:
+        """Return the number of the version of another model that a tag names. Raises `RegistryError`."""
+        return tagged_version(self.published, tag, self.system)
+
+
+def load_champions(
+    registry: MlflowRegistry, system: str, kind: type[A], prefix: str, *excluded: str
+) -> dict[str, Champion[A]]:
+    """Return every task with a champion, by name; arguments as for `fetch_champions`."""
+    champions = fetch_champions(registry, kind, prefix, *excluded)
+    return {
+        published.name.removeprefix(prefix): Champion(artifact, published, system) for artifact, published in champions
+    }
 
 
 def fetch(

@@ -2,7 +2,8 @@
 
 Of `pliant`, `training` and `profiling` whole modules count, with all that they import, wherever in them. Of the flows' own
 modules, which hold the code of many stages side by side, those functions, classes and values count that are reached. What
-is left out, and why, is `APART`. What annotations of functions name is not followed: they say nothing of what is done.
+is left out, and why, is `APART`. What annotations of functions name is not followed: they say nothing of what is done. What
+code does is compared as text, without comments, layout, docstrings and the names of local variables.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
-from flows.code import code_of_tree, is_text
-
 ROOT = Path(__file__).resolve().parent.parent
 OURS = ("flows", "pliant", "profiling", "registry", "serving", "training")
 APART: Mapping[str, str] = {
@@ -24,6 +23,7 @@ APART: Mapping[str, str] = {
     "pliant.progress": "reports how far the work is",
     "pliant.redaction": "takes secrets out of what is logged",
     "flows.keys": "names results and keeps them",
+    "flows.stage": "names results and keeps them",
     "flows.progress": "reports how far the work is",
     "flows.settings": "says where things are kept",
     "flows.release": "opens the registry",
@@ -218,3 +218,47 @@ def _outside(text: str) -> frozenset[str]:
     """Return the libraries that a module imports."""
     imports = (each for node in _executed(ast.parse(text)) for each in _imports(node))
     return frozenset(each.loaded.partition(".")[0] for each in imports)
+
+
+@cache
+def code_of(source: str) -> str:
+    """Return what `source` does, as text: equal for sources that differ in comments, layout, docstrings or local names."""
+    return code_of_tree(ast.parse(source))
+
+
+def code_of_tree(tree: ast.Module) -> str:
+    """Return what a module's statements do, as text. Changes the tree."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [statement for statement in node.body if not is_text(statement)]
+    for function in _outermost_functions(tree):
+        _number_locals(function)
+    return ast.unparse(tree)
+
+
+def is_text(statement: ast.stmt) -> bool:
+    """Whether a statement is a docstring, or the text behind an attribute."""
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+    return False
+
+
+def _outermost_functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child
+        else:
+            yield from _outermost_functions(child)
+
+
+def _number_locals(function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    """Replace the variables that `function` assigns by numbers, in the order in which they come. Parameters stay."""
+    nodes = list(ast.walk(function))
+    kept = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    kept |= {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    names = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    numbers = {name: f"_{number}" for number, name in enumerate(dict.fromkeys(names)) if name not in kept}
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            node.id = numbers.get(node.id, node.id)

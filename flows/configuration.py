@@ -8,7 +8,7 @@ served today. A task that the live release lacks is trained only if somebody ask
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from flows.config import read_file
 from flows.patience import patiently
 from flows.release import open_registry
 from flows.settings import Settings
-from pliant import systems
 from pliant.errors import InputError, PliantError, RegistryError
 from pliant.redaction import MASK, redact
 from registry.names import prefix, task_of
@@ -59,26 +58,27 @@ class Configuration:
         return json.dumps(_redacted(values), sort_keys=True, default=str)
 
 
+Beneath = Callable[[Values, Path], dict[str, Any]]
+"""Gives what a nightly run adds to a configuration's values where these say nothing of it; the path: the service's home."""
+
+
 def to_train(
-    project: Settings, system: str, config: str | None, overrides: Values | None, nightly: bool
+    project: Settings, system: str, config: str | None, overrides: Values | None, beneath: Beneath | None
 ) -> list[Configuration]:
     """Return what a run of a system's flow is to train, one after the other: one, but where a nightly run without a file
-    trains with each configuration of the live release. Raises `InputError`, `RegistryError`.
+    trains with each configuration of the live release. `beneath`: of a nightly run. Raises `InputError`, `RegistryError`.
     """
     laid = dict(overrides or {})
-    if nightly and config is None:
-        return [
-            _nightly(project, system, replace(each, overrides={**each.overrides, **laid}))
-            for each in kept_by(_live(project, system), system)
-        ]
-    path = Path(config) if config else None
-    given = Configuration(read_file(path) if path else {}, laid, path)
-    return [_nightly(project, system, given) if nightly else given]
-
-
-def _nightly(project: Settings, system: str, given: Configuration) -> Configuration:
-    beneath = systems.system(system).part("flows", "nightly").beneath
-    return replace(given, beneath=beneath({**given.file, **given.overrides}, project.home_of(system)))
+    if beneath is not None and config is None:
+        kept = kept_by(_live(project, system), system)
+        given = [replace(each, overrides={**each.overrides, **laid}) for each in kept]
+    else:
+        path = Path(config) if config else None
+        given = [Configuration(read_file(path) if path else {}, laid, path)]
+    if beneath is None:
+        return given
+    home = project.home_of(system)
+    return [replace(each, beneath=beneath({**each.file, **each.overrides}, home)) for each in given]
 
 
 def kept_by(release: RegistryRelease | None, system: str) -> list[Configuration]:
@@ -117,16 +117,21 @@ def of_task(project: Settings, system: str, model: str) -> Configuration:
 
 
 def to_keep(
-    project: Settings, system: str, given: Configuration, models: Sequence[str], new_task: bool
+    project: Settings,
+    system: str,
+    given: Configuration,
+    models: Sequence[str],
+    new_task: bool,
+    naming: Sequence[str],
 ) -> dict[str, str]:
     """Return what a release is to keep: the registered model of each task -> the configuration, as JSON.
 
-    To be called before anything is trained. Raises `PliantError` for a task that the live release lacks and that nobody
-    asked for, and `InputError` for a configuration that is too long.
+    To be called before anything is trained; `naming`: keys that say which tasks are trained. Raises `PliantError` for a task
+    that the live release lacks and that nobody asked for, and `InputError` for a configuration that is too long.
     """
     live = _live(project, system)
     served = _served(project, system)
-    wanted = given.names(systems.system(system).part("flows", "nightly").NAMING) or new_task or not served
+    wanted = given.names(naming) or new_task or not served
     for model in models:
         if not wanted and model not in {*served, *given.tasks}:
             present = ", ".join(str(task_of(name)) for name in sorted(served))

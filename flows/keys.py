@@ -9,23 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from flows.closure import Entry, closure, libraries
-from pliant.errors import RegistryError
-from registry.codec import Artifact
-from registry.store import FolderStore
-
-
-class StageResult(TypedDict):
-    """A stage's result: where the artifact lies, what it is, and what was noted on the way, as plain JSON."""
-
-    key: str
-    digest: str
-    notes: NotRequired[dict[str, Any]]  # such as seconds, and what was tried
 
 
 def stage_key(stage: str, depends: dict[str, Any], *made_by: Entry, measured: bool = False) -> str:
@@ -40,21 +29,6 @@ def stage_key(stage: str, depends: dict[str, Any], *made_by: Entry, measured: bo
     for name in sorted(code):
         mark.update(f"\0{name}\0{code[name]}".encode())
     return f"{stage}/{mark.hexdigest()[:24]}"
-
-
-def keep(store: FolderStore, key: str, artifact: Artifact, notes: Mapping[str, Any] | None = None) -> StageResult:
-    """Keep what a stage has made under its key and return it; where another run was faster, what that one has kept."""
-    store.keep(key, artifact, notes or {})
-    result = kept(store, key)
-    if result is None:
-        raise RegistryError(f"{store.path(key)} holds something that no stage has kept: remove that folder")
-    return result
-
-
-def kept(store: FolderStore, key: str) -> StageResult | None:
-    """Return the result that the store keeps under a stage's key; None where the stage has to run."""
-    entry = store.kept(key)
-    return None if entry is None else {"key": key, "digest": entry[0], "notes": entry[1]}
 
 
 def _version(library: str) -> str:

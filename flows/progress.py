@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from pliant.progress import Progress as Report
 from pliant.progress import share
+from training.groups import Repeats
 
 EVERY = 10.0  # seconds between two lines; a reader is promised one every 15
 ARTIFACT_EVERY = 1.0  # seconds between two updates of Prefect's artifact
@@ -60,6 +61,12 @@ def shares(progress: Report, items: Collection[T]) -> Iterator[tuple[T, Report]]
     """Yield every item with its share of the progress, all alike."""
     for number, item in enumerate(items):
         yield item, share(progress, 100 * number // len(items), 100 * (number + 1) // len(items))
+
+
+def tell(name: str, repeats: Repeats | None) -> None:
+    """Say how many rows of a data set repeat, if any does."""
+    if repeats is not None and repeats.rows > repeats.inputs:
+        print(f"{name}: {repeats}.", file=sys.stderr)  # noqa: T201
 
 
 @dataclass(slots=True)

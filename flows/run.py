@@ -9,6 +9,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +19,7 @@ from rich.table import Table
 from flows import servers, settings
 from flows.progress import stage
 from flows.settings import Settings
+from pliant import systems
 from pliant.device import describe_device
 from pliant.errors import PliantError
 
@@ -44,6 +47,26 @@ def with_prefect(project: Settings, port: int = 0, meanwhile: Callable[[], objec
             yield address
     finally:
         del os.environ["PREFECT_API_URL"]
+
+
+def run_flow(system: str, config: str | None, overrides: Mapping[str, Any], new_task: bool = False) -> dict[str, Any]:
+    """Run a system's flow here and return its release as plain values. A failed stage is raised as one sentence.
+
+    `new_task`: whether it may release a task that the live release lacks.
+    """
+    part = systems.system(system).part("flows", "config")
+    flow_config = part.read(Path(config) if config else None, overrides)
+    announce(part.sizes(flow_config), flow_config.device)
+    with with_prefect(settings.read(), meanwhile=partial(systems.system(system).part, "flows", "flow")):
+        return run_connected(system, config, overrides, new_task)
+
+
+def run_connected(
+    system: str, config: str | None, overrides: Mapping[str, Any], new_task: bool = False
+) -> dict[str, Any]:
+    """Run a system's flow with Prefect's server already there."""
+    flow: Flow = getattr(systems.system(system).part("flows", "flow"), system)
+    return run(flow, config, overrides, new_task=new_task)
 
 
 def run(flow: Flow, config: str | None, overrides: Mapping[str, Any], **more: Any) -> dict[str, Any]:

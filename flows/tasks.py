@@ -5,18 +5,14 @@ Every flow and every task has a time limit (flows/watch/limits.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from inspect import signature
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from prefect import Flow, State, Task, flow, task
+from prefect import Flow, Task, flow, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.states import Completed
 
 from flows import retention, settings
-from flows.keys import StageResult, kept
 from flows.patience import OUTAGE_WAITS
 from flows.release import Release
 from flows.watch import limits
@@ -43,42 +39,6 @@ def limited_task(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R
     return task(name=name, timeout_seconds=limits.read().task, cache_policy=NO_CACHE, persist_result=False, **more)
 
 
-def cached_stage(name: str, **more: Any) -> Callable[[Callable[P, StageResult]], Callable[P, StageResult]]:
-    """A task that makes a stage's result, of whose parameters `key` names it in the store, the parameter `store`.
-
-    Where the store keeps that key already nothing is done, and Prefect shows the task as `Cached`.
-    """
-
-    def decorate(function: Callable[P, StageResult]) -> Callable[P, StageResult]:
-        @wraps(function)
-        def unless_kept(*args: P.args, **kwargs: P.kwargs) -> Any:
-            given = signature(function).bind(*args, **kwargs).arguments
-            entry = kept(given["store"], given["key"])
-            return function(*args, **kwargs) if entry is None else Completed(name="Cached", data=entry)
-
-        as_task: Task[P, Any] = limited_task(name, **more)(unless_kept)
-
-        @wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> StageResult:
-            returned: Any = as_task(*args, **kwargs)
-            result: StageResult = returned.result() if isinstance(returned, State) else returned
-            return result
-
-        return call
-
-    return decorate
-
-
-def download_stage(name: str, **more: Any) -> Callable[[Callable[P, StageResult]], Callable[P, StageResult]]:
-    """A cached stage that may have to download a model, and is tried again where that fails."""
-    return cached_stage(name, retries=2, retry_delay_seconds=5, retry_condition_fn=is_transient, **more)
-
-
-def gate_task() -> Callable[[Callable[P, R]], Task[P, R]]:
-    """A task that judges: whenever the flow runs, as the champion may have changed."""
-    return limited_task("gate")
-
-
 def publish_task(name: str = "publish") -> Callable[[Callable[P, R]], Task[P, R]]:
     """A task that writes to the registry, and is tried again where that is busy, or away for less than a minute or so."""
     waits = list(OUTAGE_WAITS)
@@ -90,6 +50,9 @@ def is_transient(task: Any, run: Any, state: Any) -> bool:
     del task, run
     error = state.result(raise_on_failure=False)
     return isinstance(error, RegistryError | OSError) and not isinstance(error, RefusedError)
+
+
+RETRIED_DOWNLOAD: Mapping[str, Any] = {"retries": 2, "retry_delay_seconds": 5, "retry_condition_fn": is_transient}
 
 
 def show_release(system: str, summary: str, released: Release) -> None:

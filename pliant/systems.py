@@ -25,7 +25,7 @@ class System:
     requires: tuple[str, ...] = ()
 
     def part(self, stage: str, role: str) -> ModuleType:
-        """Import and return the module `<stage>.<name>.<role>`, such as `flows.tokens.run`."""
+        """Import and return the module `<stage>.<name>.<role>`, such as `flows.tokens.flow`."""
         return import_module(f"{stage}.{self.name}.{role}")
 
     def has(self, stage: str, role: str) -> bool:

@@ -30,7 +30,7 @@ from pliant.precision import FLOAT32
 from registry.names import BINS_ENCODER
 
 MAX_LENGTH = 256  # tokens: the model's own max_seq_length
-CODE = "import json, sys; from flows.bins.run import run_flow; run_flow(None, json.loads(sys.argv[1]))"
+CODE = "import json, sys; from flows.run import run_flow; run_flow('bins', None, json.loads(sys.argv[1]))"
 LENGTHS = "lengths.parquet"
 
 
@@ -75,10 +75,10 @@ def served(project: settings.Settings, model: str = "") -> Served:
     live = bins_champions.load_champions(registry)[TASK]
     encoder, version = bins_champions.fetch_encoder(registry, live)
     folder, published = registry.fetch(BINS_ENCODER + TASK, version)
-    compiled = cache_folder(project.home, live.bins.encoder, live.bins.device_class)
+    compiled = cache_folder(project.home, live.artifact.encoder, live.artifact.device_class)
     artifact = Artifact(str(folder.absolute()), published.digest)
-    spec = TextSpec(artifact, str(compiled), dict(live.bins.files), model, encoder.max_length)
-    return Served(project, live.bins, encoder, spec)
+    spec = TextSpec(artifact, str(compiled), dict(live.artifact.files), model, encoder.max_length)
+    return Served(project, live.artifact, encoder, spec)
 
 
 def _run_flow(project: settings.Settings, overrides: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from benchmarks.demo.comparison import Comparison, conclude
 from flows import servers, settings
 from flows.progress import observed
-from flows.run import show, with_prefect
+from flows.run import run_connected, show, with_prefect
 from flows.settings import Settings
 from pliant import systems
 
@@ -78,10 +78,10 @@ def _load(project: Settings, system: str) -> None:
 
 def _run(system: str, project: Settings, console: Console) -> Comparison:
     """Run one system's flow and comparison; return how the comparison ended."""
-    listed, (flow, load, _) = systems.system(system), WORDS[system]
-    part = listed.part("benchmarks", "demo")
+    flow, load, _ = WORDS[system]
+    part = systems.system(system).part("benchmarks", "demo")
     console.rule(f"{system}, flow: {flow}")
-    show(listed.part("flows", "run").run_connected(None, part.OVERRIDES))
+    show(run_connected(system, None, part.OVERRIDES))
     console.rule(f"{system}, endpoint: {load}")
     comparison: Comparison = part.demo(project, console)
     return comparison

@@ -86,7 +86,6 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("packing beside S3", "packing, policies", "packing-study", "13B at 90 requests/s: mean completion below"),
     Elsewhere("packing on a real model", "packing, engine", "packing-real", "smollm2-135m-instruct, 32 at once"),
     Elsewhere("packing in vLLM", "packing, vLLM", "packing-vllm", "1.2x, Poisson: mean completion"),
-    Elsewhere("streams of a vLLM that is killed", "recovery", "packing-vllm-faults", "500 streams, engine killed"),
     Elsewhere("GPU kernels", "GPU", "gpu", "tokens: images/s of graphs"),
     Elsewhere("a change is learnt from", "watch", "stack-changes-cascade", "cascade: from a change"),
     Elsewhere("from nothing to two versions", "stack", "stack-whole", "from nothing"),

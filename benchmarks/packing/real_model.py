@@ -22,10 +22,11 @@ from benchmarks.packing.turns import FORMS, Contender, Row, serve
 from benchmarks.places import ALPACA
 from benchmarks.results import Target
 from flows import settings
-from flows.packing.champions import Champion, fetch_generator, fetch_predictor, load_champions
+from flows.champions import Champion
+from flows.packing.champions import fetch_generator, fetch_predictor, load_champions
 from flows.packing.chat import rendered
 from flows.release import open_registry
-from pliant.packing.artifact import Generator, Predictor
+from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import PredictorModel, tokenizer_of
 from pliant.packing.engine.submission import Submission
@@ -136,9 +137,9 @@ def _registry() -> Any:
     return open_registry(settings.read(), "packing")
 
 
-def _contenders(champion: Champion, context: int) -> list[Contender]:
+def _contenders(champion: Champion[Packing], context: int) -> list[Contender]:
     theirs = [Contender(FIFO, None, MEMORY, margin) for margin in MARGINS]
-    return [*theirs, Contender(OURS, rules_of(champion.packing, context), MEMORY)]
+    return [*theirs, Contender(OURS, rules_of(champion.artifact, context), MEMORY)]
 
 
 def _prompts(generator: Generator, count: int) -> tuple[list[str], list[tuple[int, ...]]]:

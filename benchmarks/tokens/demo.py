@@ -16,9 +16,9 @@ from benchmarks.tokens.endpoint import live_bundle, test_examples, together
 from benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, figure, rows
 from flows import settings
 from flows.release import open_registry
+from flows.run import run_flow
 from flows.settings import Settings
 from flows.tokens.champions import load_champion
-from flows.tokens.run import run_flow
 from flows.tokens.stages import Bundle
 from pliant.tokens.reference import ReferenceConfig
 
@@ -62,7 +62,9 @@ def champion(full: bool) -> Bundle:
     if load_champion(settings.read()) is None:
         which = "the flow's" if full else "the demo's"
         Console().print(f"There is no champion yet: one of {which} sizes is trained first.")
-        run_flow(None, {"arithmetic": OVERRIDES["arithmetic"]} if full else OVERRIDES)  # float32, as its rivals
+        run_flow(
+            "tokens", None, {"arithmetic": OVERRIDES["arithmetic"]} if full else OVERRIDES
+        )  # float32, as its rivals
     return live_bundle()
 
 

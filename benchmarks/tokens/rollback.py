@@ -21,8 +21,8 @@ from benchmarks.tokens.demo import OVERRIDES
 from benchmarks.tokens.endpoint import live_bundle, test_examples
 from flows import settings
 from flows.release import open_registry
+from flows.run import run_flow
 from flows.tokens.champions import load_champion
-from flows.tokens.run import run_flow
 from pliant.progress import Progress
 from registry import mlflow_switch
 from registry.mlflow_store import MlflowRegistry
@@ -48,7 +48,7 @@ def rollback(context: Context) -> Measured:
         project = settings.read()
         settings.prepare(project)
         if load_champion(project) is None:
-            run_flow(None, OVERRIDES)
+            run_flow("tokens", None, OVERRIDES)
         pool, registry = {TASK: test_examples(live_bundle())[TASK]}, open_registry(project, SYSTEM)
         with serving(SYSTEM, try_challengers=False) as address:
             rate = SHARE * asyncio.run(capacity(address, pool, 10.0 if context.full else 3.0, CLIENTS))

@@ -15,7 +15,8 @@ from rich.table import Column, Table
 
 from cli import loads
 from flows import settings
-from flows.cascade.champions import Champion, load_champions
+from flows.cascade.champions import load_champions, outputs_on_test
+from flows.champions import Champion
 from flows.release import open_registry
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.knowledge import Knowledge, knowledge
@@ -54,9 +55,9 @@ def simulate_load(load: str, candidate: str | None, workers: int, seed: int) -> 
 
 
 def _simulate(
-    champion: Champion, store: FolderStore, load: str, candidate: str | None, workers: int, seed: int
+    champion: Champion[Cascade], store: FolderStore, load: str, candidate: str | None, workers: int, seed: int
 ) -> None:
-    cascade, outputs = champion.cascade, champion.test(store)
+    cascade, outputs = champion.artifact, outputs_on_test(champion, store)
     if outputs is None:
         raise RegistryError(
             f"the saved outputs of {cascade.task} are gone from the store: run `pliant train cascade` again"

@@ -20,9 +20,7 @@ def options(parser: ArgumentParser) -> None:
     """Add the options of `pliant profile packing`."""
     from serving.packing.settings import ENGINES
 
-    text = (
-        "whose iterations are measured: pliant (default), or vllm, once `pliant engine install vllm` has installed it"
-    )
+    text = "whose iterations are measured: pliant (default), or vllm, which docs/vllm.md says how to install"
     parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help=text)
 
 
@@ -48,8 +46,7 @@ def _measure(
     from pliant.packing.scheduling.iteration_cost import fit
     from profiling.packing.steps import states
     from serving.packing.vllm.measuring import AHEAD, MeasuringSpec, measure
-    from serving.packing.vllm.model_folder import write
-    from serving.packing.vllm.pages import pages_of
+    from serving.packing.vllm.model_folder import pages_of, write
 
     generator = on_device(generator, config.device)
     memory = replace(pages_of(fitting_memory(config, generator), config.device), host_pages=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from cli import options
@@ -26,11 +26,15 @@ def train(parser: ArgumentParser) -> None:
 
 
 def run_flow(args: Namespace) -> dict[str, Any]:
-    from flows.packing import run
+    from flows import settings
+    from flows.run import run, run_flow, with_prefect
 
-    if args.observed is not None:
-        return run.run_retraining(Path(args.observed) if args.observed else None)
-    return run.run_flow(args.config, options.given(args, OVERRIDES), args.new_task)
+    if args.observed is None:
+        return run_flow("packing", args.config, options.given(args, OVERRIDES), args.new_task)
+    with with_prefect(settings.read()):
+        from flows.packing.retrain import packing_retrain
+
+        return run(partial(packing_retrain, args.observed or None), None, {})
 
 
 def serve(parser: ArgumentParser) -> None:
@@ -40,7 +44,7 @@ def serve(parser: ArgumentParser) -> None:
     options.policy(parser, SERVED)
     from serving.packing.settings import ENGINES
 
-    text = "what runs the model: pliant (default), or vllm, once `pliant engine install vllm` has installed it"
+    text = "what runs the model: pliant (default), or vllm, which docs/vllm.md says how to install"
     parser.add_argument("--engine", choices=ENGINES, help=text)
     text = "keep prompts and the lengths of their outputs, for `pliant train packing --observed`"
     parser.add_argument("--observe", action="store_true", default=None, help=text)

@@ -60,7 +60,7 @@ def simulate_load(load: str, policy: str | None, seed: int) -> None:
         raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
     for champion in models.values():
         context = champions.fetch_generator(registry, champion).context
-        Console(emoji=False).print(compared(champion.packing, context, load, policy, seed))
+        Console(emoji=False).print(compared(champion.artifact, context, load, policy, seed))
 
 
 def compared(packing: Packing, context: int, load: str, policy: str | None, seed: int) -> Table:

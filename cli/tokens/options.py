@@ -18,9 +18,9 @@ def train(parser: ArgumentParser) -> None:
 
 
 def run_flow(args: Namespace) -> dict[str, Any]:
-    from flows.tokens.run import run_flow
+    from flows.run import run_flow
 
-    return run_flow(args.config, options.given(args, OVERRIDES), args.new_task)
+    return run_flow("tokens", args.config, options.given(args, OVERRIDES), args.new_task)
 
 
 def serve(parser: ArgumentParser) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from flows import champions
 from flows.bins.config import EdgesConfig, EngineConfig
-from flows.champions import fetch, fetch_champions, read_record, tagged_version
+from flows.champions import Champion, fetch
 from flows.patience import patiently
 from flows.release import TRAINING, open_registry
 from flows.settings import Settings
@@ -14,12 +15,9 @@ from pliant.bins.artifact import Bins, Encoder
 from profiling.bins.latency import LatencyConfig
 from registry.mlflow_store import MlflowRegistry
 from registry.names import BINS_ENCODER, BINS_PREFIX
-from registry.package import Published
 
 VERSION = "pliant.encoder"
 """Tag of a version of bins: the number of the version of its encoder's model."""
-
-
 SCORE = "pliant.score"
 """Tag of a version of bins: the test score of its encoder in the precision of the bins, as JSON; null without a test."""
 
@@ -42,36 +40,23 @@ class Score:
     data: str  # fingerprint
 
 
-@dataclass(frozen=True, slots=True)
-class Champion:
-    """A stream as it is served now."""
-
-    bins: Bins
-    published: Published
-
-    @property
-    def record(self) -> Record:
-        return read_record(Record, self.published, "bins")
-
-
-def load_champions(registry: MlflowRegistry) -> dict[str, Champion]:
+def load_champions(registry: MlflowRegistry) -> dict[str, Champion[Bins]]:
     """Return every stream with a champion, by name; nothing before the first release."""
-    champions = fetch_champions(registry, Bins, BINS_PREFIX, BINS_ENCODER)
-    return {bins.name: Champion(bins, published) for bins, published in champions}
+    return champions.load_champions(registry, "bins", Bins, BINS_PREFIX, BINS_ENCODER)
 
 
 def champion_artifacts(settings: Settings) -> dict[str, Bins]:
     """Return the bins that are served now, by stream."""
-    return {name: champion.bins for name, champion in load_champions(open_registry(settings, "bins")).items()}
+    return {name: champion.artifact for name, champion in load_champions(open_registry(settings, "bins")).items()}
 
 
-def fetch_encoder(registry: MlflowRegistry, champion: Champion) -> tuple[Encoder, int]:
+def fetch_encoder(registry: MlflowRegistry, champion: Champion[Bins]) -> tuple[Encoder, int]:
     """Return the encoder that the bins were chosen for, and its version. Raises `RegistryError`, `ArtifactError`."""
-    version = tagged_version(champion.published, VERSION, "bins")
-    return fetch(registry, Encoder, BINS_ENCODER + champion.bins.name, version, champion.bins.encoder)[0], version
+    bins, version = champion.artifact, champion.version(VERSION)
+    return fetch(registry, Encoder, BINS_ENCODER + bins.name, version, bins.encoder)[0], version
 
 
-def fetch_score(registry: MlflowRegistry, champion: Champion) -> Score | None:
+def fetch_score(registry: MlflowRegistry, champion: Champion[Bins]) -> Score | None:
     """Return the test score of the champion's encoder, in the bins' precision; None where it was not tested."""
     if SCORE in champion.published.tags:
         score = json.loads(champion.published.tags[SCORE])
@@ -79,10 +64,10 @@ def fetch_score(registry: MlflowRegistry, champion: Champion) -> Score | None:
     return fetch_float32_score(registry, champion)
 
 
-def fetch_float32_score(registry: MlflowRegistry, champion: Champion) -> Score | None:
+def fetch_float32_score(registry: MlflowRegistry, champion: Champion[Bins]) -> Score | None:
     """Return the test score of the champion's encoder in float32; None where it was not tested."""
     version = int(champion.published.tags.get(VERSION, 0))
-    name = BINS_ENCODER + champion.bins.name
+    name = BINS_ENCODER + champion.artifact.name
     encoder = patiently(lambda: registry.fetch(name, version))[1] if version else None
     notes = json.loads(encoder.tags.get(TRAINING, "{}")) if encoder else {}
     return Score(**notes["score"]) if "score" in notes else None

@@ -198,7 +198,7 @@ def finish(
     folder: Path,
     progress: Progress,
 ) -> tuple[Bins, dict[str, Any]]:
-    """Return the bins, and as plain values how they were chosen (flows/bins/packages.py: `choice_of`, `weighed_of`)."""
+    """Return the bins, and as plain values how they were chosen (flows/bins/publish.py: `choice_of`, `weighed_of`)."""
     static_N = plan.interpolated(measured.alone(), len(requests_N) - 1)
     choice = plan.choose(requests_N, static_N, measured.dynamic, config.edges)
     files = measured.files if measured.engine != "aot" else None

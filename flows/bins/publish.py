@@ -1,67 +1,183 @@
-"""From the store to the registry: the results of a run of the bins flow, with its parameters, metrics, figures and reports.
+"""What a run of the bins flow publishes: its metrics, figures and reports, and the registered models of each stream.
 
-A stream is two registered models, its encoder and its bins; the bins' version names the encoder's. Streams are judged one
-by one, and released together. What is new and what is live: flows/release.py. Knows no Prefect.
+A stream is two registered models, its encoder and its bins; the bins' version names the encoder's. Knows no Prefect and no
+MLflow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import json
 from functools import partial
+from pathlib import Path
 
-from flows import gate
-from flows.bins.champions import Record
+import numpy as np
+
+from flows import curves
+from flows.bins import figures
+from flows.bins.champions import SCORE, VERSION, Record
 from flows.bins.config import BinsFlowConfig
-from flows.bins.gate import Verdict
-from flows.bins.packages import bins_package, encoder_package
-from flows.bins.report import log_stream
-from flows.bins.stages import StreamResults, load_encoder, tested
-from flows.release import Publication, Release, open_registry, publication
-from flows.settings import Settings
-from pliant.bins.artifact import Bins
-from pliant.progress import Progress
+from flows.bins.plan import Choice, ShapeTrial, describe
+from flows.bins.stages import StreamResults
+from flows.champions import RECORD, record_to_json
+from flows.release import TRAINING, Publication, commit
+from flows.stage import Notes
+from pliant.bins.artifact import Bins, Encoder
+from registry.mlflow_run import Run
 from registry.names import BINS_ENCODER, BINS_PREFIX
-from registry.store import FolderStore
+from registry.package import Example, Package
+
+TEXTS = ("Return the sorted array.", "Raised when a connection is lost.")
+PLAN = "pliant.plan"
+"""Tag of a version of bins: in a sentence, which static runtimes were worth it."""
+LENGTHS = "pliant.lengths"
+"""Tag of a version of bins: where the lengths come from that they were chosen for."""
 
 
-def publish(
-    settings: Settings,
-    config: BinsFlowConfig,
-    streams: Sequence[StreamResults],
-    verdicts: Mapping[str, Verdict],
-    store: FolderStore,
-    progress: Progress,
-    kept: Mapping[str, str],
-) -> Release:
-    """Log the run, register what is new, and release every stream that the gate let pass, all together."""
-    report = {name: asdict(verdict) for name, verdict in verdicts.items()}
-    with publication(open_registry(settings, "bins"), "bins", asdict(config), report, kept) as published:
-        passed: list[str] = []
-        for done, stream in enumerate(streams):
-            log_stream(published.run, stream, store)
-            progress(2 * done + 1, 2 * len(streams))
-            names = _register(published, config, stream, store)
-            passed += names if verdicts[stream.name].passed else ()
-            progress(2 * done + 2, 2 * len(streams))
-        published.promote(passed)
-    return published.release(all(verdict.passed for verdict in verdicts.values()), gate.reason(verdicts))
+def register(published: Publication, config: BinsFlowConfig, stream: StreamResults) -> list[str]:
+    """Log and register the stream's encoder and its bins, and return the names of their models in this order."""
+    log_stream(published.run, stream)
+    encoder, bins = stream.encoder, stream.bins
+    names = [BINS_ENCODER + stream.name, BINS_PREFIX + stream.name]
+    package = partial(encoder_package, encoder.load(), encoder.folder, encoder.notes)
+    version = published.register(names[0], encoder.digest, package)
+    notes = {**bins.notes, **stream.lengths.notes, "score": stream.noted("score")}
+    package = partial(bins_package, bins.load(), version, bins.folder, notes, record(config))
+    published.register(names[1], bins.digest, package)
+    return names
 
 
 def record(config: BinsFlowConfig) -> Record:
     return Record(config.engine, config.latency, config.edges, config.threads)
 
 
-def _register(
-    published: Publication, config: BinsFlowConfig, stream: StreamResults, store: FolderStore
-) -> tuple[str, str]:
-    """Register the stream's encoder and its bins, and return the names of their models in this order."""
-    encoder_name, bins_name = BINS_ENCODER + stream.name, BINS_PREFIX + stream.name
-    encoder, folder = load_encoder(store, stream.encoder), store.path(stream.encoder["key"])
-    package = partial(encoder_package, encoder, folder, stream.encoder)
-    version = published.register(encoder_name, stream.encoder["digest"], package)
-    bins, folder = store.load(Bins, stream.bins["key"], stream.bins["digest"]), store.path(stream.bins["key"])
-    notes = stream.bins["notes"] | stream.lengths.get("notes", {}) | {"score": tested(stream)}
-    package = partial(bins_package, bins, version, folder, notes, record(config))
-    published.register(bins_name, stream.bins["digest"], package)
-    return encoder_name, bins_name
+def log_stream(run: Run, stream: StreamResults) -> None:
+    """Log metrics, curves by epoch, figures and the data set."""
+    bins, measured, notes = stream.bins.load(), stream.latencies.load(), stream.bins.notes
+    choice, weighed = choice_of(notes), weighed_of(notes)
+    run.dataset(stream.name, stream.encoder.load().data, stream.name)
+    metrics = encoder_metrics(stream.encoder.notes) | bins_metrics(bins, choice, weighed)
+    metrics |= stream.linear.metrics() if stream.linear else {}
+    engines = {f"seconds.engine.{engine}": seconds for engine, seconds in measured.trials.items()}
+    run.metrics({f"{name}.{stream.name}": value for name, value in (metrics | engines).items()})
+    run.document(
+        f"plan-{stream.name}",
+        {
+            **notes,
+            "told": describe(weighed),
+            "lengths": stream.lengths.load().source,
+            "engine": bins.engine,
+            "untried": measured.untried,
+            "precision": bins.precision,
+            "arithmetic": measured.arithmetic,
+        },
+    )
+    run.figure(f"staircase-{stream.name}", figures.staircase(bins, choice, measured.alone(), measured.dynamic))
+    run.figure(f"padding-{stream.name}", figures.padding(bins, choice))
+    if weighed:
+        run.figure(f"static-{stream.name}", figures.gains(bins, weighed))
+    _log_training(run, stream)
+
+
+def _log_training(run: Run, stream: StreamResults) -> None:
+    """Log the encoder's notes and, where it was trained here, one value an epoch."""
+    notes = stream.encoder.notes
+    run.document(f"encoder-{stream.name}", notes)
+    if "curves" not in notes:
+        return
+    learnt = curves.curves_of(notes)
+    curves.log_epochs(run, stream.name, learnt)
+    run.figure(f"curves-{stream.name}", curves.figure({stream.name: learnt}))
+
+
+def encoder_package(encoder: Encoder, folder: Path, notes: Notes) -> Package:
+    """Return an encoder's package. Inputs and outputs are examples: their types become the model's signature."""
+    config = json.loads(encoder.config)
+    shape = {name: config[name] for name in ("model_type", "num_hidden_layers", "hidden_size") if name in config}
+    return Package(
+        BINS_ENCODER + encoder.name,
+        folder,
+        {"text": np.array(TEXTS)},
+        _outputs(encoder, int(config.get("hidden_size", 1))),
+        config={"device": "cpu"},
+        params={
+            "head": encoder.head,
+            "classes": len(encoder.classes),
+            "pooling": encoder.pooling or "none",
+            "normalize": encoder.normalize,
+            "max_length": encoder.max_length,
+            "parameters": notes.get("parameters", 0),
+            **shape,
+        },
+        metrics=encoder_metrics(notes),
+        tags={"pliant.git_commit": commit(), "pliant.data": encoder.data, TRAINING: json.dumps(dict(notes))},
+    )
+
+
+def bins_package(bins: Bins, version: int, folder: Path, notes: Notes, record: Record) -> Package:
+    """Return the package of a stream's bins; `version`: of the encoder's model."""
+    choice, weighed = choice_of(notes), weighed_of(notes)
+    inputs = {"length": np.array([16, 200]), "batch": np.array([1, 4])}
+    outputs = {"seconds": np.zeros(2), "padded_length": np.array([16, 200]), "padded_batch": np.array([1, 4])}
+    return Package(
+        BINS_PREFIX + bins.name,
+        folder,
+        inputs,
+        outputs | {"runtime": np.array(["static", "dynamic"])},
+        params={
+            "engine": bins.engine,
+            "precision": bins.precision,
+            "placement": bins.placement,
+            "slo": bins.slo,
+            "edges": list(choice.edges),
+            "shapes": [f"{'<= ' * shape.dynamic}{shape.length} x {shape.batch}" for shape in bins.shapes],
+            "versions": dict(bins.versions),
+        },
+        metrics=bins_metrics(bins, choice, weighed),
+        tags={
+            "pliant.git_commit": commit(),
+            "pliant.device": bins.device_class,
+            LENGTHS: notes.get("source", "unknown"),
+            PLAN: describe(weighed),
+            VERSION: version,
+            SCORE: json.dumps(notes.get("score")),
+            RECORD: record_to_json(record),
+        },
+    )
+
+
+def encoder_metrics(notes: Notes) -> dict[str, float]:
+    score = {"test_accuracy": notes["score"]["accuracy"]} if "score" in notes else {}
+    return {"encoder_seconds": notes.get("seconds", 0.0), **score}
+
+
+def bins_metrics(bins: Bins, choice: Choice, weighed: tuple[ShapeTrial, ...]) -> dict[str, float]:
+    """Return a request's mean seconds alone, padded and in the dynamic runtime, and how many static ones are kept."""
+    count = max(1, min(len(choice.edges), len(choice.costs)))
+    return {
+        "bins": float(len(choice.edges)),
+        "seconds.padded_to_bins": choice.costs[count - 1],
+        "seconds.padded_to_longest": choice.costs[0],
+        "seconds.dynamic": choice.dynamic,
+        "seconds.load": bins.load_seconds,
+        "static_shapes.measured": float(len(weighed)),
+        "static_shapes.kept": float(sum(trial.kept for trial in weighed)),
+        "requests_observed": float(bins.lengths.sum()),
+    }
+
+
+def choice_of(notes: Notes) -> Choice:
+    """Return the choice that a stage's notes, which are plain JSON, hold."""
+    choice = notes["choice"]
+    return Choice(tuple(choice["edges"]), tuple(choice["costs"]), choice["dynamic"])
+
+
+def weighed_of(notes: Notes) -> tuple[ShapeTrial, ...]:
+    return tuple(ShapeTrial(**trial) for trial in notes["weighed"])
+
+
+def _outputs(encoder: Encoder, width: int) -> Example:
+    if encoder.head == "embedding":
+        return np.zeros((2, width), np.float32)
+    if not encoder.classes:
+        return {"label": np.zeros(2)}
+    return {"label": np.array(["a class", "another"]), "confidence": np.zeros(2)}

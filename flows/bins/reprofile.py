@@ -1,72 +1,76 @@
-"""`pliant profile bins`: compile and measure the champions on the device at hand, and publish their bins as the champions.
+"""`pliant profile bins`: compile and measure the champions on the device at hand, and choose their bins again.
 
-For a machine of another class than the one that compiled, or one whose cache of compiled files is empty: compiled files do
-not travel, the service loads none that the registry does not vouch for. Encoders, lengths and SLOs are kept.
+Also for a machine whose cache of compiled files is empty: compiled files do not travel, the service loads none that the
+registry does not vouch for. Encoders, lengths and SLOs are kept.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from flows import settings
-from flows.bins.champions import Champion, fetch_encoder, fetch_float32_score, fetch_score, load_champions
+from flows.bins.champions import Record, fetch_encoder, fetch_float32_score, fetch_score, load_champions
 from flows.bins.config import BinsFlowConfig, EngineConfig
 from flows.bins.measure import Half, finish, measure
-from flows.bins.packages import LENGTHS, bins_package, choice_of, weighed_of
 from flows.bins.plan import describe
-from flows.device import check_replaces, configured_class
-from flows.progress import shares
-from flows.release import open_registry, publish_champion
+from flows.bins.publish import LENGTHS, bins_package, choice_of, weighed_of
+from flows.champions import Champion
+from flows.device import configured_class
+from flows.release import open_registry
+from flows.reprofile import Profiled
+from flows.reprofile import reprofile as reprofile_champions
 from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.device import resolve_device
-from pliant.errors import RegistryError
 from pliant.precision import FLOAT32, is_fast
 from pliant.progress import Progress, share
 from registry.mlflow_store import MlflowRegistry
-from registry.names import BINS_PREFIX
-from registry.store import FolderStore
 
 
 def reprofile(device: str, threads: int, progress: Progress, other_device: bool = False) -> dict[str, int]:
-    """Print the shapes and return the version published per stream.
-
-    Raises `DeviceError` for another class of device than a champion was measured on, unless `other_device` is set.
-    """
-    project = settings.read()
-    registry, store = open_registry(project, "bins"), FolderStore(project.store)
-    champions = load_champions(registry)
-    if not champions:
-        raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
+    """Print the shapes and return the version published per stream. Raises as `flows.reprofile.reprofile`."""
+    registry = open_registry(settings.read(), "bins")
     here = configured_class(BinsFlowConfig(device=device, threads=threads))
-    for name, champion in champions.items():
-        check_replaces(name, here, champion.bins.device_class, other_device)
-    return {
-        champion.bins.name: _reprofile(registry, store, champion, _config(champion, device, threads), part)
-        for champion, part in shares(progress, champions.values())
-    }
+    again = partial(_again, registry, device, threads)
+    champions = load_champions(registry)
+    return reprofile_champions("bins", champions, here, lambda bins: bins.device_class, again, progress, other_device)
 
 
-def _config(champion: Champion, device: str, threads: int) -> BinsFlowConfig:
-    record = champion.record
-    return BinsFlowConfig(
+def _again(
+    registry: MlflowRegistry, device: str, threads: int, champion: Champion[Bins], progress: Progress
+) -> Profiled:
+    old, record = champion.artifact, champion.record(Record)
+    config = BinsFlowConfig(
         device=device,
         threads=threads,
-        engine=_engine(champion, resolve_device(device)),
+        engine=_engine(old, record, resolve_device(device)),
         latency=record.latency,
         edges=record.edges,
-        placement=champion.bins.placement,
+        placement=old.placement,
     )
+    encoder, version = fetch_encoder(registry, champion)
+    folder = cache_folder(settings.read().home, old.encoder, configured_class(config))
+    measured = measure(config, encoder, folder, share(progress, 0, 60), _tested_half(old, config.device))
+    rest = share(progress, 60, 100)
+    bins, notes = finish(config, encoder, old.encoder, old.slo, old.lengths, measured, folder, rest)
+    fetch = fetch_score if bins.precision == old.precision else fetch_float32_score  # there is no other choice
+    score = fetch(registry, champion)
+    notes |= {"source": champion.published.tags.get(LENGTHS, "unknown"), "score": asdict(score) if score else None}
+    record = replace(record, threads=config.threads)
+    edges = ", ".join(map(str, choice_of(notes).edges)) or "none"
+    sentences = [f"Bins up to {edges} tokens: {describe(weighed_of(notes))}.", *notes["fallbacks"]]
+    package = partial(bins_package, bins, version, notes=notes, record=record)
+    return Profiled(bins, lambda folder: package(folder=folder), _table(bins, notes), sentences)
 
 
-def _engine(champion: Champion, device: str) -> EngineConfig:
+def _engine(old: Bins, record: Record, device: str) -> EngineConfig:
     """Return the engine settings of the flow, unless those were for the other kind of device."""
-    same = champion.bins.device_class.startswith("cpu") == (device == "cpu")
-    return champion.record.engine if same else EngineConfig(lengths=champion.record.engine.lengths)
+    same = old.device_class.startswith("cpu") == (device == "cpu")
+    return record.engine if same else EngineConfig(lengths=record.engine.lengths)
 
 
 def _tested_half(champion: Bins, device: str) -> Half | None:
@@ -75,37 +79,10 @@ def _tested_half(champion: Bins, device: str) -> Half | None:
     return Half(precision, lambda: 0.0) if precision != FLOAT32 and is_fast(precision, device) else None
 
 
-def _reprofile(
-    registry: MlflowRegistry, store: FolderStore, champion: Champion, config: BinsFlowConfig, progress: Progress
-) -> int:
-    encoder, version = fetch_encoder(registry, champion)
-    old = champion.bins
-    folder = cache_folder(settings.read().home, old.encoder, configured_class(config))
-    measured = measure(config, encoder, folder, share(progress, 0, 60), _tested_half(old, config.device))
-    rest = share(progress, 60, 100)
-    bins, notes = finish(config, encoder, old.encoder, old.slo, old.lengths, measured, folder, rest)
-    key = f"bins/plan-here-{bins.name}"
-    store.save(key, bins)
-    fetch = fetch_score if bins.precision == old.precision else fetch_float32_score  # there is no other choice
-    score = fetch(registry, champion)
-    notes |= {"source": champion.published.tags.get(LENGTHS, "unknown"), "score": asdict(score) if score else None}
-    record = replace(champion.record, threads=config.threads)
-    package = bins_package(bins, version, store.path(key), notes, record)
-    number = publish_champion(registry, "bins profile", package)
-    _show(bins, notes, number)
-    return number
-
-
-def _show(bins: Bins, notes: dict[str, Any], version: int) -> None:
-    weighed = weighed_of(notes)
+def _table(bins: Bins, notes: dict[str, Any]) -> Table:
     columns = ("tokens", "batch", "static ms", "dynamic ms, same requests", "")
     table = Table(*columns, title=f"{bins.name} on {bins.device_class}, {bins.engine}, {bins.precision}")
-    for trial in weighed:
+    for trial in weighed_of(notes):
         milliseconds = (f"{1000 * seconds:.2f}" for seconds in (trial.static, trial.dynamic))
         table.add_row(str(trial.length), str(trial.batch), *milliseconds, "kept" if trial.kept else "")
-    console = Console()
-    console.print(table)
-    console.print(f"Bins up to {', '.join(map(str, choice_of(notes).edges)) or 'none'} tokens: {describe(weighed)}.")
-    for fallback in notes["fallbacks"]:
-        console.print(fallback)
-    console.print(f"Published as version {version} of {BINS_PREFIX}{bins.name}, now champion.")
+    return table

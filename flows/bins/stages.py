@@ -1,14 +1,13 @@
-"""The stages of the bins flow as plain functions over a store: each reads artifacts, makes one, and saves it.
+"""The stages of the bins flow: encoder -> lengths -> latencies -> bins, per stream.
 
-Also what each stage depends on, as a key (see flows/keys.py). Compiled files lie in a cache beside the store, under the
-digests that the artifacts hold. Knows no Prefect, and the registry only for the model of a cascade.
+Compiled files lie in a cache beside the store, under the digests that the artifacts hold. Knows no Prefect, and the
+registry only for the model of a cascade.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
@@ -34,10 +33,11 @@ from flows.bins.measure import Half, Latencies, finish, measure
 from flows.champions import fetch
 from flows.config import check_distinct
 from flows.device import configured_class
-from flows.keys import StageResult, contents, keep, stage_key
+from flows.keys import contents
 from flows.patience import patiently
+from flows.progress import tell
 from flows.release import open_registry
-from flows.repeats import tell
+from flows.stage import Notes, Run, Stage, StageResult
 from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.errors import ArtifactError, InputError, RegistryError
@@ -45,7 +45,6 @@ from pliant.models.artifact import Classifier
 from pliant.precision import FLOAT32
 from pliant.progress import Progress, share
 from registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
-from registry.store import FolderStore
 from training.linear import LinearComparison
 from training.text_data import TextData
 
@@ -68,10 +67,21 @@ class StreamResults:
     """All stages' results of one stream."""
 
     name: str
-    encoder: StageResult
-    lengths: StageResult
-    latencies: StageResult
-    bins: StageResult
+    encoder: StageResult[Encoder]
+    lengths: StageResult[Lengths]
+    latencies: StageResult[Latencies]
+    bins: StageResult[Bins]
+
+    def noted(self, name: str) -> dict[str, Any] | None:
+        """Return what was noted of the encoder's test, in the precision that is served; None where it was not tested."""
+        noted: dict[str, Any] | None = self.latencies.notes.get(name, self.encoder.notes.get(name))
+        return noted
+
+    @property
+    def linear(self) -> LinearComparison | None:
+        """How the encoder does beside a linear model."""
+        noted = self.noted("linear")
+        return LinearComparison(**noted) if noted else None
 
 
 def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
@@ -96,9 +106,9 @@ def _data(stream: StreamConfig, config: BinsFlowConfig) -> TextData:
     )
 
 
-def encoder_key(config: BinsFlowConfig, stream: Stream) -> str:
+def _encoder_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
     address = stream.config.encoder
-    depends = {
+    return {
         "encoder": address,
         "embedded": asdict(config.embedded) if address == EMBEDDED else None,
         "files": list(contents(config.embedded.start if address == EMBEDDED else address)),
@@ -107,12 +117,9 @@ def encoder_key(config: BinsFlowConfig, stream: Stream) -> str:
         "max_length": stream.config.max_length,
         "transformers": version("transformers"),
     }
-    return stage_key(f"bins/encoder-{stream.name}", depends, make_encoder)
 
 
-def make_encoder(
-    config: BinsFlowConfig, stream: Stream, key: str, store: FolderStore, progress: Progress
-) -> StageResult:
+def make_encoder(config: BinsFlowConfig, stream: Stream, progress: Progress) -> tuple[Encoder, Notes]:
     """Train, read or download the encoder, and test it where the data has labels of its classes."""
     began, address, longest = time.monotonic(), stream.config.encoder, stream.config.max_length
     notes: dict[str, Any] = {}
@@ -124,9 +131,7 @@ def make_encoder(
     else:
         encoder = training.bins.encoder.load(address, stream.name, longest)
     notes |= {"seconds": time.monotonic() - began, "parameters": sum(array.size for array in encoder.weights.values())}
-    notes |= _score(config, stream.data, encoder, share(progress, 90, 100))
-    progress(100, 100)
-    return keep(store, key, encoder, notes)
+    return encoder, notes | _score(config, stream.data, encoder, share(progress, 90, 100))
 
 
 def _embedded(config: BinsFlowConfig, stream: Stream, progress: Progress) -> tuple[Encoder, dict[str, Any]]:
@@ -184,59 +189,51 @@ def _cascade_digest(address: str) -> str | None:
         return None
 
 
-def lengths_key(config: BinsFlowConfig, stream: Stream, encoder: StageResult) -> str:
-    depends = {
-        "encoder": encoder["digest"],
+def _lengths_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
+    return {
         "sources": stream.config.lengths,
         "files": flows.bins.lengths.digests(stream.config),
         "data": stream.data.fingerprint if stream.data else None,
         "least": config.edges.least,
     }
-    return stage_key(f"bins/lengths-{stream.name}", depends, make_lengths, TextData)
 
 
 def make_lengths(
-    config: BinsFlowConfig, stream: Stream, encoder: StageResult, key: str, store: FolderStore, progress: Progress
-) -> StageResult:
-    loaded = load_encoder(store, encoder)
-    lengths = flows.bins.lengths.observe(stream.config, stream.name, loaded, stream.data, config.edges, progress)
-    progress(1, 1)
-    return keep(store, key, lengths, {"source": lengths.source})
+    config: BinsFlowConfig, stream: Stream, encoder: StageResult[Encoder], progress: Progress
+) -> tuple[Lengths, Notes]:
+    lengths = flows.bins.lengths.observe(
+        stream.config, stream.name, encoder.load(), stream.data, config.edges, progress
+    )
+    return lengths, {"source": lengths.source}
 
 
-def latencies_key(config: BinsFlowConfig, stream: Stream, encoder: StageResult) -> str:
-    depends = {
+def _latencies_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
+    return {
         "config": asdict(config.latency),
         "engine": asdict(config.engine),
         "step": config.edges.step,
         "arithmetic": asdict(config.arithmetic),
         "data": stream.data.fingerprint if stream.data else None,
-        "encoder": encoder["digest"],
         "device": configured_class(config),
         "versions": {engine: pliant.bins.runtimes.cache.versions(engine) for engine in ("onnx", "aot")},
         "cores": os.cpu_count(),
     }
-    return stage_key(f"bins/latencies-{stream.name}", depends, make_latencies, TextData, measured=True)
 
 
 def make_latencies(
-    config: BinsFlowConfig,
-    stream: Stream,
-    encoder: StageResult,
-    key: str,
-    store: FolderStore,
-    cache: Path,
-    progress: Progress,
-) -> StageResult:
-    """Choose engine and precision and measure the staircase; the notes hold the test's result where that is another now."""
-    folder, loaded = cache_folder(cache, encoder["digest"], configured_class(config)), load_encoder(store, encoder)
+    config: BinsFlowConfig, stream: Stream, encoder: StageResult[Encoder], home: Path, progress: Progress
+) -> tuple[Latencies, Notes]:
+    """Choose engine and precision and measure the staircase; the notes hold the test's result where that is another now.
+
+    `home`: compiled files lie in a cache below it.
+    """
+    folder, loaded = cache_folder(home, encoder.digest, configured_class(config)), encoder.load()
     half = half_to_try(config, stream.data, loaded)
     measured = measure(config, loaded, folder, share(progress, 0, 90), half)
     notes: dict[str, Any] = {"arithmetic": measured.arithmetic}
     if measured.precision != FLOAT32:
         notes |= _score(config, stream.data, loaded, share(progress, 90, 100), measured.precision)
-    progress(100, 100)
-    return keep(store, key, measured, notes)
+    return measured, notes
 
 
 def half_to_try(config: BinsFlowConfig, data: TextData | None, encoder: Encoder) -> Half | None:
@@ -250,66 +247,89 @@ def half_to_try(config: BinsFlowConfig, data: TextData | None, encoder: Encoder)
     return Half(precision, lambda: profiling.bins.accuracy.cost(encoder, texts, labels, precision, device, threads))
 
 
-def bins_key(config: BinsFlowConfig, stream: Stream, lengths: StageResult, latencies: StageResult) -> str:
-    depends = {
+def _bins_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
+    return {
         "edges": asdict(config.edges),
         "latency": asdict(config.latency),
         "slo": stream.config.slo,
         "placement": config.placement,
-        "lengths": lengths["digest"],
-        "latencies": latencies["digest"],
     }
-    return stage_key(f"bins/plan-{stream.name}", depends, make_bins, measured=True)
 
 
 def make_bins(
     config: BinsFlowConfig,
     stream: Stream,
-    results: Mapping[str, StageResult],
-    key: str,
-    store: FolderStore,
-    cache: Path,
+    encoder: StageResult[Encoder],
+    lengths: StageResult[Lengths],
+    latencies: StageResult[Latencies],
+    home: Path,
     progress: Progress,
-) -> StageResult:
-    """Choose the bins; `results`: the encoder, the lengths and the latencies, by these names."""
-    encoder = load_encoder(store, results["encoder"])
-    observed = store.load(Lengths, results["lengths"]["key"], results["lengths"]["digest"])
-    measured = store.load(Latencies, results["latencies"]["key"], results["latencies"]["digest"])
-    folder = cache_folder(cache, results["encoder"]["digest"], measured.device)
-    bins, notes = finish(
-        config, encoder, results["encoder"]["digest"], stream.config.slo, observed.requests, measured, folder, progress
-    )
-    return keep(store, key, bins, notes)
+) -> tuple[Bins, Notes]:
+    """Choose the bins."""
+    measured, requests_N = latencies.load(), lengths.load().requests
+    folder = cache_folder(home, encoder.digest, measured.device)
+    return finish(config, encoder.load(), encoder.digest, stream.config.slo, requests_N, measured, folder, progress)
 
 
-def compiled(store: FolderStore, cache: Path, result: StageResult) -> bool:
+ENCODER = Stage(
+    "encoder",
+    Encoder,
+    make_encoder,
+    _encoder_of,
+    folder="bins/encoder-{stream.name}",
+    bar="{stream.name}: encoder",
+    download=True,
+)
+LENGTHS = Stage(
+    "lengths",
+    Lengths,
+    make_lengths,
+    _lengths_of,
+    folder="bins/lengths-{stream.name}",
+    bar="{stream.name}: lengths",
+    code=(make_lengths, TextData),
+)
+LATENCIES = Stage(
+    "latencies",
+    Latencies,
+    make_latencies,
+    _latencies_of,
+    folder="bins/latencies-{stream.name}",
+    bar="{stream.name}: compile, latency profile",
+    code=(make_latencies, TextData),
+    measured=True,
+)
+BINS = Stage(
+    "bins",
+    Bins,
+    make_bins,
+    _bins_of,
+    folder="bins/plan-{stream.name}",
+    bar="{stream.name}: bins",
+    measured=True,
+)
+
+
+def run_stream(run: Run, config: BinsFlowConfig, stream: Stream, home: Path) -> StreamResults:
+    """Run every stage of one stream. What has lost its compiled files is compiled, measured and chosen again."""
+    encoder = run(ENCODER, config, stream)
+    lengths = run(LENGTHS, config, stream, encoder)
+    latencies = run(LATENCIES, config, stream, encoder, home)
+    bins = run(BINS, config, stream, encoder, lengths, latencies, home)
+    if not compiled(bins, home):
+        for gone in (latencies, bins):
+            gone.store.remove(gone.key)
+        latencies = run(LATENCIES, config, stream, encoder, home)
+        bins = run(BINS, config, stream, encoder, lengths, latencies, home)
+    repeats = stream.data.repeats if stream.data else None
+    return StreamResults(stream.name, encoder.noted(repeats=repeats and str(repeats)), lengths, latencies, bins)
+
+
+def compiled(result: StageResult[Bins], home: Path) -> bool:
     """Whether the compiled files that these bins vouch for are there, unaltered."""
-    bins = store.load(Bins, result["key"], result["digest"])
+    bins = result.load()
     try:
-        verify(cache_folder(cache, bins.encoder, bins.device_class), bins.files)
+        verify(cache_folder(home, bins.encoder, bins.device_class), bins.files)
     except ArtifactError:
         return False
     return True
-
-
-def load_encoder(store: FolderStore, result: StageResult) -> Encoder:
-    return store.load(Encoder, result["key"], result["digest"])
-
-
-def tested(result: StreamResults) -> dict[str, Any] | None:
-    """Return the encoder's test result in the precision that is served; None where it was not tested."""
-    return _noted(result, "score")
-
-
-def compared(result: StreamResults) -> LinearComparison | None:
-    """Return how the encoder does beside a linear model in that precision; None where it was not tested."""
-    noted = _noted(result, "linear")
-    return LinearComparison(**noted) if noted else None
-
-
-def _noted(result: StreamResults, name: str) -> dict[str, Any] | None:
-    """Return what was noted of the test; the latencies have it anew where the precision is not float32."""
-    noted: dict[str, Any] | None = None
-    for stage in (result.encoder, result.latencies):
-        noted = stage.get("notes", {}).get(name, noted)
-    return noted

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flows.champions import fetch, fetch_champions, read_record
-from flows.keys import StageResult
+from flows import champions
+from flows.champions import Champion, fetch
 from flows.release import open_registry
 from flows.settings import Settings
+from flows.stage import StageResult
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.plan import PlanConfig
 from pliant.errors import ArtifactError, RegistryError
@@ -16,7 +17,6 @@ from pliant.models.artifact import Classifier
 from profiling.cascade.latency import LatencyConfig
 from registry.mlflow_store import MlflowRegistry
 from registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
-from registry.package import Published
 from registry.store import FolderStore
 
 
@@ -40,54 +40,44 @@ class Record:
     other: tuple[Saved, ...] = ()  # both in another precision, in which the levels may be served as well
 
 
-@dataclass(frozen=True, slots=True)
-class Champion:
-    """A task as it is served now."""
-
-    cascade: Cascade
-    published: Published
-
-    @property
-    def record(self) -> Record:
-        return read_record(Record, self.published, "cascade")
-
-    def test(self, store: FolderStore) -> Outputs | None:
-        """Return its outputs on its test split, where they are still known and there."""
-        try:
-            return saved_outputs(store, self.record.test)
-        except RegistryError:
-            return None
-
-
-def load_champions(registry: MlflowRegistry) -> dict[str, Champion]:
+def load_champions(registry: MlflowRegistry) -> dict[str, Champion[Cascade]]:
     """Return every task with a champion, by name; nothing before the first release."""
-    champions = fetch_champions(registry, Cascade, CASCADE_TASK)
-    return {cascade.task: Champion(cascade, published) for cascade, published in champions}
+    return champions.load_champions(registry, "cascade", Cascade, CASCADE_TASK)
 
 
 def champion_artifacts(settings: Settings) -> dict[str, Cascade]:
     """Return the cascades that are served now, by task."""
-    return {task: champion.cascade for task, champion in load_champions(open_registry(settings, "cascade")).items()}
+    return {task: champion.artifact for task, champion in load_champions(open_registry(settings, "cascade")).items()}
 
 
-def fetch_classifiers(registry: MlflowRegistry, champion: Champion) -> list[Classifier]:
+def outputs_on_test(champion: Champion[Cascade], store: FolderStore) -> Outputs | None:
+    """Return a champion's outputs on its test split, where they are still known and there."""
+    try:
+        return saved_outputs(store, champion.record(Record).test)
+    except RegistryError:
+        return None
+
+
+def fetch_classifiers(registry: MlflowRegistry, champion: Champion[Cascade]) -> list[Classifier]:
     """Return the levels' classifiers that the cascade was planned for. Raises `RegistryError`, `ArtifactError`."""
-    cascade, numbers = champion.cascade, versions(champion.published.tags)
+    cascade, numbers = champion.artifact, versions(champion.published.tags)
     return [
         fetch(registry, Classifier, cascade_level(cascade.task, level.name), numbers[level.name], level.classifier)[0]
         for level in cascade.levels
     ]
 
 
-def store_classifiers(registry: MlflowRegistry, champion: Champion, store: FolderStore) -> dict[str, StageResult]:
+def store_classifiers(
+    registry: MlflowRegistry, champion: Champion[Cascade], store: FolderStore
+) -> dict[str, StageResult[Classifier]]:
     """Return the levels by name, as results of stages: what they were planned for is copied into the store.
 
     Raises `RegistryError`, `ArtifactError`.
     """
-    results: dict[str, StageResult] = {}
-    for level, classifier in zip(champion.cascade.levels, fetch_classifiers(registry, champion), strict=True):
-        key = f"cascade/champion-{champion.cascade.task}-{level.name}"
-        results[level.name] = {"key": key, "digest": store.save(key, classifier)}
+    results: dict[str, StageResult[Classifier]] = {}
+    for level, classifier in zip(champion.artifact.levels, fetch_classifiers(registry, champion), strict=True):
+        key = f"cascade/champion-{champion.artifact.task}-{level.name}"
+        results[level.name] = StageResult(Classifier, store, key, store.save(key, classifier))
     return results
 
 

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from flows.cascade.config import CascadeFlowConfig, LearnConfig
 from flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of_input, tenants
-from flows.keys import StageResult, keep, stage_key
+from flows.stage import Notes, Stage, StageResult
 from pliant.cascade.artifact import Outputs
 from pliant.cascade.pool import mark, pooled
 from pliant.outcomes.files import read_labels
 from pliant.outcomes.labels import LabelRecord, teachable
-from registry.store import FolderStore
+from pliant.progress import Progress
 from training import groups
 from training.groups import Split
 from training.text_data import TextData, assemble, is_text, with_fit
@@ -70,19 +70,35 @@ def training_data(data: TextData, lessons: TextData | None) -> TextData:
     return data if lessons is None or not len(lessons.split.fit) else with_fit(data, lessons)
 
 
-def pool_key(config: CascadeFlowConfig, task: str, split: str, old: StageResult, new: StageResult) -> str:
-    depends = {"old": old["digest"], "new": new["digest"], "rows": config.learn.rows, "seed": config.seed}
-    return stage_key(f"cascade/pooled-{task}-{split}", depends, make_pool)
+def _pool_of(config: CascadeFlowConfig) -> dict[str, Any]:
+    return {"rows": config.learn.rows, "seed": config.seed}
 
 
 def make_pool(
-    config: CascadeFlowConfig, split: str, old: StageResult, new: StageResult, key: str, store: FolderStore
-) -> StageResult:
-    """Join the outputs on the data set with those on the lessons."""
-    before, after = (store.load(Outputs, result["key"], result["digest"]) for result in (old, new))
+    config: CascadeFlowConfig,
+    task: str,
+    split: str,
+    old: StageResult[Outputs],
+    new: StageResult[Outputs],
+    progress: Progress,
+) -> tuple[Outputs, Notes]:
+    """Join the task's outputs on the data set with those on the lessons."""
+    del task  # which names the stage
+    progress(0, 1)
+    before, after = old.load(), new.load()
     data = mark(before.data, after.data, config.learn.rows, config.seed)
-    joined = pooled(before, after, rows_for(config, split), config.seed, data)
-    return keep(store, key, joined)
+    return pooled(before, after, rows_for(config, split), config.seed, data), {}
+
+
+POOL = Stage(
+    "pool",
+    Outputs,
+    make_pool,
+    _pool_of,
+    folder="cascade/pooled-{task}-{split}",
+    bar="{task}: old and labelled texts, {split}",
+    run="pool-{split}",
+)
 
 
 def rows_for(config: CascadeFlowConfig, split: str) -> int:

@@ -23,6 +23,7 @@ from pliant.cascade.reference import ReferenceConfig, reference_load
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import SimulatedCascade, capacity, walks
 from pliant.errors import ArtifactError
+from pliant.progress import Progress, silent
 from pliant.report import Report, report
 from pliant.simulator import simulate
 
@@ -58,6 +59,7 @@ def judge(
     challenger: EvaluatedCascade,
     config: GateConfig,
     reference: ReferenceConfig,
+    progress: Progress = silent,
     any_device: bool = False,
     below_linear: str = "",
 ) -> Verdict:
@@ -66,6 +68,7 @@ def judge(
     It may not where it was measured on another class of device, unless `any_device` is set, nor where `below_linear` says
     that it is worse than a linear model.
     """
+    progress(0, 1)
     missed = below_linear or _missed(challenger, config.confidence)
     if champion is None:
         new = _replayed(challenger, challenger, config, reference)

@@ -1,69 +1,194 @@
-"""From the store to the registry: the results of a cascade flow run, with its parameters, metrics, figures and reports.
+"""What a run of the cascade flow publishes: its metrics, figures and reports, and the registered models of each task.
 
-A task is one registered model, each of its levels another: the task's version names the levels' versions. Tasks are judged
-one by one, and released together. What is new and what is live: flows/release.py. Knows no Prefect.
+A task is one registered model, each of its levels another: the task's version names the levels' versions. Knows no Prefect
+and no MLflow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 
-from flows import gate
+import numpy as np
+
+from flows import curves
+from flows.cascade import figures
 from flows.cascade.champions import Record, Saved
 from flows.cascade.config import CascadeFlowConfig
-from flows.cascade.gate import Verdict
-from flows.cascade.packages import level_package, task_package
-from flows.cascade.report import log_task
 from flows.cascade.stages import TaskResults
-from flows.keys import StageResult
-from flows.release import Publication, Release, open_registry, publication
-from flows.settings import Settings
-from pliant.cascade.artifact import Cascade
+from flows.champions import RECORD, record_to_json
+from flows.release import TRAINING, Publication, commit, metric
+from flows.stage import Notes, StageResult
+from pliant.cascade.artifact import Candidate, Cascade, LevelProfile, Outputs
+from pliant.cascade.calibrate import Reliability, reliability
+from pliant.cascade.evaluate import EvaluationData
+from pliant.cascade.route import answers, confidence
 from pliant.models.artifact import Classifier
-from pliant.progress import Progress
-from registry.names import CASCADE_TASK, cascade_level
-from registry.store import FolderStore
+from registry.mlflow_run import Run
+from registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
+from registry.package import Example, Option, Package
+
+FIRST = ("Return the sorted array.", "Raised when a connection is lost.")
+SECOND = ("The input is not changed.", "Raised when a file is lost.")
 
 
-def publish(
-    settings: Settings,
-    config: CascadeFlowConfig,
-    tasks: Sequence[TaskResults],
-    verdicts: Mapping[str, Verdict],
-    store: FolderStore,
-    progress: Progress,
-    kept: Mapping[str, str],
-) -> Release:
-    """Log the run, register what is new, and release every task that the gate let pass, all together."""
-    report = {task: asdict(verdict) for task, verdict in verdicts.items()}
-    with publication(open_registry(settings, "cascade"), "cascade", asdict(config), report, kept) as published:
-        passed: list[str] = []
-        for done, task in enumerate(tasks):
-            log_task(published.run, task, store)
-            names = _register(published, config, task, store)
-            passed += names if verdicts[task.task].passed else ()
-            progress(done + 1, len(tasks))
-        published.promote(passed)
-    return published.release(all(verdict.passed for verdict in verdicts.values()), gate.reason(verdicts))
-
-
-def _register(published: Publication, config: CascadeFlowConfig, task: TaskResults, store: FolderStore) -> list[str]:
-    """Register the task's levels and the task itself, and return the names of their models in this order."""
-    cascade = store.load(Cascade, task.plan["key"], task.plan["digest"])
+def register(published: Publication, config: CascadeFlowConfig, task: TaskResults) -> list[str]:
+    """Log and register the task's levels and the task itself, and return the names of their models in this order."""
+    log_task(published.run, task)
+    cascade = task.plan.load()
     versions: dict[str, int] = {}
     for level in cascade.levels:
-        result, name = task.levels[level.name], cascade_level(task.task, level.name)
-        classifier = store.load(Classifier, result["key"], result["digest"])
-        package = partial(level_package, classifier, level, cascade.pair, store.path(result["key"]), result)
-        versions[level.name] = published.register(name, result["digest"], package)
+        result = task.levels[level.name]
+        package = partial(level_package, result.load(), level, cascade.pair, result.folder, result.notes)
+        versions[level.name] = published.register(cascade_level(task.name, level.name), result.digest, package)
     float32 = tuple(_saved(result) for result in task.float32)
     record = Record(config.plan, config.latency, config.threads, _saved(task.outputs), _saved(task.test), float32)
-    package = partial(task_package, cascade, versions, store.path(task.plan["key"]), record)
-    published.register(CASCADE_TASK + task.task, task.plan["digest"], package)
-    return [*(cascade_level(task.task, level) for level in versions), CASCADE_TASK + task.task]
+    package = partial(task_package, cascade, versions, task.plan.folder, record)
+    published.register(CASCADE_TASK + task.name, task.plan.digest, package)
+    return [*(cascade_level(task.name, level) for level in versions), CASCADE_TASK + task.name]
 
 
-def _saved(result: StageResult) -> Saved:
-    return Saved(result["key"], result["digest"])
+def _saved(result: StageResult[Outputs]) -> Saved:
+    return Saved(result.key, result.digest)
+
+
+def log_task(run: Run, task: TaskResults) -> None:
+    """Log metrics, curves by epoch, figures and the data set."""
+    cascade = task.plan.load()
+    run.dataset(task.name, cascade.data, task.name)
+    run.metrics({f"{name}.{task.name}": value for name, value in task_metrics(cascade).items()})
+    run.metrics({f"{name}.{task.name}": value for name, value in task.linear.load().metrics().items()})
+    for level in cascade.levels:
+        named = {f"{name}.{task.name}.{level.name}": value for name, value in level_metrics(level).items()}
+        run.metrics(named)
+    if repeats := task.texts.data.repeats:
+        run.document(f"data-{task.name}", {**asdict(repeats), "told": str(repeats)})
+    notes = {name: result.notes for name, result in task.levels.items()}
+    run.document(f"training-{task.name}", notes)
+    run.document(f"precision-{task.name}", {"precision": cascade.precision, "reason": task.arithmetic})
+    for name, noted in notes.items():
+        _log_curves(run, f"{task.name}.{metric(name)}", noted)
+    _log_figures(run, cascade, task.test.load(), notes)
+
+
+def _log_curves(run: Run, level: str, noted: Notes) -> None:
+    run.metrics({f"training_seconds.{level}": noted["seconds"], f"parameters.{level}": noted["parameters"]})
+    curves.log_epochs(run, level, curves.curves_of(noted))
+
+
+def _log_figures(run: Run, cascade: Cascade, test: Outputs, notes: Mapping[str, Notes]) -> None:
+    run.figure(f"candidates-{cascade.task}", figures.candidates(cascade))
+    learnt = {name: curves.curves_of(noted) for name, noted in notes.items()}
+    run.figure(f"curves-{cascade.task}", curves.figure(learnt))
+    for level, before, after in reliabilities(cascade, test):
+        run.figure(f"reliability-{cascade.task}-{level}", figures.reliability(level, before, after))
+
+
+def reliabilities(cascade: Cascade, test: Outputs) -> Iterator[tuple[str, Reliability, Reliability]]:
+    """Yield every level's name, uncalibrated and calibrated reliability, on the test split.
+
+    A regression has no confidence before calibration.
+    """
+    ground = EvaluationData(test, cascade.levels, cascade.tolerance)
+    for level, saved in zip(cascade.levels, test.levels, strict=True):
+        diagrams = []
+        for profile in (replace(level, temperature=1.0), level):
+            answer_RK = answers(profile, cascade.tolerance, saved.logits, saved.length)
+            diagrams.append(reliability(confidence(answer_RK, ground.regression), ground.correct(answer_RK)))
+        yield level.name, diagrams[0], diagrams[1]
+
+
+def level_package(classifier: Classifier, level: LevelProfile, pair: bool, folder: Path, notes: Notes) -> Package:
+    """Return a level's package. Inputs and outputs are examples: their types become the model's signature."""
+    regression = not classifier.classes
+    settings = json.loads(classifier.config)
+    shape = {name: settings[name] for name in ("model_type", "num_hidden_layers", "hidden_size") if name in settings}
+    return Package(
+        cascade_level(classifier.task, classifier.name),
+        folder,
+        texts(pair),
+        {"label": _labels(regression)} | ({} if regression else {"confidence": np.zeros(2)}),
+        config={"device": "cpu"},
+        params={
+            "classes": len(classifier.classes),
+            "max_length": classifier.max_length,
+            "parameters": notes.get("parameters", 0),
+            **shape,
+        },
+        metrics=level_metrics(level),
+        tags={"pliant.git_commit": commit(), "pliant.data": classifier.data, TRAINING: json.dumps(dict(notes))},
+    )
+
+
+def task_package(cascade: Cascade, levels: Mapping[str, int], folder: Path, record: Record) -> Package:
+    """Return a task's package; `levels`: name -> version of its model."""
+    where: dict[str, Option] = {
+        f"model.{level}": f"models:/{cascade_level(cascade.task, level)}/{version}" for level, version in levels.items()
+    }
+    outputs = {"label": _labels(not cascade.classes), "confidence": np.zeros(2)}
+    versions = {f"{LEVEL_TAG}{level}": version for level, version in levels.items()}
+    return Package(
+        CASCADE_TASK + cascade.task,
+        folder,
+        texts(cascade.pair),
+        outputs | {"level": np.array(["small", "large"])},
+        options={"candidate": cascade.candidates[0].name, "seed": 0},
+        config={"device": "cpu", **where},
+        params={
+            "classes": len(cascade.classes),
+            "target": cascade.target,
+            "confidence": cascade.confidence,
+            "tolerance": cascade.tolerance,
+            "precision": cascade.precision,
+            "candidates": [candidate.name for candidate in cascade.candidates],
+        },
+        metrics=task_metrics(cascade),
+        tags={
+            "pliant.git_commit": commit(),
+            "pliant.data": cascade.data,
+            "pliant.device": cascade.device,
+            RECORD: record_to_json(record),
+            **versions,
+        },
+    )
+
+
+def level_metrics(level: LevelProfile) -> dict[str, float]:
+    return {
+        "profiling_accuracy": level.accuracy,
+        "calibration_error.before": level.error_before,
+        "calibration_error.after": level.error,
+        "temperature": level.temperature,
+    }
+
+
+def task_metrics(cascade: Cascade) -> dict[str, float]:
+    """Return per candidate the accuracies, mean seconds of a request alone, and the share that runs more than one level."""
+    metrics: dict[str, float] = {}
+    for candidate in cascade.candidates:
+        name = metric(candidate.name)
+        metrics |= {
+            f"profiling_accuracy.{name}": candidate.accuracy,
+            f"promised_accuracy.{name}": candidate.promised,
+            f"seconds.{name}": candidate.seconds,
+            f"rerouted.{name}": rerouted(candidate),
+        }
+    tested = {f"test_accuracy.{metric(name)}": share for name, share in cascade.test_accuracy.items()}
+    return {"target_accuracy": cascade.target, **metrics, **tested}
+
+
+def rerouted(candidate: Candidate) -> float:
+    """Return the share of the requests that its first level does not answer."""
+    return candidate.shares[1] if len(candidate.shares) > 1 else 0.0
+
+
+def texts(pair: bool) -> Example:
+    columns = {"text": np.array(FIRST)}
+    return columns | {"text_pair": np.array(SECOND)} if pair else columns
+
+
+def _labels(regression: bool) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
+    return np.zeros(2) if regression else np.array(["a class", "another"])

@@ -1,6 +1,8 @@
-"""The stages of the cascade flow as plain functions over a store: each reads artifacts, makes one, and saves it.
+"""The stages of the cascade flow: levels -> outputs -> latencies -> plan, per task. Knows no Prefect and no MLflow.
 
-Also what each stage depends on, as a key (see flows/keys.py). Knows no Prefect and no MLflow.
+Labelled answers of a service, where the settings name them, take the place of old texts (flows/cascade/feedback.py).
+
+Shape suffixes: R texts.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 import pliant.cascade.evaluate
 import pliant.cascade.plan
@@ -21,21 +26,26 @@ import training.linear
 import training.loading
 import training.starts
 import training.texts
+from flows.arithmetic import half_of, taken, too_costly, too_slow
+from flows.cascade import feedback
 from flows.cascade.config import CascadeFlowConfig, LevelConfig
 from flows.config import check_distinct, check_name
 from flows.device import configured_class
-from flows.keys import StageResult, contents, keep, stage_key
-from flows.repeats import tell
+from flows.keys import contents
+from flows.progress import tell
+from flows.stage import Notes, Run, Stage, StageResult
 from pliant.cascade.artifact import Cascade, Outputs
+from pliant.cascade.plan import tolerance_of
 from pliant.device import device_class, threads
 from pliant.errors import ArtifactError, InputError
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
 from pliant.progress import Progress, share
-from registry.store import FolderStore
 from training.linear import LinearComparison
 from training.starts import Start
 from training.text_data import TextData
+
+SPLITS = ("profiling", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +70,36 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskResults:
-    """All stages' results of one task. `levels`: by name, ascending in size."""
+class TaskData:
+    """A task's levels, data set and address."""
 
-    task: str
-    levels: Mapping[str, StageResult]
-    outputs: StageResult  # on the profiling split
-    test: StageResult  # on the test split
-    latencies: StageResult
-    plan: StageResult
-    float32: tuple[StageResult, ...] = ()  # both outputs in float32, where `outputs` and `test` are in half precision
+    levels: tuple[LevelConfig, ...]
+    data: TextData
+    address: str
+
+    @property
+    def name(self) -> str:
+        return self.data.name
+
+
+Levels = Mapping[str, StageResult[Classifier]]
+"""What was trained, by name, ascending in size."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResults:
+    """All stages' results of one task."""
+
+    name: str
+    texts: Texts  # that the outputs are of
+    levels: Levels
+    outputs: StageResult[Outputs]  # on the profiling split
+    test: StageResult[Outputs]  # on the test split
+    latencies: StageResult[Latencies]
+    plan: StageResult[Cascade]
+    linear: StageResult[LinearComparison]  # the last level beside a linear model, on the data set's own test split
+    float32: tuple[StageResult[Outputs], ...] = ()  # both in float32, where `outputs` and `test` are in half precision
     arithmetic: str = ""  # a sentence on why the plan has its precision; empty where there was no choice
-    texts: Texts | None = None  # that the outputs are of
-    linear: StageResult | None = None  # the last level beside a linear model, on the data set's own test split
 
 
 def load_data(config: CascadeFlowConfig) -> list[TextData]:
@@ -97,28 +124,30 @@ def load_data(config: CascadeFlowConfig) -> list[TextData]:
     return loaded
 
 
-def train_key(level: LevelConfig, data: TextData) -> str:
-    depends = {
+def _level_of(level: LevelConfig, data: TextData) -> dict[str, Any]:
+    return {
         "config": asdict(level),
         "files": list(contents(level.start)),
         "data": data.fingerprint,
         "name": data.name,
         "transformers": version("transformers"),
     }
-    return stage_key(f"cascade/model-{data.name}-{level.name}", depends, make_level)
 
 
 def make_level(
-    config: CascadeFlowConfig, level: LevelConfig, data: TextData, key: str, store: FolderStore, progress: Progress
-) -> StageResult:
+    config: CascadeFlowConfig, level: LevelConfig, data: TextData, progress: Progress
+) -> tuple[Classifier, Notes]:
     """Train one classifier; its curves are in the notes."""
     began = time.monotonic()
     classifier, curves = training.classifier.train(
         level.classifier, level.name, data, _start(level, data), config.device, progress
     )
     parameters = sum(array.size for array in classifier.weights.values())
-    notes = {"seconds": time.monotonic() - began, "parameters": parameters, "curves": asdict(curves)}
-    return keep(store, key, classifier, notes)
+    return classifier, {
+        "seconds": time.monotonic() - began,
+        "parameters": parameters,
+        "curves": asdict(curves),
+    }
 
 
 def _start(level: LevelConfig, data: TextData) -> Start:
@@ -129,62 +158,50 @@ def _start(level: LevelConfig, data: TextData) -> Start:
     return training.starts.scratch(level.scratch, texts)
 
 
-def outputs_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, StageResult], split: str) -> str:
-    depends = {
+def _outputs_of(config: CascadeFlowConfig, data: TextData, levels: Levels, split: str) -> dict[str, Any]:
+    return {
         "config": asdict(config.outputs),
-        "levels": {name: level["digest"] for name, level in levels.items()},
+        "levels": list(levels),
         "data": data.fingerprint,
         "split": split,
         "device": config.device,
     }
-    return stage_key(f"cascade/outputs-{data.name}-{split}", depends, make_outputs, TextData, measured=True)
 
 
 def make_outputs(
-    config: CascadeFlowConfig,
-    data: TextData,
-    levels: Mapping[str, StageResult],
-    split: str,
-    key: str,
-    store: FolderStore,
-    progress: Progress,
-) -> StageResult:
+    config: CascadeFlowConfig, data: TextData, levels: Levels, split: str, progress: Progress
+) -> tuple[Outputs, Notes]:
     """Run every level once over the texts of one split ("profiling" or "test")."""
-    classifiers = load_levels(store, levels)
-    digests = [level["digest"] for level in levels.values()]
+    classifiers = [level.load() for level in levels.values()]
+    digests = [level.digest for level in levels.values()]
     index = {"profiling": data.split.profiling, "test": data.split.test}[split]
     with threads(config.threads):
         outputs = profiling.cascade.outputs.run_all(
             classifiers, data, index, config.outputs, config.device, progress, digests
         )
-    return keep(store, key, outputs)
+    return outputs, {}
 
 
-def linear_key(data: TextData, test: StageResult) -> str:
-    return stage_key(f"cascade/linear-{data.name}", {"data": data.fingerprint, "test": test["digest"]}, make_linear)
+def _linear_of(data: TextData) -> dict[str, Any]:
+    return {"data": data.fingerprint}
 
 
-def make_linear(data: TextData, test: StageResult, key: str, store: FolderStore) -> StageResult:
+def make_linear(data: TextData, test: StageResult[Outputs], progress: Progress) -> tuple[LinearComparison, Notes]:
     """Compare the last level, whose outputs on the test split are there, with a linear model of the same texts."""
-    outputs = store.load(Outputs, test["key"], test["digest"])
-    return keep(store, key, training.linear.compare_texts(data, outputs.levels[-1].logits))
+    progress(0, 1)
+    return training.linear.compare_texts(data, test.load().levels[-1].logits), {}
 
 
-def latencies_key(config: CascadeFlowConfig, data: TextData, levels: Mapping[str, StageResult]) -> str:
-    depends = {
-        "config": asdict(config.latency),
-        "levels": [level["digest"] for level in levels.values()],
-        "device": configured_class(config),
-        "cores": os.cpu_count(),
-    }
-    return stage_key(f"cascade/latencies-{data.name}", depends, make_latencies, measured=True)
+def _latencies_of(config: CascadeFlowConfig) -> dict[str, Any]:
+    return {"config": asdict(config.latency), "device": configured_class(config), "cores": os.cpu_count()}
 
 
 def make_latencies(
-    config: CascadeFlowConfig, levels: Mapping[str, StageResult], key: str, store: FolderStore, progress: Progress
-) -> StageResult:
-    measured = measure(config, load_levels(store, levels), progress)
-    return keep(store, key, measured)
+    config: CascadeFlowConfig, data: TextData, levels: Levels, progress: Progress
+) -> tuple[Latencies, Notes]:
+    """Measure the levels of the data's task."""
+    del data  # which names the stage
+    return measure(config, [level.load() for level in levels.values()], progress), {}
 
 
 def measure(config: CascadeFlowConfig, classifiers: Sequence[Classifier], progress: Progress) -> Latencies:
@@ -206,39 +223,25 @@ def measure(config: CascadeFlowConfig, classifiers: Sequence[Classifier], progre
     return Latencies(device, tuple(plain), tuple(importance), config.latency.execution.precision)
 
 
-def plan_key(
-    config: CascadeFlowConfig, data: TextData, outputs: StageResult, test: StageResult, latencies: StageResult
-) -> str:
-    depends = {
-        "config": asdict(config.plan),
-        "outputs": outputs["digest"],
-        "test": test["digest"],
-        "latencies": latencies["digest"],
-        "pair": data.second is not None,
-    }
-    return stage_key(f"cascade/plan-{data.name}", depends, make_plan)
+def _plan_of(config: CascadeFlowConfig, data: TextData) -> dict[str, Any]:
+    return {"config": asdict(config.plan), "pair": data.second is not None}
 
 
 def make_plan(
     config: CascadeFlowConfig,
     data: TextData,
-    outputs: StageResult,
-    test: StageResult,
-    latencies: StageResult,
-    key: str,
-    store: FolderStore,
+    outputs: StageResult[Outputs],
+    test: StageResult[Outputs],
+    latencies: StageResult[Latencies],
     progress: Progress,
-) -> StageResult:
+) -> tuple[Cascade, Notes]:
     """Calibrate, plan, and test on texts that neither has seen.
 
     The plan is of the data set that the levels learnt from, also where later texts were pooled with it.
     """
-    held = store.load(Outputs, outputs["key"], outputs["digest"])
-    measured = store.load(Latencies, latencies["key"], latencies["digest"])
-    tested = store.load(Outputs, test["key"], test["digest"])
-    cascade = replace(planned(config, held, tested, measured, data.second is not None), data=data.fingerprint)
-    progress(1, 1)
-    return keep(store, key, cascade)
+    progress(0, 1)
+    cascade = planned(config, outputs.load(), test.load(), latencies.load(), data.second is not None)
+    return replace(cascade, data=data.fingerprint), {}
 
 
 def planned(config: CascadeFlowConfig, held: Outputs, tested: Outputs, measured: Latencies, pair: bool) -> Cascade:
@@ -250,10 +253,118 @@ def planned(config: CascadeFlowConfig, held: Outputs, tested: Outputs, measured:
     return pliant.cascade.evaluate.with_test_accuracy(cascade, tested)
 
 
-def load_linear(store: FolderStore, result: TaskResults) -> LinearComparison | None:
-    linear = result.linear
-    return None if linear is None else store.load(LinearComparison, linear["key"], linear["digest"])
+def in_precision(config: CascadeFlowConfig, precision: str) -> CascadeFlowConfig:
+    """Return the config whose outputs and latencies are measured in this precision."""
+    outputs, latency = config.outputs, config.latency
+    return replace(
+        config,
+        outputs=replace(outputs, execution=replace(outputs.execution, precision=precision)),
+        latency=replace(latency, execution=replace(latency.execution, precision=precision)),
+    )
 
 
-def load_levels(store: FolderStore, levels: Mapping[str, StageResult]) -> list[Classifier]:
-    return [store.load(Classifier, level["key"], level["digest"]) for level in levels.values()]
+def slowdown(half: Latencies, full: Latencies) -> float:
+    """Return the seconds of `half` over those of `full`: the geometric mean over all levels, lengths and batches."""
+    pairs = zip(half.plain, full.plain, strict=True)
+    ratios = [np.log(np.asarray(low.seconds) / np.asarray(high.seconds)).ravel() for low, high in pairs]
+    return float(np.exp(np.concatenate(ratios).mean()))
+
+
+def cost(half: Outputs, full: Outputs) -> float:
+    """Return how many answers fewer `half` gets right than `full`, as a share, of the level that loses most."""
+    tolerance = tolerance_of(full)
+    right = zip(_right(half, tolerance), _right(full, tolerance), strict=True)
+    return max(float(before_R.mean() - after_R.mean()) for after_R, before_R in right)
+
+
+def _right(outputs: Outputs, tolerance: float) -> list[NDArray[np.bool_]]:
+    """Return for every level which texts it answers correctly."""
+    if outputs.classes:
+        return [level.logits.argmax(1) == outputs.labels for level in outputs.levels]
+    return [np.abs(level.logits[:, 0] - outputs.labels) <= tolerance for level in outputs.levels]
+
+
+LEVEL = Stage(
+    "level",
+    Classifier,
+    make_level,
+    _level_of,
+    folder="cascade/model-{data.name}-{level.name}",
+    bar="{data.name}: train {level.name}",
+    run="level-{level.name}",
+    download=True,
+)
+OUTPUTS = Stage(
+    "outputs",
+    Outputs,
+    make_outputs,
+    _outputs_of,
+    folder="cascade/outputs-{data.name}-{split}",
+    bar="{data.name}: outputs, {split}",
+    run="outputs-{split}",
+    code=(make_outputs, TextData),
+    measured=True,
+)
+LESSONS = replace(OUTPUTS, task="lessons", bar="{data.name}: outputs of labelled texts, {split}", run="lessons-{split}")
+LINEAR = Stage(
+    "linear",
+    LinearComparison,
+    make_linear,
+    _linear_of,
+    folder="cascade/linear-{data.name}",
+    bar="{data.name}: linear model",
+)
+LATENCIES = Stage(
+    "latencies",
+    Latencies,
+    make_latencies,
+    _latencies_of,
+    folder="cascade/latencies-{data.name}",
+    bar="{data.name}: latency profile",
+    measured=True,
+)
+PLAN = Stage("plan", Cascade, make_plan, _plan_of, folder="cascade/plan-{data.name}", bar="{data.name}: plan")
+
+
+def run_task(run: Run, config: CascadeFlowConfig, task: TaskData) -> TaskResults:
+    """Run every stage of one task."""
+    data, lessons = task.data, feedback.taught(config, task.data)
+    tell(f"labelled texts of {data.name}", lessons.repeats if lessons else None)
+    texts, fitted = Texts(data, lessons), feedback.training_data(data, lessons)
+    levels = {level.name: run(LEVEL, config, level, fitted) for level in task.levels}
+    chosen, arithmetic = _in_best_precision(run, config, data, levels)
+    float32 = () if chosen is config else tuple(pool(run, config, texts, levels, split) for split in SPLITS)
+    outputs, test = (pool(run, chosen, texts, levels, split) for split in SPLITS)
+    linear = run(LINEAR, fitted, run(OUTPUTS, chosen, data, levels, "test"))
+    latencies = run(LATENCIES, chosen, data, levels)
+    plan = run(PLAN, chosen, data, outputs, test, latencies)
+    return TaskResults(data.name, texts, levels, outputs, test, latencies, plan, linear, float32, arithmetic)
+
+
+def pool(run: Run, config: CascadeFlowConfig, texts: Texts, levels: Levels, split: str) -> StageResult[Outputs]:
+    """Return the outputs on a split, with those on labelled texts where there are any."""
+    old = run(OUTPUTS, config, texts.data, levels, split)
+    if texts.lessons is None:
+        return old
+    new = run(LESSONS, config, texts.lessons, levels, split)
+    return run(feedback.POOL, config, texts.data.name, split, old, new)
+
+
+def _in_best_precision(
+    run: Run, config: CascadeFlowConfig, data: TextData, levels: Levels
+) -> tuple[CascadeFlowConfig, str]:
+    """Return the config in the precision that is served, and a sentence on why: empty where there was no choice.
+
+    What costs less is measured first: no outputs are computed in a precision that is not faster.
+    """
+    half = half_of(config.arithmetic, config.device)
+    if half is None:
+        return config, ""
+    both = in_precision(config, half), config
+    ratio = slowdown(*(run(LATENCIES, each, data, levels).load() for each in both))
+    if reason := too_slow(config.arithmetic, half, ratio):
+        return config, reason
+    lost = cost(*(run(OUTPUTS, each, data, levels, "profiling").load() for each in both))
+    if reason := too_costly(config.arithmetic, half, lost):
+        return config, reason
+    return both[0], taken(half, ratio, lost)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flows.champions import fetch, fetch_champions, read_record, tagged_version
+from flows import champions
+from flows.champions import Champion, fetch
 from flows.packing.config import MemoryConfig, PlanConfig
 from flows.release import open_registry
 from flows.settings import Settings
@@ -13,7 +14,6 @@ from pliant.packing.scheduling.reference import ReferenceConfig
 from profiling.packing.steps import StepsConfig
 from registry.mlflow_store import MlflowRegistry
 from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
-from registry.package import Published
 
 GENERATOR, PREDICTOR = "pliant.generator", "pliant.predictor"
 """Tags of a plan's version: the numbers of the versions of its generator's and its predictor's models."""
@@ -32,45 +32,29 @@ class Record:
     threads: int
 
 
-@dataclass(frozen=True, slots=True)
-class Champion:
-    """A model as it is served now."""
-
-    packing: Packing
-    published: Published
-
-    @property
-    def record(self) -> Record:
-        return read_record(Record, self.published, "packing")
-
-    @property
-    def origin(self) -> str:
-        """Digest of the plan that the flow made from the beginning, and that this one descends from: maybe this one."""
-        return self.published.tags.get(ORIGIN) or self.published.digest
-
-    def version(self, tag: str) -> int:
-        """Return the version of the generator's or predictor's model (GENERATOR, PREDICTOR). Raises `RegistryError`."""
-        return tagged_version(self.published, tag, "packing")
-
-
-def load_champions(registry: MlflowRegistry) -> dict[str, Champion]:
+def load_champions(registry: MlflowRegistry) -> dict[str, Champion[Packing]]:
     """Return every model with a champion, by name; nothing before the first release."""
-    champions = fetch_champions(registry, Packing, PACKING_PREFIX, PACKING_GENERATOR, PACKING_PREDICTOR)
-    return {packing.name: Champion(packing, published) for packing, published in champions}
+    apart = (PACKING_GENERATOR, PACKING_PREDICTOR)
+    return champions.load_champions(registry, "packing", Packing, PACKING_PREFIX, *apart)
 
 
 def champion_artifacts(settings: Settings) -> dict[str, Packing]:
     """Return the plans that are served now, by name."""
-    return {name: champion.packing for name, champion in load_champions(open_registry(settings, "packing")).items()}
+    return {name: champion.artifact for name, champion in load_champions(open_registry(settings, "packing")).items()}
 
 
-def fetch_generator(registry: MlflowRegistry, champion: Champion) -> Generator:
+def origin_of(champion: Champion[Packing]) -> str:
+    """Return the digest of the plan that the flow made first, and that this one descends from: maybe its own."""
+    return champion.published.tags.get(ORIGIN) or champion.published.digest
+
+
+def fetch_generator(registry: MlflowRegistry, champion: Champion[Packing]) -> Generator:
     """Return the generator that the plan was made for. Raises `RegistryError`, `ArtifactError`."""
-    packing, version = champion.packing, champion.version(GENERATOR)
+    packing, version = champion.artifact, champion.version(GENERATOR)
     return fetch(registry, Generator, PACKING_GENERATOR + packing.name, version, packing.generator)[0]
 
 
-def fetch_predictor(registry: MlflowRegistry, champion: Champion) -> Predictor:
+def fetch_predictor(registry: MlflowRegistry, champion: Champion[Packing]) -> Predictor:
     """Return the predictor whose forecasts the plan holds. Raises `RegistryError`, `ArtifactError`."""
-    packing, version = champion.packing, champion.version(PREDICTOR)
+    packing, version = champion.artifact, champion.version(PREDICTOR)
     return fetch(registry, Predictor, PACKING_PREDICTOR + packing.name, version, packing.predictor)[0]

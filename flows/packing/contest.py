@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 import training.packing.predictor
 from flows.packing import champions
 from flows.packing.gate import Candidate
-from flows.packing.stages import ModelResults, forecasts_of, load_generator, load_observed, load_plan, load_predictor
-from pliant.packing.artifact import Packing, Predictor
+from flows.packing.learn import RetrainResults
+from flows.packing.stages import ModelResults, forecasts_of
 from registry.mlflow_store import MlflowRegistry
-from registry.store import FolderStore
 from training.packing.lengths import LengthData
 
 
@@ -29,16 +28,12 @@ class Challenger:
     ignorant: float
 
 
-def challenger_from(store: FolderStore, results: ModelResults) -> Challenger:
-    """Return the challenger that a run of the flow made."""
-    context = load_generator(store, results.generator).context
-    held_out = load_observed(store, results.lengths).part(held_out=True)
-    return challenger_of(load_plan(store, results.plan), load_predictor(store, results.predictor), context, held_out)
-
-
-def challenger_of(packing: Packing, predictor: Predictor, context: int, held_out: LengthData) -> Challenger:
-    figures = training.packing.predictor.judge(predictor, held_out)
-    return Challenger(Candidate(packing, context, figures["pinball"]), held_out, figures["constant_pinball"])
+def challenger_of(results: ModelResults | RetrainResults, context: int) -> Challenger:
+    """Return the challenger that a run of a flow made."""
+    held_out = results.lengths.load().part(held_out=True)
+    figures = training.packing.predictor.judge(results.predictor.load(), held_out)
+    candidate = Candidate(results.plan.load(), context, figures["pinball"])
+    return Challenger(candidate, held_out, figures["constant_pinball"])
 
 
 def champion_against(registry: MlflowRegistry, challenger: Challenger) -> Candidate | None:
@@ -51,7 +46,7 @@ def champion_against(registry: MlflowRegistry, challenger: Challenger) -> Candid
     champion = champions.load_champions(registry).get(new.name)
     if champion is None:
         return None
-    old = champion.packing
+    old = champion.artifact
     context = champions.fetch_generator(registry, champion).context
     if old.predictor == new.predictor or old.generator != new.generator:
         packing = replace(old, forecasts=new.forecasts, buckets=new.buckets)

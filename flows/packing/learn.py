@@ -1,4 +1,4 @@
-"""The stages of retraining as plain functions over a store: observed outputs -> predictor trained further -> plan.
+"""The stages of retraining of the packing system: observed outputs -> predictor trained further -> plan.
 
 The held-out share of what was observed is chosen by the prompts' own digests, so that no night learns from a prompt that
 another one is judged by. Knows no Prefect.
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 
 import training.packing.predictor
-from flows.keys import StageResult, keep, stage_key
-from flows.packing.champions import Champion
+from flows.champions import Champion
 from flows.packing.config import LengthsConfig, PackingFlowConfig
 from flows.packing.lengths import LEAST, Observed
-from flows.packing.observed import Output, usable_outputs
-from flows.packing.stages import finish, load_observed, load_predictor, requests_of
-from pliant.packing.artifact import Generator, Predictor
+from flows.packing.observed import Output, drift, usable_outputs
+from flows.packing.stages import finish, requests_of
+from flows.stage import Notes, Run, Stage, StageResult
+from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.progress import Progress
-from registry.store import FolderStore
 from training import groups
 
 
@@ -29,9 +29,18 @@ from training import groups
 class LoadedChampion:
     """The champion whose predictor is to be trained further, with its models."""
 
-    champion: Champion
+    champion: Champion[Packing]
     generator: Generator
     predictor: Predictor
+
+
+@dataclass(frozen=True, slots=True)
+class RetrainData:
+    """What was observed: the outputs, and of them what counts."""
+
+    name: str
+    outputs: Sequence[Output]
+    observed: Observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +48,15 @@ class RetrainResults:
     """All stages' results. `drift`: how far the champion's predictions were off while they were used."""
 
     name: str
-    lengths: StageResult
-    predictor: StageResult
-    plan: StageResult
+    lengths: StageResult[Observed]
+    predictor: StageResult[Predictor]
+    plan: StageResult[Packing]
     drift: dict[str, float]
 
 
 def observed_of(outputs: Sequence[Output], loaded: LoadedChampion, config: LengthsConfig) -> Observed:
     """Return the outputs that count, those to fit in front."""
-    packing, context = loaded.champion.packing, loaded.generator.context
+    packing, context = loaded.champion.artifact, loaded.generator.context
     usable = usable_outputs(outputs, packing.generator, context)
     fit = [output for output in usable if not is_held_out(output.prompt, config.held_out)]
     ordered = [*fit, *(output for output in usable if is_held_out(output.prompt, config.held_out))]
@@ -82,71 +91,98 @@ def too_little(observed: Observed, loaded: LoadedChampion, least: int) -> str:
     return ""
 
 
-def save_observed(observed: Observed, store: FolderStore) -> StageResult:
-    depends = {"data": observed.data, "fit": observed.fit}
-    key = stage_key(f"packing/observed-{observed.name}", depends, observed_of)
-    return keep(store, key, observed, {"limited": observed.limited})
+def _observed_of(observed: Observed) -> dict[str, Any]:
+    return {"data": observed.data, "fit": observed.fit}
 
 
-def predictor_key(config: PackingFlowConfig, loaded: LoadedChampion, lengths: StageResult) -> str:
-    depends = {
-        "config": asdict(config.retrain),
-        "lengths": lengths["digest"],
-        "predictor": loaded.champion.packing.predictor,
-    }
-    return stage_key(f"packing/retrained-{loaded.champion.packing.name}", depends, make_predictor)
+def keep_observed(observed: Observed, progress: Progress) -> tuple[Observed, Notes]:
+    """Keep what was observed as a stage keeps its result."""
+    progress(0, 1)
+    return observed, {"limited": observed.limited}
+
+
+def _predictor_of(config: PackingFlowConfig, champion: LoadedChampion) -> dict[str, Any]:
+    return {"config": asdict(config.retrain), "predictor": champion.champion.artifact.predictor}
 
 
 def make_predictor(
-    config: PackingFlowConfig,
-    loaded: LoadedChampion,
-    lengths: StageResult,
-    key: str,
-    store: FolderStore,
-    progress: Progress,
-) -> StageResult:
+    config: PackingFlowConfig, champion: LoadedChampion, lengths: StageResult[Observed], progress: Progress
+) -> tuple[Predictor, Notes]:
     """Train the champion's predictor further, and judge both by what was observed and held out."""
-    observed = load_observed(store, lengths)
+    observed, former = lengths.load(), champion.predictor
     fit, held_out = observed.part(held_out=False), observed.part(held_out=True)
-    predictor_config = replace(config.retrain.predictor, max_length=loaded.predictor.max_length)
-    weight_R = training.packing.predictor.mispredicted(loaded.predictor, fit, config.retrain.weight)
+    predictor_config = replace(config.retrain.predictor, max_length=former.max_length)
+    weight_R = training.packing.predictor.mispredicted(former, fit, config.retrain.weight)
     predictor = training.packing.predictor.retrain(
-        loaded.predictor, fit, weight_R, predictor_config, progress, test=held_out, device=config.device
+        former, fit, weight_R, predictor_config, progress, test=held_out, device=config.device
     )
-    before = training.packing.predictor.judge(loaded.predictor, held_out)
-    notes = {"judged": dict(predictor.metrics), "before": before, "wrong": float((weight_R != 1.0).mean())}
-    return keep(store, key, predictor, notes)
+    before = training.packing.predictor.judge(former, held_out)
+    return predictor, {
+        "judged": dict(predictor.metrics),
+        "before": before,
+        "wrong": float((weight_R != 1.0).mean()),
+    }
 
 
-def plan_key(config: PackingFlowConfig, loaded: LoadedChampion, lengths: StageResult, predictor: StageResult) -> str:
-    depends = {
+def _plan_of(config: PackingFlowConfig, champion: LoadedChampion) -> dict[str, Any]:
+    return {
         "plan": asdict(config.plan),
         "reference": asdict(config.reference),
-        "champion": loaded.champion.published.digest,
-        "lengths": lengths["digest"],
-        "predictor": predictor["digest"],
+        "champion": champion.champion.published.digest,
     }
-    return stage_key(f"packing/replanned-{loaded.champion.packing.name}", depends, make_plan)
 
 
 def make_plan(
     config: PackingFlowConfig,
-    loaded: LoadedChampion,
-    lengths: StageResult,
-    predictor: StageResult,
-    key: str,
-    store: FolderStore,
+    champion: LoadedChampion,
+    lengths: StageResult[Observed],
+    predictor: StageResult[Predictor],
     progress: Progress,
-) -> StageResult:
+) -> tuple[Packing, Notes]:
     """Plan with the champion's memory and step times, with the requests observed last and what is now forecast of them."""
-    requests = requests_of(load_observed(store, lengths), load_predictor(store, predictor))
+    requests = requests_of(lengths.load(), predictor.load())
     draft = replace(
-        loaded.champion.packing,
-        predictor=predictor["digest"],
+        champion.champion.artifact,
+        predictor=predictor.digest,
         prompt_tokens=requests.prompt_tokens,
         output_tokens=requests.output_tokens,
         forecasts=requests.forecasts,
         buckets=requests.buckets,
     )
-    planned, choice = finish(draft, loaded.generator.context, config, progress)
-    return keep(store, key, planned, {"choice": asdict(choice)})
+    planned, choice = finish(draft, champion.generator.context, config, progress)
+    return planned, {"choice": asdict(choice)}
+
+
+OBSERVED = Stage(
+    "observed",
+    Observed,
+    keep_observed,
+    _observed_of,
+    folder="packing/observed-{observed.name}",
+    bar="{observed.name}: lengths",
+    code=(observed_of, keep_observed),
+)
+PREDICTOR = Stage(
+    "retrained predictor",
+    Predictor,
+    make_predictor,
+    _predictor_of,
+    folder="packing/retrained-{champion.champion.artifact.name}",
+    bar="{config.name}: retrain the predictor",
+)
+PLAN = Stage(
+    "plan anew",
+    Packing,
+    make_plan,
+    _plan_of,
+    folder="packing/replanned-{champion.champion.artifact.name}",
+    bar="{config.name}: plan",
+)
+
+
+def run_retraining(run: Run, config: PackingFlowConfig, champion: LoadedChampion, data: RetrainData) -> RetrainResults:
+    """Run every stage of retraining one model."""
+    lengths = run(OBSERVED, data.observed)
+    predictor = run(PREDICTOR, config, champion, lengths)
+    plan = run(PLAN, config, champion, lengths, predictor)
+    return RetrainResults(config.name, lengths, predictor, plan, drift(data.outputs))

@@ -1,74 +1,55 @@
-"""From the store to the registry: the results of a packing flow run, with its parameters, metrics, figures and reports.
+"""What the packing flows publish: metrics, figures and reports, and the registered models.
 
-Three registered models a name: generator, predictor and plan; the plan's version names those of the others. What is new
-and what is live: flows/release.py. Knows no Prefect.
+Three registered models a name: generator, predictor and plan; the plan's version names those of the others. Knows no
+Prefect and no MLflow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+import json
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from flows.keys import StageResult
-from flows.packing.champions import GENERATOR, Record
+import numpy as np
+
+from flows.champions import RECORD, record_to_json
+from flows.packing import figures as packing_figures
+from flows.packing.champions import GENERATOR, ORIGIN, PREDICTOR, Record, origin_of
 from flows.packing.config import PackingFlowConfig
-from flows.packing.gate import Verdict
 from flows.packing.learn import LoadedChampion, RetrainResults
-from flows.packing.packages import choice_of, generator_package, plan_package, predictor_package
-from flows.packing.report import log_model, log_retrained
-from flows.packing.stages import ModelResults, load_generator, load_plan, load_predictor
-from flows.release import Publication, Release, open_registry, publication
-from flows.settings import Settings
-from pliant.packing.artifact import Generator
-from pliant.progress import Progress
+from flows.packing.pace import Pace
+from flows.packing.plan import Choice, PolicyFigures, describe
+from flows.packing.stages import ModelResults
+from flows.release import TRAINING, Publication, commit, metric
+from flows.stage import Notes, StageResult
+from pliant.packing.artifact import Generator, Packing, Predictor
+from registry.mlflow_run import Run
 from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
-from registry.store import FolderStore
+from registry.package import Package
+
+PROMPTS = ("Summarise: Return the sorted array.", "What kind of thing is it? Raised when a file is lost.")
+PLAN = "pliant.plan"
+"""Tag of a plan's version: in a sentence, its figures in the simulator beside on-demand paging."""
 
 
-def publish(
-    settings: Settings,
-    config: PackingFlowConfig,
-    results: ModelResults,
-    verdict: Verdict,
-    store: FolderStore,
-    progress: Progress,
-    kept: Mapping[str, str],
-) -> Release:
-    """Log the run, register what is new, and release it if the gate let it pass."""
-    with publication(open_registry(settings, "packing"), "packing", asdict(config), asdict(verdict), kept) as published:
-        log_model(published.run, results, store)
-        progress(1, 2)
-        generator, result = load_generator(store, results.generator), results.generator
-        package = partial(generator_package, results.name, generator, store.path(result["key"]), result)
-        version = published.register(PACKING_GENERATOR + results.name, result["digest"], package)
-        _register_plan(published, record(config), (generator, version), results.predictor, results.plan, store)
-        if verdict.passed:
-            published.promote(published.versions)
-        progress(2, 2)
-    return published.release(verdict.passed, verdict.reason)
+def register(published: Publication, config: PackingFlowConfig, results: ModelResults) -> list[str]:
+    """Log and register a model's generator, predictor and plan, and return the names of their models in this order."""
+    log_model(published.run, results)
+    generator, result = results.generator.load(), results.generator
+    package = partial(generator_package, results.name, generator, result.folder, result.notes)
+    version = published.register(PACKING_GENERATOR + results.name, result.digest, package)
+    names = _register_plan(published, record(config), (generator, version), results.predictor, results.plan)
+    return [PACKING_GENERATOR + results.name, *names]
 
 
-def publish_retrained(
-    settings: Settings,
-    config: PackingFlowConfig,
-    loaded: LoadedChampion,
-    results: RetrainResults,
-    verdict: Verdict,
-    store: FolderStore,
-    progress: Progress,
-) -> Release:
-    """Log, register and promote a predictor that was trained further, and its plan, as `publish` does."""
-    registry, champion = open_registry(settings, "packing"), loaded.champion
-    with publication(registry, "packing retrain", asdict(config.retrain), asdict(verdict)) as published:
-        log_retrained(published.run, results, store)
-        progress(1, 2)
-        generator, origin = (loaded.generator, champion.version(GENERATOR)), champion.origin
-        _register_plan(published, champion.record, generator, results.predictor, results.plan, store, origin)
-        if verdict.passed:
-            published.promote(published.versions)
-        progress(2, 2)
-    return published.release(verdict.passed, verdict.reason)
+def register_retrained(published: Publication, loaded: LoadedChampion, results: RetrainResults) -> list[str]:
+    """Log and register a predictor that was trained further, and its plan, as `register` does."""
+    log_retrained(published.run, results)
+    champion = loaded.champion
+    generator = loaded.generator, champion.version(GENERATOR)
+    remembered, origin = champion.record(Record), origin_of(champion)
+    return _register_plan(published, remembered, generator, results.predictor, results.plan, origin)
 
 
 def record(config: PackingFlowConfig) -> Record:
@@ -79,19 +60,213 @@ def _register_plan(
     published: Publication,
     record: Record,
     generator: tuple[Generator, int],
-    predictor: StageResult,
-    plan: StageResult,
-    store: FolderStore,
+    predictor: StageResult[Predictor],
+    plan: StageResult[Packing],
     origin: str = "",
-) -> None:
+) -> list[str]:
     """Register a predictor and then the plan made with it.
 
     `generator`: with the version of its model; `origin`: digest of the plan that this one descends from, if any.
     """
-    packing, trained = load_plan(store, plan), load_predictor(store, predictor)
-    package = partial(predictor_package, packing.name, trained, store.path(predictor["key"]), predictor)
-    number = published.register(PACKING_PREDICTOR + packing.name, predictor["digest"], package)
-    versions, choice = (generator[1], number), choice_of(plan["notes"])
-    folder, context = store.path(plan["key"]), generator[0].context
-    package = partial(plan_package, packing, context, versions, folder, choice, record, trained.data, origin)
-    published.register(PACKING_PREFIX + packing.name, plan["digest"], package)
+    packing, trained = plan.load(), predictor.load()
+    names = [PACKING_PREDICTOR + packing.name, PACKING_PREFIX + packing.name]
+    package = partial(predictor_package, packing.name, trained, predictor.folder, predictor.notes)
+    versions = generator[1], published.register(names[0], predictor.digest, package)
+    choice, context = choice_of(plan.notes), generator[0].context
+    package = partial(plan_package, packing, context, versions, plan.folder, choice, record, trained.data, origin)
+    published.register(names[1], plan.digest, package)
+    return names
+
+
+def log_model(run: Run, model: ModelResults) -> None:
+    """Log metrics, reports, figures and the data set."""
+    packing, predictor = model.plan.load(), model.predictor.load()
+    stages: dict[str, StageResult[Any]] = {
+        "generator": model.generator,
+        "lengths": model.lengths,
+        "predictor": model.predictor,
+        "steps": model.steps,
+    }
+    run.dataset(model.name, predictor.data, model.name)
+    notes = {name: dict(result.notes) for name, result in stages.items()}
+    run.document("stages", notes)
+    seconds = {f"seconds.{name}": float(noted.get("seconds", 0.0)) for name, noted in notes.items()}
+    run.metrics(seconds | predictor_metrics(predictor))
+    measured = model.steps.load()
+    run.figure("steps", packing_figures.steps(measured.points, measured.steps, measured.device))
+    log_plan(run, packing, choice_of(model.plan.notes))
+    if "pace" in model.plan.notes:  # not in a result that an earlier release has cached
+        pace = Pace(**model.plan.notes["pace"])
+        run.metrics(pace.metrics())
+        run.document("pace", {"told": pace.describe()})
+
+
+def log_retrained(run: Run, retrained: RetrainResults) -> None:
+    """Log how far predictions were off in service, and the predictor before and after."""
+    packing, predictor = retrained.plan.load(), retrained.predictor.load()
+    run.dataset(f"{retrained.name}-observed", predictor.data, retrained.name)
+    run.document("predictor", dict(retrained.predictor.notes))
+    run.metrics({f"observed.{name}": value for name, value in retrained.drift.items()} | predictor_metrics(predictor))
+    log_plan(run, packing, choice_of(retrained.plan.notes))
+
+
+def log_plan(run: Run, packing: Packing, choice: Choice) -> None:
+    """Log what a plan is made of, and how its policies compare in the simulator."""
+    run.metrics(plan_metrics(packing, choice))
+    run.document("plan", {"told": describe(choice), "level": choice.level, "patience": choice.patience})
+    run.figure("predicted", packing_figures.predicted(packing))
+    run.figure("lengths", packing_figures.lengths(packing))
+    run.figure("policies", packing_figures.policies(choice))
+
+
+def generator_package(name: str, generator: Generator, folder: Path, notes: Notes) -> Package:
+    """Return a generator's package; `name`: of the model as clients call it.
+
+    Inputs and outputs are examples: their types become the signature.
+    """
+    config = json.loads(generator.config)
+    shape = {key: config[key] for key in ("model_type", "num_hidden_layers", "hidden_size") if key in config}
+    return Package(
+        PACKING_GENERATOR + name,
+        folder,
+        {"text": np.array(PROMPTS)},
+        {
+            "completion": np.array(["An array.", "a class"]),
+            "tokens": np.array([4, 3]),
+            "finished": np.array(["stop", "stop"]),
+        },
+        options={"max_tokens": 64},
+        config={"device": "cpu"},
+        params={
+            "context": generator.context,
+            "parameters": parameters(generator),
+            "precision": generator.precision,
+            **shape,
+        },
+        metrics={"generator_seconds": float(notes.get("seconds", 0.0))},
+        tags={"pliant.git_commit": commit(), "pliant.data": generator.data, TRAINING: json.dumps(dict(notes))},
+    )
+
+
+def predictor_package(name: str, predictor: Predictor, folder: Path, notes: Notes) -> Package:
+    config = json.loads(predictor.config)
+    shape = {key: config[key] for key in ("model_type", "num_hidden_layers", "hidden_size", "dim") if key in config}
+    quantiles = {f"q{level:g}": np.array([8.0, 9.0]) for level in predictor.levels}
+    return Package(
+        PACKING_PREDICTOR + name,
+        folder,
+        {"text": np.array(PROMPTS)},
+        quantiles | {"bucket": np.array([40, 40])},
+        params={
+            "generator": predictor.generator or "none",
+            "max_length": predictor.max_length,
+            "bucket_tokens": predictor.bucket_tokens,
+            "parameters": parameters(predictor),
+            **shape,
+        },
+        metrics=predictor_metrics(predictor),
+        tags={"pliant.git_commit": commit(), "pliant.data": predictor.data, TRAINING: json.dumps(dict(notes))},
+    )
+
+
+def plan_package(
+    packing: Packing,
+    context: int,
+    versions: tuple[int, int],
+    folder: Path,
+    choice: Choice,
+    record: Record,
+    data: str,
+    origin: str = "",
+) -> Package:
+    """Return a plan's package.
+
+    `versions`: of the generator's and the predictor's models; `data`: fingerprint of the prompts and lengths.
+
+    `origin`: digest of the plan that this one descends from; empty for one that the flow made from the beginning.
+    """
+    memory = packing.memory
+    inputs = {"arrival": np.array([0.0, 0.1]), "prompt_tokens": np.array([20, 30]), "output_tokens": np.array([10, 40])}
+    outputs = {"first_token": np.zeros(2), "seconds": np.zeros(2), "preemptions": np.zeros(2, np.int64)}
+    return Package(
+        PACKING_PREFIX + packing.name,
+        folder,
+        inputs,
+        outputs,
+        options={"policy": "default"},
+        config={"context": context},
+        params={
+            "pages": memory.pages,
+            "page_tokens": memory.page_tokens,
+            "host_pages": memory.host_pages,
+            "step_tokens": memory.step_tokens,
+            "kv_bytes": packing.kv_bytes,
+            "precision": packing.precision,
+            "engine": packing.engine,
+            "level": packing.level,
+            "patience": packing.patience,
+            "seconds": packing.seconds,
+        },
+        metrics=plan_metrics(packing, choice),
+        tags={
+            "pliant.git_commit": commit(),
+            "pliant.device": packing.device_class,
+            "pliant.data": data,
+            PLAN: describe(choice),
+            GENERATOR: versions[0],
+            PREDICTOR: versions[1],
+            RECORD: record_to_json(record),
+            **({ORIGIN: origin} if origin else {}),
+        },
+    )
+
+
+def predictor_metrics(predictor: Predictor) -> dict[str, float]:
+    """Return the predictor's metrics, as it was judged on held-out prompts."""
+    return {metric(name): float(value) for name, value in predictor.metrics.items()}
+
+
+def describe_predictor(predictor: Predictor) -> str:
+    """Return in a sentence how each kind of predictor that was made did, the published one first."""
+    losses = {name: loss for name, loss in predictor.metrics.items() if name in ("linear_pinball", "encoder_pinball")}
+    ranked = [
+        f"{losses[name]:.4f} ({name.removesuffix('_pinball')})" for name in sorted(losses, key=losses.__getitem__)
+    ]
+    return f"pinball loss of the lengths {' against '.join(ranked)}, {predictor.metrics['constant_pinball']:.4f} (constant)"
+
+
+def plan_metrics(packing: Packing, choice: Choice) -> dict[str, float]:
+    """Return every policy's simulated figures on the reference workload, and the error of the step times' fit."""
+    steps = packing.steps
+    metrics = {
+        "steps.error": steps.error,
+        "steps.base": steps.base,
+        "steps.swap": steps.swap,
+        "requests_observed": float(len(packing.output_tokens)),
+        "output_tokens": float(packing.output_tokens.mean()),
+    }
+    for policy in choice.policies:
+        metrics |= {f"simulated.{name}.{policy.policy}": value for name, value in figures(policy).items()}
+    return metrics
+
+
+def figures(policy: PolicyFigures) -> dict[str, float]:
+    return {
+        "mean_seconds": policy.mean,
+        "p99_seconds": policy.p99,
+        "tokens_per_second": policy.tokens_per_second,
+        "recomputed": policy.recomputed,
+        "preemptions": policy.preemptions,
+        "batch": policy.batch,
+    }
+
+
+def parameters(model: Generator | Predictor) -> int:
+    return sum(array.size for array in model.weights.values())
+
+
+def choice_of(notes: Notes) -> Choice:
+    """Return the choice that a stage's notes, which are plain JSON, hold."""
+    choice = notes["choice"]
+    tried, policies = (tuple(PolicyFigures(**row) for row in choice[key]) for key in ("tried", "policies"))
+    return Choice(choice["level"], choice["patience"], choice["within"], tried, policies)

@@ -7,70 +7,66 @@ nothing and says so. Prefect's part only: the work is in learn.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from prefect.artifacts import create_table_artifact
-
 from flows import configuration, settings
-from flows.keys import StageResult
 from flows.packing import config as packing_config
 from flows.packing import learn
 from flows.packing import observed as packing_observed
-from flows.packing.champions import (
-    champion_artifacts,
-    fetch_generator,
-    fetch_predictor,
-    load_champions,
-)
+from flows.packing.champions import Record, champion_artifacts, fetch_generator, fetch_predictor, load_champions
 from flows.packing.config import PackingFlowConfig
-from flows.packing.contest import Challenger, challenger_of, champion_against
-from flows.packing.flow import gate, show
-from flows.packing.gate import Verdict
-from flows.packing.learn import LoadedChampion, RetrainResults
-from flows.packing.packages import choice_of
-from flows.packing.publish import publish_retrained
+from flows.packing.contest import Challenger, challenger_of
+from flows.packing.flow import JudgedPlans
+from flows.packing.learn import LoadedChampion, RetrainData, RetrainResults
+from flows.packing.publish import register_retrained
 from flows.packing.reprofile import config_of
-from flows.packing.stages import load_observed, load_plan, load_predictor
-from flows.progress import stage
-from flows.release import Release, merged, open_registry
-from flows.tasks import cached_stage, publish_task, system_flow
+from flows.pipeline import Shown, tasks
+from flows.release import Publication, Release, merged, open_registry
+from flows.tasks import system_flow
 from flows.watch.triggered import follow_up
 from pliant.errors import RegistryError
+from pliant.progress import Progress, silent
 from registry.names import PACKING_PREFIX
 from registry.store import FolderStore
 
 
-@cached_stage("retrained predictor")
-def train_further(
-    key: str, config: PackingFlowConfig, loaded: LoadedChampion, lengths: StageResult, store: FolderStore
-) -> StageResult:
-    with stage(f"{config.name}: retrain the predictor") as progress:
-        return learn.make_predictor(config, loaded, lengths, key, store, progress)
+@dataclass(frozen=True)
+class RetrainPipeline(JudgedPlans[RetrainData, RetrainResults]):
+    """Of one model: `champion`, and the file that a service observed."""
 
+    champion: LoadedChampion
+    path: Path
 
-@cached_stage("plan anew")
-def plan_anew(
-    key: str,
-    config: PackingFlowConfig,
-    loaded: LoadedChampion,
-    lengths: StageResult,
-    predictor: StageResult,
-    store: FolderStore,
-) -> StageResult:
-    with stage(f"{config.name}: plan") as progress:
-        return learn.make_plan(config, loaded, lengths, predictor, key, store, progress)
+    run_name = "packing retrain"
 
+    def load(self, progress: Progress) -> list[RetrainData]:
+        outputs = packing_observed.read(self.path, self.config.retrain.latest)
+        progress(1, 1)
+        observed = learn.observed_of(outputs, self.champion, self.config.lengths)
+        return [RetrainData(self.config.name, outputs, observed)]
 
-@publish_task()
-def release(
-    config: PackingFlowConfig, loaded: LoadedChampion, results: RetrainResults, verdict: Verdict, store: FolderStore
-) -> Release:
-    with stage("publish") as progress:
-        released = publish_retrained(settings.read(), config, loaded, results, verdict, store, progress)
-    show(choice_of(results.plan["notes"]), verdict, released)
-    create_table_artifact(_judged(results), key="packing-predictor", description="The predictor before and after")
-    return released
+    def make(self, unit: RetrainData) -> RetrainResults:
+        return learn.run_retraining(self.run, self.config, self.champion, unit)
+
+    def challenger(self, result: RetrainResults) -> Challenger:
+        return challenger_of(result, self.champion.generator.context)
+
+    def parameters(self) -> dict[str, Any]:
+        return asdict(self.config.retrain)
+
+    def register(self, published: Publication, result: RetrainResults) -> list[str]:
+        return register_retrained(published, self.champion, result)
+
+    def tables(self, results: Sequence[RetrainResults]) -> list[Shown]:
+        rows = [
+            {"measure": name, "before": round(result.predictor.notes["before"][name], 4), "after": round(value, 4)}
+            for result in results
+            for name, value in result.predictor.notes["judged"].items()
+        ]
+        return [*super().tables(results), (rows, "packing-predictor", "The predictor before and after")]
 
 
 @system_flow("packing-retrain", "packing")
@@ -119,20 +115,14 @@ def _files(observed: Path | None) -> dict[str, Path]:
 
 def _retrain(config: PackingFlowConfig, loaded: LoadedChampion, path: Path) -> Release:
     """Retrain one model and return its release; without versions where there is too little to learn from."""
-    store, champion = FolderStore(settings.read().store), loaded.champion
-    outputs = packing_observed.read(path, config.retrain.latest)
-    observed = learn.observed_of(outputs, loaded, config.lengths)
-    why = learn.too_little(observed, loaded, config.retrain.least)
-    if why:
-        return Release(False, f"{champion.packing.name}: {why} ({path})", {}, (), "")
-    config = config_of(champion, config.device, champion.record.threads, config)
-    results = _run_stages(config, loaded, learn.save_observed(observed, store), outputs, store)
-    challenger = _challenger(loaded, results, store)
-    verdict = gate(
-        config, champion_against(open_registry(settings.read(), "packing"), challenger), challenger.candidate
-    )
-    released: Release = release(config, loaded, results, verdict, store)
-    return released
+    champion = loaded.champion
+    config = config_of(champion, config.device, champion.record(Record).threads, config)
+    pipeline = RetrainPipeline(config, tasks(FolderStore(settings.read().store)), loaded, path)
+    units = pipeline.load(silent)
+    if why := learn.too_little(units[0].observed, loaded, config.retrain.least):
+        return Release(False, f"{champion.artifact.name}: {why} ({path})", {}, (), "")
+    results = [pipeline.make(unit) for unit in units]
+    return pipeline.publish(results, pipeline.verdicts(results, [""]), {})
 
 
 def load_champion(name: str) -> LoadedChampion:
@@ -140,32 +130,3 @@ def load_champion(name: str) -> LoadedChampion:
     registry = open_registry(settings.read(), "packing")
     champion = load_champions(registry)[name]
     return LoadedChampion(champion, fetch_generator(registry, champion), fetch_predictor(registry, champion))
-
-
-def _run_stages(
-    config: PackingFlowConfig,
-    loaded: LoadedChampion,
-    lengths: StageResult,
-    outputs: tuple[packing_observed.Output, ...],
-    store: FolderStore,
-) -> RetrainResults:
-    key = learn.predictor_key(config, loaded, lengths)
-    predictor = train_further(key, config, loaded, lengths, store)
-    key = learn.plan_key(config, loaded, lengths, predictor)
-    planned = plan_anew(key, config, loaded, lengths, predictor, store)
-    drift = packing_observed.drift(outputs)
-    return RetrainResults(config.name, lengths, predictor, planned, drift)
-
-
-def _challenger(loaded: LoadedChampion, results: RetrainResults, store: FolderStore) -> Challenger:
-    held_out = load_observed(store, results.lengths).part(held_out=True)
-    predictor = load_predictor(store, results.predictor)
-    return challenger_of(load_plan(store, results.plan), predictor, loaded.generator.context, held_out)
-
-
-def _judged(results: RetrainResults) -> list[dict[str, Any]]:
-    notes = results.predictor["notes"]
-    return [
-        {"measure": name, "before": round(notes["before"][name], 4), "after": round(value, 4)}
-        for name, value in notes["judged"].items()
-    ]

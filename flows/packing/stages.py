@@ -1,16 +1,13 @@
-"""The stages of the packing flow as plain functions over a store: each reads artifacts, makes one, and saves it.
-
-Also what each stage depends on, as a key (see flows/keys.py). Knows no Prefect and no MLflow.
-"""
+"""The stages of the packing flow: generator -> lengths -> predictor -> steps -> plan. Knows no Prefect and no MLflow."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +22,18 @@ import training.packing.encoder
 import training.packing.generator
 import training.packing.predictor
 from flows.device import configured_class
-from flows.keys import StageResult, contents, keep, stage_key
+from flows.keys import contents
 from flows.packing.config import CORPUS, EMBEDDED, MemoryConfig, PackingFlowConfig
 from flows.packing.lengths import Observed, PromptSet
 from flows.packing.measure import Measured, measure, token_bytes
 from flows.packing.plan import Choice
 from flows.packing.precision import converted, known_precision
+from flows.stage import Notes, Run, Stage, StageResult
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.model import PredictorModel
 from pliant.packing.scheduling.plan import best_batch
 from pliant.precision import has_bfloat16
 from pliant.progress import Progress
-from registry.store import FolderStore
 from training.packing.corpus import Corpus
 
 
@@ -51,15 +48,24 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelData:
+    """What a model is made of: the corpus, where something needs it, and the prompts that it is asked."""
+
+    name: str
+    corpus: Corpus | None
+    prompts: PromptSet
+
+
+@dataclass(frozen=True, slots=True)
 class ModelResults:
     """All stages' results."""
 
     name: str
-    generator: StageResult
-    lengths: StageResult
-    predictor: StageResult
-    steps: StageResult
-    plan: StageResult
+    generator: StageResult[Generator]
+    lengths: StageResult[Observed]
+    predictor: StageResult[Predictor]
+    steps: StageResult[Measured]
+    plan: StageResult[Packing]
 
 
 def load_corpus(config: PackingFlowConfig) -> Corpus | None:
@@ -72,9 +78,9 @@ def load_corpus(config: PackingFlowConfig) -> Corpus | None:
     return training.packing.corpus.load(config.seed)
 
 
-def generator_key(config: PackingFlowConfig, corpus: Corpus | None) -> str:
+def _generator_of(config: PackingFlowConfig, corpus: Corpus | None) -> dict[str, Any]:
     embedded = config.generator == EMBEDDED
-    depends = {
+    return {
         "generator": config.generator,
         "name": config.name,
         "files": list(contents(config.generator)),
@@ -84,14 +90,9 @@ def generator_key(config: PackingFlowConfig, corpus: Corpus | None) -> str:
         "precision": config.precision,
         "device": _device(config) if config.precision == "auto" else None,
     }
-    run = not (embedded and known_precision(config))  # by the engine, whose code counts where it is timed or compared
-    made_by = (make_generator,) if run else (new_generator, known_precision)
-    return stage_key(f"packing/generator-{config.name}", depends, *made_by)
 
 
-def make_generator(
-    config: PackingFlowConfig, corpus: Corpus | None, key: str, store: FolderStore, progress: Progress
-) -> StageResult:
+def make_generator(config: PackingFlowConfig, corpus: Corpus | None, progress: Progress) -> tuple[Generator, Notes]:
     """Make the generator in the precision to serve it in, and save it under the model's name."""
     began = time.monotonic()
     read = new_generator(config, corpus, progress)
@@ -105,7 +106,7 @@ def make_generator(
         "precision": generator.precision,
         "forward_seconds": seconds,
     }
-    return keep(store, key, replace(generator, name=config.name), notes)
+    return replace(generator, name=config.name), notes
 
 
 def new_generator(config: PackingFlowConfig, corpus: Corpus | None, progress: Progress) -> Generator:
@@ -124,78 +125,48 @@ def _compare(config: PackingFlowConfig, generator: Generator) -> None:
         training.packing.comparison.compare(config.generator.partition(":")[2], generator, config.device)
 
 
-def lengths_key(config: PackingFlowConfig, generator: StageResult, prompts: PromptSet) -> str:
-    depends = {
-        "config": asdict(config.lengths),
-        "generator": generator["digest"],
-        "prompts": prompts.fingerprint,
-        "seed": config.seed,
-    }
-    return stage_key(f"packing/lengths-{config.name}", depends, make_lengths, measured=True)
+def _lengths_of(config: PackingFlowConfig, prompts: PromptSet) -> dict[str, Any]:
+    return {"config": asdict(config.lengths), "prompts": prompts.fingerprint, "seed": config.seed}
 
 
 def make_lengths(
-    config: PackingFlowConfig,
-    generator: StageResult,
-    prompts: PromptSet,
-    key: str,
-    store: FolderStore,
-    progress: Progress,
-) -> StageResult:
-    began, loaded = time.monotonic(), load_generator(store, generator)
+    config: PackingFlowConfig, generator: StageResult[Generator], prompts: PromptSet, progress: Progress
+) -> tuple[Observed, Notes]:
+    began = time.monotonic()
     observed = flows.packing.lengths.observe(
-        loaded, prompts, config.lengths, config.device, config.threads, config.seed, progress
+        generator.load(), prompts, config.lengths, config.device, config.threads, config.seed, progress
     )
-    notes = {
+    return observed, {
         "seconds": time.monotonic() - began,
         "requests": len(observed.output_tokens),
         "tokens": int(observed.output_tokens.sum()),
         "limited": observed.limited,
     }
-    return keep(store, key, observed, notes)
 
 
-def predictor_key(config: PackingFlowConfig, lengths: StageResult) -> str:
-    depends = {
-        "config": asdict(config.predictor),
-        "lengths": lengths["digest"],
-        "name": config.name,
-        "transformers": version("transformers"),
-    }
-    return stage_key(f"packing/predictor-{config.name}", depends, make_predictor)
+def _predictor_of(config: PackingFlowConfig) -> dict[str, Any]:
+    return {"config": asdict(config.predictor), "name": config.name, "transformers": version("transformers")}
 
 
 def make_predictor(
-    config: PackingFlowConfig,
-    generator: StageResult,
-    lengths: StageResult,
-    key: str,
-    store: FolderStore,
-    progress: Progress,
-) -> StageResult:
+    config: PackingFlowConfig, generator: StageResult[Generator], lengths: StageResult[Observed], progress: Progress
+) -> tuple[Predictor, Notes]:
     """Train the predictor on the lengths to fit, and judge it by those held out."""
-    began, observed = time.monotonic(), load_observed(store, lengths)
+    began, observed = time.monotonic(), lengths.load()
     predictor = training.packing.predictor.train(
         config.predictor,
         observed.part(held_out=False),
         progress,
         name=config.name,
-        generator=generator["digest"],
+        generator=generator.digest,
         test=observed.part(held_out=True),
         device=config.device,
     )
-    notes = {"seconds": time.monotonic() - began, "judged": dict(predictor.metrics)}
-    return keep(store, key, predictor, notes)
+    return predictor, {"seconds": time.monotonic() - began, "judged": dict(predictor.metrics)}
 
 
-def steps_key(config: PackingFlowConfig, generator: StageResult) -> str:
-    depends = {
-        "config": asdict(config.steps),
-        "memory": asdict(config.memory),
-        "generator": generator["digest"],
-        "device": _device(config),
-    }
-    return stage_key(f"packing/steps-{config.name}", depends, make_steps, MemoryConfig, measured=True)
+def _steps_of(config: PackingFlowConfig) -> dict[str, Any]:
+    return {"config": asdict(config.steps), "memory": asdict(config.memory), "device": _device(config)}
 
 
 def _device(config: PackingFlowConfig) -> tuple[object, ...]:
@@ -204,40 +175,35 @@ def _device(config: PackingFlowConfig) -> tuple[object, ...]:
 
 
 def make_steps(
-    config: PackingFlowConfig, generator: StageResult, key: str, store: FolderStore, progress: Progress
-) -> StageResult:
+    config: PackingFlowConfig, generator: StageResult[Generator], progress: Progress
+) -> tuple[Measured, Notes]:
     began = time.monotonic()
-    measured = measure(config, load_generator(store, generator), progress)
+    measured = measure(config, generator.load(), progress)
     notes = {"seconds": time.monotonic() - began, "points": len(measured.points), "error": measured.steps.error}
-    return keep(store, key, measured, notes)
+    return measured, notes
 
 
-def plan_key(config: PackingFlowConfig, results: Mapping[str, StageResult]) -> str:
-    """Return the plan's key; `results`: the generator, the lengths, the predictor and the steps, by these names."""
-    depends = {
-        "plan": asdict(config.plan),
-        "reference": asdict(config.reference),
-        "name": config.name,
-        **{stage: result["digest"] for stage, result in results.items()},
-    }
-    return stage_key(f"packing/plan-{config.name}", depends, make_plan, measured=True)
+def _plan_of(config: PackingFlowConfig) -> dict[str, Any]:
+    return {"plan": asdict(config.plan), "reference": asdict(config.reference), "name": config.name}
 
 
 def make_plan(
-    config: PackingFlowConfig, results: Mapping[str, StageResult], key: str, store: FolderStore, progress: Progress
-) -> StageResult:
-    """Plan; `results` as for `plan_key`."""
-    generator = load_generator(store, results["generator"])
-    measured = store.load(Measured, results["steps"]["key"], results["steps"]["digest"])
-    observed, predictor = load_observed(store, results["lengths"]), load_predictor(store, results["predictor"])
-    requests = requests_of(observed, predictor)
+    config: PackingFlowConfig,
+    generator: StageResult[Generator],
+    lengths: StageResult[Observed],
+    predictor: StageResult[Predictor],
+    steps: StageResult[Measured],
+    progress: Progress,
+) -> tuple[Packing, Notes]:
+    loaded, forecaster, measured, observed = generator.load(), predictor.load(), steps.load(), lengths.load()
+    requests = requests_of(observed, forecaster)
     draft = Packing(
         name=config.name,
-        generator=results["generator"]["digest"],
-        predictor=results["predictor"]["digest"],
+        generator=generator.digest,
+        predictor=predictor.digest,
         device_class=measured.device,
         memory=measured.memory,
-        kv_bytes=token_bytes(generator.config, measured.precision),
+        kv_bytes=token_bytes(loaded.config, measured.precision),
         steps=measured.steps,
         level=0.0,
         patience=0.0,
@@ -248,9 +214,9 @@ def make_plan(
         seconds=config.plan.seconds,
         precision=measured.precision,
     )
-    planned, choice = finish(draft, generator.context, config, progress)
-    pace = flows.packing.pace.measure(predictor, observed.part(held_out=True).prompts, planned, config.device)
-    return keep(store, key, planned, {"choice": asdict(choice), "pace": asdict(pace)})
+    planned, choice = finish(draft, loaded.context, config, progress)
+    pace = flows.packing.pace.measure(forecaster, observed.part(held_out=True).prompts, planned, config.device)
+    return planned, {"choice": asdict(choice), "pace": asdict(pace)}
 
 
 def finish(draft: Packing, context: int, config: PackingFlowConfig, progress: Progress) -> tuple[Packing, Choice]:
@@ -276,17 +242,66 @@ def forecasts_of(predictor: Predictor, prompts: tuple[str, ...]) -> tuple[NDArra
     return tokens_RL, np.array([prediction.bucket for prediction in predictions], np.int32)
 
 
-def load_generator(store: FolderStore, result: StageResult) -> Generator:
-    return store.load(Generator, result["key"], result["digest"])
+GENERATOR = Stage(
+    "generator",
+    Generator,
+    make_generator,
+    _generator_of,
+    folder="packing/generator-{config.name}",
+    bar="{config.name}: generator",
+    download=True,
+)
+UNTIMED_GENERATOR = replace(GENERATOR, code=(new_generator, known_precision))
+"""Of one that no engine has run, to time or compare it, so that the engine's code does not count."""
+LENGTHS = Stage(
+    "lengths",
+    Observed,
+    make_lengths,
+    _lengths_of,
+    folder="packing/lengths-{config.name}",
+    bar="{config.name}: lengths",
+    measured=True,
+)
+PREDICTOR = Stage(
+    "predictor",
+    Predictor,
+    make_predictor,
+    _predictor_of,
+    folder="packing/predictor-{config.name}",
+    bar="{config.name}: predictor",
+)
+STEPS = Stage(
+    "steps",
+    Measured,
+    make_steps,
+    _steps_of,
+    folder="packing/steps-{config.name}",
+    bar="{config.name}: step profile",
+    code=(make_steps, MemoryConfig),
+    measured=True,
+)
+PLAN = Stage(
+    "plan",
+    Packing,
+    make_plan,
+    _plan_of,
+    folder="packing/plan-{config.name}",
+    bar="{config.name}: plan",
+    measured=True,
+)
 
 
-def load_predictor(store: FolderStore, result: StageResult) -> Predictor:
-    return store.load(Predictor, result["key"], result["digest"])
+def generator_stage(config: PackingFlowConfig) -> Stage[Generator]:
+    """Return the stage that makes the generator."""
+    return UNTIMED_GENERATOR if config.generator == EMBEDDED and known_precision(config) else GENERATOR
 
 
-def load_observed(store: FolderStore, result: StageResult) -> Observed:
-    return store.load(Observed, result["key"], result["digest"])
-
-
-def load_plan(store: FolderStore, result: StageResult) -> Packing:
-    return store.load(Packing, result["key"], result["digest"])
+def run_model(run: Run, config: PackingFlowConfig, data: ModelData) -> ModelResults:
+    """Run every stage of one model."""
+    generator = run(generator_stage(config), config, data.corpus)
+    lengths = run(LENGTHS, config, generator, data.prompts)
+    predictor = run(PREDICTOR, config, generator, lengths)
+    steps = run(STEPS, config, generator)
+    plan = run(PLAN, config, generator, lengths, predictor, steps)
+    repeats = data.prompts.repeats
+    return ModelResults(config.name, generator, lengths.noted(repeats=repeats and str(repeats)), predictor, steps, plan)

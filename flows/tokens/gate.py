@@ -13,6 +13,7 @@ import numpy as np
 from flows.gate import FIRST, Judged, other_device, rejection
 from flows.tokens.config import GateConfig
 from flows.tokens.stages import Bundle
+from pliant.progress import Progress, silent
 from pliant.report import Report, report
 from pliant.simulator import simulate
 from pliant.tokens.bound import Devices, fluid
@@ -42,6 +43,7 @@ def judge(
     challenger: Bundle,
     config: GateConfig,
     reference: ReferenceConfig | None = None,
+    progress: Progress = silent,
     any_device: bool = False,
     below_linear: str = "",
 ) -> Verdict:
@@ -60,6 +62,7 @@ def judge(
     capacity = standard.profile.latency.throughput(0, standard.profile.latency.batches[-1])
     loads = [reference_load(names, capacity, seed, reference) for seed in range(config.seeds)]
     new = Side(_replays(challenger, loads), tuple(_bound(challenger, load) for load in loads))
+    progress(1, 2)
     if champion is None:
         return Judged(not below_linear, below_linear or FIRST, new)
     old = Side(_replays(champion, loads))

@@ -1,6 +1,6 @@
-"""From the store to the registry: the results of a flow run, with its parameters, metrics, figures and the gate's reports.
+"""What a run of the tokens flow publishes: its metrics and figures, and the registered models: backbone, profile, tasks.
 
-What is new and what is live: flows/release.py. Knows no Prefect.
+Knows no Prefect and no MLflow.
 """
 
 from __future__ import annotations
@@ -14,45 +14,29 @@ from typing import Any
 
 import numpy as np
 
-from flows.keys import StageResult
-from flows.release import TRAINING, Release, commit, open_registry, publication
-from flows.settings import Settings
-from flows.tokens.config import TokensFlowConfig
+from flows.release import TRAINING, Publication, commit
+from flows.stage import Notes, StageResult
 from flows.tokens.figures import rate_map, sweeps, trade_off
 from flows.tokens.gate import Side, Verdict
-from flows.tokens.stages import Bundle
-from pliant.progress import Progress
+from flows.tokens.stages import Bundle, TokensResults
 from pliant.tokens.artifact import Profile
 from registry.mlflow_run import Run
 from registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from registry.package import Package
-from registry.store import FolderStore
 from training.linear import LinearComparison
 
 
-def publish(
-    settings: Settings,
-    config: TokensFlowConfig,
-    results: Mapping[str, StageResult],
-    bundle: Bundle,
-    verdict: Verdict,
-    store: FolderStore,
-    progress: Progress,
-    kept: Mapping[str, str],
-) -> Release:
-    """Log the run, register what is new, and release it if the gate let the challenger pass."""
-    registry = open_registry(settings, "tokens")
-    with publication(registry, "tokens", asdict(config), _gate_report(verdict), kept) as published:
-        _log(published.run, bundle)
-        _log_training(published.run, results)
-        for done, (role, result) in enumerate(results.items()):
-            package = partial(_package, TOKENS_PREFIX + role, role, bundle, published.versions, store, result)
-            published.register(TOKENS_PREFIX + role, result["digest"], package)
-            progress(done + 1, len(results) + 1)
-        if verdict.passed:
-            published.promote(published.versions)
-        progress(len(results) + 1, len(results) + 1)
-    return published.release(verdict.passed, verdict.reason)
+def register(published: Publication, results: TokensResults) -> list[str]:
+    """Log the run and register what it made; return the names of the models."""
+    bundle = results.bundle()
+    by_role: dict[str, StageResult[Any]] = {"backbone": results.backbone, "profile": results.profile}
+    by_role |= {f"task-{task.name}": result for task, result in zip(bundle.tasks, results.tasks, strict=True)}
+    _log(published.run, bundle)
+    _log_training(published.run, {role: result.notes for role, result in by_role.items()})
+    for role, result in by_role.items():
+        package = partial(_package, TOKENS_PREFIX + role, role, bundle, published.versions, result)
+        published.register(TOKENS_PREFIX + role, result.digest, package)
+    return [TOKENS_PREFIX + role for role in by_role]
 
 
 def _log(run: Run, bundle: Bundle) -> None:
@@ -63,9 +47,8 @@ def _log(run: Run, bundle: Bundle) -> None:
         run.dataset(task.name, task.data, task.name)
 
 
-def _log_training(run: Run, results: Mapping[str, StageResult]) -> None:
+def _log_training(run: Run, notes: Mapping[str, Notes]) -> None:
     """Log the seconds of training, and the trials of the sweeps of the learning rate."""
-    notes = {role: result["notes"] for role, result in results.items() if "notes" in result}
     run.document("training", notes)
     run.metrics({f"training_seconds.{role}": noted["seconds"] for role, noted in notes.items() if "seconds" in noted})
     for role, noted in notes.items():
@@ -92,7 +75,9 @@ def _metrics(bundle: Bundle) -> dict[str, float]:
     return metrics
 
 
-def _gate_report(verdict: Verdict) -> dict[str, Any]:
+def gate_report(verdict: Verdict) -> dict[str, Any]:
+    """Return the gate's report as plain values."""
+
     def reports(side: Side | None) -> list[dict[str, Any]]:
         return [asdict(report) for report in side.reports] if side else []
 
@@ -100,9 +85,7 @@ def _gate_report(verdict: Verdict) -> dict[str, Any]:
     return {"passed": verdict.passed, "reason": verdict.reason, "bound": list(verdict.challenger.bound), **sides}
 
 
-def _package(
-    name: str, role: str, bundle: Bundle, versions: Mapping[str, int], store: FolderStore, result: StageResult
-) -> Package:
+def _package(name: str, role: str, bundle: Bundle, versions: Mapping[str, int], result: StageResult[Any]) -> Package:
     """Return the package of a model in its role: backbone, profile or task-NAME.
 
     Inputs and outputs are examples: their types and shapes become the model's signature.
@@ -110,10 +93,9 @@ def _package(
     backbone = bundle.backbone
     size = backbone.image_size
     images = np.zeros((2, size, size, 3), dtype=np.uint8)
-    folder = store.path(result["key"])
+    folder = result.folder
     tags: dict[str, object] = {"pliant.git_commit": commit(), "pliant.backbone": bundle.profile.backbone}
-    if "notes" in result:
-        tags[TRAINING] = json.dumps(result["notes"])
+    tags[TRAINING] = json.dumps(dict(result.notes))
     match role:
         case "backbone":
             width = backbone.weights["pos_embed"].shape[-1]

@@ -6,13 +6,14 @@ those of another night would compare two sets of pictures instead of two models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 import profiling.tokens.accuracy
-from flows.keys import StageResult, keep, stage_key
+from flows.stage import Notes, Run, Stage
 from flows.tokens.config import TokensFlowConfig
 from flows.tokens.stages import Bundle
 from pliant.device import threads
@@ -20,18 +21,17 @@ from pliant.errors import InputError
 from pliant.precision import check_precision
 from pliant.progress import Progress
 from pliant.tokens.artifact import FLOAT32, Task
-from registry.store import FolderStore
 from training.data import ImageData
 from training.pictures import Index
 from training.tokens.labelled import is_joined
 
 
-def to_measure(champion: Bundle | None, loaded: Sequence[ImageData]) -> list[tuple[Task, ImageData]]:
+def to_measure(champion: Bundle, loaded: Sequence[ImageData]) -> list[tuple[Task, ImageData]]:
     """Return the champion's tasks that are to be measured, each with the data that its challenger was tested on.
 
     Those are tasks of other data than the challenger's, where either has labelled pictures.
     """
-    tasks = {task.name: task for task in champion.tasks} if champion else {}
+    tasks = {task.name: task for task in champion.tasks}
     pairs = [(tasks[data.name], data) for data in loaded if data.name in tasks]
     return [
         (task, data)
@@ -40,31 +40,24 @@ def to_measure(champion: Bundle | None, loaded: Sequence[ImageData]) -> list[tup
     ]
 
 
-def measured_key(config: TokensFlowConfig, champion: Bundle, task: Task, digest: str, data: ImageData) -> str:
-    """Return the key of a champion task's accuracies on these data; `digest`: of the task."""
-    depends = {
+def _measured_of(config: TokensFlowConfig, champion: Bundle, digest: str, data: ImageData) -> dict[str, Any]:
+    return {
         "task": digest,
         "data": data.fingerprint,
         "measured": config.measured,
         "precision": champion.profile.precision,
         "device": config.device,
     }
-    return stage_key(f"tokens/champion-{task.name}", depends, measure, ImageData, measured=True)
 
 
 def measure(
-    config: TokensFlowConfig,
-    champion: Bundle,
-    task: Task,
-    data: ImageData,
-    key: str,
-    store: FolderStore,
-    progress: Progress,
-) -> StageResult:
+    config: TokensFlowConfig, champion: Bundle, task: Task, digest: str, data: ImageData, progress: Progress
+) -> tuple[Task, Notes]:
     """Measure a task of the champion at its gammas, in float32 and in the precision that it is served in.
 
     A champion of another class of device may be served in a precision that this one lacks: float32 stands for it then.
     """
+    del digest  # which the key holds
     precision = champion.profile.precision
     half = precision if precision not in (None, FLOAT32) and _runs(precision, config.device) else None
     gammas = tuple(sorted(task.test_accuracy))
@@ -79,12 +72,34 @@ def measure(
             config.measured,
             half,
         )
-    return keep(store, key, measured)
+    return measured, {}
 
 
-def with_accuracies(champion: Bundle, measured: Mapping[str, StageResult], store: FolderStore) -> Bundle:
-    """Return the champion with the accuracies that were measured anew, by the names of tasks."""
-    anew = {name: store.load(Task, result["key"], result["digest"]) for name, result in measured.items()}
+CHAMPION = Stage(
+    "champion",
+    Task,
+    measure,
+    _measured_of,
+    folder="tokens/champion-{task.name}",
+    bar="champion's {task.name}",
+    run="champion-{task.name}",
+    code=(measure, ImageData),
+    measured=True,
+)
+
+
+def comparable(
+    run: Run,
+    config: TokensFlowConfig,
+    champion: Bundle,
+    loaded: Sequence[ImageData],
+    digest_of: Callable[[str], str],
+) -> Bundle:
+    """Return the champion with accuracies of the rows that the challenger was tested on; `digest_of`: a task by its name."""
+    anew = {
+        task.name: run(CHAMPION, config, champion, task, digest_of(task.name), data).load()
+        for task, data in to_measure(champion, loaded)
+    }
     served = {name: task.served_in(champion.profile.precision if task.half else None) for name, task in anew.items()}
     return replace(champion, tasks=tuple(served.get(task.name, task) for task in champion.tasks))
 

@@ -1,7 +1,4 @@
-"""The stages of the tokens flow as plain functions over a store: each reads artifacts, makes one, and saves it.
-
-Also what each stage depends on, as a key (see flows/keys.py). Knows no Prefect and no MLflow.
-"""
+"""The stages of the tokens flow: foundation -> tasks -> profile. Knows no Prefect and no MLflow."""
 
 from __future__ import annotations
 
@@ -27,8 +24,8 @@ import training.tokens.task
 from flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
 from flows.config import check_distinct, check_name, named_address
 from flows.device import configured_class
-from flows.keys import StageResult, keep, stage_key
-from flows.repeats import tell
+from flows.progress import tell
+from flows.stage import Notes, Run, Stage, StageResult
 from flows.tokens.config import TokensFlowConfig
 from pliant.device import device_class, threads
 from pliant.errors import InputError
@@ -38,9 +35,9 @@ from pliant.progress import Progress, share
 from pliant.tokens.artifact import FLOAT32, Backbone, Profile, RateRule, Task
 from pliant.tokens.plan import rate_rule
 from pliant.tokens.runtime import Execution, TokensRuntime
-from registry.store import FolderStore
 from training.data import ImageData
 from training.linear import LinearComparison
+from training.tokens import labelled
 
 TESTED = 1000
 """Test pictures, at most, on which a task is compared with a linear model."""
@@ -67,13 +64,10 @@ def load_upstream(config: TokensFlowConfig, loaded: Sequence[ImageData]) -> Imag
     return training.data.load(config.upstream, None, config.seed, None, config.columns)
 
 
-def foundation_key(config: TokensFlowConfig, data: ImageData) -> str:
+def _foundation_of(config: TokensFlowConfig, data: ImageData) -> dict[str, Any]:
     if config.backbone != "embedded":
-        depends = {"backbone": config.backbone, "timm": version("timm"), "file": _content(config.backbone)}
-        return stage_key("tokens/backbone", depends, make_foundation)
-    return stage_key(
-        "tokens/backbone", {"config": asdict(config.foundation), "data": data.fingerprint}, make_foundation
-    )
+        return {"backbone": config.backbone, "timm": version("timm"), "file": _content(config.backbone)}
+    return {"config": asdict(config.foundation), "data": data.fingerprint}
 
 
 def _content(backbone: str) -> str | None:
@@ -86,9 +80,7 @@ def _content(backbone: str) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def make_foundation(
-    config: TokensFlowConfig, data: ImageData, key: str, store: FolderStore, progress: Progress
-) -> StageResult:
+def make_foundation(config: TokensFlowConfig, data: ImageData, progress: Progress) -> tuple[Backbone, Notes]:
     """Make the backbone: pretrained here (embedded), from timm's hub, or from a local file."""
     scheme, _, rest = config.backbone.partition(":")
     began = time.monotonic()
@@ -102,42 +94,35 @@ def make_foundation(
             backbone = training.tokens.foundation.from_file(architecture, path)
         case _:
             raise InputError("backbone", config.backbone, "embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
-    return keep(store, key, backbone, {"seconds": time.monotonic() - began})
+    return backbone, {"seconds": time.monotonic() - began}
 
 
-def task_key(config: TokensFlowConfig, data: ImageData, backbone: StageResult) -> str:
-    depends = {
+def _task_of(config: TokensFlowConfig, data: ImageData) -> dict[str, Any]:
+    return {
         "config": asdict(config.task),
         "data": data.fingerprint,
         "name": data.name,
-        "backbone": backbone["digest"],
         "gammas": config.latency.gammas,  # at which its accuracy is measured
         "measured": config.measured,
         "half": half_of(config.arithmetic, config.device),
     }
-    return stage_key(f"tokens/task-{data.name}", depends, make_task)
 
 
 def make_task(
-    config: TokensFlowConfig,
-    data: ImageData,
-    backbone: StageResult,
-    key: str,
-    store: FolderStore,
-    progress: Sequence[Progress],
-) -> StageResult:
-    """Train and measure a task: head, prompts, accuracy per gamma. `progress`: two callbacks, one for each half.
+    config: TokensFlowConfig, data: ImageData, backbone: StageResult[Backbone], progress: Progress
+) -> tuple[Task, Notes]:
+    """Train and measure a task: head, prompts, accuracy per gamma.
 
     Where the settings give several learning rates, the best of their trials is taken and all are noted.
     """
-    foundation = store.load(Backbone, backbone["key"], backbone["digest"])
-    began, task_config, trained = time.monotonic(), config.task, progress[0]
+    foundation, trained, measured = backbone.load(), share(progress, 0, 80), share(progress, 80, 100)
+    began, task_config = time.monotonic(), config.task
     notes: dict[str, Any] = {}
     if task_config.prompt_rates:
         sweep = training.tokens.sweep.sweep(task_config, data, foundation, config.device, share(trained, 0, 40))
         task_config, trained = replace(task_config, prompt_rate=sweep.best), share(trained, 40, 100)
         notes = {"sweep": asdict(sweep)}
-    task = training.tokens.task.train(task_config, data, foundation, backbone["digest"], config.device, trained)
+    task = training.tokens.task.train(task_config, data, foundation, backbone.digest, config.device, trained)
     notes |= {"prompt_rate": task_config.prompt_rate, "seconds": time.monotonic() - began}
     half = half_of(config.arithmetic, config.device)
     if half is not None:
@@ -147,10 +132,9 @@ def make_task(
             half, notes["arithmetic"] = None, reason
     gammas = config.latency.gammas
     task = profiling.tokens.accuracy.profile(
-        foundation, task, data, config.device, gammas, progress[1], config.measured, half
+        foundation, task, data, config.device, gammas, measured, config.measured, half
     )
-    notes["linear"] = asdict(_beside_linear(config, foundation, task, data))
-    return keep(store, key, task, notes)
+    return task, notes | {"linear": asdict(_beside_linear(config, foundation, task, data))}
 
 
 def _beside_linear(config: TokensFlowConfig, foundation: Backbone, task: Task, data: ImageData) -> LinearComparison:
@@ -161,46 +145,46 @@ def _beside_linear(config: TokensFlowConfig, foundation: Backbone, task: Task, d
     return training.linear.compare_pictures(data, rows, right_R)
 
 
-def profile_key(config: TokensFlowConfig, backbone: StageResult, tasks: Sequence[StageResult]) -> str:
-    depends = {
+def _profile_of(config: TokensFlowConfig) -> dict[str, Any]:
+    return {
         "config": asdict(config.latency),
         "arithmetic": asdict(config.arithmetic),
         "deadline": config.reference.urgent[0],  # the rate rule follows from it
-        "backbone": backbone["digest"],
-        "tasks": sorted(task["digest"] for task in tasks),
         "device": configured_class(config),
         "cores": os.cpu_count(),
     }
-    return stage_key("tokens/profile", depends, make_profile, measured=True)
 
 
 def make_profile(
     config: TokensFlowConfig,
-    backbone: StageResult,
-    tasks: Sequence[StageResult],
-    key: str,
-    store: FolderStore,
+    backbone: StageResult[Backbone],
+    tasks: Sequence[StageResult[Task]],
     progress: Progress,
-) -> StageResult:
+) -> tuple[Profile, Notes]:
     """Measure latency and memory per (gamma, batch) with all tasks mixed, and derive the rate rule.
 
     All is measured in the precision that is served, which the notes say why.
     """
-    foundation = store.load(Backbone, backbone["key"], backbone["digest"])
-    loaded = [store.load(Task, task["key"], task["digest"]) for task in tasks]
+    foundation, loaded = backbone.load(), [task.load() for task in tasks]
+    profile, reason = measure(config, foundation, backbone.digest, loaded, progress)
+    return profile, {"arithmetic": reason}
+
+
+def measure(
+    config: TokensFlowConfig, backbone: Backbone, digest: str, tasks: Sequence[Task], progress: Progress
+) -> tuple[Profile, str]:
+    """Return the profile of these tasks on this device, and a sentence on its precision; `digest`: of the backbone."""
     with threads(config.threads):
-        precision, reason = served_precision(config.arithmetic, foundation, loaded, config.device)
-        loaded = [task.served_in(precision) for task in loaded]
-        execution = Execution(precision=precision)
-        runtime = TokensRuntime(foundation, backbone["digest"], loaded, config.device, execution)
-        names = [task.name for task in loaded]
+        precision, reason = served_precision(config.arithmetic, backbone, tasks, config.device)
+        served = [task.served_in(precision) for task in tasks]
+        runtime = TokensRuntime(backbone, digest, served, config.device, Execution(precision=precision))
+        names = [task.name for task in served]
         measured = profiling.tokens.latency.profile(
-            runtime, names, foundation.image_size, config.latency, config.device, progress
+            runtime, names, backbone.image_size, config.latency, config.device, progress
         )
         device = device_class(config.device)
-    rule = derive_rule(measured.latency, loaded, config.reference.urgent[0])
-    profile = Profile(backbone["digest"], device, measured.latency, measured.spread, measured.memory, rule, precision)
-    return keep(store, key, profile, {"arithmetic": reason})
+    rule = derive_rule(measured.latency, served, config.reference.urgent[0])
+    return Profile(digest, device, measured.latency, measured.spread, measured.memory, rule, precision), reason
 
 
 def served_precision(
@@ -240,11 +224,66 @@ class Bundle:
     profile: Profile
 
 
-def load_bundle(
-    store: FolderStore, backbone: StageResult, tasks: Sequence[StageResult], profile: StageResult
-) -> Bundle:
-    """Return what these stages made, with the tasks' accuracies in the profile's precision."""
-    measured = store.load(Profile, profile["key"], profile["digest"])
-    loaded = (store.load(Task, task["key"], task["digest"]) for task in tasks)
-    served = tuple(task.served_in(measured.precision) for task in loaded)
-    return Bundle(store.load(Backbone, backbone["key"], backbone["digest"]), served, measured)
+FOUNDATION = Stage(
+    "foundation",
+    Backbone,
+    make_foundation,
+    _foundation_of,
+    folder="tokens/backbone",
+    bar="foundation",
+    download=True,
+)
+TASK = Stage(
+    "task",
+    Task,
+    make_task,
+    _task_of,
+    folder="tokens/task-{data.name}",
+    bar="task {data.name}",
+    run="task-{data.name}",
+)
+PROFILE = Stage(
+    "profile", Profile, make_profile, _profile_of, folder="tokens/profile", bar="latency profile", measured=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TokensData:
+    """All tasks of one backbone. `tasks`: their data with the labelled pictures that teach; `original`: without these."""
+
+    upstream: ImageData
+    original: tuple[ImageData, ...]
+    tasks: tuple[ImageData, ...]
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TokensResults:
+    """All stages' results, and the data that they were made of."""
+
+    data: TokensData
+    backbone: StageResult[Backbone]
+    tasks: tuple[StageResult[Task], ...]
+    profile: StageResult[Profile]
+    name: str = ""
+
+    def bundle(self) -> Bundle:
+        """Return what the stages made, with the tasks' accuracies in the profile's precision."""
+        measured = self.profile.load()
+        served = tuple(task.load().served_in(measured.precision) for task in self.tasks)
+        return Bundle(self.backbone.load(), served, measured)
+
+
+def run_tasks(run: Run, config: TokensFlowConfig, data: TokensData) -> TokensResults:
+    """Run every stage of all tasks."""
+    backbone = run(FOUNDATION, config, data.upstream)
+    tasks = [run(TASK, config, each, backbone) for each in data.tasks]
+    profile = run(PROFILE, config, backbone, sorted(tasks, key=lambda task: task.digest))
+    noted = (
+        task.noted(
+            repeats=str(original.repeats) if original.repeats else None,
+            labels=None if each is original else labelled.counts(original, each),
+        )
+        for task, original, each in zip(tasks, data.original, data.tasks, strict=True)
+    )
+    return TokensResults(data, backbone, tuple(noted), profile)

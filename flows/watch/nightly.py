@@ -1,4 +1,4 @@
-"""What a system says of the nightly runs of its flows (flows/SYSTEM/nightly.py); flows/watch/schedule.py deploys them."""
+"""What a system says of its nightly runs (NIGHTLY in flows/SYSTEM/flow.py); flows/watch/schedule.py deploys them."""
 
 from __future__ import annotations
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
-from tests.fixtures.live import running
+from qa.grounds import served
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
     folder = tmp_path_factory.mktemp("attacked")
-    publish_tiny(MlflowPublisher(folder), "colours")
-    with running(settings_for(folder, journal=folder / "journal.jsonl"), folder) as service:
+    with served("bins", folder, journal=folder / "journal.jsonl") as service:
         yield service

@@ -6,27 +6,22 @@ import contextlib
 import http.client
 import json
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from qa.targets import under_attack
-from serving.http.access.key_file import update_keys
-from tests.fixtures.cascade.published import SURE, MlflowPublisher, publish_tiny, settings_for
-from tests.fixtures.live import running
-from tests.serving.http.access.test_keys import with_new
+from qa import grounds
+from qa.targets import bearer, exchange, make_keys, under_attack
+from tests.fixtures.cascade.published import SURE
 
 ASK = json.dumps({"task": "colours", "texts": [SURE], "deadline": 30.0}).encode()
 
 
-def send(url: str, key: str, method: str, path: str, value: object = None):
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
-    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
-    connection.request(method, path, None if value is None else json.dumps(value).encode(), headers)
-    response = connection.getresponse()
-    status, content = response.status, json.loads(response.read())
-    connection.close()
-    return status, content
+def send(url: str, key: str, method: str, path: str, value: object = None) -> tuple[int, Any]:
+    body = None if value is None else json.dumps(value).encode()
+    status, _, content = exchange(url, method, path, body, bearer(key))
+    return status, json.loads(content)
 
 
 def guess(url: str, key: str) -> None:
@@ -36,32 +31,24 @@ def guess(url: str, key: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def secrets(tmp_path_factory):
-    file = tmp_path_factory.mktemp("keys") / "keys.json"
-    roles = {"acme": "use", "evil": "use", "root": "admin"}
-    return file, {
-        tenant: update_keys(file, partial(with_new, tenant=tenant, roles=(role,)))[0] for tenant, role in roles.items()
-    }
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory, secrets):
+def served(tmp_path_factory):
+    """A service, and the keys of two tenants and an administrator."""
     folder = tmp_path_factory.mktemp("attacked")
-    publish_tiny(MlflowPublisher(folder))
-    with running(settings_for(folder, keys_file=secrets[0], home=folder), folder) as service:
-        yield service
+    keys = make_keys(folder / "keys.json", {"acme": "use", "evil": "use", "root": "admin"})
+    with grounds.served("cascade", folder, keys_file=folder / "keys.json", home=folder) as service:
+        yield service, keys
 
 
-def test_labels_for_guessed_ids(service, secrets):
-    keys = secrets[1]
-    headers = {"authorization": f"Bearer {keys['acme']}"}
+def test_labels_for_guessed_ids(served):
+    service, keys = served
+    headers = bearer(keys["acme"])
     attack = partial(guess, key=keys["evil"])
     under_attack(service, ("POST", "/v1/predict", ASK), [attack], "07 labels for guessed ids", headers=headers)
     assert send(service.url, keys["root"], "GET", "/v1/status")[1]["outcomes"] == []
 
 
-def test_false_labels_count_for_own_answers_alone_and_are_taken_back(service, secrets):
-    _, keys = secrets
+def test_false_labels_count_for_own_answers_alone_and_are_taken_back(served):
+    service, keys = served
 
     def ids(tenant: str) -> list[str]:
         answers = [send(service.url, keys[tenant], "POST", "/v1/predict", json.loads(ASK))[1] for _ in range(20)]

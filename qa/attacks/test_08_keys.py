@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 from functools import partial
 
 import pytest
 
-from qa.targets import under_attack
-from serving.http.access.key_file import update_keys
+from qa import grounds
+from qa.targets import bearer, exchange, make_keys, under_attack
 from serving.http.access.keys import Tenant
-from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
-from tests.fixtures.live import running
-from tests.serving.http.access.test_keys import with_new
 
 BODY = json.dumps({"inputs": "a dog"}).encode()
 LARGE = json.dumps({"inputs": "a dog " * 150_000}).encode()
@@ -42,50 +38,33 @@ def flood(url: str, headers: dict[str, str], body: bytes, allowed: tuple[int, ..
 
 
 @pytest.fixture(scope="module")
-def keys(tmp_path_factory):
-    file = tmp_path_factory.mktemp("keys") / "keys.json"
-    secrets = {}
-    for tenant, limits in (("acme", Tenant()), ("greedy", Tenant(rate=5.0, max_waiting=2))):
-        secrets[tenant], _ = update_keys(file, partial(with_new, tenant=tenant, limits=limits))
-    return file, secrets
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory, keys):
+def served(tmp_path_factory):
+    """A service, and the keys of two tenants, one of which may not send much."""
     folder = tmp_path_factory.mktemp("attacked")
-    publish_tiny(MlflowPublisher(folder), "colours")
-    with running(settings_for(folder, keys_file=keys[0]), folder) as service:
-        yield service
+    limits = {"greedy": Tenant(rate=5.0, max_waiting=2)}
+    keys = make_keys(folder / "keys.json", {"acme": "use", "greedy": "use"}, limits)
+    with grounds.served("bins", folder, keys_file=folder / "keys.json") as service:
+        yield service, keys
 
 
-def attacked(service, keys, attack, subject: str) -> None:
-    headers = {"authorization": f"Bearer {keys[1]['acme']}"}
-    under_attack(service, ("POST", "/predict", BODY), [attack], f"08 {subject}", headers=headers)
+def attacked(served, attack, subject: str) -> None:
+    service, keys = served
+    under_attack(service, ("POST", "/predict", BODY), [attack], f"08 {subject}", headers=bearer(keys["acme"]))
 
 
 @pytest.mark.parametrize("kind", ATTACKS)
-def test_floods_that_no_key_opens(service, keys, kind):
+def test_floods_that_no_key_opens(served, kind):
     headers, body = ATTACKS[kind]
-    attacked(service, keys, partial(flood, headers=headers, body=body), kind)
+    attacked(served, partial(flood, headers=headers, body=body), kind)
 
 
-def test_a_tenant_beyond_its_rate(service, keys):
-    headers = {"authorization": f"Bearer {keys[1]['greedy']}"}
-    attacked(
-        service, keys, partial(flood, headers=headers, body=BODY, allowed=(200, 429, 503)), "a tenant beyond its rate"
-    )
+def test_a_tenant_beyond_its_rate(served):
+    headers = bearer(served[1]["greedy"])
+    attack = partial(flood, headers=headers, body=BODY, allowed=(200, 429, 503))
+    attacked(served, attack, "a tenant beyond its rate")
 
 
-def test_no_key_opens_nothing_but_health(service):
-    for method, path in (
-        ("GET", "/metrics"),
-        ("GET", "/status"),
-        ("GET", "/docs"),
-        ("POST", "/refresh"),
-        ("POST", "/x"),
-    ):
-        connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=10)
-        with contextlib.closing(connection):
-            connection.request(method, path, b"{}", {"content-type": "application/json"})
-            response = connection.getresponse()
-            assert response.status == 401 and response.headers["www-authenticate"] == "Bearer", path
+@pytest.mark.parametrize("request_line", ["GET /metrics", "GET /status", "GET /docs", "POST /refresh", "POST /x"])
+def test_no_key_opens_nothing_but_health(served, request_line):
+    status, headers, _ = exchange(served[0].url, *request_line.split(), b"{}")
+    assert (status, headers["www-authenticate"]) == (401, "Bearer")

@@ -13,28 +13,25 @@ import json
 import multiprocessing
 import re
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pytest
 
-from qa.targets import Targets, say
-from serving.http.access.key_file import update_keys
+from qa.targets import Targets, make_keys, metric, say
 from tests.fixtures.bins.published import TEXT, MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.live import running
 from tests.fixtures.tenants import FLOOD, OTHERS, arrivals
-from tests.serving.http.access.test_keys import with_new
 
 SIZES = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 6, "num_attention_heads": 4}
 PLANNED = {"seconds": (2e-3, 8e-3, 1e-2)}  # in the ratio of an encoder for which a batch is no quicker than its texts
 DEADLINE, SECONDS, WARM, ROUNDS = 0.5, 20.0, 2.0, 3
 CLOSED = 16  # requests on their way while the capacity is measured
 BODY = json.dumps({"inputs": TEXT, "deadline": DEADLINE}).encode()
+SHED = r'refusals_total\{code="busy"\}'  # since the event loop had no time for them
 
 
 @dataclass(frozen=True)
@@ -142,23 +139,12 @@ def in_time(reached: Sequence[Reached], flooding: bool = True) -> int:
     return sum(r.status == 200 and r.seconds <= DEADLINE and (flooding or r.tenant != FLOOD) for r in reached)
 
 
-def shed_at_the_door(service, key: str = "") -> float:
-    """Return how many requests were refused because the event loop had no time for them."""
-    request = urllib.request.Request(
-        f"{service.url}/metrics", headers={"authorization": f"Bearer {key}"} if key else {}
-    )
-    with urllib.request.urlopen(request, timeout=30) as response:
-        return sum(map(float, re.findall(r'pliant_refusals_total\{code="busy"\} (\S+)', response.read().decode())))
-
-
 @pytest.fixture(scope="module")
 def services(tmp_path_factory):
     """A service with a key of each tenant, these keys, and a service without tenants."""
-    folder, keys = tmp_path_factory.mktemp("tenants"), {}
+    folder = tmp_path_factory.mktemp("tenants")
     publish_tiny(MlflowPublisher(folder), "colours", head={"sizes": SIZES}, **PLANNED)
-    for tenant in (*OTHERS, FLOOD, "operators"):
-        roles = ("monitor",) if tenant == "operators" else ("use",)
-        keys[tenant], _ = update_keys(folder / "keys.json", partial(with_new, tenant=tenant, roles=roles))
+    keys = make_keys(folder / "keys.json", {**dict.fromkeys((*OTHERS, FLOOD), "use"), "operators": "monitor"})
     other = tmp_path_factory.mktemp("nobody")
     with (
         running(settings_for(folder, keys_file=folder / "keys.json"), folder) as shared,
@@ -186,7 +172,7 @@ def test_the_others_do_not_notice_a_tenant_at_ten_times_its_share(services):
                 f"({rows[-1][0]:.3f}x), {1000 * p99(nobody):.1f} ms with nobody named; their answers in time over alone "
                 f"{kept:.3f}; all answers in time {in_time(beside)} over {in_time(nobody)} ({rows[-1][1]:.3f}x)"
             )
-    shed = shed_at_the_door(shared, keys["operators"]) + shed_at_the_door(nameless)
+    shed = metric(shared.url, SHED, keys["operators"]) + metric(nameless.url, SHED)
     p99s, throughputs = zip(*rows, strict=True)
     targets = Targets("08 tenants, live bins")
     say(f"the worst: p99 {max(p99s):.3f}x, throughput {min(throughputs):.3f}x")

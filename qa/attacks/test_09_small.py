@@ -20,11 +20,11 @@ from flows.bins.config import BinsFlowConfig
 from flows.cascade.config import CascadeFlowConfig
 from flows.tokens.config import TokensFlowConfig
 from pliant.errors import InputError
-from qa.grounds import GROUNDS
-from qa.targets import Targets, say, under_attack
+from qa.grounds import GROUNDS, served
+from qa.targets import Targets, exchange, say, under_attack
 from serving.packing.engine.observed import observed_path
-from tests.fixtures.clients import PATIENCE, call, wait_for
-from tests.fixtures.live import ConcurrentCalls, go_on, processes, running
+from tests.fixtures.clients import call, wait_for
+from tests.fixtures.live import ConcurrentCalls, go_on, processes
 from tests.fixtures.packing.published import NAME
 
 TOKENS, BINS, PACKING = GROUNDS["tokens"], GROUNDS["bins"], GROUNDS["packing"]
@@ -49,16 +49,6 @@ PART = '--b\r\ncontent-disposition: form-data; name="task-\xe9"\r\n'
 FORM = (PART + "{}\r\ndigits\r\n--b--\r\n").encode("latin-1")
 
 
-def exchange(url: str, method: str, path: str, body: bytes | None = None, kind: str = "") -> tuple[int, dict, bytes]:
-    """Return status, headers in lower case, and content."""
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE)
-    connection.request(method, path, body, {"content-type": kind} if kind else {})
-    response = connection.getresponse()
-    content = response.read()
-    connection.close()
-    return response.status, {name.lower(): value for name, value in response.getheaders()}, content
-
-
 def strange_forms() -> Iterator[tuple[bytes, str]]:
     """Yield forms with their content types: the charset of the whole, and that of a part."""
     for charset in CHARSETS:
@@ -71,7 +61,7 @@ def send_strange_forms(url: str) -> None:
     for body, kind in strange_forms():
         status = 503
         with contextlib.suppress(OSError, http.client.HTTPException):
-            status, _, content = exchange(url, "POST", TOKENS.path, body, kind)
+            status, _, content = exchange(url, "POST", TOKENS.path, body, {"content-type": kind})
         assert 400 <= status < 500 or status == 503, f"{status} for {kind[:80]}: {content[:200]!r}"
         time.sleep(0.005)
 
@@ -87,9 +77,7 @@ def use_wrong_methods(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("attacked")
-    TOKENS.publish(folder)
-    with running(TOKENS.settings(folder), folder) as service:
+    with served("tokens", tmp_path_factory.mktemp("attacked")) as service:
         yield service
 
 
@@ -102,7 +90,7 @@ def test_strange_charsets_are_errors_of_the_client(tokens):
     targets, failures = Targets("09 charsets of forms"), []
     forms = list(strange_forms())
     for body, kind in forms:
-        status, _, content = exchange(tokens.url, "POST", TOKENS.path, body, kind)
+        status, _, content = exchange(tokens.url, "POST", TOKENS.path, body, {"content-type": kind})
         failures += [] if 400 <= status < 500 else [(status, kind[:80], content[:200])]
     say(f"{len(forms)} forms; {failures[:3]}")
     targets.at_most("answers that are no 4xx", len(failures), 0)
@@ -138,10 +126,9 @@ def test_a_flow_refuses_bad_names_of_tasks():
 
 @pytest.mark.parametrize("system", GROUNDS)
 def test_openapi_pages_are_valid_and_wrong_methods_are_told_the_right_ones(system, tmp_path):
-    ground, targets = GROUNDS[system], Targets(f"09 {system}")
-    ground.publish(tmp_path)
-    with running(ground.settings(tmp_path), tmp_path) as service:
-        prefix = "/v1" if ground.path.startswith("/v1") else ""
+    targets = Targets(f"09 {system}")
+    with served(system, tmp_path) as service:
+        prefix = "/v1" if GROUNDS[system].path.startswith("/v1") else ""
         status, _, content = exchange(service.url, "GET", f"{prefix}/openapi.json")
         assert status == 200
         page = json.loads(content)
@@ -195,8 +182,7 @@ def refused(url: str, prefix: str, page: dict, path: str) -> list[tuple[str, int
 def test_retry_after_says_when_the_queue_will_have_moved(tmp_path):
     """The devices are held still, so that the queue fills up; how soon it moves is known by the answers before."""
     targets = Targets("09 Retry-After")
-    BINS.publish(tmp_path)
-    with running(BINS.settings(tmp_path, max_waiting=32, max_texts=32), tmp_path) as service:
+    with served("bins", tmp_path, max_waiting=32, max_texts=32) as service:
         after_few = shed_after(service, 2)
         after_many = shed_after(service, 400)
         limits = [value for value in after_few + after_many if not 1 <= value <= 60]
@@ -210,13 +196,13 @@ def test_retry_after_says_when_the_queue_will_have_moved(tmp_path):
 def shed_after(service, count: int) -> list[int]:
     """Return the Retry-After of what is turned away while the devices are held still, after so many answers."""
     for _ in range(count):
-        assert exchange(service.url, "POST", BINS.path, BINS.body, "application/json")[0] == 200
+        assert exchange(service.url, "POST", BINS.path, BINS.body)[0] == 200
     body = json.dumps({"inputs": [["a dog"]] * 16}).encode()
     stopped = processes(service)
     for device in stopped:
         device.send_signal(signal.SIGSTOP)
     try:
-        requests = ConcurrentCalls(lambda _: exchange(service.url, "POST", BINS.path, body, "application/json"), 12)
+        requests = ConcurrentCalls(lambda _: exchange(service.url, "POST", BINS.path, body), 12)
         wait_for(lambda: 429 in [status for status, _, _ in requests.so_far()])
     finally:
         go_on(stopped)
@@ -226,10 +212,9 @@ def shed_after(service, count: int) -> list[int]:
 def test_observed_prompts_are_their_owners_alone(tmp_path):
     """Also where files are everybody's otherwise, and after the file was rotated."""
     targets = Targets("09 observed prompts")
-    PACKING.publish(tmp_path)
     before = os.umask(0)
     try:
-        with running(PACKING.settings(tmp_path, observe=True, observed_bytes=2000), tmp_path) as service:
+        with served("packing", tmp_path, observe=True, observed_bytes=2000) as service:
             for _ in range(12):
                 assert call(service, "POST", PACKING.path, PACKING.body)[0] == 200
     finally:

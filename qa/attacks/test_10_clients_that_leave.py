@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import time
-import urllib.request
 
-from qa.targets import Targets
+from qa.targets import Targets, exchange, metric
 from tests.fixtures.clients import wait_for
 from tests.fixtures.live import processes
 
@@ -16,40 +14,30 @@ COUNT = 800
 BODY = json.dumps({"inputs": [["the large cats " * 40]] * 16, "truncate": True}).encode()
 
 
-def metric(service, name: str) -> float:
-    with urllib.request.urlopen(f"{service.url}/metrics", timeout=30) as response:
-        lines = response.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"pliant_{name}[ {{]", line))
-
-
 def test_nothing_is_run_for_clients_that_have_left(service):
     """800 clients ask and leave while the device is held still; what it runs afterwards is the launch in hand."""
     (device,) = processes(service)
-    before = metric(service, "batch_size_count")
+    before = metric(service.url, "batch_size_count")
     device.suspend()
     address, connections = service.url.removeprefix("http://"), []
     try:
         for _ in range(COUNT):
             connections.append(http.client.HTTPConnection(address, timeout=30))
             connections[-1].request("POST", "/predict", BODY, {"content-type": "application/json"})
-        wait_for(lambda: metric(service, "arrivals_total") > 0, 30)
+        wait_for(lambda: metric(service.url, "arrivals_total") > 0, 30)
         time.sleep(2)
         for connection in connections:
             connection.close()
-        wait_for(lambda: metric(service, "cancelled_total") > 0, 30)
+        wait_for(lambda: metric(service.url, "cancelled_total") > 0, 30)
         time.sleep(1)
     finally:
         device.resume()
     began = time.monotonic()
-    answer = urllib.request.Request(
-        f"{service.url}/predict", b'{"inputs": "a dog"}', {"content-type": "application/json"}
-    )
-    with urllib.request.urlopen(answer, timeout=30) as response:
-        assert response.status == 200
+    assert exchange(service.url, "POST", "/predict", b'{"inputs": "a dog"}')[0] == 200
     seconds = time.monotonic() - began
     time.sleep(1)
     targets = Targets("10 clients that left")
-    launches = metric(service, "batch_size_count") - before
+    launches = metric(service.url, "batch_size_count") - before
     targets.at_most("launches beyond that of the next client", launches - 1, 1)
     targets.at_most("seconds until the next client's answer", seconds, 2.0, " s")
     targets.check()

@@ -9,15 +9,8 @@ from __future__ import annotations
 import base64
 import io
 import json
-import multiprocessing
 import platform
-import selectors
-import socket
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, cast
 
 import numpy as np
 from PIL import Image
@@ -33,7 +26,6 @@ DEADLINE, SECONDS = 0.5, 8.0
 RATES = (50, 100, 200, 300, 400, 500, 600, 700, 800)  # requests per second, of which one is the most that is borne
 TIMES = (2, 4, 8)  # of the most useful answers per second
 ROUNDS = 5
-REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 100\r\n\r\n" + b" " * 100
 
 
 def photograph() -> Message:
@@ -43,45 +35,6 @@ def photograph() -> Message:
     image = base64.b64encode(file.getvalue()).decode()
     body = json.dumps({"image": image, "task": "digits", "deadline": DEADLINE}).encode()
     return post("/v1/predict", body, DEADLINE)
-
-
-def _sink(length: int, address: Any) -> None:
-    """Read requests of `length` bytes and answer each, with nothing else: the least that any server has to do."""
-    with socket.create_server(("127.0.0.1", 0), backlog=1000) as server, selectors.DefaultSelector() as selector:
-        address.send(server.getsockname())
-        server.setblocking(False)
-        selector.register(server, selectors.EVENT_READ)
-        buffer, left = bytearray(1 << 20), {}
-        while True:
-            for key, _ in selector.select():
-                if key.fileobj is server:
-                    client, _ = server.accept()
-                    client.setblocking(False)
-                    left[selector.register(client, selectors.EVENT_READ).fd] = length
-                    continue
-                client = cast(socket.socket, key.fileobj)
-                size = client.recv_into(buffer)
-                left[key.fd] -= size
-                if not size:
-                    selector.unregister(client)
-                    client.close()
-                elif not left[key.fd]:
-                    left[key.fd] = length
-                    client.send(REFUSAL)
-
-
-@contextmanager
-def sink(request: bytes) -> Iterator[tuple[str, int]]:
-    """Give the address of a server that only reads and refuses such requests, in a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_sink, args=(len(request), theirs), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        process.kill()
-        process.join()
 
 
 def test_useful_answers_stay_beyond_what_http_bears(tmp_path):
@@ -110,13 +63,6 @@ def test_useful_answers_stay_beyond_what_http_bears(tmp_path):
             say(f"{times}x over the most of any rate in the first pass: {np.median(useful[times]) / best:.2f}")
             name = f"useful answers at {times}x, {rates[times]:.0f}/s, over the best, median of {ROUNDS} rounds"
             targets.at_least(name, float(np.median(shares)), 0.9)
-        with sink(request.request) as elsewhere, ThreadPoolExecutor(2) as both:
-            most, flood = best / SECONDS, (TIMES[-1] - 1) * best / SECONDS
-            beside = both.submit(offered, elsewhere, request, flood, SECONDS)
-            row = both.submit(offered, (host, int(port)), request, most, SECONDS).result()
-            say(f"{most:.0f}/s beside {flood:.0f}/s to a server that only reads and refuses: {row}")
-            say(f"there: {beside.result()}")
-            say(f"so this machine leaves {row.useful / best:.2f} of the best to any service at {TIMES[-1]}x")
         answered = sum(row.answered for row in rows.values())
         late, false = answered - sum(row.useful for row in rows.values()), sum(row.false for row in rows.values())
         targets.at_most("on_time said of the answers that were late", 100 * false / max(1, late), 0.1, "%")

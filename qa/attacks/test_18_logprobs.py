@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
-from qa.attacks.test_17_grammars import BODY, request, status_of
-from qa.targets import Targets, elsewhere, honest, memory, say
+from qa.attacks.test_17_grammars import BODY, request
+from qa.grounds import served
+from qa.targets import Targets, flooding, honest, memory, say
 from serving.packing.bodies import MAX_LOGPROBS
 from serving.packing.endpoint import MAX_PROMPT_LOGPROBS
-from tests.fixtures.live import running
-from tests.fixtures.packing.published import CONTEXT, MlflowPublisher, publish_tiny, settings_for
+from tests.fixtures.packing.published import CONTEXT
 
 AT_ONCE, CALM, SECONDS = 20, 10.0, 25.0
 PROMPTS = MAX_PROMPT_LOGPROBS // ((MAX_LOGPROBS + 1) * (CONTEXT - 2))
@@ -23,25 +20,8 @@ LARGEST = {"prompt": [[5 + at] * (CONTEXT - 2) for at in range(PROMPTS)], "logpr
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("logprobs")
-    publish_tiny(MlflowPublisher(folder))
-    with running(settings_for(folder), folder) as service:
+    with served("packing", tmp_path_factory.mktemp("logprobs")) as service:
         yield service
-
-
-def attack(url: str, until: float) -> Counter[int]:
-    """Send the largest requests, 20 at once, until a time; return the answers by status. In a process of its own."""
-    elsewhere()
-    one = request(**LARGEST, max_tokens=1)
-
-    def ask_on(_: int) -> list[int]:
-        statuses = []
-        while time.monotonic() < until:
-            statuses.append(status_of(url, one, {}))
-        return statuses
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return Counter(status for statuses in pool.map(ask_on, range(AT_ONCE)) for status in statuses)
 
 
 def test_the_largest_answers(service):
@@ -49,9 +29,8 @@ def test_the_largest_answers(service):
     with honest(service, alive, clients=1) as calm, honest(service, request(**BODY), clients=2) as plain:
         time.sleep(CALM)
     least = memory(service)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        pool.submit(attack, service.url, 0.0).result()  # it has imported everything
-        attacking = pool.submit(attack, service.url, time.monotonic() + SECONDS)
+    largest = [request(**LARGEST, max_tokens=1)[2]]
+    with flooding(service.url, largest, "/v1/completions", {}, SECONDS, AT_ONCE) as attacking:
         with honest(service, alive, clients=1) as livez, honest(service, request(**BODY), clients=2) as others:
             time.sleep(SECONDS)
         answers = attacking.result()

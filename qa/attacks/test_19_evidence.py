@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,8 @@ import pytest
 from pliant.outcomes.files import folder_of, read_labels
 from qa.attacks.test_07_outcomes import ASK, send
 from qa.attacks.test_13_journals import kill, until_killed
-from qa.targets import Targets
-from serving.http.access.key_file import update_keys
+from qa.targets import Targets, make_keys
 from tests.fixtures.cascade.published import MlflowPublisher, publish_tiny, settings_for
-from tests.serving.http.access.test_keys import with_new
 
 ROUNDS, CLIENTS, SECONDS = 3, 4, 4.0
 FALSE = 60
@@ -32,14 +29,8 @@ FALSE = 60
 @pytest.fixture
 def ground(tmp_path) -> Iterator[tuple[Path, Mapping[str, str]]]:
     publish_tiny(MlflowPublisher(tmp_path))
-    file, roles = tmp_path / "keys.json", {"acme": "use", "beta": "use", "evil": "use", "root": "admin"}
-    yield (
-        tmp_path,
-        {
-            tenant: update_keys(file, partial(with_new, tenant=tenant, roles=(role,)))[0]
-            for tenant, role in roles.items()
-        },
-    )
+    roles = {"acme": "use", "beta": "use", "evil": "use", "root": "admin"}
+    yield tmp_path, make_keys(tmp_path / "keys.json", roles)
 
 
 def answered(url: str, key: str) -> str:

@@ -18,12 +18,10 @@ import torch
 from pliant.device import threads
 from pliant.models.classifier import module, weights
 from profiling.cascade.latency import LatencyConfig, profile
-from qa.targets import Targets, elsewhere, say
-from serving.http.access.key_file import update_keys
+from qa.targets import Targets, bearer, elsewhere, make_keys, say
 from tests.fixtures.cascade import published as cascade
 from tests.fixtures.live import running
 from tests.fixtures.packing import published as packing
-from tests.serving.http.access.test_keys import with_new
 
 ROUNDS, SECONDS, MANY = 3, 5.0, 30
 TEXT = json.dumps({"task": "colours", "text": cascade.SURE, "candidate": "single", "deadline": 5.0}).encode()
@@ -32,7 +30,7 @@ TEXT = json.dumps({"task": "colours", "text": cascade.SURE, "candidate": "single
 def asking(url: str, key: str, path: str, body: bytes, seconds: float) -> list[bool]:
     """Ask again and again on one connection; whether each was answered."""
     answered, end = list[bool](), time.monotonic() + seconds
-    headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
+    headers = {"content-type": "application/json", **bearer(key)}
     with closing(http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)) as connection:
         while time.monotonic() < end:
             connection.request("POST", path, body, headers)
@@ -67,8 +65,7 @@ def profiled(name: str, digest: str, number: int, level=cascade._level):
 
 
 def keys(folder) -> dict[str, str]:
-    file = folder / "keys.json"
-    return {name: update_keys(file, partial(with_new, tenant=name, roles=("use",)))[0] for name in ("ann", "many")}
+    return make_keys(folder / "keys.json", {"ann": "use", "many": "use"})
 
 
 @pytest.mark.parametrize("full", ["the device", "HTTP"])

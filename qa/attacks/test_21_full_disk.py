@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import signal
@@ -12,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -20,11 +18,9 @@ import pytest
 
 from pliant.outcomes.files import folder_of, read_labels
 from qa.grounds import GROUNDS
-from qa.targets import Targets, honest, say
-from serving.http.access.key_file import update_keys
+from qa.targets import Targets, bearer, exchange, honest, make_keys, say
 from tests.fixtures.clients import PATIENCE, wait_for
 from tests.fixtures.live import processes, running
-from tests.serving.http.access.test_keys import with_new
 
 SIZE_MB = 96
 SECONDS = 12.0  # that the disk is full
@@ -80,18 +76,9 @@ def full(folder: Path) -> Iterator[None]:
         ballast.unlink()
 
 
-def keys_of(file: Path, count: int) -> list[str]:
-    """Return keys of so many tenants, which may do everything, in this file."""
-    return [update_keys(file, partial(with_new, tenant=f"t{n}", roles=("admin", "use")))[0] for n in range(count)]
-
-
 def ask(service, key: str, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=PATIENCE)
-    connection.request(method, path, body, {"authorization": f"Bearer {key}", "content-type": "application/json"})
-    response = connection.getresponse()
-    answer = response.status, response.read()
-    connection.close()
-    return answer
+    status, _, content = exchange(service.url, method, path, body, bearer(key))
+    return status, content
 
 
 @dataclass
@@ -150,10 +137,10 @@ def test_a_full_disk_is_a_degraded_service(system, kind, tmp_path, monkeypatch):
         (disk / "tmp").mkdir()
         ground.publish(disk)
         monkeypatch.setenv("TMPDIR", str(disk / "tmp"))
-        keys = keys_of(tmp_path / "keys.json", TENANTS)
+        keys = list(make_keys(tmp_path / "keys.json", {f"t{n}": "admin" for n in range(TENANTS)}).values())
         more |= {"journal": disk / "journal.jsonl", "keys_file": tmp_path / "keys.json"}
         settings = ground.settings(disk, refresh_seconds=0.5, watch_seconds=0.5, **more)
-        request, mine = ("POST", ground.path, patient(ground.body)), {"authorization": f"Bearer {keys[0]}"}
+        request, mine = ("POST", ground.path, patient(ground.body)), bearer(keys[0])
         mine |= {"x-pliant-deadline": "60"} if system == "bins" else {}
         with running(settings, disk) as service:
             before = psutil.Process(service.process.pid).children()

@@ -1,15 +1,12 @@
-"""What tenants, keys and limits cost where nobody attacks: schedulers and a service with them, and without, in turns.
+"""What tenants cost where nobody attacks: schedulers with them, and without, in turns.
 
-Without: see tests/fixtures/costs.py. A round measures with, without, without, with, so that a drift of the machine's speed
+Without: see no_fairness.py. A round measures with, without, without, with, so that a drift of the machine's speed
 hits both; a target is judged by the median of the rounds' ratios.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import re
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,21 +25,16 @@ from pliant.packing.scheduling import simulated
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.workload import poisson
+from qa.attacks.no_fairness import without_fairness
 from qa.targets import Targets, say
-from serving.http.access.key_file import update_keys
 from tests.fixtures import tenants
 from tests.fixtures.bins import loads as bins
-from tests.fixtures.bins.published import TEXT, MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.cascade import loads as cascade
-from tests.fixtures.costs import without_fairness, write_site
-from tests.fixtures.live import running
 from tests.fixtures.tokens import loads as tokens
-from tests.serving.http.access.test_keys import with_new
 
 LOAD = 0.8  # of what a device answers
 SECONDS = {"tokens": 15.0, "bins": 3.0, "cascade": 1.5, "packing": 20.0}
 ROUNDS = 30
-REQUESTS, SERVICE_ROUNDS, WARM = 50, 40, 300
 RULES, MEMORY = Rules("default", 256), Memory(400, 16, 0, 256, 32)
 MODULES = {
     "tokens": pliant.tokens.scheduler,
@@ -131,99 +123,4 @@ def test_a_scheduler_takes_as_many_events_a_second_with_tenants(system):
     )
     targets = Targets("costs")
     targets.at_least(f"events/s over without, {system}", float(np.median(ratios)), 0.95, "x")
-    targets.check()
-
-
-class Connection:
-    """A connection to a service that is kept, and asks for a prediction after the other."""
-
-    def __init__(self, url: str, key: str = "") -> None:
-        host, port = url.removeprefix("http://").split(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=30)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._key = key
-
-    def ask(self, host: str = "localhost") -> tuple[int, float]:
-        """Return the status of the answer and the seconds until it was here."""
-        body = json.dumps({"inputs": TEXT}).encode()
-        authorization = f"authorization: Bearer {self._key}\r\n" if self._key else ""
-        head = f"POST /predict HTTP/1.1\r\nhost: {host}\r\n{authorization}content-type: application/json\r\n"
-        request = f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
-        began = time.perf_counter()
-        self._socket.sendall(request)
-        answer = b""
-        while not _is_whole(answer):
-            received = self._socket.recv(65_536)
-            assert received, f"the connection was closed after {answer[:200]!r}"
-            answer += received
-        return int(answer.split(b" ", 2)[1]), time.perf_counter() - began
-
-    def seconds(self, count: int) -> list[float]:
-        """Return the seconds of each of `count` requests. Raises `AssertionError` unless all are answered."""
-        answers = [self.ask() for _ in range(count)]
-        assert {status for status, _ in answers} == {200}
-        return [seconds for _, seconds in answers]
-
-
-def _is_whole(answer: bytes) -> bool:
-    head, end, body = answer.partition(b"\r\n\r\n")
-    if not end:
-        return False
-    length = re.search(rb"content-length: *(\d+)", head.lower())
-    assert length, f"an answer without a length: {head!r}"
-    return len(body) >= int(length[1])
-
-
-@pytest.fixture(scope="module")
-def connections(tmp_path_factory):
-    """Connections to a service without all of it, to one without keys, and to one with a key: three services at a time."""
-    folder = tmp_path_factory.mktemp("costs")
-    publish_tiny(MlflowPublisher(folder), "colours")
-    key, _ = update_keys(folder / "keys.json", partial(with_new, tenant="ann"))
-    homes = {name: folder / name for name in ("without", "no keys", "with keys")}
-    for home in homes.values():
-        home.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", write_site(folder / "site"))
-        plain = running(settings_for(folder, home=homes["without"] / "home"), homes["without"])
-        service = plain.__enter__()
-    try:
-        with (
-            running(settings_for(folder, home=homes["no keys"] / "home"), homes["no keys"]) as keyless,
-            running(
-                settings_for(folder, home=homes["with keys"] / "home", keys_file=folder / "keys.json"),
-                homes["with keys"],
-            ) as keyed,
-        ):
-            yield {
-                "without": Connection(service.url),
-                "no keys": Connection(keyless.url),
-                "with keys": Connection(keyed.url, key),
-            }
-    finally:
-        plain.__exit__(None, None, None)
-
-
-def test_a_request_takes_as_long_with_door_limits_and_keys(connections):
-    statuses = {name: connection.ask("elsewhere.example")[0] for name, connection in connections.items()}
-    assert statuses == {"without": 200, "no keys": 421, "with keys": 421}, "it is not switched off, or not on"
-    for connection in connections.values():
-        connection.seconds(WARM)
-    order = [*connections, *reversed(connections)]
-    ratios: dict[str, list[float]] = {"no keys": [], "with keys": []}
-    usual: dict[str, list[float]] = {name: [] for name in connections}
-    for _ in range(SERVICE_ROUNDS):
-        seconds: dict[str, list[float]] = {name: [] for name in connections}
-        for name in order:
-            seconds[name] += connections[name].seconds(REQUESTS)
-        p50 = {name: float(np.median(taken)) for name, taken in seconds.items()}
-        for name, median in p50.items():
-            usual[name].append(median)
-        for name, rounds in ratios.items():
-            rounds.append(p50[name] / p50["without"])
-    targets = Targets("costs")
-    say("p50 in ms: " + ", ".join(f"{name} {1e3 * np.median(medians):.3f}" for name, medians in usual.items()))
-    for name, rounds in ratios.items():
-        say(f"p50 over without, {name}, quartiles of the rounds: {quartiles(rounds)}")
-        targets.at_most(f"p50 over without, {name}", float(np.median(rounds)), 1.05, "x")
     targets.check()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import threading
 import time
-import urllib.request
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -17,23 +15,14 @@ from scipy.stats import theilslopes
 
 from qa.chaos.faults import Victim, strike
 from qa.chaos.load import Counts, capacity, offer
-from qa.grounds import GROUNDS, OFTEN
-from qa.targets import MB, Targets, say
+from qa.grounds import GROUNDS, OFTEN, served
+from qa.targets import MB, Targets, metric, say
 from serving.http.large_body import INLINE_BYTES
-from tests.fixtures.clients import PATIENCE
-from tests.fixtures.live import running
 
 MINUTES = float(os.environ.get("PLIANT_CHAOS_MINUTES", "30"))
 SEED = int(os.environ.get("PLIANT_CHAOS_SEED", "0"))
 SHARE = 0.7  # of the capacity
 WARM_UP = 0.2  # share of the time before memory is looked at
-
-
-def total(service, name: str) -> float:
-    """Return the sum of a metric over its labels."""
-    with urllib.request.urlopen(f"{service.url}/metrics", timeout=PATIENCE) as response:
-        lines = response.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(rf"pliant_{name}[ {{]", line))
 
 
 @dataclass
@@ -69,9 +58,7 @@ class MemoryLog:
 @pytest.mark.parametrize("system", GROUNDS)
 def test_every_request_has_exactly_one_answer_whatever_happens(system, tmp_path):
     ground = GROUNDS[system]
-    ground.publish(tmp_path)
-    settings = ground.settings(tmp_path, journal=tmp_path / "journal.jsonl", **OFTEN)
-    with running(settings, tmp_path) as service:
+    with served(system, tmp_path, journal=tmp_path / "journal.jsonl", **OFTEN) as service:
         victim = Victim(service, tmp_path / "mlflow.db", ground.request(), ground.request(INLINE_BYTES))
         best = asyncio.run(capacity(victim.address, victim.request))
         say(f"{system}: {best:.0f} answers a second at best; seed {SEED}, {MINUTES:g} minutes")
@@ -104,6 +91,6 @@ def test_every_request_has_exactly_one_answer_whatever_happens(system, tmp_path)
 def left_after(service, seconds: float) -> float:
     """Return how many requests still wait for a launch after so many seconds without any load."""
     end = time.monotonic() + seconds
-    while (left := total(service, "waiting")) and time.monotonic() < end:
+    while (left := metric(service.url, "waiting")) and time.monotonic() < end:
         time.sleep(0.5)
     return left

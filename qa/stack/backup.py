@@ -24,7 +24,7 @@ from benchmarks.results import Target
 from flows import servers, settings
 from flows.release import open_registry
 from pliant.progress import Progress
-from qa.stack.backup_picture import Picture, broken_of, differences, picture
+from qa.stack.backup_picture import Picture, broken_of, differences, picture, versions_of
 from qa.stack.backup_publisher import Publisher, size_of
 from qa.stack.changes import ENVIRONMENT, variables
 from qa.stack.dashboards_load import OK, Clients, Endpoint, await_all
@@ -82,6 +82,7 @@ class Restored:
 
     picture: Picture
     steps: Sequence[Step]
+    versions: Mapping[str, Mapping[int, str]]
     broken: Sequence[str]
     keys: Sequence[str]
     run: str
@@ -189,10 +190,12 @@ def _restore(home: Path, places: Mapping[str, str], saved: Saved, progress: Prog
         up = time.monotonic() - begun
         progress(4, 6)
         seen = picture(given, SYSTEM, saved.client, saved.admin)
-        broken = broken_of(open_registry(given.project, SYSTEM), seen.versions)
+        registry = open_registry(given.project, SYSTEM)
+        versions = versions_of(registry, SYSTEM)
+        broken = broken_of(registry, versions)
         keys = _wrong_keys(given, saved.client)
         progress(5, 6)
-        return Restored(seen, steps, broken, keys, _next_run(given, saved), up)
+        return Restored(seen, steps, versions, broken, keys, _next_run(given, saved), up)
 
 
 def _wrong_keys(given: Stack, client: str) -> list[str]:
@@ -224,7 +227,7 @@ def _measured(saved: Saved, restored: Restored, folder: Path) -> Measured:
     for step in (*saved.steps, *restored.steps):
         console.print(f"{step.seconds:6.1f} s  {step.command[:100]}", markup=False, highlight=False)
     console.print(", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items()), markup=False)
-    counts = {name: len(numbers) for name, numbers in restored.picture.versions.items()}
+    counts = {name: len(numbers) for name, numbers in restored.versions.items()}
     console.print(f"versions restored: {counts}; the next run: {restored.run}", markup=False)
     targets = [
         Target("versions published while the back-up was made", saved.published, ">=", 1),

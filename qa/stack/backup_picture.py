@@ -26,44 +26,43 @@ NEAR = 1e-4  # by which probabilities of the same model may differ, as batches d
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`releases`: number -> model -> version, of `pliant status --json`; `versions`: model -> number -> digest.
+    """What is there. `live`: the release that is served; `answers`: to the same requests, without ids and times.
 
-    `answers`: what the endpoint says to the same requests, without ids and times. `labels`: candidate -> those that its
-    promise was tested with; `broken`: the candidates whose promise does not hold; `label_lines`: labels in the file that
-    flows learn from. `alarms`: over broken promises; `events`: lines of the file. `runs`: id -> state of Prefect's runs that
-    have ended; `schedules`: of each deployment.
+    `kept`: every version's digest, every release's versions and every ended run's state, by name; `counts`: of labels and
+    events; `known`: alarms, and promises that do not hold; `schedules`: of each deployment.
     """
 
     live: int
-    releases: Mapping[int, Mapping[str, int]]
-    versions: Mapping[str, Mapping[int, str]]
     answers: Sequence[Mapping[str, Any]]
-    labels: Mapping[str, int]
-    broken: Sequence[str]
-    label_lines: int
-    alarms: Sequence[str]
-    events: int
-    runs: Mapping[str, str]
+    kept: Mapping[str, Any]
+    counts: Mapping[str, int]
+    known: frozenset[str]
     schedules: Mapping[str, Sequence[str]]
 
 
 def picture(given: Stack, system: str, key: str, admin: str) -> Picture:
     """Look at everything that is there of a system. Raises `PliantError`."""
     endpoint, registry = Endpoint(given.services[system], key), open_registry(given.project, system)
-    shown = _status(system)
-    service, speech = endpoint.get(given.plans[system].status, admin), given.plans[system].speech
+    shown, speech = _status(system), given.plans[system].speech
+    outcomes = endpoint.get(given.plans[system].status, admin)["outcomes"]
+    alarms = endpoint.get("/v1/outcomes/alarms", admin)["alarms"]
     examples = given.plans[system].before.examples[:EXAMPLES]
+    versions = versions_of(registry, system)
+    kept = {f"release {each['number']}": each["versions"] for each in shown["releases"]}
+    kept |= {f"{name} {number}": digest for name, each in versions.items() for number, digest in each.items()}
+    kept |= {f"run {run.id}": run.state for run in given.prefect.runs() if run.state in ENDED}
+    counts = {f"labels of {_candidate(each)}": each["labels"] for each in outcomes}
+    counts["lines of labels"] = len(read_labels(folder_of(given.project.home, system)))
+    counts["events"] = _lines(given, "events.jsonl")
     return Picture(
         live=int(shown["live"]["number"]),
-        releases={int(each["number"]): each["versions"] for each in shown["releases"]},
-        versions=versions_of(registry, system),
         answers=[_answer(*endpoint.post(speech.path, speech.body(each, DEADLINE))) for each in examples],
-        labels={_candidate(each): each["labels"] for each in service["outcomes"]},
-        broken=sorted(_candidate(each) for each in service["outcomes"] if each["broken"]),
-        label_lines=len(read_labels(folder_of(given.project.home, system))),
-        alarms=sorted(str(each["id"]) for each in endpoint.get("/v1/outcomes/alarms", admin)["alarms"]),
-        events=_lines(given, "events.jsonl"),
-        runs={run.id: run.state for run in given.prefect.runs() if run.state in ENDED},
+        kept=kept,
+        counts=counts,
+        known=frozenset(
+            [f"the promise {_candidate(each)}" for each in outcomes if each["broken"]]
+            + [f"the alarm {each['id']}" for each in alarms]
+        ),
         schedules=_schedules(given),
     )
 
@@ -97,35 +96,24 @@ def broken_of(registry: MlflowRegistry, versions: Mapping[str, Mapping[int, str]
 
 def differences(before: Picture, after: Picture, restored: Picture) -> list[str]:
     """Return what is missing of `before`, and what is restored that was never there by `after`."""
-    wrong = _lost("release", before.releases, after.releases, restored.releases)
-    for name in {*before.versions, *restored.versions}:
-        numbers = [each.versions.get(name, {}) for each in (before, after, restored)]
-        wrong += _lost(f"version of {name}", *numbers)
-    for id, state in before.runs.items():
-        if restored.runs.get(id) != state:
-            wrong.append(f"the run {id} is {restored.runs.get(id)}, was {state}")
-    wrong += _outside("lines of labels", *(each.label_lines for each in (before, restored, after)))
-    wrong += _outside("events", *(each.events for each in (before, restored, after)))
-    for name in {*before.labels, *restored.labels}:
-        wrong += _outside(f"labels of {name}", *(each.labels.get(name, 0) for each in (before, restored, after)))
-    for what, was, now in (("alarm", before.alarms, restored.alarms), ("promise", before.broken, restored.broken)):
-        wrong += [f"the {what} {each} is forgotten" for each in was if each not in now]
+    wrong = [f"{name} is lost" for name in before.kept if restored.kept.get(name) != before.kept[name]]
+    wrong += [
+        f"{name} is not what it was"
+        for name, value in restored.kept.items()
+        if value != after.kept.get(name) and not name.startswith("run ")
+    ]
+    for name in {*before.counts, *restored.counts}:
+        low, value, high = (each.counts.get(name, 0) for each in (before, restored, after))
+        wrong += [] if low <= value <= high else [f"{name}: {value}, not from {low} to {high}"]
+    wrong += [f"{each} is forgotten" for each in before.known - restored.known]
     if restored.schedules != before.schedules:
         wrong.append(f"schedules: {restored.schedules}, were {before.schedules}")
-    return wrong + _served_otherwise(before, after, restored)
-
-
-def _served_otherwise(before: Picture, after: Picture, restored: Picture) -> list[str]:
     same = next((each for each in (before, after) if each.live == restored.live), None)
     if same is None:
-        return [f"release {restored.live} is served, was {before.live}, later {after.live}"]
-    if not near(same.answers, restored.answers):
-        return [f"the same release answers otherwise: {restored.answers}, was {same.answers}"[:600]]
-    return []
-
-
-def _outside(what: str, low: int, value: int, high: int) -> list[str]:
-    return [] if low <= value <= high else [f"{what}: {value}, not from {low} to {high}"]
+        wrong.append(f"release {restored.live} is served, was {before.live}, later {after.live}")
+    elif not near(same.answers, restored.answers):
+        wrong.append(f"the same release answers otherwise: {restored.answers}, was {same.answers}"[:600])
+    return wrong
 
 
 def near(first: Any, second: Any) -> bool:
@@ -137,11 +125,6 @@ def near(first: Any, second: Any) -> bool:
     if isinstance(first, list) and isinstance(second, list):
         return len(first) == len(second) and all(near(*pair) for pair in zip(first, second, strict=True))
     return bool(first == second)
-
-
-def _lost(what: str, before: Mapping[Any, Any], after: Mapping[Any, Any], restored: Mapping[Any, Any]) -> list[str]:
-    lost = [f"{what} {each} is lost" for each in before if restored.get(each) != before[each]]
-    return lost + [f"{what} {each} is not what it was" for each in restored if restored[each] != after.get(each)]
 
 
 def _status(system: str) -> Any:

@@ -27,15 +27,10 @@ from tests.fixtures.tokens.samples import tiny_task
 
 SEEN = Picture(
     live=2,
-    releases={1: {"m": 1}, 2: {"m": 2}},
-    versions={"m": {1: "a", 2: "b"}},
     answers=[{"label": "7", "probabilities": {"7": 0.9}}],
-    labels={"digit 2 0": 10},
-    broken=["digit 2 0"],
-    label_lines=12,
-    alarms=["1"],
-    events=3,
-    runs={"r": "COMPLETED"},
+    kept={"release 1": {"m": 1}, "m 1": "a", "m 2": "b", "run r": "COMPLETED"},
+    counts={"labels of digit": 10, "events": 3},
+    known=frozenset({"the alarm 1", "the promise digit"}),
     schedules={"flow": ["hourly"]},
 )
 
@@ -43,16 +38,12 @@ SEEN = Picture(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"versions": {"m": {1: "a"}}}, "version of m 2 is lost"),
-        ({"versions": {"m": {1: "a", 2: "c"}}}, "version of m 2 is lost"),
-        ({"versions": {"m": {1: "a", 2: "b", 3: "c"}}}, "version of m 3 is not what it was"),
-        ({"releases": {2: {"m": 2}}}, "release 1 is lost"),
-        ({"labels": {}}, "labels of digit 2 0: 0, not from 10 to 10"),
-        ({"label_lines": 11}, "lines of labels: 11, not from 12 to 12"),
-        ({"broken": []}, "the promise digit 2 0 is forgotten"),
-        ({"alarms": []}, "the alarm 1 is forgotten"),
-        ({"events": 0}, "events: 0, not from 3 to 3"),
-        ({"runs": {}}, "the run r is None, was COMPLETED"),
+        ({"kept": {**SEEN.kept, "m 2": "c"}}, "m 2 is lost"),
+        ({"kept": {**SEEN.kept, "m 3": "c"}}, "m 3 is not what it was"),
+        ({"kept": {"m 1": "a", "m 2": "b", "run r": "COMPLETED"}}, "release 1 is lost"),
+        ({"counts": {"events": 3}}, "labels of digit: 0, not from 10 to 10"),
+        ({"counts": {**SEEN.counts, "events": 4}}, "events: 4, not from 3 to 3"),
+        ({"known": frozenset({"the alarm 1"})}, "the promise digit is forgotten"),
         ({"schedules": {}}, "schedules: {}"),
         ({"live": 3}, "release 3 is served, was 2"),
         ({"answers": [{"label": "1", "probabilities": {"7": 0.9}}]}, "the same release answers otherwise"),
@@ -64,8 +55,8 @@ def test_what_is_lost_or_other_than_before_is_said(change, said):
 
 
 def test_what_came_during_a_back_up_may_be_in_it_or_not():
-    later = replace(SEEN, versions={"m": {1: "a", 2: "b", 3: "c"}}, label_lines=20, events=5)
-    for restored in (SEEN, later, replace(later, label_lines=15)):
+    later = replace(SEEN, kept={**SEEN.kept, "m 3": "c"}, counts={"labels of digit": 20, "events": 5})
+    for restored in (SEEN, later, replace(later, counts={"labels of digit": 15, "events": 4})):
         assert differences(SEEN, later, restored) == []
 
 

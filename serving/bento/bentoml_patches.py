@@ -1,11 +1,12 @@
-"""Patches of BentoML 1.4.39, applied before it serves. A test notices when a patch is no longer needed.
+"""What is changed in a service's process before it serves: patches of BentoML 1.4.39, and settings of Python and glibc.
 
-They use private parts of BentoML, hence its exact pin in pyproject.toml.
+The patches use private parts of BentoML, hence its exact pin in pyproject.toml. A test notices when one is needed no more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import sys
@@ -21,6 +22,7 @@ from prometheus_client import values
 from starlette.responses import JSONResponse
 
 SWITCH_SECONDS = 0.0005
+M_ARENA_MAX = -8  # of glibc's malloc.h
 COUNTERS = "PROMETHEUS_MULTIPROC_DIR"
 """Variable by which BentoML has counters kept in mapped files, for any number of processes."""
 
@@ -63,6 +65,16 @@ def count_in_memory() -> None:
 
 async def _pass_on(self: Any, scope: Any, receive: Any, send: Any) -> None:
     await self.app(scope, receive, send)
+
+
+def share_one_arena() -> None:
+    """Let all threads of this process allocate from one arena, where the system's allocator is glibc's.
+
+    By default each thread has an arena of its own, and none can use what is free in another: polls of the registry, in
+    one of several threads each time, let all of them grow for hours. Called before there are threads.
+    """
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def freeze_gc() -> None:

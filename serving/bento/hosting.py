@@ -6,7 +6,6 @@ runs in the service process only.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -29,12 +28,12 @@ from serving.bento.bentoml_patches import (
     freeze_gc,
     leave_out_path_metrics,
     patch_timeouts,
+    share_one_arena,
     share_the_interpreter,
     switch_off_tracing,
 )
-from serving.bento.reserve import Reserve, reserve, share_one_arena
 from serving.bento.supervisor import listening, prepare, report_end_shortly, wait_for_release
-from serving.http.access.certificate import CertificateFollower, remembered_contexts
+from serving.http.access.certificate import show_certificate
 from serving.http.access.metrics import CertificateMetrics, TenantMetrics
 from serving.http.access.middleware import AccessMiddleware, Gate
 from serving.http.access.settings import access_of, check_access, names
@@ -98,7 +97,6 @@ def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
     # uvicorn's default trusts every process of this machine.
     os.environ["FORWARDED_ALLOW_IPS"] = os.environ.get("PLIANT_TRUSTED_PROXIES", "")
     app = create_app(Path(str(files("bentoml"))) / "_internal" / "server" / "static_content")
-    app.state.tls = remembered_contexts()
     app.state.door = Door(app.state.shape_of, asks_for_prediction)
     install(app.state.door)
     return app
@@ -142,9 +140,7 @@ class HostedService:
     SYSTEM: ClassVar[str]  # its name in pliant/systems.py
     APP: ClassVar[FastAPI]
     _assembly: Assembly
-    _reserve: Reserve
     _traces: TracerProvider | None
-    _following: asyncio.Task[None] | None
 
     @classmethod
     @on_deployment
@@ -185,8 +181,8 @@ class HostedService:
         # A page of another website can read an answer only if it has passed CORSMiddleware.
         judge = access.sender if settings.cors_origins else access.judge
         state.door.open(endpoint.metrics.errored, endpoint.front_door, judge)
-        self._following = self._follow_certificate(settings.tls_cert, settings.tls_key)
-        self._reserve = reserve(state.door.connections.most)
+        if settings.tls_cert is not None:
+            show_certificate(settings.tls_cert, CertificateMetrics())
         self._traces = None
         if settings.trace_share:
             from serving.tracing.export import provider_of
@@ -197,18 +193,9 @@ class HostedService:
         share_the_interpreter()
         freeze_gc()
 
-    def _follow_certificate(self, certificate: Path | None, key: Path | None) -> asyncio.Task[None] | None:
-        """Take new certificates from their files from now on; None where the service has none of its own."""
-        if certificate is None or key is None:
-            return None
-        follower = CertificateFollower(certificate, key, CertificateMetrics(), self.APP.state.tls)
-        return asyncio.create_task(follower.follow())
-
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(self) -> None:
         """Stop the service, after all connections are closed."""
-        if self._following is not None:
-            self._following.cancel()
         await self._assembly.stop()
         if self._traces is not None:
             from serving.tracing.export import close

@@ -11,8 +11,8 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from serving.bins import oip, openai, rerank, tei, tokenizing
-from serving.bins.schemas import Status, route_options
+from serving.bins import oip, openai, rerank, tei
+from serving.bins.schemas import Status, options_of
 from serving.http.api_errors import ErrorShape, error_response
 from serving.http.app import Handler, add_refresh, add_status, complete, endpoint_of, new_app
 from serving.http.oip.response import shape_of
@@ -25,10 +25,10 @@ TEI = {
     "/predict": tei.predict,
     "/rerank": rerank.rerank,
     "/similarity": tei.similarity,
-    "/embed_all": tokenizing.embed_all,
-    "/embed_sparse": tokenizing.embed_sparse,
-    "/tokenize": tokenizing.tokenize,
-    "/decode": tokenizing.decode,
+    "/embed_all": tei.embed_all,
+    "/embed_sparse": tei.embed_sparse,
+    "/tokenize": tei.tokenize,
+    "/decode": tei.decode,
     "/info": tei.info,
     "/health": tei.health,
 }
@@ -51,7 +51,7 @@ def create_app(swagger: Path) -> FastAPI:
     refresh = add_refresh(app)
     handlers = _handlers()
     for path, handler in handlers.items():
-        app.add_api_route(path, handler, name=path, **route_options(path, not path.endswith(GET_PATHS)))
+        app.add_api_route(path, handler, name=path, **options_of(path))
     any_head = guarded(tei.answer, endpoint_of, tei.error_response)
     hot = {path: handler for path, handler in handlers.items() if not path.endswith(GET_PATHS)}
     hot |= add_oip(app, oip.SERVED)

@@ -13,9 +13,8 @@ from serving.bins.request import Answer, Encoder, Endpoint, TextRequest, read_de
 from serving.bins.tei import EMBEDDING
 from serving.http.access.roles import client_of
 from serving.http.large_body import checked
-from serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served
+from serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, text_inputs, texts_of
 from serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers, texts
-from serving.http.oip.texts import text_inputs, texts_of
 from serving.http.tei import Cut
 
 EMBEDDINGS, SCORES, LABEL, CLASS, TOKENS = "embedding", "scores", "label", "class", "tokens"

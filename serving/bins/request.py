@@ -8,12 +8,11 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 
-from pliant.errors import InputError
 from serving.bins.messages import Output
 from serving.bins.reading import Token
 from serving.client import ANYBODY, Client
 from serving.http import routing
-from serving.http.json_body import deadline, shorten
+from serving.http.bodies import deadline, header_number
 
 DEADLINE = "x-pliant-deadline"
 
@@ -120,10 +119,5 @@ def read_deadline(request: Request, value: float | None, maximum: float) -> floa
     """Return the deadline in seconds from the body, or else from the header. Raises `InputError`."""
     if value is not None:
         return deadline(value, maximum)
-    header = request.headers.get(DEADLINE)
-    if header is None:
-        return None
-    try:
-        return deadline(float(header), maximum, DEADLINE)
-    except ValueError:
-        raise InputError(DEADLINE, shorten(header), "a number of seconds") from None
+    seconds = header_number(request.headers, DEADLINE)
+    return None if seconds is None else deadline(seconds, maximum, DEADLINE)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
-from starlette.responses import Response
 
 from serving.bins.bodies import (
     ClassifyBody,
@@ -20,7 +19,17 @@ from serving.bins.bodies import (
     TokenizeBody,
 )
 from serving.http.bodies import request_body
-from serving.http.schemas import Artifact, CommonStatus, OpenaiErrorAnswer, OpenaiModels, Score, ServingDevice, TeiError
+from serving.http.schemas import (
+    Artifact,
+    CommonStatus,
+    OpenaiErrorAnswer,
+    OpenaiModels,
+    Score,
+    ServingDevice,
+    TeiError,
+    errors,
+    route_options,
+)
 
 
 class OpenaiEmbedding(BaseModel):
@@ -100,74 +109,58 @@ class Status(CommonStatus):
     streams: list[Stream]
 
 
-_BODIES: Mapping[str, type[BaseModel]] = {
-    "/embed": EmbedBody,
-    "/embed_all": EmbedAllBody,
-    "/embed_sparse": EmbedAllBody,
-    "/predict": ClassifyBody,
-    "/rerank": RerankBody,
-    "/similarity": SimilarityBody,
-    "/tokenize": TokenizeBody,
-    "/decode": DecodeBody,
-    "/v1/embeddings": OpenaiEmbeddingsBody,
-    "/v1/rerank": RerankDocumentsBody,
-    "/v2/rerank": RerankDocumentsBody,
+_ROUTES: Mapping[str, tuple[str, Any, Any]] = {
+    "/embed": (
+        "Embeddings of one or many texts, as text-embeddings-inference gives them",
+        list[list[float]],
+        EmbedBody,
+    ),
+    "/embed_all": ("An embedding of each token of one or many texts", list[list[list[float]]], EmbedAllBody),
+    "/embed_sparse": ("Refused with 424: no encoder that is served has the pooling of SPLADE", Any, EmbedAllBody),
+    "/predict": (
+        "Classify one or many texts, as text-embeddings-inference does",
+        list[Score] | list[list[Score]],
+        ClassifyBody,
+    ),
+    "/rerank": ("Order texts by how well they fit a query, as text-embeddings-inference does", list[Rank], RerankBody),
+    "/similarity": (
+        "Cosines between the embedding of a sentence and those of others",
+        list[float],
+        SimilarityBody,
+    ),
+    "/tokenize": ("The tokens of one or many texts", list[list[Token]], TokenizeBody),
+    "/decode": ("The text of one or many lists of token ids", list[str], DecodeBody),
+    "/info": ("The model, as text-embeddings-inference describes it", dict[str, Any], None),
+    "/health": ("Whether the service can answer", None, None),
+    "/v1/embeddings": ("Embeddings of one or many texts, as OpenAI gives them", OpenaiEmbeddings, OpenaiEmbeddingsBody),
+    "/v1/rerank": (
+        "Order documents by how well they fit a query, as Jina and Cohere do",
+        Reranking,
+        RerankDocumentsBody,
+    ),
+    "/v2/rerank": ("The same as /v1/rerank", Reranking, RerankDocumentsBody),
+    "/v1/models": ("The streams, as OpenAI lists models", OpenaiModels, None),
 }
-_SUMMARIES: Mapping[str, tuple[str, Any]] = {
-    "/embed": ("Embeddings of one or many texts, as text-embeddings-inference gives them", list[list[float]]),
-    "/embed_all": ("An embedding of each token of one or many texts", list[list[list[float]]]),
-    "/embed_sparse": ("Refused with 424: no encoder that is served has the pooling of SPLADE", None),
-    "/predict": ("Classify one or many texts, as text-embeddings-inference does", list[Score] | list[list[Score]]),
-    "/rerank": ("Order texts by how well they fit a query, as text-embeddings-inference does", list[Rank]),
-    "/similarity": ("Cosines between the embedding of a sentence and those of others", list[float]),
-    "/tokenize": ("The tokens of one or many texts", list[list[Token]]),
-    "/decode": ("The text of one or many lists of token ids", list[str]),
-    "/info": ("The model, as text-embeddings-inference describes it", dict[str, Any]),
-    "/health": ("Whether the service can answer", None),
-    "/v1/embeddings": ("Embeddings of one or many texts, as OpenAI gives them", OpenaiEmbeddings),
-    "/v1/rerank": ("Order documents by how well they fit a query, as Jina and Cohere do", Reranking),
-    "/v2/rerank": ("The same as /v1/rerank", Reranking),
-    "/v1/models": ("The streams, as OpenAI lists models", OpenaiModels),
+"""Summary, answer and body of each route."""
+_STATUSES: Mapping[str, tuple[int, ...]] = {"/info": (404, 422), "/health": (404, 503), "/v1/models": ()}
+_DEADLINE = {
+    "name": "x-pliant-deadline",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "number", "exclusiveMinimum": 0, "description": "seconds from arrival"},
 }
-_UNSCHEDULED = ("/tokenize", "/decode")
-"""Routes that need no device, and know no deadline."""
-_ERRORS = {
-    400: "The body is not JSON; on OpenAI's routes also: a field is outside its limit.",
-    404: "The stream is not served.",
-    413: "The body, a text or a list exceeds its limit, a text is too long and truncate is false, or the prompt is unknown.",
-    415: "The body is not application/json.",
-    422: "A field is outside its limit.",
-    424: "The stream's model does not do this (embed, classify or rerank), or it failed.",
-    429: "Overload. See Retry-After.",
-    503: "A device failed, or (on OpenAI's routes) the deadline cannot be met. See Retry-After.",
-}
-_GET_ERRORS: Mapping[str, tuple[int, ...]] = {"/info": (404, 422), "/health": (404, 503)}
 
 
-def route_options(path: str, posted: bool) -> dict[str, Any]:
+def options_of(path: str) -> dict[str, Any]:
     """Return the arguments of `add_api_route` for a route."""
-    base, path = ("/{task}", path.removeprefix("/{task}")) if path.startswith("/{task}") else ("", path)
-    summary, answer = _SUMMARIES[path]
-    openai = path.startswith(("/v1", "/v2"))
-    error = OpenaiErrorAnswer if openai else TeiError
-    options: dict[str, Any] = {
-        "methods": ["POST" if posted else "GET"],
-        "summary": summary,
-        "tags": ["openai" if openai else "text-embeddings-inference"],
-        "responses": {200: {"model": answer} if answer else {}},
-        "openapi_extra": {"parameters": _parameters(base, posted and path not in _UNSCHEDULED)},
-    }
-    if path == "/health":
-        options["response_class"] = Response  # without content
-    statuses = _ERRORS if posted else _GET_ERRORS.get(path, ())
-    options["responses"] |= {status: {"model": error, "description": _ERRORS[status]} for status in statuses}
-    if posted:
-        options["openapi_extra"]["requestBody"] = request_body(_BODIES[path])
+    own = path.removeprefix("/{task}")
+    summary, answer, body = _ROUTES[own]
+    openai = own.startswith(("/v1", "/v2"))
+    responses = errors(
+        *_STATUSES.get(own, (400, 404, 413, 415, 422, 424, 429, 503)), model=OpenaiErrorAnswer if openai else TeiError
+    )
+    tag = "openai" if openai else "text-embeddings-inference"
+    options = route_options(path, summary, tag, answer, responses, body and request_body(body))
+    if body is not None and "deadline" in body.model_fields:
+        options["openapi_extra"]["parameters"].append(_DEADLINE)
     return options
-
-
-def _parameters(base: str, scheduled: bool) -> list[dict[str, Any]]:
-    task = {"name": "task", "in": "path", "required": True, "schema": {"type": "string"}}
-    schema = {"type": "number", "exclusiveMinimum": 0, "description": "seconds from arrival"}
-    header = {"name": "x-pliant-deadline", "in": "header", "required": False, "schema": schema}
-    return ([task] if base else []) + ([header] if scheduled else [])

@@ -1,8 +1,9 @@
-"""The API of text-embeddings-inference (TEI) for bins: /embed, /predict, /similarity, /info and /health.
+"""The API of text-embeddings-inference (TEI) for bins, but for /rerank (rerank.py).
 
-serving/http/tei.py describes its requests and answers; rerank.py, unpooled.py and tokenizing.py have its other routes. They
-are at the root, for a service of one stream, and below /{task} for each stream. A POST to the base address embeds,
-classifies or reranks, whichever the stream does, as in TEI; a body of /similarity is understood there too.
+serving/http/tei.py describes what all systems share of it. Its routes are at the root, for a service of one stream, and
+below /{task} for each stream. A POST to the base address embeds, classifies or reranks, whichever the stream does, as in
+TEI; a body of /similarity is understood there too. /tokenize and /decode read no model: nothing waits for a device, and
+texts may be longer than the encoder reads.
 """
 
 from __future__ import annotations
@@ -13,23 +14,27 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from serving.bins.answer import check_normalize, embeddings, respond, scores
 from serving.bins.bodies import (
     ClassifyBody,
+    DecodeBody,
     EmbedAllBody,
     EmbedBody,
     SimilarityBody,
     SimilarityParameters,
+    TokenizeBody,
     inputs_of,
+    texts_of,
 )
-from serving.bins.request import Endpoint, TextRequest, is_reranker, read_deadline
+from serving.bins.request import Endpoint, TextRequest, TokensRequest, is_reranker, read_deadline
 from serving.bins.rerank import rerank_task
 from serving.http import tei
 from serving.http.access.roles import client_of
-from serving.http.api_errors import json_response
+from serving.http.api_errors import ApiError, json_response
 from serving.http.large_body import checked
 from serving.http.routing import arrival, read_fields
 from serving.http.texts import check_count
@@ -37,6 +42,8 @@ from serving.http.texts import check_count
 error_response = partial(tei.error_response, kinds={**tei.KINDS, 503: (503, "Unhealthy")})
 """Returns an error in TEI's shape. A lost device is restarted, so its clients should retry: 503."""
 CLASSIFICATION, EMBEDDING = "classification", "embedding"
+NOT_SPARSE = "Model is not an embedding model with SPLADE pooling"
+"""TEI's error message for a model that gives no sparse embeddings."""
 AT_ONCE = 32  # texts whose scores are made before other requests have a turn: about a millisecond
 
 
@@ -76,6 +83,43 @@ async def answer(request: Request, endpoint: Endpoint) -> Response:
     elif is_reranker(encoder) and "query" in fields:
         handle = rerank_task
     return await handle(request, endpoint, task, fields, arrived)
+
+
+async def embed_all(request: Request, endpoint: Endpoint) -> Response:
+    """Answer /embed_all with the last hidden state of each token of each text, special tokens included."""
+    arrived = arrival(request, endpoint)
+    fields = await read_fields(request, endpoint.settings)
+    task = endpoint.select(request.path_params.get("task"), "task", EMBEDDING)
+    body = await checked(request, EmbedAllBody.read, fields)
+    answer = await endpoint.run(embedding_request(request, endpoint, task, body, unpooled=True), arrived)
+    return await run_in_threadpool(respond, answer.outputs, answer.headers)
+
+
+async def embed_sparse(request: Request, endpoint: Endpoint) -> Response:
+    """Refuse as TEI does for a model without the pooling of SPLADE."""
+    await read_fields(request, endpoint.settings)
+    endpoint.select(request.path_params.get("task"), "task", None)
+    raise ApiError(424, "wrong_head", NOT_SPARSE, "task")
+
+
+async def tokenize(request: Request, endpoint: Endpoint) -> Response:
+    """Answer /tokenize with a list of tokens per text."""
+    fields = await read_fields(request, endpoint.settings)
+    task = endpoint.select(request.path_params.get("task"), "task", None)
+    body = await checked(request, TokenizeBody.read, fields)
+    texts = texts_of(body, endpoint.settings.max_texts)
+    tokens = await endpoint.tokenize(TokensRequest(task, texts, body.add_special_tokens, body.prompt_name))
+    return await run_in_threadpool(respond, tokens, {})
+
+
+async def decode(request: Request, endpoint: Endpoint) -> Response:
+    """Answer /decode with a text per list of token ids."""
+    fields = await read_fields(request, endpoint.settings)
+    task = endpoint.select(request.path_params.get("task"), "task", None)
+    body = await checked(request, DecodeBody.read, fields)
+    lists: list[Any] = [body.ids] if body.ids and isinstance(body.ids[0], int) else body.ids
+    check_count("ids", lists, endpoint.settings.max_texts)
+    return respond(await endpoint.decode(task, lists, body.skip_special_tokens), {})
 
 
 async def info(request: Request, endpoint: Endpoint) -> Response:

@@ -16,15 +16,7 @@ from starlette.responses import Response
 from serving.cascade import oip
 from serving.cascade.bodies import EXAMPLES, PredictBody
 from serving.cascade.request import Endpoint, TextRequest, read_request
-from serving.cascade.schemas import (
-    Alarm,
-    AlarmList,
-    Prediction,
-    Status,
-    TaskList,
-    errors,
-    outcome_responses,
-)
+from serving.cascade.schemas import Alarm, Prediction, Status, TakenOutcome, TaskList
 from serving.cascade.tei import add_tei
 from serving.http import tei
 from serving.http.api_errors import ErrorShape, error_response, json_response
@@ -33,8 +25,8 @@ from serving.http.bodies import request_body
 from serving.http.oip import routes
 from serving.http.oip.response import shape_of
 from serving.http.routing import arrival
-from serving.outcomes.routes import Documented, add_outcomes
-from serving.outcomes.schemas import outcome_body
+from serving.http.schemas import errors
+from serving.outcomes.routes import add_outcomes
 
 
 def create_app(swagger: Path) -> FastAPI:
@@ -63,17 +55,7 @@ def _add_routes(app: FastAPI) -> None:
         responses={200: {"model": Prediction}, **errors(400, 404, 413, 415, 422, 429, 500, 503)},
         openapi_extra={"requestBody": request_body(PredictBody, examples=EXAMPLES)},
     )
-    add_outcomes(
-        app,
-        Documented(
-            body=outcome_body("positive"),
-            responses=outcome_responses(),
-            alarm=Alarm,
-            alarms=AlarmList,
-            admin=errors(403),
-            unknown=errors(403, 404, 415),
-        ),
-    )
+    add_outcomes(app, TakenOutcome, Alarm, "positive")
     app.add_api_route("/tasks", _tasks, methods=["GET"], summary="List the tasks", responses={200: {"model": TaskList}})
     add_refresh(app)
     add_status(app, Status, "Status of the service, and accuracy by reported labels")

@@ -16,11 +16,10 @@ from serving.cascade.request import Described, Endpoint, check_pairs, select_tas
 from serving.cascade.tei import check_cut, check_errors, raw_score
 from serving.http.access.roles import client_of
 from serving.http.large_body import checked
-from serving.http.oip.models import InferAnswer, InferRequest, Model, Served, one_version
+from serving.http.oip.models import InferAnswer, InferRequest, Model, Served, one_version, text_inputs, texts_of
 from serving.http.oip.response import replaced
 from serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers
 from serving.http.oip.tensors import texts as text_tensor
-from serving.http.oip.texts import text_inputs, texts_of
 
 SCORES, LABEL, CLASS = "scores", "label", "class"
 NUMBERS: Mapping[str, str] = {"confidence": "FP32", "truncated": "BOOL", "cut_short": "BOOL", "on_time": "BOOL"}

@@ -13,7 +13,8 @@ from serving.cascade.bodies import PredictBody, Targets
 from serving.client import ANYBODY, Client
 from serving.http import routing
 from serving.http.access.roles import client_of
-from serving.http.json_body import deadline, shorten
+from serving.http.bodies import deadline
+from serving.http.json_body import shorten
 from serving.http.large_body import checked
 from serving.http.routing import select
 from serving.http.texts import Texts, cleaned

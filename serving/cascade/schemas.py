@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pydantic import BaseModel, Field
 
-from serving.http.schemas import CommonStatus, Error, ErrorAnswer, Score, ServingDevice, TeiError
-from serving.outcomes import schemas as outcomes
-from serving.outcomes.schemas import Promise, RefusedOutcome, Report, ReportedLabel, Tally
+from serving.http.schemas import CommonStatus, Error, ServingDevice
+from serving.outcomes.schemas import AlarmDetails, TakenLabel
 
 
 class Word(BaseModel):
@@ -144,88 +140,10 @@ class Status(CommonStatus):
     agreement: list[AgreementFigures]
 
 
-class TakenOutcome(BaseModel):
-    """The answer to one label."""
-
-    id: str
-    task: str
-    version: str | int
+class TakenOutcome(TakenLabel):
     candidate: str
     level: str
-    correct: bool
-    repeated: bool = Field(description="whether the same label came before, and is not counted again")
-    promise: Promise = Field(description="the promise with this label counted")
 
 
-class TakenOutcomes(BaseModel):
-    """The answer to a list of labels: each is taken or refused by itself."""
-
-    taken: int
-    refused: int
-    outcomes: list[TakenOutcome | RefusedOutcome] = Field(description="in the order of the list")
-
-
-class Alarm(Figures):
-    """A promise that broke, as it was then."""
-
-    id: str
-    at: float = Field(description="seconds since 1970")
-    labels_by_tenant: dict[str, Tally] = Field(description="of latest_labels, by who reported them")
-    latest_labels: list[ReportedLabel] = Field(description="at most 200, the newest last")
-    taken_back: Report | None = Field(description="who took the alarm back")
-
-
-class AlarmList(BaseModel):
-    alarms: list[Alarm] = Field(description="at most 64, the newest last")
-
-
-_ERRORS = {
-    400: "The body is not JSON in UTF-8.",
-    403: "The key lacks the role admin.",
-    404: "Unknown task, or unknown id of an answer or alarm.",
-    409: "Another label was reported for this id before.",
-    413: "The body, a text or the number of texts exceeds its limit.",
-    415: "The body is not application/json.",
-    422: "A field is missing, unknown, given twice or outside its limit.",
-    429: "The queue is full, or too many labels come in a second. See Retry-After.",
-    500: "An error of the service.",
-    503: "The deadline cannot be met, a worker or the registry is gone, or labels cannot be written. See Retry-After.",
-}
-_TEI_ERRORS = {
-    400: "The body is not JSON in UTF-8.",
-    404: "The task is not served.",
-    413: "A batch, a text or the body exceeds its limit, or a text is too long and truncate is false.",
-    415: "The body is not application/json.",
-    422: "A field is outside its limit, or the task is missing where several are served.",
-    424: "The model failed.",
-    429: "Overload. See Retry-After.",
-    503: "The service is not ready. See Retry-After.",
-}
-_TEI_STATUSES: Mapping[str, tuple[int, ...]] = {
-    "/predict": (400, 404, 413, 415, 422, 424, 429),
-    "/info": (404, 422),
-    "/health": (404, 503),
-}
-
-
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses` of a route."""
-    return {status: {"model": ErrorAnswer, "description": _ERRORS[status]} for status in statuses}
-
-
-def outcome_responses() -> dict[int | str, dict[str, Any]]:
-    """Return the `responses` of outcomes. A list of labels that all fail has the status of the first."""
-    return outcomes.outcome_responses(errors(400, 404, 409, 413, 415, 422, 429, 503), TakenOutcome, TakenOutcomes)
-
-
-def task_parameter() -> list[dict[str, Any]]:
-    """Return the `parameters` of a route with a task in its path."""
-    return [{"name": "task", "in": "path", "required": True, "schema": {"type": "string"}}]
-
-
-def tei_responses(path: str) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses` of TEI's routes."""
-    failures: dict[int | str, dict[str, Any]] = {
-        status: {"model": TeiError, "description": _TEI_ERRORS[status]} for status in _TEI_STATUSES.get(path, ())
-    }
-    return ({200: {"model": list[Score] | list[list[Score]]}} if path == "/predict" else {}) | failures
+class Alarm(Figures, AlarmDetails):
+    pass

@@ -13,52 +13,52 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from serving.cascade.request import Described, Endpoint, TextRequest, check_pairs, select_task
-from serving.cascade.schemas import task_parameter, tei_responses
 from serving.http import tei
 from serving.http.access.roles import client_of
 from serving.http.api_errors import ApiError, json_response
 from serving.http.bodies import request_body
 from serving.http.large_body import checked
 from serving.http.routing import arrival, guarded, read_fields
+from serving.http.schemas import Score, TeiError, errors, route_options
 
 MIN_PROBABILITY = 1e-12  # smaller probabilities count as this one in raw scores
 STATUS: Mapping[str, int] = {"full": 429, "invalid": 422}
 """The code of a text's error -> the status of the response."""
 
-SUMMARIES: Mapping[str, str] = {
-    "/predict": "Classify one or many texts, as text-embeddings-inference does",
-    "/info": "The model, as text-embeddings-inference describes it",
-    "/health": "Whether the service can answer",
+ROUTES: Mapping[str, tuple[str, Any, tuple[int, ...]]] = {
+    "/predict": (
+        "Classify one or many texts, as text-embeddings-inference does",
+        list[Score] | list[list[Score]],
+        (400, 404, 413, 415, 422, 424, 429),
+    ),
+    "/info": ("The model, as text-embeddings-inference describes it", Any, (404, 422)),
+    "/health": ("Whether the service can answer", None, (404, 503)),
 }
+"""Summary, answer and errors of each route."""
 
 
 def add_tei(app: FastAPI, endpoint_of: Callable[[Request], Endpoint]) -> None:
     """Add the routes below /tei and, for a service of several tasks, below /tei/{task}."""
-    routes: tuple[tuple[str, str, Callable[[Request, Endpoint], Awaitable[Response]]], ...] = (
-        ("POST", "/predict", _predict),
-        ("GET", "/info", _info),
-        ("GET", "/health", _health),
-        ("POST", "", _predict),
-        ("GET", "", _health),
-    )
+    handlers: Mapping[str, Callable[[Request, Endpoint], Awaitable[Response]]] = {
+        "/predict": _predict,
+        "/info": _info,
+        "/health": _health,
+    }
     for base in ("/tei", "/tei/{task}"):
-        for method, path, handle in routes:
-            body = {"requestBody": request_body(tei.PredictBody)} if method == "POST" else {}
-            app.add_api_route(
-                base + path,
-                guarded(handle, endpoint_of, tei.error_response),
-                methods=[method],
-                include_in_schema=path != "",
-                responses=tei_responses(path),
-                response_class=Response if path == "/health" else JSONResponse,
-                tags=["text-embeddings-inference"],
-                name=f"{method} {base}{path}",
-                summary=SUMMARIES.get(path),
-                openapi_extra=body | ({"parameters": task_parameter()} if "{" in base else {}),
+        for path, handle in handlers.items():
+            summary, answer, statuses = ROUTES[path]
+            body, responses = request_body(tei.PredictBody), errors(*statuses, model=TeiError)
+            options = route_options(
+                base, summary, "text-embeddings-inference", answer, responses, body if path == "/predict" else None
             )
+            handler = guarded(handle, endpoint_of, tei.error_response)
+            app.add_api_route(base + path, handler, name=base + path, **options)
+            if path != "/info":  # the base address predicts, and says whether the service can answer
+                hidden = {**options, "include_in_schema": False}
+                app.add_api_route(base, handler, name=f"{path} at {base}", **hidden)
 
 
 async def _predict(request: Request, endpoint: Endpoint) -> Response:

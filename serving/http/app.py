@@ -23,7 +23,7 @@ from pliant.errors import PliantError
 from serving.http.access.roles import check_admin
 from serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
 from serving.http.large_body import BodyParser
-from serving.http.schemas import Refresh, refresh_errors
+from serving.http.schemas import Refresh, errors
 from serving.http.webhook import registry_event
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -67,7 +67,7 @@ def add_refresh(app: FastAPI, schema: type[BaseModel] = Refresh) -> Handler:
         _refresh,
         methods=["POST"],
         summary="Load the versions that the registry's alias points to, and serve them",
-        responses={200: {"model": schema}, **refresh_errors()},
+        responses={200: {"model": schema}, **errors(403, 415, 500, 503)},
     )
     return _refresh
 

@@ -6,7 +6,8 @@ field has a code of its own. pydantic's own sentences and union tags do not reac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -21,14 +22,18 @@ from pydantic import (
 )
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticCustomError
+from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from pliant.errors import InputError
 from serving.http.api_errors import ApiError
-from serving.http.json_body import shorten
+from serving.http.json_body import SHOWN, shorten
 from serving.http.large_body import checked
 from serving.http.routing import Limits, read_fields
 
+IGNORED = "x-pliant-ignored"
+"""The header that names the fields of a request that nobody knows, in interfaces that accept these."""
+MAX_NAMES = 20
 _LIMITS: Mapping[str, str] = {
     "bool_type": "true or false",
     "dict_type": "an object",
@@ -196,6 +201,31 @@ class _JsonSchema(GenerateJsonSchema):
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         return False
+
+
+def deadline(seconds: float, maximum: float, name: str = "deadline") -> float:
+    """Return a deadline in seconds from now. Raises `InputError` unless it is above 0 and at most `maximum`."""
+    if not 0 < seconds <= maximum:
+        raise InputError(name, f"{seconds:g}", f"more than 0 and at most {maximum:g} seconds from now")
+    return seconds
+
+
+def header_number(headers: Headers, name: str) -> float | None:
+    """Return the number in a header, None without one. Raises `InputError` for anything else."""
+    given = headers.get(name)
+    try:
+        return None if given is None else float(given)
+    except ValueError:
+        raise InputError(name, shorten(given), "a number") from None
+
+
+def ignored_header(names: Iterable[str]) -> dict[str, str]:
+    """Return the header with the first `MAX_NAMES` fields that nobody knows, at most `SHOWN` characters of each."""
+    shown = ", ".join(
+        "".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name[:SHOWN])
+        for name in islice(names, MAX_NAMES)
+    )
+    return {IGNORED: shown} if shown else {}
 
 
 def schema_of(model: Any) -> dict[str, Any]:

@@ -77,32 +77,6 @@ def as_object(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def number(name: str, value: object) -> float:
-    """Return a number as a float; NaN passes. Raises `InputError` for anything else, also for true and false."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(name, shorten(value), "a number")
-    try:
-        return float(value)
-    except OverflowError:
-        raise InputError(name, shorten(value), "a number of reasonable size") from None
-
-
-def deadline(value: object, maximum: float, name: str = "deadline") -> float:
-    """Return a deadline in seconds from now. Raises `InputError` unless it is above 0 and at most `maximum`."""
-    seconds = number(name, value)
-    if not 0 < seconds <= maximum:
-        raise InputError(name, f"{seconds:g}", f"more than 0 and at most {maximum:g} seconds from now")
-    return seconds
-
-
-def utility(value: object) -> float:
-    """Return what an answer in time is worth. Raises `InputError` unless it is at least 0 and finite."""
-    worth = number("utility", value)
-    if not 0 <= worth < float("inf"):
-        raise InputError("utility", f"{worth:g}", "0 or more, and finite")
-    return worth
-
-
 def shorten(value: object) -> str:
     """Return a value as a message shows it: at most `SHOWN` characters and three dots."""
     shown = reprlib.repr(value) if isinstance(value, dict | list) else repr(value)  # repr fails if nested too deep

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
+from starlette.responses import Response
 
 
 class Artifact(BaseModel):
@@ -92,12 +95,43 @@ class OpenaiModels(BaseModel):
     data: list[OpenaiModel]
 
 
-def refresh_errors() -> dict[int | str, dict[str, Any]]:
-    """Return the errors of POST /refresh, as `responses` of its route."""
-    sentences = {
-        403: "The key lacks the role admin.",
-        415: "The content type is not application/json, which it must be also without a body.",
-        500: "A fault of the service.",
-        503: "The registry or a worker is unavailable. See Retry-After.",
+ERRORS: Mapping[int, str] = {
+    400: "The body is not JSON, or, where an interface has no 422, a field is outside its limit.",
+    403: "The key lacks the role admin.",
+    404: "What the request names is not served, or not known.",
+    408: "The client did not read the stream.",
+    409: "The task was made for another backbone, or another label was reported for this id.",
+    413: "The body, a text, a list or a tensor exceeds its limit.",
+    415: "The content type or the content encoding is none that the route takes.",
+    422: "A field is missing, unknown, given twice or outside its limit, or an image cannot be read.",
+    424: "The model does not do this, or it failed.",
+    429: "Overload. See Retry-After.",
+    500: "A fault of the service.",
+    503: "The deadline cannot be met, or a device, a worker or the registry is unavailable. See Retry-After.",
+}
+Responses = dict[int | str, dict[str, Any]]
+
+
+def errors(*statuses: int, model: type[BaseModel] = ErrorAnswer) -> Responses:
+    """Return the errors that a route may answer, as its `responses`."""
+    return {status: {"model": model, "description": ERRORS[status]} for status in statuses}
+
+
+def path_parameters(path: str) -> list[dict[str, Any]]:
+    """Return the `parameters` of a route for the names in its path."""
+    names = re.findall(r"\{(\w+)", path)
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+
+
+def route_options(
+    path: str, summary: str | None, tag: str, answer: Any, responses: Responses, body: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the arguments of `add_api_route` for a route, which is a POST if it has a body. No `answer`: it is empty."""
+    options: dict[str, Any] = {
+        "methods": ["GET" if body is None else "POST"],
+        "summary": summary,
+        "tags": [tag],
+        "responses": {200: {} if answer is None else {"model": answer}, **responses},
+        "openapi_extra": {"parameters": path_parameters(path), **({} if body is None else {"requestBody": body})},
     }
-    return {status: {"model": ErrorAnswer, "description": sentence} for status, sentence in sentences.items()}
+    return options if answer is not None else {**options, "response_class": Response}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fastapi import FastAPI
@@ -19,10 +17,9 @@ from serving.http.api_errors import json_response
 from serving.http.app import endpoint_of
 from serving.http.json_body import check_type, read_body
 from serving.http.large_body import parse
+from serving.http.schemas import errors, path_parameters
 from serving.outcomes.labels import read_outcome, take_all
-from serving.outcomes.schemas import alarm_id
-
-Responses = Mapping[int | str, Mapping[str, Any]]
+from serving.outcomes.schemas import AlarmList, outcome_body, outcome_responses
 
 
 class Endpoint(routing.Endpoint, Protocol):
@@ -34,42 +31,30 @@ class Endpoint(routing.Endpoint, Protocol):
     def take_back(self, id: str, client: Client) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Documented:
-    """What a system's OpenAPI page says of the routes."""
-
-    body: Mapping[str, Any]  # `openapi_extra` of POST /outcomes
-    responses: Responses  # of POST /outcomes
-    alarm: type[BaseModel]
-    alarms: type[BaseModel]  # a list of them
-    admin: Responses  # the errors of GET /outcomes/alarms
-    unknown: Responses  # the errors of DELETE /outcomes/alarms/{id}
-
-
-def add_outcomes(app: FastAPI, documented: Documented) -> None:
-    """Add the routes below /outcomes."""
+def add_outcomes(app: FastAPI, taken: type[BaseModel], alarm: type[BaseModel], label: str) -> None:
+    """Add the routes below /outcomes, documented with the answer to one label, with an alarm, and with a label."""
     app.add_api_route(
         "/outcomes",
         _outcomes,
         methods=["POST"],
         summary="Report the right label of an earlier answer",
-        responses=dict(documented.responses),  # type: ignore[arg-type]
-        openapi_extra=dict(documented.body),
+        responses=outcome_responses(taken),
+        openapi_extra=outcome_body(label),
     )
     app.add_api_route(
         "/outcomes/alarms",
         _alarms,
         methods=["GET"],
         summary="List the promises that were found broken, with the labels that led to it",
-        responses={200: {"model": documented.alarms}, **documented.admin},  # type: ignore[dict-item]
+        responses={200: {"model": AlarmList[alarm]}, **errors(403)},  # type: ignore[valid-type]
     )
     app.add_api_route(
         "/outcomes/alarms/{id}",
         _take_back,
         methods=["DELETE"],
         summary="Take an alarm back, if its labels were false: the promise is tested anew",
-        responses={200: {"model": documented.alarm}, **documented.unknown},  # type: ignore[dict-item]
-        openapi_extra=alarm_id(),
+        responses={200: {"model": alarm}, **errors(403, 404, 415)},
+        openapi_extra={"parameters": path_parameters("/outcomes/alarms/{id}")},
     )
 
 

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from serving.http.api_errors import ApiError
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
 from serving.packing import openai, tokenizing
-from serving.packing.schemas import Status, route_options
+from serving.packing.schemas import Status, options_of
 
 POST_ROUTES = {"/completions": openai.completions, "/chat/completions": openai.chat_completions}
 GET_ROUTES = {"/models": openai.models, "/models/{model:path}": openai.model}
@@ -43,7 +43,7 @@ def create_app(swagger: Path) -> FastAPI:
     add_refresh(app)
     handlers = {path: openai.guarded(handle, endpoint_of) for path, handle in {**POST_ROUTES, **GET_ROUTES}.items()}
     for path, handler in handlers.items():
-        app.add_api_route(path, handler, name=path, **route_options(path))
+        app.add_api_route(path, handler, name=path, **options_of(path))
     complete(app, {path: handlers[path] for path in POST_ROUTES}, swagger, lambda _path: openai.error_response)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.router.routes.append(NotFoundRoute())
@@ -55,7 +55,7 @@ def create_root(app: FastAPI) -> FastAPI:
     root = FastAPI(title=app.title, version=app.version, docs_url=None, redoc_url=None)
     root.state = app.state
     for path, handle in ROOT_ROUTES.items():
-        root.add_api_route(path, openai.guarded(handle, endpoint_of), name=path, **route_options(path))
+        root.add_api_route(path, openai.guarded(handle, endpoint_of), name=path, **options_of(path))
     root.add_exception_handler(HTTPException, _answer_http_error)
     root.router.routes.append(NotFoundRoute())
     return root

@@ -8,6 +8,7 @@ where the service is strict.
 from __future__ import annotations
 
 import json
+import math
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -20,8 +21,8 @@ from pliant.packing.engine.grammar import json_rule
 from pliant.packing.engine.submission import Sampling
 from pliant.packing.tools import Tool
 from serving.http.api_errors import ApiError
-from serving.http.bodies import given
-from serving.http.json_body import deadline, shorten, utility
+from serving.http.bodies import deadline, given, header_number
+from serving.http.json_body import shorten
 from serving.http.texts import check_count
 from serving.packing.bodies import (
     ANY_OBJECT,
@@ -134,7 +135,7 @@ def read_request(
         deadline=_deadline(body, headers, limits.max_deadline),
         ttft=_target("slo_ttft_ms", body.slo_ttft_ms, headers, limits.max_deadline),
         tpot=_target("slo_tpot_ms", body.slo_tpot_ms, headers, limits.max_deadline),
-        utility=body.utility if "utility" in fields or UTILITY not in headers else utility(_header(headers, UTILITY)),
+        utility=_utility(body, headers),
         priority=body.priority,
         offline=body.offline,
         ignored=ignored,
@@ -345,23 +346,26 @@ def _best_of(body: CompletionBody) -> int:
 def _deadline(body: Generation, headers: Headers, maximum: float) -> float | None:
     if body.deadline is not None:
         return deadline(body.deadline, maximum)
-    return None if DEADLINE not in headers else deadline(_header(headers, DEADLINE), maximum, DEADLINE)
+    seconds = header_number(headers, DEADLINE)
+    return None if seconds is None else deadline(seconds, maximum, DEADLINE)
 
 
 def _target(name: str, milliseconds: float | None, headers: Headers, maximum: float) -> float | None:
     """Return a target in seconds from its field or header, which are in milliseconds; None: the service's own counts."""
     if milliseconds is None:
         name = TARGET_HEADERS[name]
-        if name not in headers:
-            return None
-        milliseconds = _header(headers, name)
+        milliseconds = header_number(headers, name)
+    if milliseconds is None:
+        return None
     if not 0 < milliseconds <= 1000 * maximum:
         raise InputError(name, f"{milliseconds:g}", f"more than 0 and at most {1000 * maximum:g} milliseconds")
     return milliseconds / 1000
 
 
-def _header(headers: Headers, name: str) -> float:
-    try:
-        return float(headers[name])
-    except ValueError:
-        raise InputError(name, shorten(headers[name]), "a number") from None
+def _utility(body: Generation, headers: Headers) -> float:
+    worth = None if "utility" in body.model_fields_set else header_number(headers, UTILITY)
+    if worth is None:
+        return body.utility
+    if not 0 <= worth < math.inf:
+        raise InputError(UTILITY, f"{worth:g}", "0 or more, and finite")
+    return worth

@@ -63,7 +63,7 @@ class EngineBuild(BuildPlan):
 class VllmBuild(EngineBuild):
     """Makes vLLM the engine, in a process of vLLM's own environment."""
 
-    BUILDER: ClassVar[str] = "serving.packing.vllm.device:build"
+    BUILDER: ClassVar[str] = "serving.packing.vllm.running:build"
 
     home: Path  # where models are written for vLLM
     processes: int = 1  # that share the model

@@ -15,7 +15,7 @@ from pliant.packing.scheduling.request import FOREVER
 from pliant.packing.tools import CallParser, ToolCall
 from serving.answers import Rejected
 from serving.http.api_errors import ApiError, api_error_of_drop
-from serving.http.ignored import header_of
+from serving.http.bodies import ignored_header
 from serving.packing.engine.forecaster import Forecast
 from serving.packing.engine.in_flight import InFlightOutput
 from serving.packing.logprobs import LogprobsWriter, mean_logprob
@@ -202,7 +202,7 @@ class Reply:
 
     def _headers(self, choices: Iterable[Choice]) -> Mapping[str, str]:
         predicted = _joined(choice.predicted for choice in choices)
-        return {"x-pliant-predicted-tokens": predicted, **header_of(self.info.ignored)}
+        return {"x-pliant-predicted-tokens": predicted, **ignored_header(self.info.ignored)}
 
 
 def _rank(choice: Choice) -> float:

@@ -1,4 +1,4 @@
-"""Schemas of the packing service, for its OpenAPI page only: nothing is parsed with them."""
+"""The answers of the packing service, and how its OpenAPI page documents its routes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
-from starlette.responses import Response
 
 from serving.http.bodies import request_body
 from serving.http.schemas import (
@@ -16,6 +15,8 @@ from serving.http.schemas import (
     OpenaiModel,
     OpenaiModels,
     TeiError,
+    errors,
+    route_options,
 )
 from serving.packing.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeConversation, TokenizePrompt
 
@@ -190,33 +191,20 @@ class Status(CommonStatus):
     models: list[ModelStatus]
 
 
-_BODIES: Mapping[str, Any] = {
-    "/completions": CompletionBody,
-    "/chat/completions": ChatBody,
-    "/tokenize": TokenizeConversation | TokenizePrompt,
-    "/detokenize": DetokenizeBody,
+_ROUTES: Mapping[str, tuple[str, Any, Any]] = {
+    "/completions": ("Continue one or many prompts, as OpenAI does", Completion, CompletionBody),
+    "/chat/completions": ("Answer a conversation, as OpenAI does", ChatCompletion, ChatBody),
+    "/models": ("The models, as OpenAI lists them", OpenaiModels, None),
+    "/models/{model:path}": ("One model", OpenaiModel, None),
+    "/tokenize": (
+        "The tokens of a text or conversation, as vLLM answers",
+        Tokens,
+        TokenizeConversation | TokenizePrompt,
+    ),
+    "/detokenize": ("The text of tokens, as vLLM answers", Detokenized, DetokenizeBody),
+    "/health": ("Whether the service can answer", None, None),
 }
-_SUMMARIES: Mapping[str, tuple[str, Any]] = {
-    "/completions": ("Continue one or many prompts, as OpenAI does", Completion),
-    "/chat/completions": ("Answer a conversation, as OpenAI does", ChatCompletion),
-    "/models": ("The models, as OpenAI lists them", OpenaiModels),
-    "/models/{model:path}": ("One model", OpenaiModel),
-    "/tokenize": ("The tokens of a text or conversation, as vLLM answers", Tokens),
-    "/detokenize": ("The text of tokens, as vLLM answers", Detokenized),
-    "/health": ("Whether the service can answer", None),
-}
-_ERRORS = {
-    400: "The body is not JSON, or a field is unknown, not supported or outside its limit.",
-    404: "The model is not served.",
-    408: "The client did not read the stream.",
-    413: "The body exceeds its limit.",
-    415: "The body is not application/json.",
-    429: "Overload. See Retry-After.",
-    500: "The engine failed while it generated this output.",
-    503: "The deadline cannot be met, or the engine is unavailable. See Retry-After.",
-}
-
-
+"""Summary, answer and body of each route."""
 _STREAM = {
     "type": "object",
     "required": ["data"],
@@ -225,26 +213,14 @@ _STREAM = {
 }
 
 
-def route_options(path: str) -> dict[str, Any]:
+def options_of(path: str) -> dict[str, Any]:
     """Return the arguments of `add_api_route` for a route."""
-    summary, answer = _SUMMARIES[path]
-    options: dict[str, Any] = {
-        "methods": ["GET"],
-        "summary": summary,
-        "tags": ["openai"],
-        "responses": {200: {"model": answer} if answer else {}},
-    }
+    summary, answer, body = _ROUTES[path]
+    statuses = (400, 404, 408, 413, 415, 429, 500, 503) if body else (404,) if "{" in path else ()
+    responses = errors(*statuses, model=OpenaiErrorAnswer)
     if path == "/health":
-        options["responses"][503] = {"model": TeiError, "description": "No engine runs."}
-        options["response_class"] = Response  # without content
-    if "{" in path:
-        options["responses"][404] = {"model": OpenaiErrorAnswer, "description": _ERRORS[404]}
-        name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
-        options["openapi_extra"] = {"parameters": [name]}
-    if path in _BODIES:
-        options["methods"] = ["POST"]
-        if "completions" in path:
-            options["responses"][200]["content"] = {"text/event-stream": {"schema": _STREAM}}
-        options["responses"] |= {s: {"model": OpenaiErrorAnswer, "description": text} for s, text in _ERRORS.items()}
-        options["openapi_extra"] = {"requestBody": request_body(_BODIES[path])}
+        responses = errors(503, model=TeiError)
+    options = route_options(path, summary, "openai", answer, responses, body and request_body(body))
+    if "completions" in path:
+        options["responses"][200]["content"] = {"text/event-stream": {"schema": _STREAM}}
     return options

@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from serving.http import tei
 from serving.http.api_errors import json_response
-from serving.http.bodies import given
-from serving.http.ignored import header_of
+from serving.http.bodies import given, ignored_header
 from serving.http.large_body import checked
 from serving.http.routing import read_fields
 from serving.packing.bodies import DetokenizeBody, TokenizeBody, TokenizeConversation, TokenizePrompt
@@ -33,7 +32,7 @@ async def tokenize(request: Request, endpoint: Endpoint) -> Response:
         "tokens": [id for id, _ in tokens],
         "token_strs": [text for _, text in tokens] if body.return_token_strs else None,
     }
-    return json_response(content, 200, header_of(ignored))
+    return json_response(content, 200, ignored_header(ignored))
 
 
 def _prompt(body: TokenizeBody, fields: Mapping[str, Any]) -> PromptInput:
@@ -49,7 +48,7 @@ async def detokenize(request: Request, endpoint: Endpoint) -> Response:
     ignored = unknown_fields(fields, DetokenizeBody, endpoint.settings.strict_fields)
     body = await checked(request, DetokenizeBody.read, fields)
     text = await endpoint.detokenize(body.model, body.tokens)
-    return json_response({"prompt": text}, 200, header_of(ignored))
+    return json_response({"prompt": text}, 200, ignored_header(ignored))
 
 
 async def health(_: Request, endpoint: Endpoint) -> Response:

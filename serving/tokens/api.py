@@ -17,22 +17,19 @@ from serving.http.large_body import parse
 from serving.http.oip import routes
 from serving.http.oip.response import shape_of
 from serving.http.routing import arrival
-from serving.outcomes.routes import Documented, add_outcomes
-from serving.outcomes.schemas import outcome_body
+from serving.http.schemas import errors
+from serving.outcomes.routes import add_outcomes
 from serving.tokens import oip
 from serving.tokens.endpoint import TokensEndpoint
 from serving.tokens.request import RegistrationBody, read_request
 from serving.tokens.schemas import (
     Alarm,
-    AlarmList,
     Prediction,
     Status,
+    TakenOutcome,
     TaskDescription,
     TaskList,
     TokensRefresh,
-    errors,
-    outcome_errors,
-    outcome_responses,
     request_body,
 )
 
@@ -67,17 +64,7 @@ def _add_routes(app: FastAPI) -> None:
         responses={200: {"model": TaskDescription}, **errors(400, 403, 404, 409, 413, 415, 422, 500, 503)},
         openapi_extra={"requestBody": json_body(RegistrationBody)},
     )
-    add_outcomes(
-        app,
-        Documented(
-            body=outcome_body("7"),
-            responses=outcome_responses(),
-            alarm=Alarm,
-            alarms=AlarmList,
-            admin=errors(403),
-            unknown=outcome_errors(403, 404, 415),
-        ),
-    )
+    add_outcomes(app, TakenOutcome, Alarm, "7")
     add_refresh(app, TokensRefresh)
     add_status(app, Status, "Status of the service, and accuracy by reported labels")
 

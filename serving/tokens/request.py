@@ -17,8 +17,8 @@ from pliant.errors import InputError
 from serving.client import ANYBODY, Client
 from serving.http.access.roles import client_of
 from serving.http.api_errors import ApiError
-from serving.http.bodies import Body, Utility
-from serving.http.json_body import as_object, check_type, deadline, read_body, shorten
+from serving.http.bodies import Body, Utility, deadline
+from serving.http.json_body import as_object, check_type, read_body, shorten
 from serving.http.large_body import parse
 from serving.workers.helper_process import small_pieces
 

@@ -7,9 +7,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from serving.http.bodies import schema_of
-from serving.http.schemas import Artifact, CommonStatus, ErrorAnswer, Refresh, ServingDevice
-from serving.outcomes import schemas as outcomes
-from serving.outcomes.schemas import Promise, RefusedOutcome, Report, ReportedLabel, Tally
+from serving.http.schemas import Artifact, CommonStatus, Refresh, ServingDevice
+from serving.outcomes.schemas import AlarmDetails, TakenLabel
 from serving.tokens.request import PredictBody
 
 
@@ -80,38 +79,12 @@ class Figures(BaseModel):
     calibration_error: float | None = Field(description="expected calibration error, 15 bins")
 
 
-class TakenOutcome(BaseModel):
-    """The answer to one label."""
-
-    id: str
-    task: str
-    version: str | int
+class TakenOutcome(TakenLabel):
     operating_point: str = _POINT
-    correct: bool
-    repeated: bool = Field(description="whether the same label came before, and is not counted again")
-    promise: Promise = Field(description="the promise with this label counted")
 
 
-class TakenOutcomes(BaseModel):
-    """The answer to a list of labels: each is taken or refused by itself."""
-
-    taken: int
-    refused: int
-    outcomes: list[TakenOutcome | RefusedOutcome] = Field(description="in the order of the list")
-
-
-class Alarm(Figures):
-    """A promise that broke, as it was then."""
-
-    id: str
-    at: float = Field(description="seconds since 1970")
-    labels_by_tenant: dict[str, Tally] = Field(description="of latest_labels, by who reported them")
-    latest_labels: list[ReportedLabel] = Field(description="at most 200, the newest last")
-    taken_back: Report | None = Field(description="who took the alarm back")
-
-
-class AlarmList(BaseModel):
-    alarms: list[Alarm] = Field(description="at most 64, the newest last")
+class Alarm(Figures, AlarmDetails):
+    pass
 
 
 class Status(CommonStatus):
@@ -124,48 +97,6 @@ class Status(CommonStatus):
     tasks: list[TaskDescription]
     pins: dict[str, int] = PINS
     outcomes: list[Figures]
-
-
-_ERRORS = {
-    400: "The body cannot be parsed.",
-    403: "The key lacks the role admin.",
-    404: "Unknown task, or no such task in the registry.",
-    409: "The task was made for another backbone.",
-    413: "The body exceeds the size limit.",
-    415: "The body is neither multipart/form-data nor application/json.",
-    422: "A field is missing, unknown or outside its limit; an image cannot be read or has too many pixels.",
-    429: "The queue is full. See Retry-After.",
-    500: "A fault of the service.",
-    503: "The deadline cannot be met, or a worker or the registry is unavailable. See Retry-After.",
-}
-
-_OUTCOME_ERRORS = {
-    400: "The body is not JSON in UTF-8.",
-    403: "The key lacks the role admin.",
-    404: "Unknown id of an answer or alarm.",
-    409: "Another label was reported for this id before.",
-    413: "The body exceeds the size limit.",
-    415: "The body is not application/json.",
-    422: "A field is missing, unknown or given twice, or the label is no class of the task.",
-    429: "Too many labels come in a second. See Retry-After.",
-    503: "Labels cannot be written at present. See Retry-After.",
-}
-
-
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses` of a route."""
-    return {status: {"model": ErrorAnswer, "description": _ERRORS[status]} for status in statuses}
-
-
-def outcome_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the errors of a route below /outcomes."""
-    return {status: {"model": ErrorAnswer, "description": _OUTCOME_ERRORS[status]} for status in statuses}
-
-
-def outcome_responses() -> dict[int | str, dict[str, Any]]:
-    """Return the `responses` of outcomes. A list of labels that all fail has the status of the first."""
-    single = outcome_errors(400, 404, 409, 413, 415, 422, 429, 503)
-    return outcomes.outcome_responses(single, TakenOutcome, TakenOutcomes)
 
 
 def request_body() -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_bentoml_reads_the_file_and_finds_all_that_it_names(config, system):
 def test_a_bento_holds_code_and_nothing_else():
     kinds = {path.rpartition(".")[2] for path in included()}
     folders = {path.partition("/")[0] for path in included()}
-    assert kinds == {"py", "txt"} and folders == set(PACKAGES)
+    assert kinds == {"py"} and folders == set(PACKAGES)
     assert not [path for path in included() if "__pycache__" in path]
 
 

@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from flows import closure, keys
-from flows.closure import ROOT, is_apart
-from flows.keys import StageResult
+from flows.closure import ROOT, code_of, is_apart
+from flows.stage import StageResult
 from registry.store import FolderStore
 from tests.flows.stages import SYSTEMS
-
-pytestmark = pytest.mark.slow
 
 LOAD = """
 import importlib, json, os, sys
@@ -41,6 +39,7 @@ for names in closures:
 """Imports the modules of each closure in a process that has loaded nothing of ours; prints what that loads."""
 
 
+@pytest.mark.slow
 def test_a_closure_holds_all_of_ours_that_importing_its_modules_loads(made):
     names = {stage: {name for name in found if ":" not in name} for stage, (found, _) in made.items()}
     given = json.dumps([closure.OURS, [sorted(each) for each in names.values()]])
@@ -53,12 +52,14 @@ def test_a_closure_holds_all_of_ours_that_importing_its_modules_loads(made):
         assert {name for name in found - each if not is_apart(name)} == set(), stage
 
 
+@pytest.mark.slow
 def test_all_of_ours_that_a_stage_executes_is_in_its_closure(made):
     missed = {stage: {name for name in ran - names if not is_apart(name)} for stage, (names, ran) in made.items()}
     assert {stage: names for stage, names in missed.items() if names} == {}
     assert [stage for stage, (names, ran) in made.items() if len(ran & names) < 2] == []
 
 
+@pytest.mark.slow
 def test_of_a_flows_module_that_counts_which_is_reached_and_of_others_all(made):
     names, _ = made["cascade/plan-things"]
     assert {"flows.cascade.stages:make_plan", "flows.cascade.stages:planned", "pliant.cascade.search"} <= names
@@ -70,7 +71,7 @@ def made(tmp_path_factory) -> dict[str, tuple[set[str], set[str]]]:
     """Of every stage of every system, run with tiny settings: the names of its closure, and those that it executed."""
     found: dict[str, tuple[set[str], set[str]]] = {}
 
-    def run(key: Callable[[], str], make: Callable[[str], StageResult]) -> StageResult:
+    def run(stage, *args):
         names: set[str] = set()
 
         def follow(*made_by: Callable[..., object]) -> dict[str, str]:
@@ -80,15 +81,16 @@ def made(tmp_path_factory) -> dict[str, tuple[set[str], set[str]]]:
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(keys, "closure", follow)
-            text = key()
+            key = stage.key(*args)
         executed: set[str] = set()
-        result = traced(lambda: make(text), executed)
-        found[text.rpartition("/")[0]] = names, executed
+        result = traced(lambda: stage.work(store, key, *args), executed)
+        found[key.rpartition("/")[0]] = names, executed
         return result
 
     for system, all_of in SYSTEMS.items():
         folder = tmp_path_factory.mktemp(system)
-        all_of(folder, FolderStore(folder / "store"), run)
+        store = FolderStore(folder / "store")
+        all_of(folder, run)
     return found
 
 
@@ -113,3 +115,41 @@ def traced(make: Callable[[], StageResult], executed: set[str]) -> StageResult:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+
+
+PLAIN = """
+LIMIT = 3
+
+def f(values, least=1):
+    total = 0
+    for value in values:
+        total += value
+    return [each for each in range(total) if each > least]
+"""
+
+SAME = {
+    "comments and layout": PLAIN.replace("total = 0", "total  =  0  # of all").replace("\n\n", "\n\n\n"),
+    "docstrings": '"""What it is."""\n' + PLAIN.replace("    total = 0", '    """The sum."""\n    total = 0'),
+    "text behind a constant": PLAIN.replace("LIMIT = 3", 'LIMIT = 3\n"""Of what."""'),
+    "local names": PLAIN.replace("total", "amount").replace("each", "one"),
+}
+OTHER = {
+    "a constant": PLAIN.replace("LIMIT = 3", "LIMIT = 4"),
+    "an operator": PLAIN.replace("+=", "-="),
+    "a default": PLAIN.replace("least=1", "least=2"),
+    "a parameter": PLAIN.replace("least", "most"),
+    "the name of a function": PLAIN.replace("def f", "def g"),
+    "which local is meant": PLAIN.replace("if each > least", "if total > least"),
+    "a text that is used": PLAIN.replace("return [", 'return ["x"] + ['),
+}
+
+
+@pytest.mark.parametrize("change", SAME)
+def test_what_changes_no_result_changes_no_code(change):
+    assert SAME[change] != PLAIN
+    assert code_of(SAME[change]) == code_of(PLAIN)
+
+
+@pytest.mark.parametrize("change", OTHER)
+def test_what_may_change_a_result_changes_the_code(change):
+    assert code_of(OTHER[change]) != code_of(PLAIN)

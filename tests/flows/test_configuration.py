@@ -42,12 +42,18 @@ def release(registry: FolderRegistry, *names: str, **texts: str) -> None:
     registry.releases[-1] = replace(registry.releases[-1], configurations=made)
 
 
+def beneath(values, home: Path) -> dict:
+    return {} if "feedback" in values else {"feedback": {"outcomes": str(home / "outcomes" / "cascade")}}
+
+
 def given(project, config: Path | None = None, nightly: bool = False, **overrides) -> list[Configuration]:
-    return configuration.to_train(project, "cascade", str(config) if config else None, overrides, nightly)
+    return configuration.to_train(
+        project, "cascade", str(config) if config else None, overrides, beneath if nightly else None
+    )
 
 
 def kept(project, one: Configuration, *models: str, new_task: bool = False) -> dict[str, str]:
-    return configuration.to_keep(project, "cascade", one, models, new_task)
+    return configuration.to_keep(project, "cascade", one, models, new_task, ("tasks", "data"))
 
 
 def test_whatever_the_first_release_is_asked_for_it_may_train(project, registry):

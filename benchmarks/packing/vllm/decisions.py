@@ -40,10 +40,6 @@ class DecisionCost:
     running: float  # mean
     waiting: float
 
-    def share(self, step_seconds: float) -> float:
-        """Return the mean decision over a step of so many seconds."""
-        return self.mean / step_seconds
-
 
 def measure(config: DecisionConfig = DecisionConfig()) -> DecisionCost:
     """Decide `steps` times by the default policy with so many requests running and waiting."""

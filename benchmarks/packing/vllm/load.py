@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -95,26 +95,14 @@ def times(kind: Arrivals, rate: float, count: int, seed: int) -> NDArray[np.floa
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What requests say besides their prompts. `salt`: no prompt of one load is known from another.
-
-    `whole`: texts go on to the limit.
-    """
+    """What requests say besides their prompts. `salt`: no prompt of one load is known from another."""
 
     limit: int
     salt: str
-    priorities: Sequence[int] = ()
-    extras: Sequence[Mapping[str, float]] = ()
-    whole: bool = False
 
-    def of(self, number: int, ids: Sequence[int]) -> bytes:
+    def of(self, ids: Sequence[int]) -> bytes:
         fields: dict[str, Any] = {"model": MODEL, "prompt": list(ids), "max_tokens": self.limit, "temperature": 0.0}
         fields |= {"stream": True, "return_token_ids": True, "cache_salt": self.salt}
-        if self.whole:
-            fields["ignore_eos"] = True
-        if self.priorities:
-            fields["priority"] = self.priorities[number]
-        if self.extras:
-            fields["vllm_xargs"] = dict(self.extras[number])
         return json.dumps(fields).encode()
 
 
@@ -125,16 +113,11 @@ def send(url: str, chats: Sequence[Chat], arrivals: Sequence[float], body: Body)
 
 def alone(url: str, chats: Sequence[Chat], body: Body) -> list[Reply]:
     """Send one prompt after the other."""
-    return [_only(send(url, [chat], [0.0], body)) for chat in chats]
-
-
-def _only(replies: list[Reply]) -> Reply:
-    (reply,) = replies
-    return reply
+    return [reply for chat in chats for reply in send(url, [chat], [0.0], body)]
 
 
 async def _send_all(url: str, chats: Sequence[Chat], arrivals: Sequence[float], body: Body) -> list[Reply]:
-    bodies = [body.of(number, chat.ids) for number, chat in enumerate(chats)]
+    bodies = [body.of(chat.ids) for chat in chats]
     timeout = aiohttp.ClientTimeout(total=None, sock_read=SILENCE)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
         start, pending = time.perf_counter() + 0.1, []

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.places import ROOT
@@ -24,7 +24,7 @@ MODEL = "model"
 """The name by which requests name the served model."""
 PYTHON, WEIGHTS = "PLIANT_VLLM_PYTHON", "PLIANT_SMOLLM2"
 CLASS = "pliant.packing.vllm.PliantScheduler"
-FCFS, PRIORITY = "vLLM fcfs", "vLLM priority"
+FCFS = "vLLM fcfs"
 PAGE_TOKENS = 32
 READY_SECONDS, STOP_SECONDS = 300.0, 30.0
 _VARIABLES: Mapping[str, str] = {
@@ -96,14 +96,11 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where a server writes, and the predictor's folder that Pliant's scheduler reads, if there is one.
-
-    The server runs in the journal's folder.
-    """
+    """Where a server writes, the folder that it runs in, and the predictor's that Pliant's scheduler reads, if any."""
 
     log: Path
-    journal: Path
-    predictor: Path | None = field(default=None, kw_only=True)
+    folder: Path
+    predictor: Path | None = None
 
 
 def command(engine: Engine, contender: Contender, port: int) -> list[str]:
@@ -124,8 +121,6 @@ def command(engine: Engine, contender: Contender, port: int) -> list[str]:
     }
     if contender.policy:
         values["scheduler-cls"] = CLASS
-    elif contender.name == PRIORITY:
-        values["scheduling-policy"] = "priority"
     switches = ["--enforce-eager", "--enable-chunked-prefill" if setting.chunked else "--no-enable-chunked-prefill"]
     words = [text for name, value in values.items() for text in (f"--{name}", str(value))]
     return [str(python()), "-m", "vllm.entrypoints.openai.api_server", *words, *switches]
@@ -137,7 +132,6 @@ def environment(contender: Contender, files: Files) -> dict[str, str]:
     variables |= _VARIABLES
     if contender.policy:
         variables["PLIANT_SCHEDULER_POLICY"] = contender.policy
-        variables["PLIANT_SCHEDULER_JOURNAL"] = str(files.journal)
         if files.predictor is not None:
             variables["PLIANT_SCHEDULER_PREDICTOR"] = str(files.predictor)
     return variables
@@ -150,7 +144,7 @@ def serving(engine: Engine, contender: Contender, files: Files) -> Iterator[str]
     words, variables = command(engine, contender, port), environment(contender, files)
     with open_log(files.log) as log:
         process = subprocess.Popen(
-            words, env=variables, cwd=files.journal.parent, stdout=log, stderr=log, start_new_session=True
+            words, env=variables, cwd=files.folder, stdout=log, stderr=log, start_new_session=True
         )
     try:
         url = f"http://{HOST}:{port}"

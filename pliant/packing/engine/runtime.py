@@ -88,7 +88,7 @@ class Engine:
         self._grammars = Grammars(generator.tokenizer, self._vocabulary, generator.ends)
         if generator.tokenizer:
             self._grammars.load()  # now, as it would hold up a running iteration
-        self._executor = PagedEngine(load_generator(generator, device), memory, sampling, self._grammars)
+        self._paged = PagedEngine(load_generator(generator, device), memory, sampling, self._grammars)
         self._flights: dict[int, _InFlight] = {}
         self._ended: list[int] = []  # ids that the scheduler does not know of yet
         self._known: set[int] = set()  # ids submitted and not ended; used by all threads, under the lock
@@ -114,7 +114,7 @@ class Engine:
             self._stopping = True
             self._wake.notify()
         if self._thread is None:
-            self._executor.close()
+            self._paged.close()
         else:
             self._thread.join()
 
@@ -153,7 +153,7 @@ class Engine:
         """Return counts and seconds since the start. Any thread may call this."""
         return Status(
             self._alive, self._error, self._scheduler.running, self._scheduler.waiting, self._memory.pages,
-            self._executor.pages_used, self._executor.swap_space.used, self._iterations, self._tokens,
+            self._paged.pages_used, self._paged.swap_space.used, self._iterations, self._tokens,
             self._preemptions, self._recomputed, self._sequences, self._busy, self._deciding, self._out_of_memory,
             self._scheduler.tokens_taken, self._scheduler.slowness,
         )  # fmt: skip
@@ -178,7 +178,7 @@ class Engine:
 
     def _run(self) -> None:
         try:
-            self._executor.enter(self._threads)
+            self._paged.enter(self._threads)
             while self._wait():
                 self._iterate()
         except Exception as error:  # anything from the model or the device; every text is reported as failed
@@ -201,7 +201,7 @@ class Engine:
         step_input = self._take_up(now)
         self._decide(step_input, now)
         self._ended.clear()
-        step = self._executor.step()
+        step = self._paged.step()
         self._share_out(step, time.perf_counter() - began)
         self._record(step, now)
         self._answer()
@@ -222,7 +222,7 @@ class Engine:
         for new in added:
             self._add(new)
         for id in dict.fromkeys(cancelled):
-            self._executor.cancel(id)
+            self._paged.cancel(id)
             if id in self._flights:
                 self._end(id, (), "grammar" if self._flights[id].costly else "cancelled", now)
         return StepInput(tuple(map(self._prompt, added)), tuple(self._ended), tuple(gone))
@@ -238,14 +238,14 @@ class Engine:
     def _add(self, submission: Submission) -> None:
         ends = submission.ends(self._generator.ends)
         arguments = seeded.arguments(submission.sampling, self._vocabulary, submission.prompt.tokens, ends)
-        self._executor.add(
+        self._paged.add(
             submission.prompt.id, submission.ids, submission.max_tokens - submission.generated, ends, arguments
         )
 
     def _decide(self, step_input: StepInput, now: float) -> None:
         began = time.perf_counter()
         plan = self._scheduler.handle(step_input, now)
-        self._executor.carry_out(plan)
+        self._paged.carry_out(plan)
         self._deciding += time.perf_counter() - began
         if self._journal is not None:
             self._journal(now, step_input, plan)
@@ -255,7 +255,7 @@ class Engine:
     def _share_out(self, step: StepResult, seconds: float) -> None:
         """Charge the texts with pages, also those that pause, with equal parts of an iteration. Who ended has a token."""
         generating = {id for id, _, _ in step.tokens}
-        flights = [f for id, f in self._flights.items() if id in generating or self._executor.pages_of(id)]
+        flights = [f for id, f in self._flights.items() if id in generating or self._paged.pages_of(id)]
         for flight in flights:
             flight.seconds += seconds / len(flights)
 
@@ -307,11 +307,11 @@ class Engine:
         gone = tuple(self._flights)
         for id in gone:
             self._end(id, (), how, now)
-            self._executor.cancel(id)
+            self._paged.cancel(id)
         if not self._error:
             self._scheduler.handle(StepInput((), tuple(self._ended), gone), now)
         self._answer()
-        self._executor.close()
+        self._paged.close()
         self._deliver_news()
 
     def _answer(self) -> None:
@@ -327,12 +327,12 @@ class Engine:
 
     def _compare(self) -> None:
         """Compare the scheduler with the cache after an iteration, of whose ends the scheduler does not know yet."""
-        self._executor.check()
+        self._paged.check()
         if self._error:
             return
         self._scheduler.check()
         for id in self._flights:
-            ours, theirs = self._scheduler.pages_of(id), self._executor.pages_of(id)
+            ours, theirs = self._scheduler.pages_of(id), self._paged.pages_of(id)
             assert ours == theirs, f"sequence {id}: {ours} pages in the books, {theirs} in the cache"
-        assert self._scheduler.pages_used_without(self._ended) == self._executor.pages_used, "pages of all"
-        assert self._scheduler.host_used == self._executor.swap_space.used, "pages on the host"
+        assert self._scheduler.pages_used_without(self._ended) == self._paged.pages_used, "pages of all"
+        assert self._scheduler.host_used == self._paged.swap_space.used, "pages on the host"

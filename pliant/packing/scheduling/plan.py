@@ -39,13 +39,7 @@ def rules_of(packing: Packing, context: int, policy: str = "default", engine: st
 
     `engine`: that runs it; by default the one that it was measured with. Raises `InputError` for an unknown policy.
     """
-    rules = Rules(
-        policy,
-        context,
-        safety=packing.level,
-        reorder_patience=packing.patience,
-        cost=packing.steps,
-    )
+    rules = Rules(policy, context, safety=packing.level, reorder_patience=packing.patience, cost=packing.steps)
     if (engine or packing.engine) != "vllm":
         return rules
     return replace(rules, preemption_target=0.0, turnover_preemptions=TURNOVER)

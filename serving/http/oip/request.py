@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from pliant.errors import InputError
 from serving.http.api_errors import ApiError
-from serving.http.bodies import Lenient, Utf8, refused
+from serving.http.bodies import Body, Utf8, refused
 from serving.http.json_body import shorten
 from serving.http.oip.binary import from_binary
 from serving.http.oip.models import InferRequest, Model, RequestedOutput
@@ -26,12 +26,12 @@ def _no_shared_memory(_region: object) -> None:
 SharedMemory = SkipJsonSchema[Annotated[Any, AfterValidator(_no_shared_memory)]]
 
 
-class InputParameters(Lenient):
+class InputParameters(Body):
     binary_data_size: int | None = Field(None, ge=0)
     shared_memory_region: SharedMemory = None
 
 
-class InputTensor(Lenient):
+class InputTensor(Body):
     name: str = Field(description="as the model's metadata list it")
     datatype: Literal[
         "BYTES",
@@ -58,18 +58,18 @@ class InputTensor(Lenient):
     parameters: InputParameters | None = None
 
 
-class OutputParameters(Lenient):
+class OutputParameters(Body):
     binary_data: bool | None = None
     classification: int | None = Field(None, ge=1, description="of scores: the best classes")
     shared_memory_region: SharedMemory = None
 
 
-class OutputTensor(Lenient):
+class OutputTensor(Body):
     name: str = Field(description="as the model's metadata list it")
     parameters: OutputParameters | None = None
 
 
-class InferBody(Lenient):
+class InferBody(Body):
     id: Utf8 | None = None
     inputs: Annotated[list[InputTensor], Field(min_length=1, max_length=MAX_TENSORS)]
     outputs: Annotated[list[OutputTensor], Field(max_length=MAX_TENSORS)] | None = None
@@ -83,8 +83,8 @@ def read_request(model: Model, fields: Mapping[str, Any], binary: memoryview) ->
     """
     body = InferBody.read(fields)
     parameters = model.parameters.read(body.parameters or {}, "parameters")
-    ignored = [name for name in fields if name not in InferBody.model_fields]
-    ignored += [name for name in body.parameters or () if name not in model.parameters.model_fields]
+    ignored = [name for name in fields if name not in InferBody.__pydantic_fields__]
+    ignored += [name for name in body.parameters or () if name not in model.parameters.__pydantic_fields__]
     outputs = _outputs(model, body.outputs or (), parameters.binary_data_output)
     return InferRequest(model, body.id, _inputs(model, body.inputs, binary), outputs, parameters, tuple(ignored))
 

@@ -9,7 +9,7 @@ import orjson
 from starlette.responses import Response
 
 from serving.http.api_errors import ApiError, ErrorShape, json_response
-from serving.http.ignored import header_of
+from serving.http.bodies import ignored_header
 from serving.http.oip.binary import to_binary
 from serving.http.oip.models import InferAnswer, InferRequest, Model, RequestedOutput, best_classes
 from serving.http.oip.tensors import Tensor, texts, to_json
@@ -59,7 +59,7 @@ def infer_response(request: InferRequest, answer: InferAnswer) -> Response:
         },
         option=orjson.OPT_SERIALIZE_NUMPY,
     )
-    headers = header_of(request.ignored)
+    headers = ignored_header(request.ignored)
     if not any(output.binary for output in request.outputs):
         return Response(content, 200, headers, media_type="application/json")
     headers[JSON_LENGTH] = str(len(content))

@@ -32,7 +32,7 @@ from serving.http.oip.schemas import (
     PATHS,
     READY,
     SERVER,
-    route_options,
+    options_of,
 )
 from serving.http.routing import arrival, guarded
 
@@ -44,7 +44,7 @@ def add_oip(app: FastAPI, served: Served[E]) -> dict[str, Handler]:
     """Add the routes of a system, and return the handlers of those that infer, by path. Call `close_oip` at the end."""
     handlers = {path: _guarded(handle, served) for path, handle in _HANDLES.items()}
     for path, handler in handlers.items():
-        app.add_api_route(path, handler, name=path, **route_options(path))
+        app.add_api_route(path, handler, name=path, **options_of(path))
     return {path: handler for path, handler in handlers.items() if path.endswith(INFER)}
 
 

@@ -12,6 +12,7 @@ from serving.http.oip.body import TYPES
 from serving.http.oip.models import Parameters
 from serving.http.oip.request import InferBody
 from serving.http.oip.response import JSON_LENGTH, PREFIX
+from serving.http.schemas import errors, route_options
 
 EXTENSIONS = ("binary_tensor_data", "classification")
 SERVER, LIVE, READY = PREFIX, f"{PREFIX}/health/live", f"{PREFIX}/health/ready"
@@ -94,49 +95,32 @@ _HEADERS = (
     (JSON_LENGTH, {"type": "integer", "minimum": 0}),
     ("Content-Encoding", {"type": "string", "enum": ["gzip", "deflate", "identity"]}),
 )
-_ERRORS = {
-    400: "The body is not what the protocol says, or a tensor or parameter does not fit the model.",
-    404: "The model, or its version, is not served.",
-    413: "The body, also once it is decompressed, a tensor or a text exceeds its limit.",
-    415: "Another content type or content encoding.",
-    429: "Overload. See Retry-After.",
-    500: "A fault of the service.",
-    503: "The deadline cannot be met, or a device failed. See Retry-After.",
-}
-_SUMMARIES: Mapping[str, tuple[str, Any, tuple[int, ...]]] = {
+_ROUTES: Mapping[str, tuple[str, Any, tuple[int, ...]]] = {
     SERVER: ("The server, as the Open Inference Protocol describes it", ServerMetadata, ()),
     LIVE: ("Whether the service works, or recovers by itself", Live, (503,)),
     READY: ("Whether the service can answer", Ready, (503,)),
     "": ("A model with its tensors", ModelMetadata, (404,)),
     MODEL_READY: ("Whether a model can answer", ModelReady, (404, 503)),
-    INFER: ("Run a model, with tensors in JSON or as binary data", InferenceAnswer, tuple(_ERRORS)),
+    INFER: (
+        "Run a model, with tensors in JSON or as binary data",
+        InferenceAnswer,
+        (400, 404, 413, 415, 429, 500, 503),
+    ),
 }
+"""Summary, answer and errors of each route; those of a model by what follows its name."""
 
 
-def route_options(path: str) -> dict[str, Any]:
+def options_of(path: str) -> dict[str, Any]:
     """Return the arguments of `add_api_route` for one of `PATHS`."""
-    kind = path if path in _SUMMARIES else path.removeprefix(MODEL_VERSION).removeprefix(MODEL)
-    summary, answer, statuses = _SUMMARIES[kind]
-    parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in ("model", "version")
-        if f"{{{name}}}" in path
-    ]
-    options: dict[str, Any] = {
-        "methods": ["POST" if kind == INFER else "GET"],
-        "summary": summary,
-        "tags": ["open inference protocol"],
-        "responses": {200: {"model": answer} if answer else {}} | _responses(statuses),
-        "openapi_extra": {"parameters": parameters},
-    }
+    kind = path if path in _ROUTES else path.removeprefix(MODEL_VERSION).removeprefix(MODEL)
+    summary, answer, statuses = _ROUTES[kind]
+    kinds = dict(zip(TYPES, ({"schema": _REQUEST}, {"schema": _BINARY}), strict=True))
+    body = {"required": True, "content": kinds} if kind == INFER else None
+    responses = errors(*statuses, model=OipError)
+    options = route_options(path, summary, "open inference protocol", answer, responses, body)
     if kind == INFER:
-        parameters += [{"name": name, "in": "header", "required": False, "schema": schema} for name, schema in _HEADERS]
-        schemas = dict(zip(TYPES, (_REQUEST, _BINARY), strict=True))
         options["responses"][200]["content"] = {TYPES[1]: {"schema": _BINARY}}  # beside the model's, in JSON
-        content = {media_type: {"schema": schema} for media_type, schema in schemas.items()}
-        options["openapi_extra"]["requestBody"] = {"required": True, "content": content}
+        options["openapi_extra"]["parameters"] += [
+            {"name": name, "in": "header", "required": False, "schema": schema} for name, schema in _HEADERS
+        ]
     return options
-
-
-def _responses(statuses: tuple[int, ...]) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": OipError, "description": _ERRORS[status]} for status in statuses}

@@ -1,4 +1,4 @@
-"""A generator's artifact as the folder of a model that vLLM loads: configuration, tokenizer and weights.
+"""What vLLM is given of a plan: the generator as the folder of a model that it loads, and the memory in pages that it has.
 
 The folder is named by the artifact's digest and written once. Its weights are those of the artifact, in their precision.
 """
@@ -10,12 +10,14 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from pliant.errors import WorkerError
+from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import architecture
+from pliant.packing.scheduling.request import Memory
 from registry import tensors
 
 WEIGHTS = "model.safetensors"
+CPU_MULTIPLE = 32  # tokens of a page on a CPU, or several times as many
 
 
 def write(generator: Generator, folder: Path) -> Path:
@@ -38,3 +40,17 @@ def write(generator: Generator, folder: Path) -> Path:
             partial.unlink(missing_ok=True)
         raise WorkerError(f"the model cannot be written for vLLM to {folder}: {error.strerror or error}") from error
     return folder
+
+
+def pages_of(memory: Memory, device: str) -> Memory:
+    """Return the memory in pages that vLLM has on this device: as many tokens, on a CPU in pages of 32 or a multiple.
+
+    Raises `InputError` for less than one page.
+    """
+    if device != "cpu" or memory.page_tokens % CPU_MULTIPLE == 0:
+        return memory
+    size = -(-memory.page_tokens // CPU_MULTIPLE) * CPU_MULTIPLE
+    pages = memory.pages * memory.page_tokens // size
+    if not pages:
+        raise InputError("pages", f"{memory.pages} of {memory.page_tokens} tokens", f"at least {size} tokens in all")
+    return Memory(pages, size, 0, memory.step_tokens, memory.sequences)

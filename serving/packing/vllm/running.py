@@ -24,8 +24,12 @@ from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.vllm.adapter import Embedding, PliantScheduler
 from pliant.packing.vllm.decisions import Journal
-from serving.packing.messages import Deliver
-from serving.packing.vllm.llm_engine import llm_engine
+from pliant.packing.vllm.model_folder import folder_of
+from registry import codec
+from serving.packing.engine.journal import recorder
+from serving.packing.messages import Deliver, VllmBuild
+from serving.packing.vllm.llm_engine import llm_engine, set_variables
+from serving.packing.vllm.model_folder import pages_of, write
 
 ENDS = {"stop": "stop", "length": "length", "abort": "late"}  # by vLLM's finish reason
 
@@ -282,3 +286,19 @@ class VllmEngine:
                 done.set_exception(error)
             else:
                 done.set_result(None)
+
+
+def build(spec: VllmBuild, deliver: Deliver) -> VllmEngine:
+    """Return a started engine.
+
+    Raises `DigestError` if the generator has changed since it was published, `InputError` for a memory that vLLM cannot
+    use, and what vLLM raises.
+    """
+    generator = codec.load(Generator, spec.folder, spec.digest)
+    memory, on_cpu = pages_of(spec.memory, spec.plan.device), spec.plan.device == "cpu"
+    set_variables(memory, spec.token_bytes, spec.plan.device, spec.plan.threads)
+    journal = recorder(spec.journal) if spec.journal else None
+    folder = write(generator, folder_of(spec.home, spec.digest))
+    engine = VllmEngine(folder, generator, memory, spec.rules, deliver, spec.precision, on_cpu, spec.processes, journal)
+    engine.start()
+    return engine

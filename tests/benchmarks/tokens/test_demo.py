@@ -36,12 +36,13 @@ def test_what_the_demo_trains_is_worth_adapting(tmp_path):
     config, store = tokens_config.read(None, {**OVERRIDES, "latency": latency}), FolderStore(tmp_path)
     with threads(1):
         loaded = stages.load_data(config)
-        backbone = stages.make_foundation(config, loaded[0], "backbone", store, lambda *_: None)
-        made = [stages.make_task(config, data, backbone, data.name, store, [lambda *_: None] * 2) for data in loaded]
+        backbone = stages.FOUNDATION.result(store, config, loaded[0])
+        made = tuple(stages.TASK.result(store, config, data, backbone) for data in loaded)
         seconds = dict.fromkeys(config.latency.gammas, np.inf)
         for number in range(5):  # other programs only add to what a profile measures: the least of several is right
-            profile = stages.make_profile(config, backbone, made, f"profile-{number}", store, lambda *_: None)
-            bundle = stages.load_bundle(store, backbone, made, profile)
+            profile = stages.PROFILE.work(store, f"profile-{number}", config, backbone, made)
+            data = stages.TokensData(loaded[0], tuple(loaded), tuple(loaded))
+            bundle = stages.TokensResults(data, backbone, made, profile).bundle()
             seconds = {gamma: min(least, bundle.profile.latency.at(gamma, BATCH)) for gamma, least in seconds.items()}
             if merging_pays(seconds):
                 break

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from flows import settings
-from flows.bins.run import run_connected
 from flows.release import open_registry
+from flows.run import run_connected
 from pliant.errors import SignatureError
 from registry.signing.signatures import signing
 from tests.fixtures.bins.tiny import setting
@@ -32,7 +32,7 @@ def place(tmp_path, prefect, monkeypatch) -> Iterator[Path]:
 
 
 def test_what_a_flow_releases_is_signed_and_without_its_key_nothing_is_released(place, monkeypatch):
-    runs = Runs(lambda **changes: run_connected(None, setting(place, **{"other_device": True, **changes})))
+    runs = Runs(lambda **changes: run_connected("bins", None, setting(place, **{"other_device": True, **changes})))
     released, _ = runs()
     registry = open_registry(settings.read(), "bins")
     for name, version in released["versions"].items():

@@ -10,9 +10,9 @@ import pytest
 
 from flows.cascade.config import LearnConfig, read
 from flows.cascade.feedback import (
+    POOL,
     label_figures,
     make_pool,
-    pool_key,
     read_figures,
     rows_for,
     rows_of,
@@ -20,16 +20,19 @@ from flows.cascade.feedback import (
     to_rows,
     training_data,
 )
-from flows.cascade.stages import load_data, outputs_key, train_key
+from flows.cascade.stages import LEVEL, OUTPUTS, load_data
 from flows.feedback import FeedbackConfig, part_of_input
+from flows.stage import StageResult
 from pliant.cascade.artifact import Outputs
 from pliant.errors import InputError
+from pliant.models.artifact import Classifier
 from pliant.outcomes.files import INPUTS, LABELS
+from pliant.progress import silent
 from registry.store import FolderStore
 from tests.fixtures.cascade.lessons import TENANTS, changed_rows, lesson, record, write_outcomes
 from tests.fixtures.cascade.tiny import setting, some_outputs, write_texts
 
-LEVELS = {name: {"key": f"cascade/{name}", "digest": f"sha256:{name}"} for name in ("small", "large")}
+LEVELS = {name: StageResult(Classifier, None, f"cascade/{name}", f"sha256:{name}") for name in ("small", "large")}
 LEARN = LearnConfig()
 
 
@@ -125,7 +128,7 @@ def test_lessons_of_which_none_can_judge_teach_nothing(data):
 
 def keys(config, data, lessons):
     fitted, levels = training_data(data, lessons), config.levels_of(config.tasks[0])
-    return [train_key(level, fitted) for level in levels] + [outputs_key(config, data, LEVELS, "test")]
+    return [LEVEL.key(config, level, fitted) for level in levels] + [OUTPUTS.key(config, data, LEVELS, "test")]
 
 
 def test_keys_of_levels_and_old_outputs_do_not_follow_from_lessons_unless_levels_learn(folder, data):
@@ -151,11 +154,11 @@ def test_trained_with_lessons_the_splits_to_plan_and_judge_with_stay(data):
 def test_pools_are_known_by_both_outputs_the_rows_and_the_seed(folder):
     config, old, new = (
         read(overrides=setting(folder)),
-        {"key": "a", "digest": "sha256:a"},
-        {"key": "b", "digest": "sha256:b"},
+        StageResult(Outputs, None, "a", "sha256:a"),
+        StageResult(Outputs, None, "b", "sha256:b"),
     )
     keys = {
-        pool_key(each, "things", split, *pair)
+        POOL.key(each, "things", split, *pair)
         for each in (config, replace(config, learn=LearnConfig(rows=300)), replace(config, seed=1))
         for split in ("profiling", "test")
         for pair in ((old, new), (old, old))
@@ -166,12 +169,12 @@ def test_pools_are_known_by_both_outputs_the_rows_and_the_seed(folder):
 def test_pooled_outputs_are_saved_a_quarter_of_the_rows_for_the_test(folder, tmp_path):
     config, store = replace(read(overrides=setting(folder)), learn=LearnConfig(rows=200)), FolderStore(tmp_path)
     saved = [
-        {"key": key, "digest": store.save(key, outputs)}
+        StageResult(Outputs, store, key, store.save(key, outputs))
         for key, outputs in (("old", some_outputs()), ("new", some_outputs(count=30, seed=1, data="traffic")))
     ]
     for split, rows in (("profiling", 200), ("test", 50)):
-        result = make_pool(config, split, *saved, f"pool-{split}", store)
-        assert len(store.load(Outputs, result["key"], result["digest"]).labels) == rows == rows_for(config, split)
+        joined, _ = make_pool(config, "things", split, *saved, silent)
+        assert len(joined.labels) == rows == rows_for(config, split)
 
 
 def test_fewer_rows_than_a_plan_needs_are_refused():

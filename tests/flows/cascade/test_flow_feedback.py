@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flows import settings
-from flows.cascade.champions import fetch_classifiers, load_champions
-from flows.cascade.run import run_connected
+from flows.cascade.champions import fetch_classifiers, load_champions, outputs_on_test
 from flows.release import open_registry
 from registry.store import FolderStore
 from tests.fixtures.cascade.lessons import changed_rows, write_outcomes
-from tests.fixtures.cascade.tiny import setting, write_texts
-from tests.fixtures.runs import Runs, place_in, versions
+from tests.fixtures.cascade.tiny import setting
+from tests.fixtures.runs import Runs, versions
 
 TASK = "pliant-cascade-task-things"
 ALWAYS = ["things: gate", "publish"]
@@ -25,34 +23,21 @@ POOLED = [
     for what in ("outputs of labelled texts", "old and labelled texts")
 ]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("world", ["cascade"], indirect=True)]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, prefect) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("cascade-feedback")
-    write_texts(folder)
-    with place_in(folder, prefect):
-        yield folder
+def runs(world) -> Runs:
+    return world.runs
 
 
 @pytest.fixture(scope="module")
-def runs(place) -> Runs:
-    return Runs(lambda **changes: run_connected(None, setting(place, **changes)))
+def outcomes(world) -> dict[str, str]:
+    return {"outcomes": str(write_outcomes(world.folder / "outcomes", changed_rows(400)))}
 
 
 @pytest.fixture(scope="module")
-def first(runs) -> dict[str, Any]:
-    return runs()[0]
-
-
-@pytest.fixture(scope="module")
-def outcomes(place) -> dict[str, str]:
-    return {"outcomes": str(write_outcomes(place / "outcomes", changed_rows(400)))}
-
-
-@pytest.fixture(scope="module")
-def taught(first, runs, outcomes) -> tuple[dict[str, Any], list[str]]:
+def taught(runs, outcomes) -> tuple[dict[str, Any], list[str]]:
     """The run that learns from labels for the first time."""
     runs.unchanged()
     return runs(feedback=outcomes)
@@ -62,7 +47,7 @@ def champion():
     return load_champions(open_registry(settings.read(), "cascade"))["things"]
 
 
-def test_labels_of_strangers_of_one_tenant_and_of_nobody_change_nothing(first, runs, place):
+def test_labels_of_strangers_of_one_tenant_and_of_nobody_change_nothing(runs, place):
     rows = changed_rows(400)
     runs.unchanged()
     for name, folder in (
@@ -76,15 +61,15 @@ def test_labels_of_strangers_of_one_tenant_and_of_nobody_change_nothing(first, r
         assert (stages, released["new"], versions("cascade")) == (ALWAYS, (), before), name
 
 
-def test_labels_plan_anew_and_train_no_level(first, taught):
+def test_labels_plan_anew_and_train_no_level(taught):
     released, stages = taught
     assert stages == [*POOLED, "things: plan", *ALWAYS]
     assert released["promoted"] and released["new"] == (TASK,)
     assert "the champion promises" in released["reason"], "and does not keep it, now that labels mean something else"
-    now, test = champion(), champion().test(FolderStore(settings.read().store))
+    now, test = champion(), outputs_on_test(champion(), FolderStore(settings.read().store))
     assert 60 <= len(test.labels) <= 100, "a fifth of the labels, and no old texts"
-    assert now.cascade.data == fetch_classifiers(open_registry(settings.read(), "cascade"), now)[0].data != test.data
-    assert max(candidate.promised for candidate in now.cascade.candidates) < 0.6
+    assert now.artifact.data == fetch_classifiers(open_registry(settings.read(), "cascade"), now)[0].data != test.data
+    assert max(candidate.promised for candidate in now.artifact.candidates) < 0.6
 
 
 def test_unchanged_labels_run_nothing_a_second_time(taught, runs, outcomes):
@@ -114,4 +99,4 @@ def test_a_champion_with_other_levels_is_run_on_the_texts_of_the_challenger(taug
 def test_levels_learn_from_labels_where_the_settings_say_so(taught, runs, outcomes):
     released, stages = runs(feedback=outcomes, learn={"levels": True})
     assert stages[:2] == ["things: train small", "things: train large"]
-    assert champion().cascade.candidates[0].promised >= 0 and len(released["new"]) == 3
+    assert champion().artifact.candidates[0].promised >= 0 and len(released["new"]) == 3

@@ -8,17 +8,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flows.cascade import flow as cascade_flow
 from flows.cascade import reprofile
+from flows.cascade import stages as cascade_stages
 from flows.cascade.champions import Record, Saved
 from flows.cascade.config import CascadeFlowConfig, read
-from flows.cascade.precision import cost, in_precision, slowdown
-from flows.cascade.stages import Latencies, planned
+from flows.cascade.stages import Latencies, TaskData, cost, in_precision, planned, run_task, slowdown
 from pliant.cascade.artifact import LevelOutputs, Outputs
 from pliant.errors import ArtifactError, InputError, RegistryError
 from pliant.progress import silent
-from registry.store import FolderStore
-from tests.fixtures.cascade.tiny import some_outputs, table
+from tests.fixtures.cascade.tiny import setting, some_outputs, table, write_texts
 
 FULL = some_outputs()
 HALF = replace(FULL, precision="bfloat16")
@@ -74,50 +72,39 @@ def test_a_regression_loses_what_leaves_the_tolerance():
     assert cost(half, full) == pytest.approx(right.sum() / 100)
 
 
-class Stages:
-    """Stands for the flow's stages: results by precision, and which were asked for."""
-
-    def __init__(self, monkeypatch, store: FolderStore, ratio: float, half: Outputs) -> None:
-        self.asked: list[str] = []
-        self._store = store
-        self._values = {
-            "latencies-float32": latencies(1.0),
-            "latencies-bfloat16": latencies(ratio, "bfloat16"),
-            "outputs-float32": FULL,
-            "outputs-bfloat16": half,
-        }
-        monkeypatch.setattr(cascade_flow, "_latencies", lambda config, *_: self._stage("latencies", config))
-        monkeypatch.setattr(cascade_flow, "_outputs", lambda config, *_: self._stage("outputs", config))
-        monkeypatch.setattr(cascade_flow, "half_of", lambda config, device: "bfloat16")
-
-    def _stage(self, name: str, config: CascadeFlowConfig):
-        key = f"{name}-{config.latency.execution.precision}"
-        self.asked.append(key)
-        return {"key": key, "digest": self._store.save(key, self._values[key])}
-
-
 @pytest.mark.parametrize(
     ("ratio", "lost", "served", "reason"),
     [
         (0.5, 1, "bfloat16", "bfloat16 is served: it takes 0.50 times as long as float32 and gets 0.25% fewer right"),
         (0.5, 8, "float32", "float32 is served: bfloat16 gets 2.00% fewer answers right, and 0.50% are tolerated"),
         (1.2, 0, "float32", "float32 is served: bfloat16 takes 1.20 times as long"),
+        (None, 0, "float32", ""),
     ],
 )
 def test_the_flow_falls_back_to_float32_where_half_precision_costs_too_much_or_is_no_faster(
     monkeypatch, tmp_path, ratio, lost, served, reason
 ):
-    store = FolderStore(tmp_path)
-    stages = Stages(monkeypatch, store, ratio, worse(HALF, lost))
-    config, told = cascade_flow._in_best_precision(CascadeFlowConfig(), None, {}, store)
-    assert (config.latency.execution.precision, told) == (served, reason)
-    assert any("outputs" in asked for asked in stages.asked) is (ratio < 1), "what is not faster is not tested"
+    """`ratio` None: the device has no half precision."""
+    write_texts(tmp_path)
+    config = read(overrides=setting(tmp_path, arithmetic={"precision": "auto"}))
+    ran: list[tuple[str, str]] = []
 
+    def run(stage, *args):
+        precision = args[0].latency.execution.precision if hasattr(args[0], "latency") else "float32"
+        ran.append((stage.task, precision))
+        half = precision == "bfloat16"
+        artifact = {
+            "latencies": latencies(ratio or 1.0, precision) if half else latencies(1.0),
+            "outputs": worse(HALF, lost) if half else FULL,
+        }.get(stage.task)
+        return SimpleNamespace(load=lambda: artifact)
 
-def test_without_half_precision_nothing_is_measured_twice(monkeypatch):
-    monkeypatch.setattr(cascade_flow, "half_of", lambda config, device: None)
-    config = CascadeFlowConfig()
-    assert cascade_flow._in_best_precision(config, None, {}, None) == (config, "")
+    monkeypatch.setattr(cascade_stages, "half_of", lambda _config, _device: "bfloat16" if ratio else None)
+    [data] = cascade_stages.load_data(config)
+    results = run_task(run, config, TaskData(config.levels, data, ""))
+    assert results.arithmetic == reason
+    assert ("plan", served) in ran
+    assert (("outputs", "bfloat16") in ran) is (ratio == 0.5), "what is not faster is not tested"
 
 
 def test_a_plan_holds_the_precision_of_its_outputs_and_none_of_another():
@@ -129,7 +116,7 @@ def test_a_plan_holds_the_precision_of_its_outputs_and_none_of_another():
 
 SAVED = {name: Saved(name, "") for name in ("half", "half test", "full", "full test")}
 RECORD = Record(None, None, 1, SAVED["half"], SAVED["half test"], (SAVED["full"], SAVED["full test"]))
-CHAMPION = SimpleNamespace(record=RECORD, cascade=SimpleNamespace(task="things"))
+CHAMPION = SimpleNamespace(record=lambda _: RECORD, artifact=SimpleNamespace(task="things"))
 
 
 @pytest.mark.parametrize(

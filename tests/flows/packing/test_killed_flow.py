@@ -45,8 +45,8 @@ if passed is not None:
     sys.stderr = Errors()
 from flows import settings
 settings.prepare(settings.read())
-from flows.packing.run import run_connected
-print(json.dumps(run_connected(None, setting)), flush=True)
+from flows.run import run_connected
+print(json.dumps(run_connected('packing', None, setting)), flush=True)
 """
 
 

@@ -14,8 +14,10 @@ from flows.packing import stages
 from flows.packing.config import MemoryConfig, PackingFlowConfig
 from flows.packing.measure import measure, token_bytes
 from flows.packing.precision import converted, known_precision, on_device
-from flows.packing.stages import generator_key, make_generator, make_steps, steps_key
+from flows.packing.stages import GENERATOR, STEPS, make_generator, make_steps
+from flows.stage import StageResult
 from pliant.errors import InputError
+from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import in_precision, load_generator
 from pliant.packing.scheduling.iteration_cost import Point
 from pliant.progress import silent
@@ -101,36 +103,32 @@ def test_a_precision_that_the_device_lacks_is_refused_before_anything_is_trained
 def test_a_generator_from_outside_is_stored_in_its_precision(processor, tmp_path, precision):
     processor(True)
     write_generator(tmp_path)
-    store, config = FolderStore(tmp_path / "store"), replace(AUTO, generator=f"path:{tmp_path / 'generator'}")
-    config = replace(config, name="things", precision=precision)
-    result = make_generator(config, None, generator_key(config, None), store, silent)
-    assert result["notes"]["precision"] == precision
-    assert stages.load_generator(store, result).precision == precision
+    config = replace(AUTO, generator=f"path:{tmp_path / 'generator'}", name="things", precision=precision)
+    generator, notes = make_generator(config, None, silent)
+    assert notes["precision"] == generator.precision == precision
 
 
 def test_what_was_made_in_one_precision_is_not_taken_for_another(processor):
     processor(True)
-    generator = {"key": "g", "digest": "d"}
-    keys = {generator_key(replace(AUTO, precision=precision), None) for precision in ("auto", "float32", "bfloat16")}
+    generator = StageResult(Generator, None, "g", "d")
+    keys = {GENERATOR.key(replace(AUTO, precision=precision), None) for precision in ("auto", "float32", "bfloat16")}
     assert len(keys) == 3
-    native = steps_key(AUTO, generator), generator_key(AUTO, None)
+    native = STEPS.key(AUTO, generator), GENERATOR.key(AUTO, None)
     processor(False)
-    assert steps_key(AUTO, generator) != native[0], "another device of the same class may lack bfloat16"
-    assert generator_key(AUTO, None) != native[1]
+    assert STEPS.key(AUTO, generator) != native[0], "another device of the same class may lack bfloat16"
+    assert GENERATOR.key(AUTO, None) != native[1]
     fixed = replace(AUTO, precision="float32")
-    before = generator_key(fixed, None)
+    before = GENERATOR.key(fixed, None)
     processor(True)
-    assert generator_key(fixed, None) == before, "which is measured nowhere"
+    assert GENERATOR.key(fixed, None) == before, "which is measured nowhere"
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_steps_are_measured_in_the_generators_precision_and_say_so(processor, measured, tmp_path, precision):
     processor(True)
     store = FolderStore(tmp_path)
-    generator = in_precision(tiny_generator(), precision)
-    result = {"key": "generator", "digest": store.save("generator", generator)}
-    steps = make_steps(AUTO, result, "steps", store, silent)
-    found = store.load(measuring.Measured, "steps", steps["digest"])
+    digest = store.save("generator", in_precision(tiny_generator(), precision))
+    found, _ = make_steps(AUTO, StageResult(Generator, store, "generator", digest), silent)
     assert measured == [precision] and found.precision == precision
     pages = {"float32": 10, "bfloat16": 20}  # 10,485 bytes; a page of 4 tokens has 1,024 in float32
     assert found.memory.pages == pages[precision]

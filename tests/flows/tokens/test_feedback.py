@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 
 from flows.feedback import FeedbackConfig
+from flows.stage import StageResult
 from flows.tokens.config import read
 from flows.tokens.feedback import with_lessons
-from flows.tokens.stages import foundation_key, load_upstream, task_key
+from flows.tokens.stages import FOUNDATION, TASK, load_upstream
 from pliant.errors import InputError
 from pliant.outcomes.files import INPUTS, LABELS, forget
+from pliant.tokens.artifact import Backbone
 from tests.fixtures.tokens.reported import TRUSTED, blurred, report, report_blurred
 from tests.fixtures.tokens.tiny import setting
 from training.data import ImageData, digits
 from training.tokens.labelled import counts
 
-BACKBONE = {"key": "tokens/backbone/x", "digest": "sha256:b"}
+BACKBONE = StageResult(Backbone, None, "tokens/backbone/x", "sha256:b")
 HELD_OUT = 0.2
 
 
@@ -51,7 +53,7 @@ def test_strangers_change_no_key_of_any_stage(tmp_path, data, tenants, key):
     config = read(overrides=setting())
     joined = learnt(tmp_path, data)
     assert joined is data
-    assert task_key(config, joined, BACKBONE) == task_key(config, data, BACKBONE)
+    assert TASK.key(config, joined, BACKBONE) == TASK.key(config, data, BACKBONE)
 
 
 def test_a_stranger_beside_trusted_labels_has_at_most_a_quarter(tmp_path, data):
@@ -63,8 +65,8 @@ def test_a_stranger_beside_trusted_labels_has_at_most_a_quarter(tmp_path, data):
 def test_the_foundation_keeps_its_key_and_the_task_does_not(tmp_path, data):
     joined = learnt(report_blurred(tmp_path, data, range(60)), data)
     config = read(overrides=setting())
-    assert task_key(config, joined, BACKBONE) != task_key(config, data, BACKBONE)
-    assert foundation_key(config, load_upstream(config, [data])) == foundation_key(config, data)
+    assert TASK.key(config, joined, BACKBONE) != TASK.key(config, data, BACKBONE)
+    assert FOUNDATION.key(config, load_upstream(config, [data])) == FOUNDATION.key(config, data)
 
 
 def test_the_same_feedback_gives_the_same_key_and_more_of_it_another(tmp_path, data):

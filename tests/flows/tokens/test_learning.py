@@ -12,10 +12,10 @@ import pytest
 
 from flows import settings
 from flows.release import TRAINING, open_registry
+from flows.run import run_connected
 from flows.tokens import config as tokens_config
 from flows.tokens.champions import load_champion
 from flows.tokens.feedback import with_lessons
-from flows.tokens.run import run_connected
 from flows.tokens.stages import Bundle, load_data
 from pliant.tokens.runtime import TokensRuntime
 from profiling.tokens.accuracy import accuracy
@@ -45,7 +45,7 @@ def run(tmp_path_factory, prefect) -> Iterator[Runs]:
     """Runs the flow in a place of its own, where a champion is live that has learnt from no label."""
     folder = tmp_path_factory.mktemp("learning")
     with place_in(folder, prefect):
-        runs = Runs(lambda **changes: run_connected(None, setting(**SHORT | changes)))
+        runs = Runs(lambda **changes: run_connected("tokens", None, setting(**SHORT | changes)))
         runs()
         yield runs
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from flows.arithmetic import ArithmeticConfig
+from flows.stage import StageResult
 from flows.tokens import stages
 from flows.tokens.config import TokensFlowConfig
-from flows.tokens.stages import load_bundle, make_profile, make_task, served_precision
-from pliant.progress import silent
-from pliant.tokens.artifact import Accuracies, Profile, Task
+from flows.tokens.stages import FOUNDATION, TokensData, run_tasks, served_precision
+from pliant.tokens.artifact import Accuracies, Backbone, Task
 from pliant.tokens.knowledge import knowledge
 from registry.store import FolderStore
 from tests.fixtures.processor import NEEDS_BFLOAT16
@@ -75,29 +75,31 @@ def trained(tmp_path, monkeypatch):
     def train(ratio: float, tolerance: float = 1.0 - 1e-9):
         monkeypatch.setattr("profiling.tokens.precision.slowdown", lambda *_: ratio)
         chosen = replace(config, arithmetic=ArithmeticConfig("auto", tolerance))
-        backbone = {"key": "backbone", "digest": store_digest}
-        made = make_task(chosen, data, backbone, "task", store, (silent, silent))
-        profiled = make_profile(chosen, backbone, [made], "profile", store, silent)
-        return store, backbone, made, profiled
+        data_of = TokensData(data, (data,), (data,))
+        return run_tasks(run, chosen, data_of)
+
+    def run(stage, *args):
+        if stage is FOUNDATION:
+            return StageResult(Backbone, store, "backbone", store_digest)
+        return stage.work(store, stage.task, *args)
 
     return train
 
 
 @NEEDS_BFLOAT16
 def test_accuracy_and_latency_are_measured_in_the_precision_that_is_served(trained):
-    store, backbone, made, profiled = trained(0.6)
-    task = store.load(Task, made["key"], made["digest"])
-    profile = store.load(Profile, profiled["key"], profiled["digest"])
+    results = trained(0.6)
+    task, profile = results.tasks[0].load(), results.profile.load()
     assert profile.precision == "bfloat16"
     assert task.half["bfloat16"].profiling.keys() == task.accuracy.keys() == {0, 2}
-    bundle = load_bundle(store, backbone, [made], profiled)
+    bundle = results.bundle()
     assert bundle.tasks[0].accuracy == task.half["bfloat16"].profiling
     assert knowledge(profile, [task]).accuracy["digit"] == task.half["bfloat16"].profiling
 
 
 @NEEDS_BFLOAT16
 def test_where_half_precision_is_no_faster_it_is_not_measured_and_the_notes_say_so(trained):
-    store, _, made, profiled = trained(0.97)
-    assert store.load(Task, made["key"], made["digest"]).half == {}
-    assert made["notes"]["arithmetic"] == "float32 is served: bfloat16 takes 0.97 times as long"
-    assert store.load(Profile, profiled["key"], profiled["digest"]).precision == "float32"
+    results = trained(0.97)
+    assert results.tasks[0].load().half == {}
+    assert results.tasks[0].notes["arithmetic"] == "float32 is served: bfloat16 takes 0.97 times as long"
+    assert results.profile.load().precision == "float32"

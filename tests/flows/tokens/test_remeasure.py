@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from flows.tokens.config import TokensFlowConfig, read
-from flows.tokens.remeasure import measure, measured_key, to_measure, with_accuracies
+from flows.tokens.remeasure import CHAMPION, comparable, to_measure
 from flows.tokens.stages import Bundle
 from pliant.precision import has_bfloat16
-from pliant.progress import silent
 from pliant.tokens.artifact import Accuracies
 from registry.store import FolderStore
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
@@ -50,13 +49,10 @@ def config(**changes) -> TokensFlowConfig:
 
 
 def anew(bundle: Bundle, data: ImageData, store: FolderStore) -> Bundle:
-    ((task, _),) = to_measure(bundle, [data])
-    result = measure(config(), bundle, task, data, "tokens/champion-digit/x", store, silent)
-    return with_accuracies(bundle, {"digit": result}, store)
+    return comparable(lambda stage, *args: stage.result(store, *args), config(), bundle, [data], lambda name: name)
 
 
 def test_without_labelled_pictures_nothing_is_measured_anew(data):
-    assert to_measure(None, [data]) == []
     assert to_measure(champion(data), [data]) == []
     assert to_measure(champion(replace(data, fingerprint="sha256:former")), [data]) == []
 
@@ -111,12 +107,9 @@ def test_a_champion_served_in_half_precision_is_measured_in_it_where_the_device_
 
 def test_the_key_follows_from_the_task_and_the_rows(data, joined):
     bundle = champion(data)
-    task = bundle.tasks[0]
-    key = measured_key(config(), bundle, task, "sha256:t", joined)
-    assert measured_key(config(gate={"seeds": 3}), bundle, task, "sha256:t", joined) == key
-    others = [
-        measured_key(config(), bundle, task, "sha256:u", joined),
-        measured_key(config(), bundle, task, "sha256:t", data),
-        measured_key(config(measured=5), bundle, task, "sha256:t", joined),
-    ]
-    assert len({key, *others}) == 4
+
+    def key(digest="sha256:t", rows=joined, **changes):
+        return CHAMPION.key(config(**changes), bundle, bundle.tasks[0], digest, rows)
+
+    assert key(gate={"seeds": 3}) == key()
+    assert len({key(), key("sha256:u"), key(rows=data), key(measured=5)}) == 4

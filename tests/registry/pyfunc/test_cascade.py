@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flows.cascade.champions import Record, Saved
-from flows.cascade.packages import level_package, task_package
+from flows.cascade.publish import level_package, task_package
 from pliant.cascade.evaluate import draws
 from pliant.cascade.plan import PlanConfig
 from pliant.cascade.run import load, run
@@ -123,8 +123,7 @@ def _published(registry: MlflowRegistry, folder: Path, task: str, sample: Things
     with registry.run("release") as run_of:
         levels = {}
         for each, level in zip(named, planned.levels, strict=True):
-            result = {"key": f"{task}-{each.name}", "digest": level.classifier}
-            package = level_package(each, level, planned.pair, folder / result["key"], result)
+            package = level_package(each, level, planned.pair, folder / f"{task}-{each.name}", {})
             levels[each.name] = registry.publish(run_of, package).version
             registry.promote(package.name, levels[each.name])
         package = task_package(planned, levels, folder / task, record)

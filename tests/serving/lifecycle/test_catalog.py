@@ -62,14 +62,6 @@ def test_all_profiles_are_of_one_class_of_device():
         only_class({"gpu", "cpu"}, "the tasks", "profile again")
 
 
-def test_a_fetcher_gives_the_versions_that_it_was_given_and_the_alias_for_any_other():
-    fetcher = Fetcher(Registry(), "champion", {"a": 4, "b": 5})
-    assert [fetcher.which(name) for name in ("a", "c")] == [4, "champion"]
-    assert fetcher.versions("b", "c", "a") == (5, None, 4)
-    assert fetcher.fetch("c")[0] == Path("c", "champion")
-    assert fetcher.folders == [Path("c", "champion")]
-
-
 @pytest.mark.parametrize("broken", [False, True])
 def test_an_artifact_is_held_in_memory_and_its_files_go_even_if_it_is_broken(monkeypatch, broken):
     def read(kind, folder, digest):

@@ -28,13 +28,6 @@ def endpoint() -> tuple[Endpoint, SimpleNamespace]:
     return Endpoint(SimpleNamespace(alias="champion", device="cuda:1"), refresher, None, lambda: 12.5), driver
 
 
-def test_it_is_as_ready_and_alive_as_the_present_generation():
-    served, driver = endpoint()
-    assert (served.now, served.ready, served.alive) == (12.5, True, True)
-    driver.ready = driver.alive = False
-    assert (served.ready, served.alive) == (False, False)
-
-
 def test_a_deadline_counts_from_the_socket_and_earlier_by_the_way_back_of_its_answer():
     served, _ = endpoint()
 

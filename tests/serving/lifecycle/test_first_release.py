@@ -126,12 +126,6 @@ def test_after_its_time_it_leaves_it_to_the_service_to_say_what_is_missing(time,
     assert time.sleeps == [5.0, 5.0, 2.0]
 
 
-def test_it_says_and_does_nothing_where_there_is_something_already(time, monkeypatch, capsys):
-    look(monkeypatch, "")
-    wait(settings(), PARENT)
-    assert not time.sleeps and not capsys.readouterr().out
-
-
 def test_it_ends_with_the_process_that_started_it(time, monkeypatch):
     look(monkeypatch, NONE)
     parents = [PARENT, PARENT, 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -178,18 +178,6 @@ def test_a_challenger_that_is_promoted_goes_on_and_another_challenger_replaces_t
         await generations.stop()
 
     run_virtually(main())
-
-
-def test_an_amended_generation_keeps_its_driver():
-    async def run():
-        generations = Generations(Generation(1, "old", {}, Driver()))
-        amended = replace(generations.present, catalog="new")
-        generations.amend(amended)
-        assert generations.present is amended and generations.draining == 0
-        with pytest.raises(AssertionError, match="another driver"):
-            generations.amend(Generation(1, "other", {}, Driver()))
-
-    asyncio.run(run())
 
 
 def test_each_generation_has_a_journal_of_its_own_and_the_first_the_plain_name():

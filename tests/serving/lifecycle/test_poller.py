@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 
 from pliant.errors import RegistryError
-from serving.lifecycle.poller import Outcome, Poller, join_versions
+from serving.lifecycle.poller import Outcome, Poller
 from tests.fixtures.fakes import run_virtually
 
 
@@ -64,19 +64,6 @@ def test_polls_of_the_watch_leave_alone_what_is_held_and_polls_by_hand_try_it_ag
     assert caplog.records == []
 
 
-def test_at_no_interval_nobody_watches():
-    async def main():
-        async def poll(_retry_held: bool) -> Outcome:
-            raise AssertionError("nobody asked")
-
-        poller = Poller(poll, 0.0, Counter())
-        await asyncio.wait_for(poller.run(), 60.0)
-        assert poller.last == Outcome("unchanged", "not polled yet", {})
-        assert poller.last.to_dict() == {"outcome": "unchanged", "message": "not polled yet", "changed": {}}
-
-    run_virtually(main())
-
-
 def test_a_poll_waits_for_whoever_is_busy():
     async def main():
         async def poll(_retry_held: bool) -> Outcome:
@@ -130,10 +117,6 @@ def test_each_new_outcome_is_logged_once_and_an_error_of_ours_without_a_tracebac
     assert logged[2][1] == logged[4][1] == "the poll of the registry failed"
     assert logged[5] == ("INFO", "refresh: changed: now served: a version 2")
     assert all("hunter2" not in message for _, message in logged)
-
-
-def test_versions_are_named_in_order():
-    assert join_versions({"b": 2, "a": 10}) == "a version 10, b version 2"
 
 
 def test_a_bell_that_rings_is_followed_by_a_poll_at_once_and_without_it_polls_come_as_usual():

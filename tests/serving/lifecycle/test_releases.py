@@ -77,16 +77,6 @@ def test_a_service_that_starts_goes_back_to_the_last_whole_release_and_says_so(r
         assert "release 2 is served" in service.call("POST", "/refresh").json()["message"]
 
 
-def test_a_running_service_does_not_go_back_behind_what_it_serves(registry):
-    release(registry, 1)
-    with serving(registry) as service:
-        release(registry, 2)
-        for number in (2, 3):
-            damage(registry, ENCODER, number)
-        assert service.call("POST", "/refresh").json()["outcome"] == "held"
-        assert service.call("GET", "/status").json()["release"] == 2
-
-
 def test_where_no_release_is_whole_the_error_is_that_of_the_last(registry, tmp_path):
     release(registry, 1)
     for number in (1, 2):
@@ -100,17 +90,3 @@ def test_an_artifact_that_took_anothers_place_under_its_number_breaks_a_release(
     registry.releases[-1] = type(last)("bins", 1, None, last.versions, {**last.digests, ENCODER: "f" * 64})
     with pytest.raises(ArtifactError, match="is not the artifact that release 1 of bins names"):
         load_last_whole(registry, "champion", "pliant-bins-", lambda view: view.fetch(ENCODER, "champion"))
-
-
-def test_another_registry_under_the_same_address_is_noticed_and_not_followed(registry, caplog):
-    with serving(registry) as service, caplog.at_level(logging.WARNING, "pliant.serving"):
-        registry.same = "another registry"
-        release(registry, 1)
-        for _ in range(2):
-            answer = service.call("POST", "/refresh").json()
-            assert (answer["outcome"], answer["changed"]) == ("held", {})
-            assert "another registry is at this address now" in answer["message"]
-        assert caplog.text.count("another registry is at this address") == 1
-        assert service.call("GET", "/status").json()["release"] == 1
-        registry.same = "this registry"
-        assert service.call("POST", "/refresh").json()["outcome"] == "changed"

@@ -308,7 +308,7 @@ def test_no_field_is_both_done_and_not_done():
         ("x-pliant-deadline", "soon", "x-pliant-deadline"),
         ("x-pliant-deadline", "31", "x-pliant-deadline"),
         ("x-pliant-utility", "much", "x-pliant-utility"),
-        ("x-pliant-utility", "-1", "utility"),
+        ("x-pliant-utility", "-1", "x-pliant-utility"),
         ("x-slo-ttft-ms", "soon", "x-slo-ttft-ms"),
         ("x-slo-tpot-ms", "-1", "x-slo-tpot-ms"),
     ],

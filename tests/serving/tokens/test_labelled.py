@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from pliant.outcomes.files import read_inputs, read_labels
 from serving.client import Client
 from serving.outcomes.outcomes import Outcomes, chosen_id, open_outcomes
+from serving.outcomes.schemas import AlarmList, TakenOutcomes
 from serving.tokens import schemas
 from serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
 from serving.tokens.labelled import NAMES, Labelled
@@ -65,9 +66,9 @@ def test_what_the_routes_answer_is_documented(registry):
             taken = (await service.client.post("/outcomes", json={"id": id, "label": "one"})).json()
             check_answer(schemas.TakenOutcome, taken)
         many = (await service.client.post("/outcomes", json=[{"id": id, "label": "one"}])).json()
-        check_answer(schemas.TakenOutcomes, many)
+        check_answer(TakenOutcomes[schemas.TakenOutcome], many)
         alarms = (await service.client.get("/outcomes/alarms")).json()
-        check_answer(schemas.AlarmList, alarms)
+        check_answer(AlarmList[schemas.Alarm], alarms)
         (alarm,) = alarms["alarms"]
         assert alarm["broken"] and alarm["operating_point"] == "0"
         headers = {"content-type": "application/json"}

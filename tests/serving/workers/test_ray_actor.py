@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from types import SimpleNamespace
 
 import pytest
@@ -159,20 +158,6 @@ def test_what_ray_raises_is_told_in_one_line_and_the_actor_goes(fake, call, sent
         assert (worker.pid is None) is (call == "home")
 
     on_fake(fake, check)
-
-
-def test_an_actor_says_where_it_lives_and_outlasts_every_call(installed, monkeypatch):
-    from serving.workers import ray_workers
-
-    context = SimpleNamespace(get_node_id=lambda: "this node")
-    monkeypatch.setattr(ray_workers.ray, "get_runtime_context", lambda: context)
-    waited = []
-    event = SimpleNamespace(wait=lambda timeout=None: waited.append(timeout))
-    monkeypatch.setattr(ray_workers, "threading", SimpleNamespace(Event=lambda: event))
-    actor = ray_workers.DeviceActor()
-    assert actor.home() == ("this node", os.getpid())
-    actor.outlast()
-    assert waited == [None]
 
 
 def test_an_actor_is_never_restarted_and_no_call_repeated_by_ray_itself(installed):

@@ -70,11 +70,6 @@ def test_a_cluster_that_listens_is_joined_and_nothing_of_it_is_configured(ray, h
     assert set(options) == {"log_to_driver", "configure_logging", "namespace"}
 
 
-def test_auto_needs_no_port(ray, handler):
-    RayPool("auto")
-    assert ray.calls[0][0] == "auto"
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "127.0.0.1:port"])
 def test_where_nothing_listens_is_an_error_before_ray_tries_for_minutes(ray, address):
     with pytest.raises(WorkerError, match="no Ray cluster answers at"):
@@ -128,61 +123,3 @@ def test_resources_are_named_for_people():
     assert str(Resources()) == "1 CPU"
     assert str(Resources(0.5, 2.0, {"TPU": 1.0})) == "0.5 CPU and 2 GPU and 1 TPU"
     assert str(Resources(0.0)) == "nothing"
-
-
-def test_a_local_cluster_has_a_small_store_and_the_pools_devices_have_the_pools_limits(ray, handler):
-    pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
-    pool = RayPool()
-    assert ray.calls[0][1] == {
-        "log_to_driver": False,
-        "configure_logging": False,
-        "namespace": "pliant",
-        "include_dashboard": False,
-        "object_store_memory": 104_857_600,
-        "_node_ip_address": ray_pool.LOOPBACK,
-    }
-    worker = pool.make_worker("a build")
-    limits = worker._resources, worker._place_limit, worker._start_limit
-    assert (worker.build, *limits) == ("a build", Resources(), 10.0, 300.0)
-    worker = RayPool(resources=Resources(2.0), place_limit=4.0, start_limit=5.0).make_worker("a build")
-    assert (worker._resources, worker._place_limit, worker._start_limit) == (Resources(2.0), 4.0, 5.0)
-
-
-def test_a_cluster_has_five_seconds_to_answer_and_its_connection_is_closed_again(ray, handler, monkeypatch):
-    asked = []
-
-    class Connection:
-        def close(self):
-            asked.append("closed")
-
-    def connect(address, seconds):
-        asked.append((address, seconds))
-        return Connection()
-
-    monkeypatch.setattr(socket, "create_connection", connect)
-    RayPool("[::1]:6379")
-    assert asked == [(("::1", 6379), 5.0), "closed"]
-    assert ray.calls[0][0] == "[::1]:6379"
-
-
-def test_a_cluster_that_refuses_is_named(ray, handler):
-    ray.trouble = ConnectionError("refused")
-    with pytest.raises(WorkerError, match=r"^no connection to the Ray cluster at auto: refused$"):
-        RayPool("auto")
-
-
-def test_outside_of_the_main_thread_a_pool_closes_too(ray, handler):
-    pool = RayPool()
-    ray.shutdown = lambda: ray.calls.append("shutdown")
-    errors = []
-
-    def close():
-        try:
-            pool.close()
-        except BaseException as error:  # to be seen below
-            errors.append(error)
-
-    thread = threading.Thread(target=close)
-    thread.start()
-    thread.join(30)
-    assert errors == [] and ray.calls[-1] == "shutdown"

@@ -6,9 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
 import time
 from functools import partial
 from types import SimpleNamespace
@@ -19,7 +16,7 @@ import pytest
 from benchmarks.bins import nodes as bins_nodes
 from benchmarks.bins.cluster import cluster
 from benchmarks.bins.node_loss import NEVER, loss
-from pliant.errors import InputError, WorkerError
+from pliant.errors import WorkerError
 from pliant.protocol import replay
 from serving.clock import loop_clock
 from serving.driver import Driver, Limits
@@ -257,32 +254,3 @@ def test_a_node_lost_under_load_costs_no_answer_and_is_made_up_for(pool, nodes):
     assert all(rate > 0 for rate in got.rates), "the others go on"
     assert max(got.noticed, got.replanned, got.returned) < NEVER, "and the new node is used"
     assert replay(bins_nodes.scheduler(bins, placement, QUICK.period), story.journal) == story.journal
-
-
-@pytest.mark.slow
-def test_where_ray_is_missing_one_sentence_says_how_to_get_it():
-    script = """
-        import sys
-        sys.modules["ray"] = None
-        from pliant.errors import WorkerError
-        from serving.workers.ray_pool import RayPool
-        from serving.workers.resources import Resources
-        try:
-            RayPool()
-        except WorkerError as error:
-            print(error)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
-    assert done.stdout == "devices on Ray's nodes need Ray, which is missing here: pip install -e '.[ray]'\n"
-
-
-@pytest.mark.slow
-def test_an_address_where_nothing_answers_is_an_error_at_once(installed):
-    with pytest.raises(WorkerError, match=r"^no Ray cluster answers at 127\.0\.0\.1:1: .*refused"):
-        RayPool("127.0.0.1:1")
-
-
-@pytest.mark.slow
-def test_a_client_address_is_refused(installed):
-    with pytest.raises(InputError, match="ray_address is ray://there:1, but must be host:port or auto"):
-        RayPool("ray://there:1")

@@ -96,20 +96,6 @@ def test_without_a_spare_that_is_ready_the_worker_itself_is_restarted():
     run_virtually(main())
 
 
-def test_a_spare_of_another_build_stays_where_it_is():
-    async def main():
-        bench = Bench()
-        bench.spares[0].build = "another device"
-        driver = await bench.start()
-        bench.worker.die()
-        await asyncio.sleep(STARTED)
-        assert bench.worker.calls == ["start", "restart"]
-        assert driver.spares == 1
-        await driver.stop()
-
-    run_virtually(main())
-
-
 def test_updates_reach_spares_that_stand_by_and_those_that_start():
     async def main():
         bench = Bench(spares=2)
@@ -119,19 +105,6 @@ def test_updates_reach_spares_that_stand_by_and_those_that_start():
         assert bench.spares[0].calls[-1] == ("update", "task b")
         assert ("update", "task b") not in bench.spares[1].calls
         driver.remember(lambda _: "with b")
-        assert [spare.build for spare in bench.spares] == ["with b"] * 2
-        await driver.stop()
-
-    run_virtually(main())
-
-
-def test_a_spare_that_is_not_ready_or_refuses_an_update_is_started_with_it():
-    async def main():
-        bench = Bench(spares=2)
-        driver = await bench.start()
-        bench.spares[0].refuses = "task b"
-        bench.spares[1].die()
-        await driver.update("task b", lambda _: "with b")
         assert [spare.build for spare in bench.spares] == ["with b"] * 2
         await driver.stop()
 
@@ -173,16 +146,6 @@ def spares_test(test):
 
     wrapped.__name__ = test.__name__
     return wrapped
-
-
-def test_without_spares_nothing_stands_by():
-    async def main():
-        spares = Spares()
-        spares.start()
-        assert spares.ready == 0 and spares.take(FakeWorker()) is None
-        await spares.stop()
-
-    run_virtually(main())
 
 
 @spares_test
@@ -267,27 +230,3 @@ async def test_an_end_cuts_short_what_starts(spares, workers):
     await spares.stop()
     assert loop.time() == before and [worker.calls[-1] for worker in workers] == ["stop"] * 2
     assert spares.ready == 1
-
-
-def test_the_log_tells_of_spares(caplog):
-    async def main():
-        worker = FakeWorker(failing_restarts=1, refuses="task b")
-        spares = Spares([worker])
-        spares.start()
-        await asyncio.sleep(3)
-        worker.die()
-        await asyncio.sleep(1)
-        await spares.update("task b", lambda _: None)
-        await asyncio.sleep(1)
-        await spares.stop()
-
-    with caplog.at_level("WARNING", "pliant.serving"):
-        run_virtually(main())
-    assert caplog.messages == [
-        "a spare worker could not be started: it does not start",
-        "a spare worker stands by",
-        "a spare worker died; it is started again",
-        "a spare worker stands by",
-        "a spare worker is started again: the device refuses it",
-        "a spare worker stands by",
-    ]

@@ -229,20 +229,6 @@ class Calling(CallingWorker):
         self.calls.append("stop")
 
 
-def test_calls_reach_the_device_and_a_restart_stops_it_first():
-    async def main():
-        worker = Calling(run=(["y"], 0.5), load="2.5")
-        assert worker.on_end is None
-        assert await worker.run(3, ["x"]) == (["y"], 0.5)
-        assert await worker.load(4) == 2.5
-        await worker.restart()
-        worker.remember("second build")
-        assert worker.build == "second build"
-        assert worker.calls == [("run", 3, ["x"]), ("load", 4), "stop", "start"]
-
-    run_virtually(main())
-
-
 @pytest.mark.parametrize(
     ("answer", "error", "build", "kills"),
     [
@@ -327,25 +313,6 @@ def test_a_worker_that_is_not_running_says_so_and_can_be_stopped_and_killed(spaw
     assert spawned.started == [("serving.workers.device_process:main", 2)] * 2
 
 
-def test_nothing_of_a_worker_that_was_stopped_stays_open(spawned):
-    async def main():
-        worker = ProcessWorker(EchoModel)
-        await worker.start()
-        worker.kill()
-        descriptor = worker._outbox.fds[0]
-        await worker.stop()
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(descriptor)
-        await asyncio.sleep(0.001)
-        end = spawned.ends[0]
-        end.settimeout(30)
-        while end.recv(1 << 16):
-            pass  # the build
-
-    asyncio.run(main())
-    assert spawned.processes[0].calls == ["kill", "kill", "wait"]
-
-
 def test_an_end_is_reported_also_while_nothing_is_called(spawned):
     async def main():
         worker, told = ProcessWorker(EchoModel), asyncio.Event()
@@ -374,19 +341,4 @@ def test_a_process_that_does_not_build_its_model_in_time_is_an_error(spawned):
         await worker.stop()
 
     spawned.answers = []
-    asyncio.run(main())
-
-
-def test_a_worker_has_five_minutes_to_load_a_model(spawned):
-    async def main():
-        worker = ProcessWorker(EchoModel)
-        await worker.start()
-        loop = asyncio.get_running_loop()
-        loading = asyncio.create_task(worker.load(3))
-        await asyncio.sleep(0)
-        assert 299 < max(timer.when() for timer in loop._scheduled if not timer.cancelled()) - loop.time() <= 300
-        loading.cancel()
-        await asyncio.gather(loading, return_exceptions=True)
-        await worker.stop()
-
     asyncio.run(main())

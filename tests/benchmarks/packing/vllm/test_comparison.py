@@ -1,4 +1,4 @@
-"""Ratios, targets and the table, from rows that are made up."""
+"""Figures of a load from replies, and ratios, targets and the table from rows, all made up."""
 
 from __future__ import annotations
 
@@ -8,8 +8,23 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.packing.vllm import comparison
-from benchmarks.packing.vllm.comparison import HEADINGS, OURS, Load, Memory, Ratio, Row, at_once, ratio
-from benchmarks.packing.vllm.figures import Figures
+from benchmarks.packing.vllm.comparison import (
+    HEADINGS,
+    OURS,
+    Figures,
+    Load,
+    Memory,
+    Ratio,
+    Row,
+    Unloaded,
+    at_once,
+    differing,
+    figures,
+    fit,
+    ratio,
+    sustained,
+)
+from benchmarks.packing.vllm.load import Reply
 from benchmarks.packing.vllm.server import FCFS, Contender, Setting
 
 SMALL, LARGE = Setting(16, 256), Setting(64, 512)
@@ -55,32 +70,6 @@ def test_something_over_nothing_is_infinite_and_nothing_over_nothing_no_number()
     assert math.isnan(comparison.over(0.0, 0.0))
 
 
-def test_targets_have_the_limits_that_were_set():
-    limits = {
-        target.name.removesuffix(" over vLLM's"): (target.sense, target.limit)
-        for target in comparison.targets([], BINDING)
-    }
-    assert limits == {
-        "binds, all at once: tokens/s": (">=", 1.05),
-        "binds, 0.5x, Poisson: tokens/s": (">=", 0.99),
-        "binds, 0.5x, Poisson: mean completion": ("<=", 1.01),
-        **{
-            f"binds, 1.2x, {kind}: {what}": limit
-            for kind in ("Poisson", "bursty")
-            for what, limit in {
-                "mean completion": ("<=", 0.7),
-                "mean time to first token": ("<=", 0.7),
-                "p99 completion": ("<=", 1.1),
-                "answers/s within 2x of the unloaded time": (">=", 1.3),
-                "answers/s within 4x of the unloaded time": (">=", 1.3),
-            }.items()
-        },
-        "binds, 1.5x, Poisson: answers/s within 2x of the unloaded time": (">=", 1.3),
-        "binds, 1.5x, Poisson: answers/s within 4x of the unloaded time": (">=", 1.3),
-        "greedy texts that differ, beyond those of vLLM's own runs": ("<=", 0),
-    }
-
-
 def test_where_memory_is_ample_throughput_of_all_at_once_is_no_target():
     names = [target.name for target in comparison.targets([], AMPLE)]
     assert not [name for name in names if "all at once" in name]
@@ -117,3 +106,48 @@ def test_ratios_of_all_others_are_listed():
     listed = comparison.ratios([row(), row(OURS, mean=5.0)])
     assert {each["contender"] for each in listed} == {OURS}
     assert [each["median"] for each in listed if each["figure"] == "mean"] == [0.5]
+
+
+ALONE = Unloaded(0.1, 0.01, 0.1)
+
+
+def reply(seconds: float, prompt: int = 10, tokens: int = 8, arrival: float = 0.0, first: float = 0.5) -> Reply:
+    return Reply(prompt, tuple(range(tokens)), first, seconds, arrival)
+
+
+def test_seconds_and_rates():
+    result = figures([reply(2.0), reply(4.0, arrival=6.0, first=1.5)], ALONE)
+    assert (result.mean, result.first) == (3.0, 1.0)
+    assert result.p99 == pytest.approx(3.98)
+    assert (result.tokens, result.rate) == (1.6, 0.2)  # from 0 s to 10 s
+
+
+def test_an_answer_is_good_within_a_multiple_of_its_unloaded_time():
+    # Alone each takes 0.1 + 0.1 + 0.8 = 1 s.
+    result = figures([reply(1.9), reply(2.1), reply(3.9), reply(10.0)], ALONE)
+    assert result.good == (pytest.approx(0.1), pytest.approx(0.3))
+
+
+def test_a_longer_text_may_take_longer():
+    assert figures([reply(3.9, tokens=18)], ALONE).good[0] > 0
+
+
+def test_the_unloaded_time_is_fitted():
+    replies = [reply(0.1 + 0.01 * p + 0.1 * t, p, t) for p, t in ((5, 3), (50, 7), (20, 90), (100, 40))]
+    fitted = fit(replies)
+    assert (fitted.base, fitted.prompt, fitted.token) == (pytest.approx(0.1), pytest.approx(0.01), pytest.approx(0.1))
+
+
+def test_texts_are_compared_as_far_as_there_are_any():
+    replies = [reply(1.0, tokens=2), reply(1.0, tokens=3)]
+    assert differing(replies, [(0, 1), (0, 1, 2)]) == 0
+    assert differing(replies, [(0, 1, 2), (0, 1, 2), (9,)]) == 1
+
+
+def test_what_is_answered_while_many_wait_leaves_out_the_beginning_and_the_emptying():
+    steady = [float(at) for at in range(1, 101)]
+    assert sustained(steady) == pytest.approx(1.0, rel=0.02)
+    slow_end = [*steady, *[100.0 + 10 * at for at in range(1, 11)]]
+    assert sustained(slow_end) == pytest.approx(1.0, rel=0.02)
+    assert len(slow_end) / max(slow_end) < 0.6
+    assert sustained([2.0, 2.0]) == 0.0

@@ -12,18 +12,12 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.packing.vllm import contest, load, server
-from benchmarks.packing.vllm.comparison import OURS, Load, Memory, Row, at_once
-from benchmarks.packing.vllm.contest import FULL, QUICK, UNPREDICTED, VllmConfig, best
+from benchmarks.packing.vllm.comparison import OURS, Figures, Load, Memory, Row, at_once
+from benchmarks.packing.vllm.contest import FULL, QUICK, VllmConfig, best
 from benchmarks.packing.vllm.decisions import DecisionConfig
-from benchmarks.packing.vllm.figures import Figures
 from benchmarks.packing.vllm.load import Chat, Reply
-from benchmarks.packing.vllm.server import FCFS, PRIORITY, Contender, Setting
-from pliant.packing.artifact import Predictor
-from pliant.packing.engine.model import PredictorModel
-from pliant.packing.scheduling.forecast import MEDIAN
-from registry import codec
+from benchmarks.packing.vllm.server import FCFS, Contender, Setting
 from tests.fixtures.packing import tiny_llama
-from tests.fixtures.packing.tiny import some_predictor
 
 NARROW, WIDE = Setting(4, 128), Setting(8, 128)
 CHATS = [Chat(tuple(range(3, 5 + number)), f"prompt {number}") for number in range(6)]
@@ -32,9 +26,7 @@ CONFIG = VllmConfig(
     trial=5,
     repeats=2,
     settings=(NARROW, WIDE),
-    rivals=(FCFS, PRIORITY),
     ours=WIDE,
-    others=("oracle", "edf"),
     alone=3,
     limit=24,
     longest=120,
@@ -55,7 +47,7 @@ def test_the_fastest_goes_on_and_another_if_its_mean_completion_is_clearly_small
 
 @pytest.fixture
 def fake(monkeypatch, tmp_path):
-    """Servers that are wide twice as fast as narrow; returns what was opened, sent and simulated."""
+    """Servers that are wide twice as fast as narrow; returns what was opened and sent."""
     opened, sent = [], []
 
     @contextmanager
@@ -75,7 +67,6 @@ def fake(monkeypatch, tmp_path):
     monkeypatch.setattr(server, "serving", serving)
     monkeypatch.setattr(load, "send", send)
     monkeypatch.setattr(load, "read_prompts", lambda *_args: CHATS)
-    monkeypatch.setattr(contest._Contest, "_simulate", lambda *_args: None)
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path))
     return opened, sent
 
@@ -84,18 +75,16 @@ def test_vllms_own_are_tried_first_and_then_all_take_turns(fake):
     opened, _ = fake
     result = contest.measure(CONFIG, None)
     names = [(contender.name, contender.setting) for _, contender, _ in opened]
-    tried = [(name, setting) for name in (FCFS, PRIORITY) for setting in (NARROW, WIDE)]
+    tried = [(FCFS, NARROW), (FCFS, WIDE)]
     mains = [(FCFS, WIDE), (OURS, WIDE)]
-    others = [(PRIORITY, WIDE), ("Pliant oracle", WIDE), ("Pliant edf", WIDE)]
-    assert names == [*tried, *mains, *others, *mains[::-1]]
-    assert len(result.rows) == 2 * (len(mains) * 2 + len(others))
-    assert len({files.journal for _, _, files in opened}) == len(opened)
+    assert names == [*tried, *mains, *mains[::-1]]
+    assert len(result.rows) == 2 * 2 * len(mains)
     assert result.rate == 5.0  # five answers in the second that the wide setting takes
 
 
 def test_both_take_turns_load_by_load_and_the_other_way_round_in_the_next_repeat(fake):
     _, sent = fake
-    contest.measure(replace(CONFIG, rivals=(FCFS,), settings=(WIDE,), others=()), None)
+    contest.measure(replace(CONFIG, settings=(WIDE,)), None)
     salts = [f"{each.name} {repeat}" for repeat in range(2) for each in CONFIG.memory.loads]
     turns = [(body.salt, contender.name) for contender, _, body in sent if body.salt in salts]
     order = {salt: (FCFS, OURS) if salt.endswith("0") else (OURS, FCFS) for salt in salts}
@@ -111,49 +100,15 @@ def test_loads_come_at_the_same_rate_for_all_and_differ_by_repeat(fake):
             turns.setdefault((body.salt, arrivals), set()).add(contender.name)
     poisson = [key for key in turns if key[1][-1] == pytest.approx(6 / 6.0)]
     assert len(poisson) == 2
-    assert {FCFS, PRIORITY, OURS} <= turns[poisson[0]]
-
-
-def test_requests_say_what_their_scheduler_reads(fake):
-    _, sent = fake
-    contest.measure(CONFIG, None)
-    by_name = {contender.name: body for contender, _, body in sent if not body.whole}
-    assert list(by_name[PRIORITY].priorities) == [len(chat.ids) for chat in CHATS]
-    assert len(by_name["Pliant edf"].extras) == len(CHATS), "of the longest load, though the first load is shorter"
-    assert not by_name[FCFS].priorities and not by_name[FCFS].extras and not by_name[OURS].extras
-    assert by_name["Pliant oracle"].extras[0] == {"output_tokens": 3}
-    assert by_name["Pliant edf"].extras[0]["deadline"] > 0
-
-
-def test_a_predictor_gives_priorities_and_is_read_by_pliants_scheduler(fake, monkeypatch):
-    opened, sent = fake
-    kinds = []
-
-    @contextmanager
-    def serving(engine, contender, files):
-        if files.predictor is not None:
-            kinds.append((contender.name, codec.kind(files.predictor)))
-        opened.append((engine, contender, files))
-        yield len(opened) - 1
-
-    monkeypatch.setattr(server, "serving", serving)
-    predictor = some_predictor()
-    contest.measure(replace(CONFIG, repeats=1), predictor)
-    priorities = next(body.priorities for contender, _, body in sent if contender.name == PRIORITY)
-    forecasts = PredictorModel.of(predictor).predict([chat.text for chat in CHATS])
-    assert list(priorities) == [round(forecast.tokens[MEDIAN]) for forecast in forecasts]
-    assert (OURS, Predictor.KIND) in kinds
-    assert UNPREDICTED not in dict(kinds)
-    assert UNPREDICTED in [contender.name for _, contender, _ in opened]
+    assert turns[poisson[0]] == {FCFS, OURS}
 
 
 def test_the_result_has_a_row_for_each_and_targets(fake):
     result = contest.measure(CONFIG, None)
-    assert len(result.table()) == 2 * 5
+    assert len(result.table()) == 2 * 2
     targets = {target.name: target for target in result.targets()}
     assert targets["binds, all at once: tokens/s over vLLM's"].measured == pytest.approx(1.0)
     assert targets["greedy texts that differ, beyond those of vLLM's own runs"].met
-    assert math.isnan(targets["the simulator over live: tokens/s, the load furthest off"].measured)
     assert len(result.plain()["rows"]) == len(result.rows)
 
 
@@ -169,12 +124,11 @@ def test_vllm_serves_a_tiny_model_under_both_schedulers(tmp_path, monkeypatch):
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv(server.WEIGHTS, str(tiny_llama.write(tmp_path / "model")))
     monkeypatch.setattr(load, "read_prompts", lambda *_args: CHATS)
-    config = replace(CONFIG, repeats=1, rivals=(FCFS,), settings=(WIDE,), others=())
+    config = replace(CONFIG, repeats=1, settings=(WIDE,))
     result = contest.measure(config, None)
     assert {row.contender.name for row in result.rows} == {FCFS, OURS}
     assert all(row.figures.tokens > 0 for row in result.rows)
     assert sum(row.differing for row in result.rows) == 0
-    assert [each.otherwise for each in result.fidelity] == [0, 0]
 
 
 def test_both_settings_measure_all_that_has_a_target_where_memory_binds():

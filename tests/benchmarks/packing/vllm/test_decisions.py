@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.packing.vllm import decisions
-from benchmarks.packing.vllm.decisions import DecisionConfig, DecisionCost
+from benchmarks.packing.vllm.decisions import DecisionConfig
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.vllm.decisions import Decisions
 from pliant.packing.vllm.settings import Settings
@@ -27,7 +27,3 @@ def test_the_engine_does_what_was_planned_also_where_memory_binds():
         books.scheduler.check()
     assert books.deviations == 0
     assert engine.number > 36
-
-
-def test_a_share_is_that_of_the_mean():
-    assert DecisionCost(0.1, 0.4, 0.2, 1.0, 8, 20).share(10.0) == 0.02

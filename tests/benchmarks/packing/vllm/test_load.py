@@ -46,24 +46,19 @@ def server():
 def test_a_text_is_followed_to_its_end(server):
     url, bodies, events = server
     events += [event(token_ids=[1]), event(token_ids=[2, 3], finish_reason="stop"), b"data: [DONE]\n\n"]
-    replies = load.send(url, CHATS, [0.0, 0.05], Body(9, "salt", [4, 2], [{"output_tokens": 3}] * 2))
+    replies = load.send(url, CHATS, [0.0, 0.05], Body(9, "salt"))
     assert [reply.tokens for reply in replies] == [(1, 2, 3)] * 2
     assert all(0 <= reply.first <= reply.seconds for reply in replies)
     assert [reply.ended for reply in replies] == [reply.arrival + reply.seconds for reply in replies]
-    (first, second) = sorted(bodies, key=lambda body: body["priority"], reverse=True)
+    first = next(body for body in bodies if body["prompt"] == [5, 6])
     assert (first["prompt"], first["max_tokens"], first["temperature"], first["cache_salt"]) == ([5, 6], 9, 0.0, "salt")
-    assert (second["priority"], second["vllm_xargs"]) == (2, {"output_tokens": 3})
 
 
-def test_what_is_not_given_is_not_sent(server):
+def test_alone_one_is_sent_after_the_other(server):
     url, bodies, events = server
     events.append(event(token_ids=[1], finish_reason="length"))
     load.alone(url, CHATS, Body(1, "alone"))
-    assert all("ignore_eos" not in body for body in bodies)
-    load.send(url, CHATS[:1], [0.0], Body(1, "last", whole=True))
-    assert bodies.pop()["ignore_eos"]
     assert [body["prompt"] for body in bodies] == [[5, 6], [7]]
-    assert all("priority" not in body and "vllm_xargs" not in body for body in bodies)
 
 
 @pytest.mark.parametrize(

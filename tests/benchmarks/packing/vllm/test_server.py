@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.packing.vllm import server
-from benchmarks.packing.vllm.server import CLASS, FCFS, PRIORITY, Contender, Engine, Files, Setting
+from benchmarks.packing.vllm.server import CLASS, FCFS, Contender, Engine, Files, Setting
 from pliant.errors import WorkerError
 
 ENGINE = Engine(Path("folder"), 65, 512)
@@ -16,7 +16,7 @@ ENGINE = Engine(Path("folder"), 65, 512)
 
 @pytest.fixture
 def files(tmp_path):
-    return Files(tmp_path / "log", tmp_path / "journal")
+    return Files(tmp_path / "log", tmp_path)
 
 
 def words(contender: Contender) -> str:
@@ -39,8 +39,7 @@ def test_the_first_thing_that_is_missing_is_named(tmp_path, monkeypatch):
 
 def test_each_scheduler_is_started_with_its_options():
     setting = Setting(16, 256)
-    assert "scheduling-policy" not in words(Contender(FCFS, setting))
-    assert "--scheduling-policy priority" in words(Contender(PRIORITY, setting))
+    assert "scheduler-cls" not in words(Contender(FCFS, setting))
     assert f"--scheduler-cls {CLASS}" in words(Contender("Pliant s3", setting, "s3"))
 
 
@@ -57,11 +56,10 @@ def test_only_pliants_scheduler_gets_settings_and_nobody_elses(files, monkeypatc
     monkeypatch.setenv("PLIANT_SCHEDULER_SAFETY", "3")
     theirs = server.environment(Contender(FCFS, Setting(16, 256)), files)
     assert not [name for name in theirs if name.startswith("PLIANT_SCHEDULER")]
-    predicted = Files(files.log, files.journal, predictor=tmp_path)
+    predicted = Files(files.log, files.folder, tmp_path)
     ours = server.environment(Contender("Pliant s3", Setting(16, 256), "s3"), predicted)
     assert {name: value for name, value in ours.items() if name.startswith("PLIANT_SCHEDULER")} == {
         "PLIANT_SCHEDULER_POLICY": "s3",
-        "PLIANT_SCHEDULER_JOURNAL": str(files.journal),
         "PLIANT_SCHEDULER_PREDICTOR": str(tmp_path),
     }
 

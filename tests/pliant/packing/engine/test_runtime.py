@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -188,15 +187,6 @@ def test_when_the_loop_dies_everybody_is_told() -> None:
         assert status.error == "RuntimeError: no memory left on the device"
         with pytest.raises(WorkerError, match="no memory left"):
             engine.submit(submission(99, prompts(1)[0]))
-
-
-def test_one_past_its_deadline_is_late() -> None:
-    with running(SCARCE, FULL) as (engine, desk):
-        late = replace(submission(0, prompts(1)[0]).prompt, deadline=time.monotonic() - 1)
-        engine.submit(Submission(late, prompts(1)[0]))
-        desk.wait(1)
-        assert desk.last[0].finished == "late"
-        engine.check()
 
 
 def test_what_can_never_run_is_refused_at_once() -> None:

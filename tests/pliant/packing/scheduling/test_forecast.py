@@ -39,14 +39,6 @@ def test_the_mean_is_that_of_the_quantile_function(forecast):
     assert mean(forecast) == pytest.approx(quantile.mean(), rel=1e-4)
 
 
-@given(forecasts, st.integers(900, 2047))
-def test_a_row_rises_from_nothing_to_everything_at_the_limit(forecast, limit):
-    grid = Grid(2048)
-    row = grid.row(forecast, limit)
-    assert row[0] == 0.0 and (np.diff(row) >= 0).all()
-    assert (row[grid.tokens > limit] == 1.0).all()
-
-
 @given(st.floats(20, 300), st.floats(0.3, 1.2), st.integers(0, 200), st.integers(0, 2**32 - 1))
 def test_who_is_alive_later_is_as_drawn(middle, width, generated, seed):
     """Up to the resolution of the grid, whose points lie 8% apart."""
@@ -218,14 +210,6 @@ def test_each_output_moves_each_quantile_by_its_share_of_a_fiftieth_and_the_cove
     assert two.coverage == pytest.approx((0, 0, 0, 0.5, 0.5, 0.5, 0.5, 1)) and two.seen == 2
     moved = [before + 0.02 * level for before, level in zip(one.shifts, QUANTILES, strict=True)]
     assert two.shifts == pytest.approx([*moved[:-1], one.shifts[-1]])
-
-
-def test_after_two_hundred_outputs_each_replaces_one_in_two_hundred_of_the_coverage():
-    calibration = Calibration()
-    for _ in range(400):
-        calibration = calibration.after((10.0,) * 8, 5)
-    assert calibration.coverage == (1.0,) * 8
-    assert calibration.after((10.0,) * 8, 11).coverage == pytest.approx((0.995,) * 8)
 
 
 def test_a_forecast_is_shifted_in_its_logs_and_needs_all_its_quantiles():

@@ -13,15 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.fairness import Fairness
 from pliant.packing.scheduling.forecast import Grid
-from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.scheduling.sharing import SHARING, in_turn, predicted, received, service, with_places
-from pliant.packing.scheduling.simulated import simulate
 from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
-from tests.fixtures.packing.samples import SECONDS, STEPS, Scene, play, prompt, scene, seeds
+from tests.fixtures.packing.samples import SECONDS, Scene, play, prompt, scene, seeds
 
 MEMORY = Memory(pages=40, page_tokens=4, step_tokens=16)
 SERVICE = partial(predicted, MEMORY)
@@ -40,17 +37,6 @@ def test_service_is_tokens_and_the_pages_held_in_each_iteration(generated, befor
     held = sum(MEMORY.need(tokens) for tokens in range(before + 1, before + generated + 1))
     expected = (before + generated) / MEMORY.step_tokens + held / MEMORY.pages
     assert service(MEMORY, before + generated, generated, before + generated) == pytest.approx(expected)
-
-
-def test_a_forecast_that_comes_true_is_what_is_received():
-    sequence = waiting(0, forecast=6.0)
-    assert predicted(MEMORY, sequence) == received(MEMORY, sequence, {"cached": 10, "generated": 6, "taken": 0})
-
-
-def test_what_was_generated_before_counts_no_second_time():
-    again = waiting(0, forecast=6.0, generated=4, cached=8, unread=0)
-    assert predicted(MEMORY, again) == service(MEMORY, 2, 2, 10)
-    assert predicted(MEMORY, waiting(0, forecast=6.0, generated=9)) > 0  # beyond its forecast: one token at least
 
 
 tenants = st.lists(st.tuples(st.sampled_from("abcde"), st.floats(1, 30), st.sampled_from([0.5, 1.0, 4.0])), max_size=25)
@@ -73,14 +59,6 @@ def test_next_comes_always_the_first_of_the_tenant_that_would_have_received_leas
         counter[name] += predicted(MEMORY, chosen) / chosen.prompt.weight
         left.remove(chosen)
     assert not left
-
-
-def test_tenants_that_received_nothing_share_by_turns():
-    queue = WaitingQueue()
-    for id in range(8):
-        queue.add(waiting(id, "a" if id < 6 else "b"))
-    order = [item.prompt.tenant for item in in_turn(queue, Fairness(SHARING), SERVICE)]
-    assert order[:4] == ["a", "b", "a", "b"] and order[4:] == ["a"] * 4
 
 
 def flooded(names: tuple[str, str] = ("flood", "ann")) -> Scene:
@@ -131,15 +109,6 @@ def test_tenants_within_their_shares_do_not_pause_for_each_other():
     load = replace(load, prompts=tuple(replace(p, tenant=names[p.id % 3]) for p in load.prompts))
     _, journal = play(load, fresh(load))
     assert not [plan for _, _, plan in journal if plan.stalled]
-
-
-def test_leaps_over_iterations_change_nothing():
-    load = flooded()
-    rules = Rules("default", load.context)
-    leaping, stepping = (simulate(load.prompts, load.lengths, rules, PLACES, STEPS, leaps) for leaps in (True, False))
-    assert [fate.generated for fate in leaping.fates] == [fate.generated for fate in stepping.fates]
-    assert [fate.ended for fate in leaping.fates] == pytest.approx([fate.ended for fate in stepping.fates])
-    assert leaping.batch == pytest.approx(stepping.batch) and leaping.batch <= PLACES.sequences
 
 
 @settings(max_examples=40)

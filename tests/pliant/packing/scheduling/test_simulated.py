@@ -121,10 +121,6 @@ def test_a_deadline_cuts_a_leap_short(policy):
     assert result.fates[0].ended == 6.0 and result.fates[0].generated == 6 and result.fates[0].dropped == "late"
 
 
-def test_an_output_ends_at_its_limit():
-    assert simulate([prompt(0, 4, 8)], {0: 99}, Rules("default", 64), Memory(8, 4), STEPS).fates[0].generated == 8
-
-
 @pytest.mark.parametrize(
     ("prompts", "lengths", "pages", "field"),
     [
@@ -168,28 +164,12 @@ def test_a_run_of_two_is_told_to_the_last_token_whether_iterations_are_taken_at_
     for leaps, times in ((False, [10.0 + i for i in range(10)]), (True, [10.0, 15.0, 18.0, 19.0])):
         seen.clear()
         result = simulate(prompts, {0: 8, 1: 4}, Rules("paged", 64), Memory(20, 4), second, leaps, observe)
-        assert result.fates == (
-            Fate(0, 10.0, 10.0, 11.0, 18.0, 4, 8),
-            Fate(1, 14.5, 15.0, 16.0, 19.0, 4, 4),
-        )
+        assert result.fates == (Fate(0, 10.0, 10.0, 11.0, 18.0, 4, 8), Fate(1, 14.5, 15.0, 16.0, 19.0, 4, 4))
         assert (result.seconds, result.iterations, result.generated) == (9.0, 9, 12)
         assert (result.batch, result.recomputed, result.swapped, result.safety) == ((5 + 2 * 3 + 1) / 9, 0, 0, 1.0)
         assert [now for now, *_ in seen] == times
         assert seen[0] == (10.0, [0], (), (0,)) and (15.0, [1], (), (1,)) in seen
         assert seen[-2:] == [(18.0, [], (0,), ()), (19.0, [], (1,), ())]
-
-
-def test_prompts_of_the_same_time_come_in_the_order_of_their_ids_all_at_once():
-    arrived = []
-    simulate(
-        [prompt(2), prompt(0), prompt(1)],
-        dict.fromkeys(range(3), 1),
-        Rules("paged", 64),
-        Memory(20, 4),
-        STEPS,
-        observe=lambda now, step_input, plan, scheduler: arrived.append([each.id for each in step_input.arrived]),
-    )
-    assert arrived == [[0, 1, 2], []]
 
 
 def test_one_that_is_late_before_it_runs_has_no_beginning_and_no_token():

@@ -133,14 +133,6 @@ def run_together(texts) -> list[int]:
     return seen
 
 
-@pytest.mark.parametrize("policy", ["default", "paged"])
-def test_a_text_ends_at_its_deadline_however_near_its_end_it_is(policy):
-    """Nobody waits for it any more, and those that run beside it would be slower for it."""
-    text = prompt(0, 4, 12, 12.0, deadline=1.0)
-    (fate,) = simulate([text], {0: 12}, Rules(policy, 800, cost=COST), Memory(400, 4), COST).fates
-    assert fate.dropped == "late" and 1.0 < fate.ended < 1.2
-
-
 @given(st.integers(1, 40), st.floats(0, 3), st.integers(0, 200))
 def test_most_queries_are_the_most_that_fit_into_the_time(sequences, seconds, cached):
     clock = Clock(LinearCost(0.05, 0.01, 0.002, 0.0001, 0.0))

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.http.access.keys import Tenant
-from serving.http.access.limits import TenantLimits, TokenBucket
-from serving.http.api_errors import ApiError
+from serving.http.access.limits import TokenBucket
 
 
 @given(st.integers(1, 8), st.lists(st.integers(0, 16), min_size=1, max_size=60))
@@ -44,27 +42,3 @@ def test_several_at_once_need_as_many_and_never_more_than_can_gather():
     assert bucket.take(0.0, 3.0) == 0.0
     assert bucket.take(0.0, 3.0) == 2.0
     assert bucket.take(0.0, 9.0) == 3.0
-
-
-def test_of_each_tenant_so_many_may_wait():
-    limits, tenant = TenantLimits(), Tenant(max_waiting=2)
-    for _ in range(2):
-        limits.enter("a", tenant, 0.0)
-    with pytest.raises(ApiError, match="2 requests wait") as raised:
-        limits.enter("a", tenant, 0.0)
-    assert (raised.value.status, raised.value.code) == (429, "too_many_waiting")
-    limits.enter("b", tenant, 0.0)
-    limits.leave("a")
-    limits.enter("a", tenant, 0.0)
-    assert limits.waiting == {"a": 2, "b": 1}
-
-
-def test_a_tenant_beyond_its_rate_is_told_when_to_come_back_and_does_not_count_as_waiting():
-    limits, tenant = TenantLimits(), Tenant(rate=1.0)
-    limits.enter("a", tenant, 0.0)
-    with pytest.raises(ApiError, match="1 requests a second") as raised:
-        limits.enter("a", tenant, 0.25)
-    assert (raised.value.code, raised.value.retry_after) == ("rate_limited", 0.75)
-    assert limits.waiting["a"] == 1
-    limits.enter("b", tenant, 0.25)
-    limits.enter("a", Tenant(rate=5.0), 0.25)  # its limit was raised

@@ -51,18 +51,6 @@ class Passed:
         return self.counted.get_sample_value(f"pliant_tenant_{name}", labels)
 
 
-def test_a_request_is_counted_as_it_comes_while_it_waits_and_by_its_status():
-    site = Passed(Tenant(rate=1.0))
-    assert [message["type"] for message in site.ask()] == ["http.response.start", "http.response.body"]
-    assert site.ask()[0]["status"] == 429
-    assert site.seen == [("/v1/predict", "acme", 1.0)]
-    assert site.errors == ["rate_limited"]
-    assert site.metric("arrivals_total", tenant="acme") == 2
-    assert site.metric("answers_total", tenant="acme", status="207") == 1
-    assert site.metric("refusals_total", tenant="acme", code="rate_limited") == 1
-    assert site.metric("waiting", tenant="acme") == 0
-
-
 def test_a_request_that_fails_frees_its_place():
     site = Passed(Tenant(max_waiting=1))
     site.trouble = ValueError("the app is broken")

@@ -67,10 +67,7 @@ def test_an_engine_is_made_of_its_plan_and_started(spec, monkeypatch, tmp_path):
     monkeypatch.setattr(device, "recorder", lambda path: journals.append(path) or "a recorder")
     plain = spec()
     assert build(plain, "deliver") is engine
-    cases = [
-        replace(plain, journal=tmp_path / "j"),
-        replace(plain, plan=replace(plain.plan, threads=None)),
-    ]
+    cases = [replace(plain, journal=tmp_path / "j"), replace(plain, plan=replace(plain.plan, threads=None))]
     for each in cases:
         build(each, "deliver")
     common = (plain.memory, plain.rules, "deliver", "cpu", 1)

@@ -149,7 +149,7 @@ def test_a_child_that_fails_or_dies_is_one_sentence(spec, monkeypatch, entry, te
 @pytest.mark.slow
 def test_vllm_is_measured(spec, tmp_path):
     python = vllm_environment.needed()
-    interpreter = Interpreter(python, variables(python.parents[1], "cpu", 1))
+    interpreter = Interpreter(python, variables(python.parents[1]))
     model = replace(
         spec,
         folder=tiny_llama.write(tmp_path / "model"),

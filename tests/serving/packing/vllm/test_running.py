@@ -18,7 +18,7 @@ from registry import codec
 from serving.packing.engine.worker import EngineProcess
 from serving.packing.messages import VllmBuild
 from serving.packing.vllm.engine import variables
-from serving.packing.vllm.pages import pages_of
+from serving.packing.vllm.model_folder import pages_of
 from serving.workers.child_process import Interpreter
 from serving.workers.device_plan import DevicePlan
 from tests.fixtures.packing import tiny_llama, vllm_environment
@@ -61,7 +61,7 @@ def build(tmp_path_factory):
     python, folder = vllm_environment.needed(), tmp_path_factory.mktemp("vllm")
     generator = load(f"path:{tiny_llama.write(folder / 'llama')}")
     digest = codec.save(generator, folder / "generator")
-    interpreter = Interpreter(python, variables(python.parents[1], "cpu"))
+    interpreter = Interpreter(python, variables(python.parents[1]))
     plan, rules = DevicePlan("cpu", 1, None, ()), Rules("default", generator.context)
     own = VllmBuild(folder / "generator", digest, MEMORY, rules, plan, None, home=folder, interpreter=interpreter)
     return generator, own

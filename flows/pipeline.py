@@ -1,0 +1,242 @@
+"""A system's flow: its stages, then the gate, publication and cleaning. Knows no system.
+
+What is common to all flows is here; what is particular to one is a subclass of `Pipeline` (flows/SYSTEM/flow.py). A second
+run with nothing changed trains and measures nothing, since the results of stages are kept (flows/stage.py).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from prefect import Flow, State
+from prefect.artifacts import create_table_artifact
+from prefect.states import Completed
+
+from flows import configuration, gate, settings
+from flows.configuration import Configuration
+from flows.device import check_device
+from flows.gate import Judged
+from flows.progress import stage as bar
+from flows.release import Publication, Release, merged, open_registry, publication
+from flows.stage import A, Run, Stage, StageResult
+from flows.tasks import RETRIED_DOWNLOAD, clean, limited_task, publish_task, show_release, system_flow
+from pliant import systems
+from pliant.progress import Progress
+from registry.store import FolderStore
+from training.linear import LinearComparison
+
+
+class Named(Protocol):
+    """`name`: of a task, stream or model; empty where a flow makes a single thing."""
+
+    @property
+    def name(self) -> str: ...
+
+
+C = TypeVar("C")
+"""A system's settings of the flow."""
+U = TypeVar("U", bound=Named)
+"""What is trained and judged by itself, with its data."""
+R = TypeVar("R", bound=Named)
+"""All stages' results of one of these."""
+S = TypeVar("S")
+"""What the gate compares."""
+Verdicts = Mapping[str, Judged[Any]]
+Compared = tuple[str, str, LinearComparison]
+"""A model's name, the address of its data, and how it does beside a linear model."""
+Shown = tuple[list[dict[str, Any]], str, str]
+"""A table's rows, its key and its description."""
+
+
+@dataclass(frozen=True)
+class Pipeline(ABC, Generic[C, U, R, S]):
+    """A run of a system's flow with one configuration. `run` gives the results of stages.
+
+    `system`: its name, and that of the flow; `model`: prefix of the registered models that stand for its tasks; `loading`:
+    what is read first; `run_name`: of the run in MLflow, if it is another than the system's;
+    `naming`: keys of a configuration that say which tasks are trained.
+    """
+
+    config: C
+    run: Run
+
+    system: ClassVar[str]
+    model: ClassVar[str]
+    loading: ClassVar[str] = "texts"
+    run_name: ClassVar[str] = ""
+    naming: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def load(self, progress: Progress) -> Sequence[U]:
+        """Return all that is to be trained, with its data. Raises `InputError`."""
+
+    @abstractmethod
+    def make(self, unit: U) -> R:
+        """Run every stage of one unit, each from the cache where what it depends on has not changed."""
+
+    @abstractmethod
+    def sides(self, results: Sequence[R]) -> Iterable[tuple[S | None, S]]:
+        """Yield the champion, if there is one, and the challenger of each result."""
+
+    @abstractmethod
+    def judge(self, champion: S | None, challenger: S, progress: Progress, below_linear: str) -> Judged[Any]:
+        """Return the gate's verdict; `below_linear`: why the challenger is rejected anyway, if it is."""
+
+    @abstractmethod
+    def register(self, published: Publication, result: R) -> list[str]:
+        """Log and register one result, and return the names of its models, those that name others last."""
+
+    @abstractmethod
+    def tables(self, results: Sequence[R]) -> list[Shown]:
+        """Return what Prefect's UI shows of the results."""
+
+    @abstractmethod
+    def summary(self, results: Sequence[R], verdicts: Verdicts) -> str:
+        """Return in Markdown what the gate said, and of what."""
+
+    def models(self, units: Sequence[U]) -> list[str]:
+        """Return the registered models that stand for the tasks of these units."""
+        return [self.model + unit.name for unit in units]
+
+    def compared(self, unit: U, result: R) -> list[Compared]:
+        """Return how the result's models do beside linear ones, where that is known."""
+        del unit, result
+        return []
+
+    def report(self, verdicts: Verdicts) -> Mapping[str, Any]:
+        """Return the gate's report as plain values."""
+        return {name: asdict(verdict) for name, verdict in verdicts.items()}
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of the run in MLflow."""
+        return asdict(self.config)  # type: ignore[call-overload, no-any-return]  # all settings are dataclasses
+
+    def unchanged(self, results: Sequence[R], kept: Mapping[str, str]) -> Release | None:
+        """Return the release where nothing is to be judged; `kept`: as `configuration.to_keep` gives it."""
+        del results, kept
+        return None
+
+    @classmethod
+    def beneath(cls, values: Mapping[str, Any], home: Path) -> dict[str, Any]:
+        """Return what a nightly run adds to a configuration's values where these say nothing of it.
+
+        `home`: PLIANT_HOME of the system's service.
+        """
+        del values, home
+        return {}
+
+    @classmethod
+    def flow(cls) -> Flow[..., dict[str, Any]]:
+        """Return the flow as Prefect knows it."""
+
+        def pipeline(
+            config: str | None = None,
+            overrides: dict[str, Any] | None = None,
+            reason: str | None = None,
+            new_task: bool = False,
+            nightly: bool = False,
+        ) -> dict[str, Any]:
+            """Train, profile, judge and publish the system.
+
+            `config`: path of a TOML file; `overrides`: values laid over its top level (see flows/SYSTEM/config.py);
+            `reason`: the alarm that started it (see flows/watch); `new_task`: whether it may release a task that the live
+            release lacks; `nightly`: without a file, the configuration is that of the live release
+            (flows/configuration.py). Returns what was released: model name -> version, and whether all was promoted.
+            """
+            del reason  # flows/watch/triggered.py acts on it
+            given = configuration.to_train(
+                settings.read(), cls.system, config, overrides, cls.beneath if nightly else None
+            )
+            released = merged([cls.train(each, new_task) for each in given])
+            clean(cls.system)
+            return released.to_dict()
+
+        return system_flow(cls.system, cls.system)(pipeline)
+
+    @classmethod
+    def train(cls, given: Configuration, new_task: bool) -> Release:
+        """Train, judge and publish what one configuration says."""
+        project = settings.read()
+        config = systems.system(cls.system).part("flows", "config").read(given.source, given.laid_over)
+        check_device(config)  # before anything is trained
+        self = cls(config, tasks(FolderStore(project.store)))
+        with bar(cls.loading) as progress:
+            units = self.load(progress)
+            progress(1, 1)
+        kept = configuration.to_keep(project, cls.system, given, self.models(units), new_task, cls.naming)
+        results = [self.make(unit) for unit in units]
+        unchanged = self.unchanged(results, kept)
+        if unchanged is not None:
+            return unchanged
+        below = []
+        for each in zip(units, results, strict=True):
+            compared = self.compared(*each)
+            below.append(gate.below_linear(compared, config.gate.below_linear) if compared else "")
+        return self.publish(results, self.verdicts(results, below), kept)
+
+    def verdicts(self, results: Sequence[R], below: Sequence[str]) -> dict[str, Judged[Any]]:
+        """Judge every result, in a task of its own; `below`: for each, why it is rejected anyway."""
+        return {
+            result.name: self._gate(result.name, champion, challenger, reason)
+            for result, (champion, challenger), reason in zip(results, self.sides(results), below, strict=True)
+        }
+
+    def _gate(self, name: str, champion: S | None, challenger: S, below_linear: str) -> Judged[Any]:
+        @limited_task("gate")
+        def judged() -> Judged[Any]:
+            with bar(f"{name}: gate" if name else "gate") as progress:
+                verdict = self.judge(champion, challenger, progress, below_linear)
+                progress(1, 1)
+            return verdict
+
+        return judged()
+
+    def publish(self, results: Sequence[R], verdicts: Verdicts, kept: Mapping[str, str]) -> Release:
+        """Log the run, register what is new, and release all that the gate let pass, together."""
+
+        @publish_task()
+        def published() -> Release:
+            with bar("publish") as progress:
+                released = self.released(results, verdicts, kept, progress)
+            for rows, key, description in self.tables(results):
+                create_table_artifact(rows, key=key, description=description)
+            show_release(self.system, self.summary(results, verdicts), released)
+            return released
+
+        return published()
+
+    def released(
+        self, results: Sequence[R], verdicts: Verdicts, kept: Mapping[str, str], progress: Progress
+    ) -> Release:
+        """As `publish`, outside of a task; `progress` ends at 1 of 1."""
+        registry, name = open_registry(settings.read(), self.system), self.run_name or self.system
+        with publication(registry, name, self.parameters(), self.report(verdicts), kept) as publishing:
+            passed: list[str] = []
+            for done, result in enumerate(results, start=1):
+                names = self.register(publishing, result)
+                passed += names if verdicts[result.name].passed else ()
+                progress(done, len(results))
+            publishing.promote(passed)
+        return publishing.release(all(each.passed for each in verdicts.values()), gate.reason(verdicts))
+
+
+def tasks(store: FolderStore) -> Run:
+    """Return what runs a stage as a task of Prefect, which shows it as `Cached` where the store keeps its result."""
+
+    def run(stage: Stage[A], *args: Any) -> StageResult[A]:
+        key = stage.key(*args)
+
+        def unless_kept() -> Any:
+            result = stage.kept(store, key)
+            return stage.work(store, key, *args) if result is None else Completed(name="Cached", data=result)
+
+        more = RETRIED_DOWNLOAD if stage.download else {}
+        returned: Any = limited_task(stage.task, task_run_name=stage.run_name(*args), **more)(unless_kept)()
+        result: StageResult[A] = returned.result() if isinstance(returned, State) else returned
+        return result
+
+    return run

@@ -1,0 +1,78 @@
+"""`pliant profile SYSTEM`: measure the champions on the device at hand, and publish what follows as the champions.
+
+For a machine of another class than the one that measured: a service refuses what was measured elsewhere. Knows no system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from flows import settings
+from flows.champions import A, Champion
+from flows.device import check_replaces
+from flows.progress import shares
+from flows.release import commit, open_registry, publish_champion
+from pliant.errors import RegistryError
+from pliant.progress import Progress
+from registry.codec import Artifact
+from registry.mlflow_run import Run
+from registry.package import Package
+from registry.store import FolderStore
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """What was measured anew. `package`: of the artifact, given its folder; `table` and `sentences` are shown to people;
+    `log` writes what else the run in MLflow is to hold.
+    """
+
+    artifact: Artifact
+    package: Callable[[Path], Package]
+    table: Table
+    sentences: Sequence[str]
+    log: Callable[[Run], None] | None = None
+
+
+def reprofile(
+    system: str,
+    champions: Mapping[str, Champion[A]],
+    here: str,
+    device_of: Callable[[A], str],
+    measure: Callable[[Champion[A], Progress], Profiled],
+    progress: Progress,
+    other_device: bool,
+) -> dict[str, int]:
+    """Measure every champion anew, show what came of it, and return the version published of each.
+
+    `here`: the class of this device; `device_of`: that of a champion. Raises `RegistryError` where there is none, and
+    `DeviceError` for another class of device than a champion was measured on, unless `other_device` is set.
+    """
+    if not champions:
+        raise RegistryError(f"the registry holds no champion of {system}: run `pliant train {system}` first")
+    for name, champion in champions.items():
+        check_replaces(name, here, device_of(champion.artifact), other_device)
+    return {
+        name: publish(system, name, measure(champion, part))
+        for (name, champion), part in shares(progress, champions.items())
+    }
+
+
+def publish(system: str, name: str, profiled: Profiled) -> int:
+    """Publish what was measured as the champion, show it, and return its version."""
+    project = settings.read()
+    key, store = f"{system}/plan-here-{name}", FolderStore(project.store)
+    store.save(key, profiled.artifact)
+    package = profiled.package(store.path(key))
+    tags = {"git_commit": commit()}
+    version = publish_champion(open_registry(project, system), f"{system} profile", package, tags, profiled.log)
+    console = Console()
+    console.print(profiled.table)
+    for sentence in profiled.sentences:
+        console.print(sentence)
+    console.print(f"Published as version {version} of {package.name}, now champion.")
+    return version

@@ -1,0 +1,127 @@
+"""A stage of a flow as a value: what makes its result, what that depends on, and what it is called. Knows no system.
+
+A stage's result is kept in the store under a key of all that it depends on (flows/keys.py), so it is made once, and again
+where it has gone. Knows no Prefect: flows/pipeline.py makes a task of a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from inspect import signature
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from flows.closure import Entry
+from flows.keys import stage_key
+from flows.progress import stage as progress_of
+from pliant.errors import RegistryError
+from registry.codec import Artifact
+from registry.store import FolderStore
+
+A = TypeVar("A", bound=Artifact)
+Notes = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult(Generic[A]):
+    """What a stage has made. `notes`: what was noted on the way, as plain JSON."""
+
+    kind: type[A]
+    store: FolderStore
+    key: str
+    digest: str
+    notes: Notes = field(default_factory=dict)
+
+    def load(self) -> A:
+        return self.store.load(self.kind, self.key, self.digest)
+
+    @property
+    def folder(self) -> Path:
+        return self.store.path(self.key)
+
+    def noted(self, **more: Any) -> StageResult[A]:
+        """Return it with more notes, but for those that are None."""
+        return replace(self, notes={**self.notes, **{name: each for name, each in more.items() if each is not None}})
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Generic[A]):
+    """`make` takes settings, data and what earlier stages made, and last a callback of progress; it returns the artifact and
+    notes on it.
+
+    `task`: its name in Prefect. `depends`, some of whose parameters it takes, returns what the result depends on besides the
+    code and the digests of earlier results. `folder` in the store, title of the `bar` and name of the `run` in Prefect are
+    templates over the parameters of `make`, such as "bins/encoder-{stream.name}". `code`: what makes the result, if that is
+    not `make` alone: also classes whose methods it calls without naming them. `measured`: whether the versions of libraries
+    count as well. `download`: whether it may have to download a model, and is tried again where that fails.
+    """
+
+    task: str
+    kind: type[A]
+    make: Callable[..., tuple[A, Notes]]
+    depends: Callable[..., dict[str, Any]]
+    folder: str
+    bar: str
+    run: str | None = None
+    code: tuple[Entry, ...] = ()
+    measured: bool = False
+    download: bool = False
+
+    def key(self, *args: Any) -> str:
+        """Return the key of the result that is made of these arguments."""
+        named = self._named(args)
+        earlier = {name: list(_results(value)) for name, value in named.items()}
+        depends = {
+            "settings": self.depends(*(named[name] for name in signature(self.depends).parameters)),
+            "results": {name: [each.digest for each in results] for name, results in earlier.items() if results},
+        }
+        kinds = {each.kind for results in earlier.values() for each in results} | {self.kind}
+        return stage_key(
+            self.folder.format(**named), depends, *(self.code or (self.make,)), *kinds, measured=self.measured
+        )
+
+    def kept(self, store: FolderStore, key: str) -> StageResult[A] | None:
+        """Return the result that the store keeps under a key; None where the stage has to run."""
+        entry = store.kept(key)
+        return None if entry is None else StageResult(self.kind, store, key, *entry)
+
+    def work(self, store: FolderStore, key: str, *args: Any) -> StageResult[A]:
+        """Make the result and keep it under its key; where another run was faster, return what that one has kept."""
+        with progress_of(self.bar.format(**self._named(args))) as progress:
+            artifact, notes = self.make(*args, progress)
+            progress(1, 1)
+        store.keep(key, artifact, notes)
+        result = self.kept(store, key)
+        if result is None:
+            raise RegistryError(f"{store.path(key)} holds something that no stage has kept: remove that folder")
+        return result
+
+    def result(self, store: FolderStore, *args: Any) -> StageResult[A]:
+        """Return the result, made only where it is not kept."""
+        key = self.key(*args)
+        return self.kept(store, key) or self.work(store, key, *args)
+
+    def run_name(self, *args: Any) -> str | None:
+        return None if self.run is None else self.run.format(**self._named(args))
+
+    def _named(self, args: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(signature(self.make).parameters, args, strict=False))  # the last is the progress
+
+
+class Run(Protocol):
+    """Gives a stage's result: kept, or made."""
+
+    def __call__(self, stage: Stage[A], *args: Any) -> StageResult[A]: ...
+
+
+def _results(value: Any) -> Iterator[StageResult[Any]]:
+    """Yield the results of stages that an argument is or holds."""
+    if isinstance(value, StageResult):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _results(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _results(each)

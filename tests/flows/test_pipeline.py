@@ -1,0 +1,148 @@
+"""A pipeline without a system: whether a stage runs is for the store to say, and what the gate refuses is not released."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from prefect import flow
+
+from flows import pipeline, settings
+from flows.gate import Judged
+from flows.keys import stage_key
+from flows.pipeline import Pipeline, tasks
+from flows.stage import Stage, StageResult
+from pliant.progress import silent
+from pliant.tokens.artifact import Backbone
+from registry import codec
+from registry.store import FolderStore
+from tests.fixtures.remembering import Package, Registry
+from tests.fixtures.runs import place_in
+from tests.fixtures.tokens.samples import tiny_backbone
+
+
+@pytest.fixture
+def store(tmp_path, prefect):
+    with place_in(tmp_path, prefect):
+        yield FolderStore(settings.read().store)
+
+
+def make_foundation(name, seed, worked, meanwhile, progress):
+    worked.append(name)
+    if meanwhile is not None:
+        meanwhile()
+    progress(1, 1)
+    return tiny_backbone(seed), {"seed": seed, "rates": (0.1, 0.2)}
+
+
+FOUNDATION = Stage(
+    "foundation",
+    Backbone,
+    make_foundation,
+    lambda name: {"name": name},
+    folder="tokens/{name}",
+    bar="foundation of {name}",
+    run="foundation-{name}",
+    code=(stage_key,),
+)
+
+
+def run(store: FolderStore, seed: int, meanwhile=None) -> tuple[StageResult, list[tuple[str, str]], bool]:
+    """What a flow of one stage returns, which makes a backbone of this seed; the names and states of its tasks in Prefect;
+    whether it did any work. `meanwhile` is called while it works.
+    """
+    worked: list[str] = []
+
+    @flow
+    def system() -> StageResult:
+        return tasks(store)(FOUNDATION, "things", seed, worked, meanwhile)
+
+    state = system(return_state=True)
+    return state.result(), ran(state), bool(worked)
+
+
+def ran(state) -> list[tuple[str, str]]:
+    from prefect import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+
+    with get_client(sync_client=True) as client:
+        chosen = FlowRunFilter(id=FlowRunFilterId(any_=[state.state_details.flow_run_id]))
+        return [(task.name, task.state.name) for task in client.read_task_runs(flow_run_filter=chosen)]
+
+
+def test_a_stage_is_run_once_and_again_only_when_its_result_has_gone(store):
+    """A worker whose Prefect had never seen the key once trained anew, and overwrote what others had read."""
+    first, _, worked = run(store, seed=0)
+    assert worked
+    assert (first.digest, dict(first.notes)) == (codec.digest(first.folder), {"seed": 0, "rates": [0.1, 0.2]})
+    assert run(store, seed=1)[::2] == (first, False)
+    store.remove(first.key)
+    other, _, worked = run(store, seed=1)
+    assert (other.key, other.notes["seed"], worked) == (first.key, 1, True)
+    assert other.load().source == "random weights, seed 1"
+
+
+def test_a_task_is_named_after_what_it_makes_and_shown_as_cached(store):
+    assert run(store, seed=0)[1] == [("foundation-things", "Completed")]
+    assert run(store, seed=0)[1] == [("foundation-things", "Cached")]
+
+
+def test_of_two_runs_that_make_the_same_at_once_both_go_on_with_what_is_kept_first(store):
+    meanwhile = lambda: FOUNDATION.result(store, "things", 2, [], None)  # noqa: E731
+    result, _, worked = run(store, seed=1, meanwhile=meanwhile)
+    assert worked and result.notes["seed"] == 2
+    assert result.load().source == "random weights, seed 2"
+
+
+def test_prefect_keeps_no_result_beside_the_stores(store):
+    from prefect.settings import PREFECT_LOCAL_STORAGE_PATH
+
+    storage = Path(PREFECT_LOCAL_STORAGE_PATH.value())
+    before = sorted(storage.rglob("*"))
+    assert run(store, seed=0)[2]
+    assert sorted(storage.rglob("*")) == before
+
+
+@dataclass(frozen=True)
+class Config:
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    name: str
+
+
+class Listed(Pipeline[Config, Result, Result, None]):
+    """A flow whose results are registered as a part and a whole."""
+
+    system = "listed"
+    model = "whole-"
+    naming = ()
+
+    def register(self, published, result):
+        names = [f"part-{result.name}", f"whole-{result.name}"]
+        for name in names:
+            published.register(name, f"digest of {name}", lambda name=name: Package(name, f"digest of {name}"))
+        return names
+
+
+Listed.__abstractmethods__ = frozenset()  # the rest is for other tests
+
+
+@pytest.mark.parametrize("refused", [(), ("one",), ("one", "two")])
+def test_of_several_those_are_released_together_that_the_gate_let_pass(refused, monkeypatch):
+    registry = Registry()
+    monkeypatch.setattr(pipeline, "open_registry", lambda *_: registry)
+    items = [Result("one"), Result("two")]
+    verdicts = {
+        item.name: Judged(item.name not in refused, "bad" if item.name in refused else "good", ()) for item in items
+    }
+    release = Listed(Config(), None).released(items, verdicts, {"whole-one": "its configuration"}, silent)
+    passed = [name for name in ("part-one", "whole-one", "part-two", "whole-two") if name.split("-")[1] not in refused]
+    assert registry.commits == ([passed] if passed else [])
+    assert release.promoted is (not refused)
+    assert set(release.new) == {"part-one", "whole-one", "part-two", "whole-two"}
+    assert ("one: bad" in release.reason) is ("one" in refused)
+    assert registry.kept == ({} if "one" in refused else {"whole-one": "its configuration"})
