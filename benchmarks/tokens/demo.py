@@ -62,9 +62,8 @@ def champion(full: bool) -> Bundle:
     if load_champion(settings.read()) is None:
         which = "the flow's" if full else "the demo's"
         Console().print(f"There is no champion yet: one of {which} sizes is trained first.")
-        run_flow(
-            "tokens", None, {"arithmetic": OVERRIDES["arithmetic"]} if full else OVERRIDES
-        )  # float32, as its rivals
+        float32 = {"arithmetic": OVERRIDES["arithmetic"]}  # as its rivals
+        run_flow("tokens", None, float32 if full else OVERRIDES)
     return live_bundle()
 
 

@@ -103,7 +103,7 @@ def test_training_goes_by_matrix_products_and_the_machine_is_probed_only_where_t
 
 def test_what_is_trained_for_a_comparison_is_served_in_float32_as_its_rivals_are(tmp_path, monkeypatch):
     trained = []
-    monkeypatch.setattr(tokens_demo, "run_flow", lambda _config, overrides: trained.append(overrides))
+    monkeypatch.setattr(tokens_demo, "run_flow", lambda _system, _config, overrides: trained.append(overrides))
     monkeypatch.setattr(tokens_demo, "live_bundle", lambda: None)
     for full in (False, True):
         tokens_demo.champion(full)
