@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Tag, WithJsonSchema
 
 from serving.bins.request import Input, TokenIds
 from serving.http.api_errors import ApiError
-from serving.http.bodies import BY_SHAPE, BY_TYPE, Lenient, or_none, refused
+from serving.http.bodies import BY_SHAPE, BY_TYPE, FIRST_ERROR, Lenient, or_none, refused
 from serving.http.tei import Cut, PredictBody
 from serving.http.texts import CleanText, VisibleText, check_count, without_controls
 
@@ -30,8 +30,11 @@ _ID = {"type": "integer", "minimum": 0, "maximum": ID_LIMIT - 1}
 _IDS = {"type": "array", "items": _ID, "minItems": 1, "description": "token ids of the encoder's own tokenizer"}
 Ids = Annotated[list[Any], AfterValidator(_token_ids), WithJsonSchema(_IDS)]
 Embeddable = Annotated[Annotated[CleanText, Tag("<str>")] | Annotated[Ids, Tag("<list>")], BY_TYPE]
+Texts = Annotated[list[CleanText], FIRST_ERROR]
 Inputs = Annotated[
-    Annotated[CleanText, Tag("<str>")] | Annotated[Ids, Tag("<ids>")] | Annotated[list[Embeddable], Tag("<list>")],
+    Annotated[CleanText, Tag("<str>")]
+    | Annotated[Ids, Tag("<ids>")]
+    | Annotated[list[Embeddable], FIRST_ERROR, Tag("<list>")],
     BY_SHAPE,
 ]
 """A text, token ids, or a list of these."""
@@ -70,7 +73,7 @@ class ClassifyBody(PredictBody):
 
 class RerankBody(Cut):
     query: CleanText
-    texts: list[VisibleText]
+    texts: Annotated[list[VisibleText], FIRST_ERROR]
     raw_scores: bool = Field(False, description="logits instead of their sigmoid")
     return_text: bool = False
     deadline: Limit | None = None
@@ -80,9 +83,12 @@ class DocumentBody(Lenient):
     text: VisibleText
 
 
+Document = Annotated[Annotated[VisibleText, Tag("<str>")] | Annotated[DocumentBody, Tag("<dict>")], BY_TYPE]
+
+
 class RerankDocumentsBody(Lenient):
     query: CleanText
-    documents: list[Annotated[Annotated[VisibleText, Tag("<str>")] | Annotated[DocumentBody, Tag("<dict>")], BY_TYPE]]
+    documents: Annotated[list[Document], FIRST_ERROR]
     model: str | None = Field(None, description="the stream; optional if only one reranks")
     top_n: int | None = Field(None, ge=1, description="results in the answer; default: all")
     return_documents: bool = True
@@ -91,7 +97,7 @@ class RerankDocumentsBody(Lenient):
 
 class Sentences(Lenient):
     source_sentence: CleanText
-    sentences: list[CleanText]
+    sentences: Texts
 
 
 class SimilarityParameters(Cut):
@@ -105,7 +111,7 @@ class SimilarityBody(Lenient):
 
 
 class TokenizeBody(Lenient):
-    inputs: Annotated[Annotated[CleanText, Tag("<str>")] | Annotated[list[CleanText], Tag("<list>")], BY_TYPE] = Field(
+    inputs: Annotated[Annotated[CleanText, Tag("<str>")] | Annotated[Texts, Tag("<list>")], BY_TYPE] = Field(
         description=f"a text or a list; together at most {TOKENIZED_BYTES} bytes"
     )
     add_special_tokens: bool = True
@@ -113,7 +119,7 @@ class TokenizeBody(Lenient):
 
 
 class DecodeBody(Lenient):
-    ids: Annotated[Annotated[Ids, Tag("<ids>")] | Annotated[list[Ids], Tag("<list>")], BY_SHAPE]
+    ids: Annotated[Annotated[Ids, Tag("<ids>")] | Annotated[list[Ids], FIRST_ERROR, Tag("<list>")], BY_SHAPE]
     skip_special_tokens: bool = True
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, Tag
 
 from pliant.errors import InputError
-from serving.http.bodies import BY_TYPE, Body, Utility
+from serving.http.bodies import BY_TYPE, Body, Closed, Utility
 from serving.http.oip.models import Parameters
 from serving.http.texts import VisibleText, check_count
 
@@ -22,7 +22,7 @@ EXAMPLES: Any = {
 }
 
 
-class TextObject(Body, extra="forbid"):
+class TextObject(Closed):
     text: VisibleText
     text_pair: VisibleText | None = None
 
@@ -51,7 +51,7 @@ class Targets(Body):
             raise InputError("candidate", "given together with accuracy or latency", "given without them")
 
 
-class PredictBody(Targets, extra="forbid"):
+class PredictBody(Closed, Targets):
     task: str | None = Field(None, description="a task that GET /tasks lists; optional if only one is served")
     text: AnyText | None = None
     text_pair: VisibleText | None = None

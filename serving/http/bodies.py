@@ -37,7 +37,6 @@ MAX_NAMES = 20
 _LIMITS: Mapping[str, str] = {
     "bool_type": "true or false",
     "dict_type": "an object",
-    "extra_forbidden": "left out",
     "finite_number": "finite",
     "float_type": "a number",
     "greater_than": "more than {gt}",
@@ -97,11 +96,26 @@ class Lenient(Body):
         return given(value) if isinstance(value, dict) else value
 
 
+class Closed(Body, extra="forbid"):
+    """An object without further fields. The first of them is found before pydantic looks for all."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        for name in value if isinstance(value, dict) else ():
+            if name not in cls.__pydantic_fields__:
+                known = f"one of the fields {', '.join(cls.__pydantic_fields__)}"
+                raise PydanticCustomError("unknown", "{limit}", {"name": shorten(name), "limit": known})
+        return value
+
+
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that are not null."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
+FIRST_ERROR = Field(fail_fast=True)
+"""Of a list of any length: pydantic would else note an error for each of its entries."""
 BY_TYPE = Discriminator(lambda value: f"<{type(value).__name__}>")
 """Chooses among shapes by the type of the value: each is tagged as <str>, <list> or <dict>."""
 
@@ -154,18 +168,17 @@ def _error(model: type[Body], error: ValidationError, place: tuple[str, ...]) ->
     kind, location, value = first["type"], (*place, *first["loc"]), first["input"]
     details: dict[str, Any] = first.get("ctx", {})
     is_whole = bool(location) and location[0] in model.whole
-    if kind == "extra_forbidden" and not is_whole:
-        known = f"one of the fields {', '.join(model.model_fields)}" if len(location) == 1 else "left out"
-        return InputError(shorten(location[-1]), "unknown", known)
     name = _path(location[:1] if is_whole else location)
+    if kind == "unknown":
+        if is_whole:
+            return InputError(name, f"with {details['name']}", details["limit"])
+        return InputError(details["name"], "unknown", details["limit"])
     if kind == "refused":
         return refusal(name, value, details)
     is_beyond = isinstance(value, float) and kind.startswith(("greater", "less", "finite"))
     shown = f"{value:g}" if is_beyond else shorten(value)
     if kind == "missing":
         shown = "missing"
-    elif kind == "extra_forbidden":
-        shown = f"with {shorten(location[-1])}"
     elif kind in ("too_long", "too_short"):
         length = details["actual_length"]
         shown = f"{'a list' if isinstance(value, list) else 'an object'} of {length}" if length else "empty"

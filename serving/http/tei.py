@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from starlette.responses import Response
 
 from serving.http.api_errors import ApiError, json_response
-from serving.http.bodies import Lenient, or_none
+from serving.http.bodies import FIRST_ERROR, Lenient, or_none
 from serving.http.texts import CleanText, Texts, check_count
 
 VERSION = "1.9.0"  # of TEI's interface that this follows
@@ -66,7 +66,7 @@ class PredictBody(Cut):
     inputs: Annotated[
         Annotated[CleanText, Tag("<str>")]
         | Annotated[Sequence, Tag("<list>")]
-        | Annotated[list[Sequence], Tag("<batch>")],
+        | Annotated[list[Sequence], FIRST_ERROR, Tag("<batch>")],
         Discriminator(_sequence_shape),
     ] = Field(description="a text, a pair, or a batch [[text], [text, text], ...]", examples=["What is Deep Learning?"])
     raw_scores: bool = Field(False, description="scores before their softmax or sigmoid")

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from pliant.errors import InputError
 from serving.http.api_errors import ApiError
-from serving.http.bodies import Utf8, check_utf8, refusal, refused
+from serving.http.bodies import check_utf8, refusal, refused
 
 TEXT_BYTES = 64 * 1024  # of one text in UTF-8
 FIRST = 100  # characters of which nearly always one is visible
@@ -39,7 +39,7 @@ def check_count(name: str, texts: Sequence[object], maximum: int) -> None:
 def clean(name: str, text: str) -> str:
     """Return the text with a space for each control character. Raises `InputError` and `ApiError`."""
     try:
-        return without_controls(_checked(check_utf8(text)))
+        return _clean(text)
     except PydanticCustomError as error:
         raise refusal(name, text, error.context or {}) from None
 
@@ -55,12 +55,19 @@ def without_controls(text: str) -> str:
 
 
 def _checked(text: str) -> str:
-    size = len(text.encode())
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        size = len(check_utf8(text))  # which says where the surrogate is
     if size > TEXT_BYTES:
         raise refused(f"at most {TEXT_BYTES} bytes", f"{size} bytes", 413, "text_too_long")
     if not (any(map(_is_visible, text[:FIRST])) or any(map(_is_visible, set(text)))):
         raise refused("a text with at least one visible character")
     return text
+
+
+def _clean(text: str) -> str:
+    return CONTROL.sub(" ", _checked(text))
 
 
 def _is_visible(character: str) -> bool:
@@ -73,7 +80,7 @@ _DOCUMENTED = {
     "pattern": r"\S",
     "description": f"at least one visible character, at most {TEXT_BYTES} bytes of UTF-8",
 }
-VisibleText = Annotated[Utf8, AfterValidator(_checked), WithJsonSchema(_DOCUMENTED)]
+VisibleText = Annotated[str, AfterValidator(_checked), WithJsonSchema(_DOCUMENTED)]
 """A text as the client wrote it."""
-CleanText = Annotated[VisibleText, AfterValidator(without_controls)]
+CleanText = Annotated[str, AfterValidator(_clean), WithJsonSchema(_DOCUMENTED)]
 """A text with a space for each control character."""

@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, Tag
 from pliant.errors import InputError, PliantError
 from pliant.outcomes.answered import Label
 from serving.http.api_errors import ApiError, api_error_of, error_content
-from serving.http.bodies import Body
+from serving.http.bodies import Closed
 from serving.http.json_body import SHOWN
 
 MAX_LABELS = 1_000  # labels in one request
@@ -19,7 +19,7 @@ AT_ONCE = 8  # labels of a request that are taken before others have their turn
 RATE = 100.0  # labels a second of one tenant; MAX_LABELS of them at once
 
 
-class Outcome(Body, extra="forbid"):
+class Outcome(Closed):
     id: str = Field(min_length=1, description="id of the answer")
     label: Annotated[
         Annotated[str, Tag("<str>")] | Annotated[float, Tag("<number>")],

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, Tag, WithJsonSchema
 
 from pliant.packing.scheduling.request import MAX_PRIORITY
-from serving.http.bodies import BY_SHAPE, BY_TYPE, Body, Utf8, or_none, refused
+from serving.http.bodies import BY_SHAPE, BY_TYPE, FIRST_ERROR, Body, Closed, Utf8, or_none, refused
 from serving.http.json_body import shorten
 
 MAX_MESSAGES = 4096
@@ -81,6 +81,8 @@ def _choices(value: list[str]) -> list[str]:
 
 
 def _token_keys(biases: Any) -> Any:
+    if isinstance(biases, dict) and len(biases) > MAX_TOKENS_NAMED:
+        raise refused(f"of at most {MAX_TOKENS_NAMED} tokens", f"an object of {len(biases)}")
     for key in biases if isinstance(biases, dict) else ():
         if not (key.isascii() and key.isdecimal() and len(key) < 10):
             raise refused("an object whose keys are token ids", f"with the key {shorten(key)}")
@@ -147,6 +149,7 @@ Content = Annotated[
     Annotated[Utf8, Tag("<str>")]
     | Annotated[
         list[Annotated[Part, BeforeValidator(_text_part)]],
+        FIRST_ERROR,
         AfterValidator(lambda parts: "".join([part.text for part in parts])),
         Tag("<list>"),
     ],
@@ -155,15 +158,16 @@ Content = Annotated[
 """A message's content: a text, or parts, which are joined."""
 
 
+Calls = Annotated[list[Annotated[Call, BeforeValidator(_call)]], FIRST_ERROR]
+
+
 class Message(Body):
     """A message, with its content unless an assistant calls tools."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: Utf8 | None = None
-    tool_calls: Annotated[list[Annotated[Call, BeforeValidator(_call)]] | None, BeforeValidator(or_none)] = Field(
-        None, description="of assistants"
-    )
+    tool_calls: Annotated[Calls | None, BeforeValidator(or_none)] = Field(None, description="of assistants")
     tool_call_id: Utf8 | None = Field(None, description="the call whose result it is")
     reasoning_content: Utf8 | None = None
     thinking: Utf8 | None = None
@@ -203,11 +207,11 @@ class StructuredOutputs(Body, extra="allow"):
     json_: Annotated[JsonSchema, BeforeValidator(_parsed_schema)] | None = Field(None, alias="json")
     json_object: Any = Field(None, json_schema_extra={"type": "boolean"})
     regex: FormText | None = None
-    choice: Annotated[list[NotEmpty], Field(min_length=1), AfterValidator(_choices)] | None = None
+    choice: Annotated[list[NotEmpty], Field(min_length=1, fail_fast=True), AfterValidator(_choices)] | None = None
     grammar: FormText | None = Field(None, description="llguidance's dialect of Lark")
 
 
-class StreamOptions(Body, extra="forbid"):
+class StreamOptions(Closed):
     include_usage: bool = False
     continuous_usage_stats: bool = False
     include_obfuscation: bool = False

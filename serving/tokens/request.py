@@ -17,7 +17,7 @@ from pliant.errors import InputError
 from serving.client import ANYBODY, Client
 from serving.http.access.roles import client_of
 from serving.http.api_errors import ApiError
-from serving.http.bodies import Body, Utility, deadline
+from serving.http.bodies import Closed, Utility, deadline
 from serving.http.json_body import as_object, check_type, read_body, shorten
 from serving.http.large_body import parse
 from serving.workers.helper_process import small_pieces
@@ -28,7 +28,7 @@ FIELD_BYTES = 4096  # of a text field in a form
 PIECE_BYTES = 256 * 1024  # of a form that are read before the event loop serves others, in well below a millisecond
 
 
-class PredictBody(Body, extra="forbid"):
+class PredictBody(Closed):
     image: Annotated[
         Any, WithJsonSchema({"type": "string", "format": "byte", "description": "the image file in base64"})
     ]
@@ -37,7 +37,7 @@ class PredictBody(Body, extra="forbid"):
     utility: Utility = 1.0
 
 
-class RegistrationBody(Body, extra="forbid"):
+class RegistrationBody(Closed):
     name: str = Field(min_length=1, description="name of the task in the registry")
     alias: str = Field(  # type: ignore[assignment]  # null is no alias
         None, min_length=1, description="alias of the version to serve; default: the service's alias"

@@ -151,6 +151,12 @@ def test_a_batch_runs_whole_even_where_some_of_it_will_be_late():
     assert KNOWN.latency.at(-20, 40) > 0.03
 
 
+def test_the_baseline_is_the_published_one():
+    config, queue = OtasConfig(), BatchingConfig()
+    assert (config.short_queue, config.settling, config.valuable, config.max_batch) == (5, 2.0, 0.8, 64)
+    assert (queue.window, queue.max_batch, queue.deadline_gap, queue.utility_gap) == (0.5, 64, 0.5, 0.8)
+
+
 def test_a_gamma_that_was_not_profiled_gives_way_to_the_nearest():
     otas = OtasChooser(profile(TABLE_I, (-10, 0, 4)), 1)
     (batch,) = batches((1, 9.0, 0.1))

@@ -18,6 +18,7 @@ from serving.http.bodies import (
     IGNORED,
     MAX_NAMES,
     Body,
+    Closed,
     Lenient,
     Utf8,
     Utility,
@@ -35,7 +36,7 @@ class Inner(Lenient):
     size: int = Field(1, ge=1)
 
 
-class Strict(Body, extra="forbid"):
+class Strict(Closed):
     name: str
 
 
@@ -65,7 +66,7 @@ class Example(Body):
         ({"inner": [7]}, "inner[0] is 7, but must be an object"),
         ({"either": 7}, "either is 7, but must be a text or an object"),
         ({"either": {}}, "either.name is missing, but must be given"),
-        ({"either": {"name": "a", "more": 1}}, "'more' is unknown, but must be left out"),
+        ({"either": {"name": "a", "more": 1}}, "'more' is unknown, but must be one of the fields name"),
         ({"utility": -0.5}, "utility is -0.5, but must be at least 0"),
     ],
 )
