@@ -87,7 +87,7 @@ def _revoke(args: Namespace) -> None:
 def _path(args: Namespace) -> Path:
     """Return the file of keys that the command works on."""
     from flows import settings
-    from serving.http.access.key_source import FILE
+    from serving.http.access.key_file import FILE
 
     given = args.keys_file or os.environ.get("PLIANT_KEYS_FILE")
     return Path(given) if given else settings.read().home / FILE

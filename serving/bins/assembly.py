@@ -31,7 +31,7 @@ from serving.metrics import Metrics
 from serving.watch.watcher import WatchMetrics
 from serving.workers.device_plan import DevicePlan
 from serving.workers.devices import SameDevice, check_devices, device_of
-from serving.workers.resources import Resources
+from serving.workers.ray_cluster import Resources
 from serving.workers.worker import ProcessWorker
 
 

@@ -53,7 +53,7 @@ def complete(
     # unused here, took a sixth of a request's time.
     hot = {**hot, "/registry-events": registry_event}
     app.router.routes[:0] = [Route(path, handler, methods=["POST"]) for path, handler in hot.items()]
-    app.add_api_route("/docs", _docs, include_in_schema=False)
+    app.add_api_route("/docs", docs_page("swagger"), include_in_schema=False)
     app.mount("/swagger", StaticFiles(directory=swagger), name="swagger")
     for kind in (ApiError, PliantError, HTTPException, ClientDisconnect):
         app.add_exception_handler(kind, _answer_error)
@@ -97,15 +97,19 @@ async def _status(request: Request) -> Response:
     return json_response(await status if isawaitable(status) else status)
 
 
-async def _docs(request: Request) -> Response:
-    """Return the OpenAPI page. Its addresses are relative, so it works wherever the app is mounted."""
-    return get_swagger_ui_html(
-        openapi_url="openapi.json",
-        title=request.app.title,
-        swagger_js_url="swagger/swagger-ui-bundle.js",
-        swagger_css_url="swagger/swagger-ui.css",
-        swagger_favicon_url="swagger/favicon-light-32x32.png",
-    )
+def docs_page(files: str) -> Handler:
+    """Return a route with the OpenAPI page. Its addresses are relative, so it works wherever the app is mounted."""
+
+    async def page(request: Request) -> Response:
+        return get_swagger_ui_html(
+            openapi_url="openapi.json",
+            title=request.app.title,
+            swagger_js_url=f"{files}/swagger-ui-bundle.js",
+            swagger_css_url=f"{files}/swagger-ui.css",
+            swagger_favicon_url=f"{files}/favicon-light-32x32.png",
+        )
+
+    return page
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

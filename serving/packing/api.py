@@ -16,12 +16,12 @@ from starlette.types import Receive, Scope, Send
 
 from serving.http.api_errors import ApiError
 from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
-from serving.packing import openai, tokenizing
+from serving.packing import openai
 from serving.packing.schemas import Status, options_of
 
 POST_ROUTES = {"/completions": openai.completions, "/chat/completions": openai.chat_completions}
 GET_ROUTES = {"/models": openai.models, "/models/{model:path}": openai.model}
-ROOT_ROUTES = {"/tokenize": tokenizing.tokenize, "/detokenize": tokenizing.detokenize, "/health": tokenizing.health}
+ROOT_ROUTES = {"/tokenize": openai.tokenize, "/detokenize": openai.detokenize, "/health": openai.health}
 """Routes outside /v1, where clients of vLLM look for them."""
 
 

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pliant.errors import InputError, WorkerError
 from serving.workers.device_process import Build
-from serving.workers.reachable import check_reachable
-from serving.workers.resources import Resources
+from serving.workers.ray_cluster import Resources, check_reachable
 
 if TYPE_CHECKING:
     from serving.workers.ray_workers import RayWorker

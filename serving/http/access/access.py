@@ -7,7 +7,7 @@ from typing import Any
 
 from serving.client import ANYBODY, Client
 from serving.http.access.hosts import KnownHosts, is_loopback
-from serving.http.access.key_source import KeySource
+from serving.http.access.key_file import KeySource
 from serving.http.access.keys import Tenant
 from serving.http.access.roles import check_path, is_open
 from serving.http.api_errors import ApiError
@@ -38,7 +38,7 @@ class Access:
         self._check_host(host)
         if self._source is None:
             return self._without_keys(scope)
-        client = self._source.keys().client(_bearer(authorization))
+        client = self._source().client(_bearer(authorization))
         if client is None:
             raise _unauthorized(authorization is not None)
         check_path(scope, client)
@@ -53,7 +53,7 @@ class Access:
 
     def tenant(self, name: str) -> Tenant:
         """Return the limits of a tenant."""
-        return self._source.keys().tenant(name) if self._source else _USUAL
+        return self._source().tenant(name) if self._source else _USUAL
 
     def _check_host(self, host: bytes | None) -> None:
         if host is None or not self._hosts.knows(host.decode("latin-1")):

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
@@ -15,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from pliant.version import VERSION
 from serving.http.api_errors import ApiError, json_response
-from serving.http.app import Handler, endpoint_of
+from serving.http.app import Handler, docs_page, endpoint_of
 from serving.http.json_body import as_object, shorten
 from serving.http.large_body import checked, parse
 from serving.http.oip.body import check_type, note_weight, read_parts
@@ -61,7 +60,7 @@ def create_root(app: FastAPI, served: Served[E]) -> FastAPI:
     root.state = app.state
     hot = add_oip(root, served)
     root.router.routes[:0] = [Route(path, handler, methods=["POST"]) for path, handler in hot.items()]
-    root.add_api_route("/docs", _docs, include_in_schema=False)
+    root.add_api_route("/docs", docs_page("v1/swagger"), include_in_schema=False)
     close_oip(root)
     return root
 
@@ -151,17 +150,6 @@ def _health(healthy: bool, content: Mapping[str, Any], message: str) -> Response
     if healthy:
         return json_response(content)
     return error_response(ApiError(503, "not_ready", message))
-
-
-async def _docs(request: Request) -> Response:
-    """Return the OpenAPI page, with the files of Swagger UI that the app at /v1 has."""
-    return get_swagger_ui_html(
-        openapi_url="openapi.json",
-        title=request.app.title,
-        swagger_js_url="v1/swagger/swagger-ui-bundle.js",
-        swagger_css_url="v1/swagger/swagger-ui.css",
-        swagger_favicon_url="v1/swagger/favicon-light-32x32.png",
-    )
 
 
 _OF_A_MODEL: Mapping[str, Handle] = {"": _model, MODEL_READY: _model_ready, INFER: _infer}

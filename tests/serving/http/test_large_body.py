@@ -13,7 +13,7 @@ from pliant.errors import InputError, WorkerError
 from serving.http import large_body
 from serving.http.api_errors import ApiError
 from serving.http.json_body import parse_value
-from serving.http.large_body import INLINE_BYTES, INLINE_VALUES, MAX_COST, BodyParser, checked, is_large, parse
+from serving.http.large_body import INLINE_BYTES, INLINE_VALUES, BodyParser, checked, is_large, parse
 
 NUMBERS = json.dumps(list(range(INLINE_VALUES + 10))).encode()
 
@@ -60,25 +60,6 @@ def test_errors_are_the_same_as_of_a_small_body(body, kind, words):
         parsed(body)
     if kind is ApiError:
         assert (error.value.status, error.value.code, error.value.field) == (400, "malformed", "body")
-
-
-@pytest.mark.parametrize(
-    "body, fits",
-    [
-        (b"[" + b"1," * (MAX_COST - 100) + b"1]", True),
-        (b"[" + b"1," * MAX_COST + b"1]", False),
-        (b"[" + b"{}," * (MAX_COST // 22) + b"1]", True),
-        (b"[" + b"{}," * (MAX_COST // 20) + b"1]", False),
-        (b"[" + b"[]," * (MAX_COST // 20) + b"1]", False),
-    ],
-)
-def test_the_values_of_a_body_are_limited(body, fits):
-    if fits:
-        assert parsed(body) == json.loads(body)
-        return
-    with pytest.raises(ApiError, match="body has too many values") as error:
-        parsed(body)
-    assert error.value.status == 413
 
 
 def test_a_body_that_takes_too_long_is_given_up_and_the_next_is_parsed(monkeypatch):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import WorkerError
-from serving.workers.resources import Resources
+from serving.workers.ray_cluster import Resources
 from serving.workers.worker import ModelError
 from tests.fixtures.fakes import EchoModel, run_virtually
 

@@ -12,8 +12,8 @@ import pytest
 
 from pliant.errors import InputError, WorkerError
 from serving.workers import ray_pool
+from serving.workers.ray_cluster import Resources
 from serving.workers.ray_pool import ENVIRONMENT, RayPool, import_ray
-from serving.workers.resources import Resources
 
 
 class Ray:

@@ -20,8 +20,8 @@ from pliant.errors import WorkerError
 from pliant.protocol import replay
 from serving.clock import loop_clock
 from serving.driver import Driver, Limits
+from serving.workers.ray_cluster import Resources
 from serving.workers.ray_pool import RayPool
-from serving.workers.resources import Resources
 from tests.fixtures.fakes import EchoModel, FifoScheduler, refuse_to_build, run_virtually
 
 NODES = 3

@@ -16,7 +16,6 @@ from pliant import systems
 from serving.http import openai, tei
 from serving.http.access.access import Access
 from serving.http.access.hosts import KnownHosts
-from serving.http.access.key_source import FixedKeys
 from serving.http.access.keys import Keys, Tenant, new_key
 from serving.http.access.metrics import TenantMetrics
 from serving.http.access.middleware import AccessMiddleware, Gate
@@ -43,7 +42,7 @@ class Site:
             self.keys = self.keys.with_key(key, limits if tenant == "acme" else Tenant())
         self.counted, self.hold, self.held = CollectorRegistry(), asyncio.Event(), 0
         self.hold.set()
-        access = Access(KnownHosts("127.0.0.1"), FixedKeys(self.keys) if with_keys else None, is_open)
+        access = Access(KnownHosts("127.0.0.1"), (lambda: self.keys) if with_keys else None, is_open)
         shape_of = lambda path: SHAPES.get(path, error_response)  # noqa: E731
         gate = Gate(access, TenantMetrics(self.counted), shape_of, self.errors.append, lambda: self.now)
         paths = ("/v1/predict", "/livez", "/readyz", "/metrics", "/v1/status", *SHAPES)
@@ -119,7 +118,8 @@ def test_two_keys_or_two_hosts_in_one_request_are_none():
 
 def test_the_sender_of_a_request_that_nobody_may_send_is_nobody():
     secret, key = new_key("acme", ("use",), "", Keys())
-    access = Access(KnownHosts("127.0.0.1"), FixedKeys(Keys().with_key(key, Tenant())))
+    known = Keys().with_key(key, Tenant())
+    access = Access(KnownHosts("127.0.0.1"), lambda: known)
     scope = {"type": "http", "method": "POST", "path": "/v1/predict", "client": ("127.0.0.1", 1)}
     host, right, wrong = (
         (b"host", b"127.0.0.1"),

@@ -15,8 +15,7 @@ import pytest
 
 from pliant.errors import InputError
 from serving.http.access import key_file
-from serving.http.access.key_file import read_keys, update_keys
-from serving.http.access.key_source import LOOK_SECONDS, FileKeys, FixedKeys, key_source
+from serving.http.access.key_file import LOOK_SECONDS, FollowedKeys, key_source, read_keys, update_keys
 from serving.http.access.keys import Key, Keys, Tenant, from_json, new_key, to_json
 from serving.settings import Settings
 
@@ -248,30 +247,30 @@ class Clock:
 def test_a_running_service_follows_its_file(tmp_path, caplog):
     path, clock = tmp_path / "keys.json", Clock()
     first, _ = update_keys(path, with_new)
-    source = FileKeys(path, clock)
+    source = FollowedKeys(path, clock)
     second, _ = update_keys(path, with_new)
-    assert source.keys().client(first) and not source.keys().client(second)
+    assert source().client(first) and not source().client(second)
     clock.now += LOOK_SECONDS * 0.99
-    assert not source.keys().client(second)
+    assert not source().client(second)
     clock.now += LOOK_SECONDS * 0.01
     with caplog.at_level(logging.INFO, "pliant.serving"):
-        assert source.keys().client(first) and source.keys().client(second)
+        assert source().client(first) and source().client(second)
     assert caplog.messages == [f"the keys of {path} are in force: 2"]
 
 
 def test_a_file_that_breaks_or_vanishes_leaves_the_former_keys_in_force_and_is_logged_once(tmp_path, caplog):
     path, clock = tmp_path / "keys.json", Clock()
     secret, _ = update_keys(path, with_new)
-    source = FileKeys(path, clock)
+    source = FollowedKeys(path, clock)
     with caplog.at_level(logging.ERROR, "pliant.serving"):
         path.write_text('{"keys": 3}')
         for _ in range(3):
             clock.now += LOOK_SECONDS
-            assert source.keys().client(secret)
+            assert source().client(secret)
         assert ["the former keys stay in force" in record.message for record in caplog.records] == [True]
         path.unlink()
         clock.now += LOOK_SECONDS
-        assert source.keys().client(secret)
+        assert source().client(secret)
     assert len(caplog.records) == 2
 
 
@@ -279,12 +278,12 @@ def test_the_settings_say_where_the_keys_are(tmp_path):
     assert key_source(Settings(home=tmp_path)) is None
     secret, _ = update_keys(tmp_path / "keys.json", with_new)
     usual = key_source(Settings(home=tmp_path))
-    assert usual is not None and usual.keys().client(secret)
+    assert usual is not None and usual().client(secret)
     other, _ = update_keys(tmp_path / "other.json", with_new)
     named = key_source(Settings(home=tmp_path, keys_file=tmp_path / "other.json"))
-    assert named is not None and named.keys().client(other) and not named.keys().client(secret)
+    assert named is not None and named().client(other) and not named().client(secret)
     fixed = key_source(Settings(keys=(tmp_path / "keys.json").read_text()))
-    assert isinstance(fixed, FixedKeys) and fixed.keys().client(secret)
+    assert fixed is not None and fixed().client(secret)
     with pytest.raises(InputError, match="given without it"):
         key_source(Settings(keys="{}", keys_file=tmp_path / "other.json"))
     with pytest.raises(InputError, match="a file that `pliant keys add` made"):

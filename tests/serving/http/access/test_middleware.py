@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 from serving.client import ANYBODY
 from serving.http.access.access import Access
 from serving.http.access.hosts import KnownHosts
-from serving.http.access.key_source import FixedKeys
 from serving.http.access.keys import Keys, Tenant, new_key
 from serving.http.access.metrics import TenantMetrics
 from serving.http.access.middleware import AccessMiddleware, Gate
@@ -26,7 +25,8 @@ class Passed:
         self.secret, key = new_key("acme", ("use",), "", Keys())
         self.counted, self.errors, self.seen, self.sent = CollectorRegistry(), [], [], []
         self.trouble: Exception | None = None
-        access = Access(KnownHosts("127.0.0.1"), FixedKeys(Keys().with_key(key, limits)))
+        known = Keys().with_key(key, limits)
+        access = Access(KnownHosts("127.0.0.1"), lambda: known)
         gate = Gate(access, TenantMetrics(self.counted), lambda _path: error_response, self.errors.append, lambda: 1.0)
         self._middleware = AccessMiddleware(self._app, SimpleNamespace(gate=gate))
 
