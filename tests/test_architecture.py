@@ -128,7 +128,7 @@ KEPT = [
     ("benchmarks/x.py", "import mlflow, bentoml, prefect, torch\nfrom training import data\nfrom flows import x"),
     (
         "cli/main.py",
-        "from serving import driver\nfrom benchmarks.demo.run import demo\nsystem.part('benchmarks', 'bench')",
+        "from serving import driver\nfrom benchmarks.demo.run import demo\nfrom benchmarks.harness import bench",
     ),
     ("cli/bins/old_loads.py", "from benchmarks.bins.traces import bursty, stable"),
     ("qa/trace.py", "from tests.fixtures import places\nfrom flows.tokens import run\nfrom benchmarks import results"),
@@ -182,7 +182,7 @@ def test_a_bare_gpu_machine_has_all_that_is_imported_there_before_it_is_used():
             "replay",
         )
     )
-    modules = ", ".join(["benchmarks.tokens.gpu", "benchmarks.bins.gpu", *bins])
+    modules = ", ".join(["benchmarks.tokens.acceptance", "benchmarks.bins.acceptance", *bins])
     code = f"import sys; sys.modules.update(dict.fromkeys({LACKING!r})); import {modules}"  # importing one raises
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -17,9 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.bins.gpu import SIZES
 from benchmarks.results import Add, Target
-from benchmarks.timing import medians_in_turns
+from benchmarks.runs import medians_in_turns
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.model import module
@@ -43,7 +42,7 @@ class Config:
 
 ENGINES: Mapping[str, tuple[str, ...]] = {"cuda": ("graphs", "eager"), "cpu": ("onnx", "eager", "aot")}
 """By type of device, in this order: first the one that is served there, whose figure is a target; what compiles, last."""
-FULL = Config(SIZES["bert-base"])
+FULL = Config({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072})
 TINY = Config(
     {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}, (8, 64), rounds=5
 )

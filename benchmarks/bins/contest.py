@@ -9,16 +9,31 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.bins import study
-from benchmarks.bins.study import DT, IG, ILB, INFAAS, PAIR, SCHEMES, SHARED, SINGLE, ST, Floats, Row, Scheme, Setting
-from benchmarks.jobs import run_all
+from benchmarks import harness
+from benchmarks.bins import study, traces
+from benchmarks.bins.study import (
+    DT,
+    IG,
+    ILB,
+    INFAAS,
+    PAIR,
+    SCHEMES,
+    SHARED,
+    SINGLE,
+    ST,
+    Floats,
+    Job,
+    Row,
+    Scheme,
+    Setting,
+)
+from benchmarks.harness import Context, Measured, need
 from benchmarks.results import Target
-from pliant.progress import Progress, silent
+from benchmarks.runs import run_all
 
 GROUNDS = ("bert-base", "bert-large")
 HEAD = tuple(product(GROUNDS, ("drifting",), (40, 90), (0.5,)))
@@ -99,9 +114,6 @@ class Contest:
             rows.append((rival.name, ", ".join(cells), published.get(rival.name, "not published")))
         return rows
 
-    def plain(self) -> dict[str, Any]:
-        return {"rows": study.plain(self.rows)}
-
 
 HEADINGS = (
     *("setting", "pair, ms", *(f"{scheme.name} / pair" for scheme in SCHEMES if scheme is not PAIR)),
@@ -116,23 +128,31 @@ def _cell(means: Floats, pair: Floats) -> str:
     return f"{means.mean() / pair.mean():.2f} ({(means / pair).max():.2f})" if len(means) else "-"
 
 
-def measure(full: bool, progress: Progress = silent) -> Contest:
-    """Raises `InputError` without the traces. A quick run tries rivals other than the pair at the paper's load alone."""
-    seconds = study.WARM + (360.0 if full else 90.0)
-    settings = list(dict.fromkeys([*HEAD, *PAPER, *(FULL if full else QUICK)]))
-    jobs = []
-    for setting in settings:
+def contest(context: Context) -> Measured:
+    """Compare; in the smallest setting ours and the pair alone, in the first setting of the first target."""
+    need(traces.missing())
+    with context.stage("simulations of all schemes") as progress:
+        jobs = study.jobs(HEAD[:1], HEAD_SEEDS, study.WARM + 90.0, (PAIR, SHARED))
+        if not context.smallest:
+            jobs = _jobs(context.full)
+        result = Contest(tuple(run_all(study.serve, jobs, min(os.cpu_count() or 1, 4), progress)))
+    harness.table("mean latency over the published pair's (worst seed)", HEADINGS, result.table())
+    title = "the published order: the pair below each rival, ten devices, 1,000 requests/s of BERT-base"
+    harness.table(title, ORDER_HEADINGS, result.order())
+    if not context.smallest:
+        harness.picture(figure(result), "bins-contest")
+    return result.targets(), {"rows": study.plain(result.rows)}
+
+
+def _jobs(full: bool) -> list[Job]:
+    """Return what all schemes are given. A quick run tries rivals other than the pair at the paper's load alone."""
+    seconds, jobs = study.WARM + (360.0 if full else 90.0), list[Job]()
+    for setting in dict.fromkeys([*HEAD, *PAPER, *(FULL if full else QUICK)]):
         schemes = SCHEMES if full or setting in PAPER else (PAIR, SINGLE, SHARED)
         jobs += study.jobs([setting], SEEDS, _lasting(setting, seconds), schemes)
         if setting in HEAD:
             jobs += study.jobs([setting], HEAD_SEEDS, _lasting(setting, seconds), (PAIR, SHARED))[2 * SEEDS :]
-    return Contest(tuple(run_all(study.serve, jobs, min(os.cpu_count() or 1, 4), progress)))
-
-
-def head(progress: Progress = silent) -> Contest:
-    """Return what takes seconds: the first setting of the first target, ours and the pair. Raises as `measure`."""
-    jobs = study.jobs(HEAD[:1], HEAD_SEEDS, study.WARM + 90.0, (PAIR, SHARED))
-    return Contest(tuple(run_all(study.serve, jobs, min(os.cpu_count() or 1, 4), progress)))
+    return jobs
 
 
 def _lasting(setting: Setting, seconds: float) -> float:

@@ -5,9 +5,6 @@ a journal of the scheduler is made in virtual time and its events are given to a
 calls of `handle` with an arrival, each one decision with its launch. A call of more than `PREEMPTED` seconds was interrupted
 (by another program: no path of the scheduler takes that long without a plan, and no plan falls into it) and is left out.
 The garbage collector runs, but not over the journal. One thread.
-
-Besides: how many requests a second of a core the scheduler sees through, from arrival to answer, with the same load on each
-of few devices and of many (`serve`).
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +21,9 @@ from numpy.typing import NDArray
 from benchmarks.bins import traces
 from benchmarks.bins.published import BERT_BASE, LONGEST
 from benchmarks.bins.study import published_bins
+from benchmarks.harness import Context, Measured, need, table
 from benchmarks.results import Target
-from benchmarks.timing import seconds_of
+from benchmarks.runs import seconds_of
 from pliant.bins.artifact import Shape
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
@@ -50,9 +47,6 @@ REPEATS = 3
 PREEMPTED = 1e-3  # seconds
 NO_PLAN = 1000.0  # seconds between plans: longer than any trace here
 HEADINGS = ("how", "dispatch", "utilisation", "decisions", "decisions/s")
-FEW, MANY = 8, 1000  # devices
-LEAST_SHARE = 0.6  # of the requests a second of a core that few devices allow, with many
-SERVED_HEADINGS = ("placement", "devices", "requests", "requests/s a core")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,60 +60,19 @@ class Rate:
     per_second: float
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchRates:
-    rates: tuple[Rate, ...]
-
-    def targets(self) -> list[Target]:
-        """Judge the worst policy at the worst utilisation; INFaaS's, which searches all instances, is among them."""
-        targets = []
-        for how, limit in LIMITS.items():
-            worst = min(rate.per_second for rate in self.rates if rate.how == how)
-            name = f"dispatch {'in' if how == BATCH else 'by'} {how}, {INSTANCES} instances, {RUNTIMES} runtimes"
-            targets.append(Target(name, worst, ">=", limit, "decisions/s"))
-        return targets
-
-    def table(self) -> list[tuple[str, ...]]:
-        """Return the cells under HEADINGS."""
-        return [
-            (rate.how, rate.dispatch, f"{rate.utilisation:g}", f"{rate.decisions:,}", f"{rate.per_second:,.0f}")
-            for rate in self.rates
-        ]
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self) | {"preempted_seconds": PREEMPTED}
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """Requests that a scheduler of these devices saw through, each second of its processor time; the best repeat."""
-
-    placement: str
-    devices: int
-    requests: int
-    per_second: float
-
-
-@dataclass(frozen=True, slots=True)
-class ServedRates:
-    rates: tuple[Served, ...]
-
-    def targets(self) -> list[Target]:
-        """Judge, for each placement, the rate with the most devices over the rate with the fewest."""
-        targets = []
-        for placement in dict.fromkeys(rate.placement for rate in self.rates):
-            by_devices = {rate.devices: rate.per_second for rate in self.rates if rate.placement == placement}
-            few, many = min(by_devices), max(by_devices)
-            name = f"requests/s a core, {many} devices over {few}, placement {placement}"
-            targets.append(Target(name, by_devices[many] / by_devices[few], ">=", LEAST_SHARE, "x"))
-        return targets
-
-    def table(self) -> list[tuple[str, ...]]:
-        """Return the cells under SERVED_HEADINGS."""
-        return [(r.placement, f"{r.devices:,}", f"{r.requests:,}", f"{r.per_second:,.0f}") for r in self.rates]
-
-    def plain(self) -> dict[str, Any]:
-        return {"served": [asdict(rate) for rate in self.rates]}
+def dispatch(context: Context) -> Measured:
+    """Judge the worst policy at the worst utilisation; INFaaS's, which searches all instances, is among them."""
+    need(traces.missing())
+    with context.stage("dispatch") as progress:
+        rates = measure(progress)
+    rows = [(r.how, r.dispatch, f"{r.utilisation:g}", f"{r.decisions:,}", f"{r.per_second:,.0f}") for r in rates]
+    table("decisions a second", HEADINGS, rows)
+    targets = []
+    for how, limit in LIMITS.items():
+        worst = min(rate.per_second for rate in rates if rate.how == how)
+        name = f"dispatch {'in' if how == BATCH else 'by'} {how}, {INSTANCES} instances, {RUNTIMES} runtimes"
+        targets.append(Target(name, worst, ">=", limit, "decisions/s"))
+    return targets, {"rates": [asdict(rate) for rate in rates], "preempted_seconds": PREEMPTED}
 
 
 @dataclass(frozen=True)
@@ -145,7 +98,7 @@ class Load:
 
 def measure(
     progress: Progress = silent, requests: int = 60_000, batch: int = 500_000, lengths: Ints | None = None
-) -> DispatchRates:
+) -> list[Rate]:
     """Time `requests` by handle and `batch` in batch, for each policy and utilisation; half a minute.
 
     `lengths` of requests are drawn from these; without them from the recorded ones. Raises `InputError` where those lack.
@@ -158,49 +111,7 @@ def measure(
     for work in works:
         rates.append(work())
         progress(len(rates), len(works))
-    return DispatchRates(tuple(rates))
-
-
-def serve(
-    progress: Progress = silent,
-    requests: int = 20_000,
-    devices: Sequence[int] = (FEW, MANY),
-    lengths: Ints | None = None,
-) -> ServedRates:
-    """Time the scheduler's part of `requests` on each number of `devices`, in both placements; half a minute.
-
-    `lengths` of requests are drawn from these; without them from the recorded ones. Raises `InputError` where those lack.
-    """
-    drawn = traces.stretched()[0] if lengths is None else lengths
-    cases = [(placement, count) for placement in ("shared", "single") for count in devices]
-    rates: list[Served] = []
-    for placement, count in cases:
-        rates.append(_served(placement, count, load(UTILISATIONS[0], requests, drawn, count, placement)))
-        progress(len(rates), len(cases))
-    return ServedRates(tuple(rates))
-
-
-def _served(placement: str, devices: int, offered: Load) -> Served:
-    """Replay a whole journal, and ask when to wake after every event, as a driver does."""
-    requests = offered.requests()
-    journal = simulate(_fresh(HANDLED[0], offered), requests, SimulatedBins(offered.known, requests))
-    last = max(at for at, entry in enumerate(journal) if not isinstance(entry.event, Woke))  # then there is a plan
-    events = [(entry.event, entry.now) for entry in journal[: last + 1]]
-    del journal
-    best = min(_processor_seconds(_fresh(HANDLED[0], offered), events) for _ in range(REPEATS))
-    return Served(placement, devices, len(requests), len(requests) / best)
-
-
-def _processor_seconds(scheduler: BinsScheduler, events: Sequence[tuple[Event, float]]) -> float:
-    gc.collect()
-    gc.freeze()
-    start = time.process_time()
-    for event, now in events:
-        scheduler.handle(event, now)
-        scheduler.wake_at()
-    seconds = time.process_time() - start
-    gc.unfreeze()
-    return seconds
+    return rates
 
 
 def load(

@@ -3,24 +3,40 @@
 Every contender runs the model with one thread, and shares the machine's cores with the generator. All are up at once and
 take turns, a few seconds each, so that whatever else the machine does falls on all alike; an idle one takes nothing. First
 each setting is tried alone, and the best of each name is compared. A request without an answer counts TIMEOUT seconds.
-Knows addresses and replies; who serves is in `live_contenders.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
-from benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, SENTENCE
-from benchmarks.bins.requests import TASK, TIMEOUT, Load, Texts, embeddings, latency
-from benchmarks.contenders import Contender, Turn, key, named, send, winners, with_choice
-from benchmarks.harness import Stage
+from benchmarks import endpoint, places
+from benchmarks.baselines import launch
+from benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, RIVALS, SENTENCE, TextRival
+from benchmarks.bins import traces
+from benchmarks.bins.minilm import MAX_LENGTH, Served, prepared
+from benchmarks.bins.requests import (
+    TASK,
+    TIMEOUT,
+    Load,
+    TextMaker,
+    Texts,
+    embeddings,
+    latency,
+    load_of,
+    read_lengths,
+    real_words,
+    texts_for,
+)
+from benchmarks.contenders import Contender, Opener, Turn, key, named, send, winners, with_choice
+from benchmarks.harness import Context, Measured, Stage, need, table
 from benchmarks.load_generator import capacity, in_turns, warm
 from benchmarks.results import Target
 from pliant.progress import Progress
@@ -30,6 +46,8 @@ OURS = "pliant"
 SWEEP, LOW, LOADED = "sweep", "low", "loaded"
 LIMITS = {PADDED: 0.4, BENTOML: 0.75, SENTENCE: 0.75}  # of ours over theirs, loaded
 LOW_LIMIT = 1.03
+LENGTHS_SEED = 99  # no seed of the comparison: bins are chosen for other requests than those measured
+LENGTHS_RATE, LENGTHS_SECONDS = 50.0, 600.0
 HEADINGS = ("load", "contender", "mean ms", "p50 ms", "p98 ms", "answered", "generator late p99 ms", "generator busy")
 
 
@@ -110,6 +128,38 @@ class Live:
         return {"capacity": self.capacity, "missing": dict(self.missing), "rows": rows}
 
 
+def live(context: Context) -> Measured:
+    """Prepare all-MiniLM-L6-v2 with bins for the trace's lengths, and compare all that are installed."""
+    need(traces.missing() or places.missing(places.ALPACA))
+    config = FULL if context.full else QUICK
+    with context.stage("all-MiniLM-L6-v2: compile, measure and choose bins") as progress:
+        chosen_for = traces.stable(LENGTHS_RATE, LENGTHS_SECONDS, LENGTHS_SEED).lengths
+        served = prepared(read_lengths(chosen_for, 1, MAX_LENGTH))
+        progress(1, 1)
+    maker = TextMaker(served.encoder.tokenizer, real_words())
+    texts = texts_for(traces.stretched()[0], maker, MAX_LENGTH, config.each, config.seed)
+    missing = {tried.name: tried.rival.missing for tried in RIVALS if tried.rival.missing is not None}
+    result = compare(contenders(served), texts, maker.least, config, context.stage, missing)
+    table("over HTTP, tweets' lengths, all-MiniLM-L6-v2", HEADINGS, result.table())
+    for name, why in missing.items():
+        Console().print(f"Not compared: {name}, {why}.")
+    return result.targets(), result.plain()
+
+
+def contenders(served: Served) -> list[Contender]:
+    """Return Pliant's service and all others that are installed, with every setting that is tried."""
+
+    def ours(_capacity: float) -> Any:
+        return endpoint.serving("bins", project=served.project, refresh_seconds=0.0)
+
+    def theirs(tried: TextRival) -> Opener:
+        return lambda _capacity: launch.serving(tried.rival, tried.options, served.spec.text(), served.project.home)
+
+    installed = [tried for tried in RIVALS if tried.rival.missing is None]
+    rivals = [Contender(tried.name, tried.options, theirs(tried), service=True) for tried in installed]
+    return [Contender(OURS, {}, ours), *rivals]
+
+
 def _line(rows: Sequence[Row]) -> tuple[str, ...]:
     seconds = np.concatenate([row.latencies for row in rows])
     setting = " ".join(f"{name}={value}" for name, value in rows[0].setting.items())
@@ -123,23 +173,22 @@ def _line(rows: Sequence[Row]) -> tuple[str, ...]:
     )
 
 
-Loads = Callable[[str, float, float, int], Load]
-"""Given a load's name, its rate in requests/s, its seconds and a seed."""
-
-
 def compare(
     contenders: Sequence[Contender],
     texts: Texts,
-    loads: Loads,
+    least: int,
     config: LiveConfig,
     stage: Stage,
     missing: Mapping[str, str],
 ) -> Live:
-    """Measure what DYNAMIC serves, try all settings, then compare. Raises `InputError` where DYNAMIC is no contender."""
+    """Measure what DYNAMIC serves, try all settings, then compare. Raises `InputError` where DYNAMIC is no contender.
+
+    `least`: tokens of the shortest text.
+    """
     served = _capacity(named(contenders, DYNAMIC), texts, config, stage)
     rows: list[Row] = []
     if config.sweep:
-        load = loads(SWEEP, config.loaded * served, config.sweep, config.seed + 1000)
+        load = _load(SWEEP, config.loaded * served, config.sweep, config.seed + 1000, least)
         rows = [_alone(contender, load, texts, config, stage) for contender in with_choice(contenders)]
     scores = {key(row.name, row.setting): -float(np.mean(row.latencies)) for row in rows}
     with ExitStack() as stack:
@@ -149,8 +198,12 @@ def compare(
         with stage("low load: one request in flight") as progress:
             rows += _low(up, texts, config, progress)
         with stage("comparison") as progress:
-            rows += _rounds(up, texts, loads, served, config, progress)
+            rows += _rounds(up, texts, least, served, config, progress)
     return Live(served, tuple(rows), missing)
+
+
+def _load(name: str, rate: float, seconds: float, seed: int, least: int) -> Load:
+    return load_of(name, traces.stable(rate, seconds, seed), least, MAX_LENGTH)
 
 
 def _capacity(dynamic: Contender, texts: Texts, config: LiveConfig, stage: Stage) -> float:
@@ -173,14 +226,14 @@ def _alone(contender: Contender, load: Load, texts: Texts, config: LiveConfig, s
 def _rounds(
     up: Sequence[tuple[Contender, str]],
     texts: Texts,
-    loads: Loads,
+    least: int,
     served: float,
     config: LiveConfig,
     progress: Progress,
 ) -> Iterable[Row]:
     """Give the turns, every round in another order, so that no contender always follows the same one."""
     for number in range(config.rounds):
-        load = loads(LOADED, config.loaded * served, config.seconds, config.seed + number)
+        load = _load(LOADED, config.loaded * served, config.seconds, config.seed + number, least)
         for contender, address in [*up[number % len(up) :], *up[: number % len(up)]]:
             yield _turn(contender, address, load, texts, config.seed + number)
         progress(number + 1, config.rounds)

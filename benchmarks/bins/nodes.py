@@ -4,8 +4,6 @@ Three nodes of a real Ray cluster (cluster.py), a device each, under the bins sc
 them busy, each asking again as soon as it has its answer. One node's processes are killed, and later a node is added. Once
 with every runtime on every device, once with one runtime a device, where the lost one is the only one for long texts. The
 device multiplies matrices, so that time is really taken; its profile is measured first.
-
-At last the control process of the cluster's head is killed, and stays away: who is answered then?
 """
 
 from __future__ import annotations
@@ -13,18 +11,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.bins.cluster import Nodes, cluster
-from benchmarks.bins.node_loss import NEVER, HeadLoss, Loss, Moments, Reply, Story, back_in_use, head_loss, loss
-from benchmarks.results import Target
+from benchmarks.bins.node_loss import NEVER, Moments, Reply, Story, back_in_use, loss
+from benchmarks.harness import Context, Measured, need, table
 from pliant.bins.artifact import PLACEMENTS, Bins, Shape
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.scheduler import BinsScheduler
@@ -59,10 +57,6 @@ class Load:
     again: float = 6.0  # with a node in its place
     period: float = 4.0  # between two plans
     patience: float = 60.0  # at most so much longer, unmeasured, until the new node is used
-    away: float = 75.0  # without the head: longer than Ray lets a process wait for it by default
-
-
-FULL = Load(away=300.0)
 
 
 class Multiplier:
@@ -95,54 +89,28 @@ class Multiplier:
         self._held = number
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLosses:
-    """A loss for each placement, and the loss of the head."""
-
-    losses: tuple[Loss, ...]
-    head: HeadLoss
-
-    def targets(self) -> list[Target]:
-        return [target for loss in self.losses for target in loss.targets()] + self.head.targets()
-
-    def table(self) -> list[tuple[str, ...]]:
-        """Return the cells under HEADINGS."""
-        return [loss.row() for loss in self.losses]
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
+HEADINGS = (
+    *("placement", "accepted", "answered", "late", "refused"),
+    *("noticed s", "planned anew s", "silence s", "back in use s", "answers/s before, without, after"),
+)
 
 
-COUNTS = ("accepted", "answered", "late", "refused")
-SECONDS = ("noticed s", "planned anew s", "silence s", "back in use s")
-HEAD_HEADINGS = ("head away s", "accepted", "answered", "refused", "unanswered", "failed launches")
-HEADINGS = ("placement", *COUNTS, *SECONDS, "answers/s before, without, after")
-
-
-def missing() -> str:
-    """Return why no node can be lost here; empty if one can."""
-    return "" if find_spec("ray") else "needs Ray: pip install -e '.[ray]'"
-
-
-def measure(progress: Progress = silent, load: Load = Load(), placements: Sequence[str] = PLACEMENTS) -> NodeLosses:
-    """Lose a node under each placement, then the head: `load` for each, its `away`, and half a minute.
-
-    Raises `WorkerError` where Ray is missing.
-    """
-    measured, losses = profile(), []
-    with cluster() as nodes:
+def nodes(context: Context) -> Measured:
+    """Lose a node under each placement; in the smallest setting under the first."""
+    need("" if find_spec("ray") else "needs Ray: pip install -e '.[ray]'")
+    load, losses = Load(), []
+    placements = context.choose(PLACEMENTS, PLACEMENTS, PLACEMENTS[:1])
+    with context.stage("a node lost under load") as progress, cluster() as around:
+        measured = profile()
         for _ in range(WORKERS):
-            nodes.add()
-        pool = RayPool(nodes.address, place_limit=60.0)  # starting a process on a busy machine takes its time
-        try:
+            around.add()
+        with closing(RayPool(around.address, place_limit=60.0)) as pool:  # a busy machine takes long to start a process
             for number, placement in enumerate(placements):
-                part = share(progress, 40 * number, 40 + 40 * number)
-                story = asyncio.run(lose_a_node(nodes, pool, measured, placement, load, part))
+                part = share(progress, 50 * number, 50 + 50 * number)
+                story = asyncio.run(lose_a_node(around, pool, measured, placement, load, part))
                 losses.append(loss(story, placement, load.period))
-            head = asyncio.run(lose_the_head(nodes, pool, measured, load))
-        finally:
-            pool.close()
-    return NodeLosses(tuple(losses), head)
+    table("node loss", HEADINGS, [each.row() for each in losses])
+    return [target for each in losses for target in each.targets()], {"losses": [asdict(each) for each in losses]}
 
 
 def profile(rounds: int = 30) -> Bins:
@@ -172,15 +140,6 @@ async def lose_a_node(
         while back_in_use(session.journal, moments) == NEVER and session.driver.now < moments.ended + load.patience:
             await asyncio.sleep(0.1)
     return Story(session.journal, session.replies, moments)
-
-
-async def lose_the_head(nodes: Nodes, pool: RayPool, bins: Bins, load: Load) -> HeadLoss:
-    """Kill the head's control process under load, for good, and go on asking for `load.away` seconds."""
-    async with _asking(pool, bins, PLACEMENTS[0], load) as session:
-        await asyncio.sleep(load.whole)
-        await asyncio.to_thread(nodes.kill_head)
-        await asyncio.sleep(load.away)
-    return head_loss(session.journal, session.replies, load.away)
 
 
 @dataclass(frozen=True)

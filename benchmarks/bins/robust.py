@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
 from benchmarks.bins.published import BERT_BASE, EDGES
 from benchmarks.bins.study import published_bins
 from benchmarks.robust import clients as robust
+from benchmarks.robust import contest
 from benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
 from benchmarks.robust.first_come import Choose, FirstCome
 from pliant.bins import reference
@@ -123,3 +124,7 @@ def recovery(policy: str, seed: int, disturbance: str = DISTURBANCES[0]) -> floa
 def answered(journal: Journal, those: Clients) -> set[int]:
     """Return the requests that were answered in time, one a question."""
     return those.answered(a.request for entry in journal for a in entry.actions if isinstance(a, Answer))
+
+
+in_worlds = partial(contest.robust, "bins")
+"""The part of `pliant bench robust`."""

@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.results import Add, Target
-from benchmarks.timing import medians_in_turns
+from benchmarks.runs import medians_in_turns
 from pliant.cascade.runtime import CascadeRuntime, Execution, Payload
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier

@@ -8,35 +8,37 @@ judging halves are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from benchmarks import harness
+from benchmarks.cascade.material import Material, materials
+from benchmarks.harness import Context, Measured
+from benchmarks.results import Target
 from pliant.cascade.artifact import Candidate, Cascade, Outputs
 from pliant.cascade.evaluate import Evaluation, EvaluationData, evaluate, subset
 from pliant.cascade.plan import PlanConfig, make
 from pliant.cascade.search import Proposal, SearchConfig, handicapped, propose, with_thresholds
-from pliant.latency import LatencyTable
-from pliant.progress import Progress, silent
 
 Floats = NDArray[np.float64]
 
 OFFSETS = (-0.016, -0.012, -0.008, -0.004, 0.0, 0.004, 0.008, 0.012, 0.016)
-METHODS = ("default", "tabi", "single", "voting")
-
-
-@dataclass(frozen=True, slots=True)
-class Material:
-    """A data set as every level answered it, and what levels cost."""
-
-    outputs: Outputs
-    latency: tuple[LatencyTable, ...]
-    importance: tuple[LatencyTable | None, ...]
-    pair: bool
-    device: str
+METHODS = {"default": "#1b6ca8", "tabi": "#e08e0b", "single": "#777777", "voting": "#bbbbbb"}
+"""What is compared, with the colour of each."""
+MATCHED = "matched"
+"""The default where its mean accuracy is the published candidate's."""
+SPLITS = 20
+HELPS = 0.95  # of the single model's seconds: below it a cascade helps
+FEWER, QUICKER, CUT, SETS, MISSED = 0.9, 0.93, 0.25, 5, 0.05
+HEADINGS = (
+    "data", "method", "accuracy", "points to the large model", "splits below target", "ms", "ms over single",
+    "answered first", "read by the largest", "words kept",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +69,22 @@ class Round:
     matched: tuple[Showing, ...]
 
 
-def plain(rounds: Sequence[Round]) -> dict[str, Any]:
-    """Return what the results' file holds: each method's means over the splits, and on how many it missed the target."""
-    methods = rounds[0].shown
-    return {
-        "splits": len(rounds),
-        "large": float(np.mean([split.large for split in rounds])),
-        "target": float(np.mean([split.target for split in rounds])),
-        "methods": [
-            {"method": name, "missed": sum(split.shown[name].accuracy < split.target for split in rounds)}
-            | {
-                f.name: float(np.mean([getattr(split.shown[name], f.name) for split in rounds]))
-                for f in fields(Showing)
-            }
-            for name in methods
-        ],
-    }
+Rounds = Mapping[str, Sequence[Round]]
+"""Data set -> its splits."""
 
 
-def contest(material: Material, splits: int, progress: Progress = silent, drop: float = 0.01) -> list[Round]:
-    """Return one round a split."""
-    rounds = []
-    for seed in range(splits):
-        rounds.append(one_round(material, seed, drop))
-        progress(seed + 1, splits)
-    return rounds
+def contest(context: Context) -> Measured:
+    """Compare on every data set that there is."""
+    rounds: dict[str, list[Round]] = {}
+    for name, material in materials(context).items():
+        with context.stage(f"{name}: {SPLITS} splits") as progress:
+            rounds[name] = []
+            for seed in range(SPLITS):
+                rounds[name].append(one_round(material, seed))
+                progress(seed + 1, SPLITS)
+    harness.table("means over the splits", HEADINGS, rows(rounds))
+    harness.picture(figure(rounds), "cascade-contest")
+    return targets(rounds), {name: _plain(each) for name, each in rounds.items()}
 
 
 def halves(count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -99,7 +92,7 @@ def halves(count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return order[: count // 2], order[count // 2 :]
 
 
-def one_round(material: Material, seed: int, drop: float) -> Round:
+def one_round(material: Material, seed: int, drop: float = 0.01) -> Round:
     planning, judging = (subset(material.outputs, rows) for rows in halves(len(material.outputs.labels), seed))
     cascade = plan(material, planning, seed, drop, len(judging.labels))
     ground = EvaluationData(judging, cascade.levels, cascade.tolerance)
@@ -190,3 +183,104 @@ def ratio(rounds: Sequence[Round], what: str) -> float:
     ours = equal(rounds)
     theirs = [getattr(split.shown["tabi"], what) for split in rounds if split.matched]
     return getattr(ours, what) / float(np.mean(theirs)) if ours and np.mean(theirs) else float("nan")
+
+
+def showings(each: Sequence[Round], method: str) -> list[Showing]:
+    """Return a method on every judging half; `MATCHED` is one showing, or none where it is out of reach."""
+    if method == MATCHED:
+        return [showing] if (showing := equal(each)) else []
+    return [split.shown[method] for split in each if method in split.shown]
+
+
+def mean(each: Sequence[Round], method: str, what: str) -> float:
+    """Return the mean of a figure of `Showing` over the splits; NaN where there is none."""
+    values = [getattr(showing, what) for showing in showings(each, method)]
+    return float(np.mean(values)) if values else float("nan")
+
+
+def missed(each: Sequence[Round], method: str) -> float:
+    """Return the share of splits on whose judging half the accuracy lay below the target."""
+    return float(np.mean([split.shown[method].accuracy < split.target for split in each if method in split.shown]))
+
+
+def helping(rounds: Rounds) -> list[str]:
+    """Return the data sets on which any cascade helps: the published one, or ours at its accuracy where that is reached."""
+
+    def helps(each: Sequence[Round], method: str) -> bool:
+        return mean(each, method, "seconds") < HELPS * mean(each, "single", "seconds")
+
+    return [name for name, each in rounds.items() if any(helps(each, method) for method in (MATCHED, "tabi"))]
+
+
+def targets(rounds: Rounds) -> list[Target]:
+    """Return the targets; a ratio that could not be measured on one of the data sets is missed."""
+    helped = helping(rounds)
+    rerouted, large, seconds = (
+        float(np.max([ratio(rounds[name], what) for name in helped])) if helped else float("nan")
+        for what in ("rerouted", "large", "seconds")
+    )
+    cut = [
+        name
+        for name, each in rounds.items()
+        if mean(each, "default", "seconds") <= (1 - CUT) * mean(each, "single", "seconds")
+        and mean(each, "default", "accuracy") >= float(np.mean([split.target for split in each]))
+    ]
+    rates = [missed(each, "default") for each in rounds.values()]
+    of, worst = f"of {len(rounds)}", f"worst of {len(helped)} that a cascade helps"
+    return [
+        Target(f"re-routed beyond the first level over tabi, equal accuracy, {worst}", rerouted, "<=", FEWER),
+        Target(f"sent to the large model over tabi, equal accuracy, {worst}", large, "<=", FEWER),
+        Target(f"mean latency over tabi, equal accuracy, {worst}", seconds, "<=", QUICKER),
+        Target(f"data sets {of} with 25% lower mean latency than single, target met", len(cut), ">=", SETS),
+        Target("splits on which the target is missed", float(np.mean(rates)), "<=", MISSED),
+    ]
+
+
+def rows(rounds: Rounds) -> list[tuple[str, ...]]:
+    """Return the cells under HEADINGS, a row a data set and method: means over the splits."""
+    lines = []
+    for name, each in rounds.items():
+        single, large = mean(each, "single", "seconds"), float(np.mean([split.large for split in each]))
+        for method in (*METHODS, MATCHED):
+            if showings(each, method):
+                accuracy, seconds = mean(each, method, "accuracy"), mean(each, method, "seconds")
+                below = "" if method == MATCHED else f"{missed(each, method):.0%}"
+                cells = (f"{accuracy:.4f}", f"{100 * (accuracy - large):+.2f}", below, f"{1e3 * seconds:.2f}")
+                shares = (f"{mean(each, method, what):.1%}" for what in ("early", "large", "kept"))
+                lines.append((name, method, *cells, f"{seconds / single:.2f}", *shares))
+    return lines
+
+
+def _plain(rounds: Sequence[Round]) -> dict[str, Any]:
+    """Return what the results' file holds: each method's means over the splits, and on how many it missed the target."""
+    methods = [
+        {"method": name, "missed": round(missed(rounds, name) * len(rounds))}
+        | {figure.name: mean(rounds, name, figure.name) for figure in fields(Showing)}
+        for name in rounds[0].shown
+    ]
+    means = {name: float(np.mean([getattr(split, name) for split in rounds])) for name in ("large", "target")}
+    return {"splits": len(rounds), **means, "methods": methods}
+
+
+def figure(rounds: Rounds) -> Figure:
+    """Draw the mean latency over the single model's, and the accuracy less the target, a group of bars a data set."""
+    drawn = Figure(figsize=(11, 6), layout="constrained")
+    above, below = drawn.subplots(2, 1, sharex=True)
+    width = 0.8 / len(METHODS)
+    for place, (method, colour) in enumerate(METHODS.items()):
+        at = np.arange(len(rounds)) + (place - (len(METHODS) - 1) / 2) * width
+        latency = [mean(each, method, "seconds") / mean(each, "single", "seconds") for each in rounds.values()]
+        points = [
+            100 * (mean(each, method, "accuracy") - float(np.mean([split.target for split in each])))
+            for each in rounds.values()
+        ]
+        above.bar(at, latency, width, label=method, color=colour)
+        below.bar(at, points, width, color=colour)
+    above.axhline(1, color="black", lw=0.8)
+    above.set_ylabel("mean latency / single")
+    above.set_title("One request at a time; held-out texts, means over the splits")
+    above.legend(ncols=len(METHODS), frameon=False)
+    below.axhline(0, color="black", lw=0.8)
+    below.set_ylabel("accuracy less target (points)")
+    below.set_xticks(np.arange(len(rounds)), list(rounds))
+    return drawn

@@ -10,8 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cascade.live import largest, measure
-from benchmarks.cascade.replay import HEADINGS, KEPT, LoadConfig, Loaded
+from benchmarks.cascade.replay import HEADINGS, KEPT, LoadConfig, Loaded, largest, measure
 from benchmarks.demo.comparison import Comparison
 from flows.release import open_registry
 from flows.settings import Settings

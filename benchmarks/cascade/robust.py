@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
 from benchmarks.robust import clients as robust
+from benchmarks.robust import contest
 from benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
 from benchmarks.robust.first_come import FirstCome
 from pliant.cascade import simulated
@@ -178,3 +179,7 @@ def earned(journal: Journal, those: Clients) -> dict[int, float]:
     answers = {a.request: a.launch for entry in journal for a in entry.actions if isinstance(a, Answer)}
     in_time = those.answered(answers)
     return {id: those.sent[id].utility for id in in_time if right[answers[id], id]}
+
+
+in_worlds = partial(contest.robust, "cascade")
+"""The part of `pliant bench robust`."""

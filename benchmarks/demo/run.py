@@ -9,15 +9,11 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 
 from rich.console import Console
 
-from benchmarks.demo import estimate
 from benchmarks.demo.comparison import Comparison, conclude
-from benchmarks.demo.estimate import Speed, Stage, Stopwatch
-from benchmarks.demo.stages import START, stages_of
 from flows import servers, settings
 from flows.progress import observed
 from flows.run import run_connected, show, with_prefect
@@ -27,26 +23,44 @@ from pliant import systems
 FIRST_PORT = 3000
 
 
+WORDS: Mapping[str, tuple[str, str, str]] = {
+    "tokens": ("train, profile, judge, publish", "the same bursty load with gamma 0 and with adaptation", "/v1/docs"),
+    "bins": (
+        "train, compile, profile, choose bins, judge, publish",
+        "the same texts of all lengths, with bins and without",
+        "/docs",
+    ),
+    "cascade": (
+        "train, calibrate, profile, plan, judge, publish",
+        "the same texts with the cascade and with its large model",
+        "/v1/docs",
+    ),
+    "packing": (
+        "train, observe lengths, predict, profile, plan, judge, publish",
+        "the same chats, packed by predicted lengths and first come, first served",
+        "/v1/docs",
+    ),
+}
+"""What a system's flow and its load are called, and the path of its page."""
+
+
 def demo(names: Sequence[str], keep: bool, check: bool = False) -> int:
     """Run the demo of the systems `names` in the order of the list (all, where none is named). With `keep`, all stays up.
 
     Returns the exit status: with `check` 1 where Pliant is not ahead in every comparison, else 0.
     """
     chosen = [name for name in systems.names() if name in names or not names]
-    project, console, stages = settings.read(), Console(), stages_of(chosen)
-    first = Stopwatch(frozenset(stage.name for stage in START))
-    load = partial(_load, project, chosen[0])
-    with observed(first.end), with_prefect(project, 4200 if keep else 0, load) as prefect:
-        speed = estimate.probe()
-        estimate.announce(console, speed, stages)
-        watches: dict[str, Stopwatch] = {}
+    project, console = settings.read(), Console()
+    took: dict[str, dict[str, float]] = {}
+    with with_prefect(project, 4200 if keep else 0, partial(_load, project, chosen[0])) as prefect:
         comparisons: dict[str, Comparison] = {}
         for system in chosen:
-            watches[system], comparisons[system] = _run(system, stages[system], project, console)
+            took[system] = {}
+            with observed(took[system].__setitem__):
+                comparisons[system] = _run(system, project, console)
         console.rule("Done")
-        took = {system: watch.seconds for system, watch in watches.items()}
-        estimate.compare(console, speed, stages, took)
-        _record(project, speed, {"start": first, **watches}, comparisons)
+        kept = {"took": took, "ratios": {system: comparison.ratio for system, comparison in comparisons.items()}}
+        (project.home / "demo.json").write_text(json.dumps(kept, indent=1) + "\n")
         behind = conclude(console, comparisons)
         _point_on(console)
         if keep:
@@ -62,28 +76,15 @@ def _load(project: Settings, system: str) -> None:
     open_registry(project, system).create()
 
 
-def _run(system: str, stages: Sequence[Stage], project: Settings, console: Console) -> tuple[Stopwatch, Comparison]:
-    """Run one system's flow and comparison; return what its stages took, and how the comparison ended."""
-    watch = Stopwatch(frozenset(stage.name for stage in stages))
-    listed = systems.system(system)
-    words = listed.part("benchmarks", "stages")
-    part = listed.part("benchmarks", "demo")
-    with observed(watch.end):
-        console.rule(f"{system}, flow: {words.FLOW}")
-        show(run_connected(system, None, part.OVERRIDES))
-        console.rule(f"{system}, endpoint: {words.LOAD}")
-        comparison: Comparison = part.demo(project, console)
-    return watch, comparison
-
-
-def _record(
-    project: Settings, speed: Speed, watches: Mapping[str, Stopwatch], comparisons: Mapping[str, Comparison]
-) -> None:
-    """Keep what the probe measured, what the stages took and how the comparisons ended beside the state, as JSON."""
-    took = {system: {"seconds": watch.seconds, "stages": watch.heard} for system, watch in watches.items()}
-    ratios = {system: comparison.ratio for system, comparison in comparisons.items()}
-    kept = {"speed": asdict(speed), "took": took, "ratios": ratios}
-    (project.home / "demo.json").write_text(json.dumps(kept, indent=1) + "\n")
+def _run(system: str, project: Settings, console: Console) -> Comparison:
+    """Run one system's flow and comparison; return how the comparison ended."""
+    flow, load, _ = WORDS[system]
+    part = systems.system(system).part("benchmarks", "demo")
+    console.rule(f"{system}, flow: {flow}")
+    show(run_connected(system, None, part.OVERRIDES))
+    console.rule(f"{system}, endpoint: {load}")
+    comparison: Comparison = part.demo(project, console)
+    return comparison
 
 
 def _point_on(console: Console) -> None:
@@ -109,8 +110,7 @@ def _keep(console: Console, project: Settings, prefect: str, chosen: Sequence[st
         console.rule("Left running until Ctrl-C")
         console.print(f"MLflow    {mlflow}\nPrefect   {prefect}")
         for system, address in addresses.items():
-            page = systems.system(system).part("benchmarks", "stages").PAGE
-            console.print(f"{system:<10}{address}{page}")
+            console.print(f"{system:<10}{address}{WORDS[system][2]}")
         try:
             while True:
                 time.sleep(3600)

@@ -1,4 +1,4 @@
-"""`pliant demo --story`: the night watch at work in a running system, in some minutes, drawn as a picture.
+"""`pliant demo --story`: the night watch at work in a running system, in some minutes.
 
 A change is planted in what the clients send. The service notices it, the story starts the flow for the alarm, and the
 service tries the challenger and promotes it. Then a release that the gate refused is forced in by `pliant promote` and
@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,10 +24,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.demo import story_timeline
-from benchmarks.demo.story_follow import Follower, MissedError
-from benchmarks.demo.story_load import Clients, Speech
-from benchmarks.demo.story_timeline import Timeline
+from benchmarks.demo.story_follow import Follower, Mark, MissedError
+from benchmarks.demo.story_load import Answer, Clients, Speech
 from benchmarks.endpoint import serving
 from flows import settings
 from flows.run import with_prefect
@@ -83,8 +81,7 @@ class _Scene:
 
 def story() -> int:
     """Tell the story. Returns 1 where a step did not come or a request failed. Raises `PliantError`."""
-    console, picture = Console(), settings.read().home / "story.png"
-    home = settings.read().home / "story"
+    console, home = Console(), settings.read().home / "story"
     with own_environment(home):
         project, listed = settings.read(), systems.system(SYSTEM)
         clear(home)
@@ -92,8 +89,7 @@ def story() -> int:
         with with_prefect(project, 0, partial(_import, listed)):
             scene = _scene(console, project, listed)
             trouble = _tell(scene)
-        timeline = scene.follower.timeline(scene.clients, _releases(scene))
-    return _conclude(console, timeline, picture, trouble)
+    return _conclude(console, scene.follower.marks, scene.clients.answers if scene.clients else [], trouble)
 
 
 @contextmanager
@@ -313,34 +309,34 @@ def _releases(scene: _Scene) -> dict[int, int]:
 
 def _first(scene: _Scene, release: int, since: float) -> Callable[[], float | None]:
     """Return what gives the seconds from `since` to the first answer that came from a release after it."""
-    releases = _releases(scene)
-    return lambda: story_timeline.seconds_until(scene.follower.timeline(scene.clients, releases), release, since)
+
+    def first() -> float | None:
+        ends = [each.at for each in _answers_of(scene, release) if each.at >= since]
+        return min(ends) - since if ends else None
+
+    return first
 
 
 def _several(scene: _Scene, release: int, count: int, since: float = 0.0) -> Callable[[], bool | None]:
     """Return what gives True once there are so many answers from a release."""
+    return lambda: True if sum(each.at >= since for each in _answers_of(scene, release)) >= count else None
+
+
+def _answers_of(scene: _Scene, release: int) -> list[Answer]:
     releases = _releases(scene)
-
-    def enough() -> bool | None:
-        answers = list(scene.running.answers)
-        known = [each for each in answers if each.at >= since and releases.get(each.version) == release]
-        return True if len(known) >= count else None
-
-    return enough
+    return [each for each in list(scene.running.answers) if releases.get(each.version) == release]
 
 
-def _conclude(console: Console, timeline: Timeline, picture: Path, trouble: str) -> int:
-    """Print the table and where the picture is; return the exit status."""
+def _conclude(console: Console, marks: Sequence[Mark], answers: Sequence[Answer], trouble: str) -> int:
+    """Print what happened in the order of time; return the exit status."""
     table = Table("second", "what happened", title="The story")
-    for at, sentence in story_timeline.rows(timeline):
-        table.add_row(at, sentence)
+    for mark in sorted(marks, key=lambda mark: mark.at):
+        table.add_row(f"{mark.at:.1f}", mark.sentence)
     console.print(table)
-    failed = [answer for answer in timeline.answers if answer.failure]
-    console.print(f"Requests: {len(timeline.answers)}; failed: {len(failed)} (target: 0).")
+    failed = [answer for answer in answers if answer.failure]
+    console.print(f"Requests: {len(answers)}; failed: {len(failed)} (target: 0).")
     for answer in failed[:5]:
         console.print(f"  {answer.at:.1f} s: {answer.failure}", markup=False)
-    title = "pliant demo --story: a change, what followed by itself, and a bad release taken back"
-    console.print(f"The picture: {story_timeline.draw(timeline, picture, title)}", soft_wrap=True)
     if trouble:
         console.print(trouble, style="bold red", markup=False)
     return 1 if trouble or failed else 0

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.demo.story_load import Clients
-from benchmarks.demo.story_timeline import Mark, Sample, Timeline, sample
 from serving.events import Event, latest_events
 
 LOOK_SECONDS = 0.5
@@ -23,6 +22,25 @@ T = TypeVar("T")
 
 class MissedError(Exception):
     """A step of the story did not come within its limit, or came out otherwise; the message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The service's status at a second: the release that is served, and the trial."""
+
+    at: float
+    release: int | None
+    stage: str  # shadow, canary, promoted, or empty without a trial
+    share: float  # of the requests that the challenger answers
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An event: a short name, and a sentence."""
+
+    at: float
+    name: str
+    sentence: str
 
 
 @dataclass(slots=True)
@@ -55,7 +73,7 @@ class Follower:
     @property
     def last(self) -> Sample:
         """Return the latest sample."""
-        return self.samples[-1] if self.samples else Sample(0.0, None, 0.0, "", 0.0)
+        return self.samples[-1] if self.samples else Sample(0.0, None, "", 0.0)
 
     def mark(self, name: str, sentence: str, at: float | None = None) -> float:
         """Note and print an event, of now or of a second of the story; return its second."""
@@ -93,11 +111,6 @@ class Follower:
             self._ended.set()
             thread.join(10)
 
-    def timeline(self, clients: Clients | None, releases: Mapping[int, int]) -> Timeline:
-        """Return all that was seen."""
-        answers = sorted(clients.answers, key=lambda answer: answer.at) if clients is not None else []
-        return Timeline(answers, list(self.samples), list(self.marks), dict(releases))
-
     def _look(self, address: str) -> None:
         while not self._ended.wait(LOOK_SECONDS):
             try:
@@ -105,8 +118,13 @@ class Follower:
                     self.status = json.load(response)
             except (OSError, ValueError):
                 continue
-            self.samples.append(sample(self.clock.now(), self.status))
+            self.samples.append(self._sample())
             self._show_stage(self.samples[-1])
+
+    def _sample(self) -> Sample:
+        trial = self.status.get("trial") or {}
+        stage, share = str(trial.get("stage", "")), float(trial.get("share", 0.0))
+        return Sample(self.clock.now(), self.status.get("release"), stage, share)
 
     def _show_stage(self, now: Sample) -> None:
         """Note each stage and share of a trial when it is first seen. What ends the trial is an event of the service."""

@@ -18,12 +18,23 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from benchmarks.demo.story_timeline import Answer
 from pliant.errors import PliantError
 
 CLIENTS = 100
 """Each has a key, so that it stays with one release while another one is tried."""
 SPARE_SECONDS = 5.0  # beyond the deadline, until a client gives up
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A request that ended at second `at` of the story, `seconds` after it was sent; `failure`: empty for an answer."""
+
+    at: float
+    seconds: float
+    version: int  # of the model that answered; 0: none
+    correct: bool
+    confidence: float
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,10 @@ class Clients:
     def failures(self) -> list[Answer]:
         """Return the requests that failed."""
         return [answer for answer in list(self.answers) if answer.failure]
+
+    def time_of(self, answer: Answer) -> float:
+        """Return the `time.monotonic()` at which a request ended."""
+        return self._start + answer.at
 
     def check(self) -> None:
         """Raise `PliantError` where the clients themselves have stopped."""

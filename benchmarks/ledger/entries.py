@@ -14,7 +14,7 @@ from dataclasses import dataclass
 class Entry:
     """A figure that `make ledger` measures. `target` is in the name of exactly one of the part's targets.
 
-    `bench`: a package of `benchmarks` with a module `bench`, or "demo", whose parts are the systems. `in_ci`: whether CI
+    `bench`: one of benchmarks/parts.py, or "demo", whose parts are the systems. `in_ci`: whether CI
     measures it, too: in virtual time, so that it is the same on every machine, and within seconds.
     """
 
@@ -54,8 +54,8 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("tokens on two devices", "several devices", "tokens", "devices", "2 devices at 2x load", True),
     Entry("tokens' planner", "planning", "tokens", "planner", "time per plan, 32 batches"),
     Entry("tokens' kernels beside timm", "kernels", "tokens", "kernels", "gamma 0 against plain timm, images/s"),
-    Entry("HTTP, tokens", "HTTP", "tokens", "house", "overhead, one in flight"),
-    Entry("tokens' scheduler", "scheduling", "tokens", "house", "scheduler events per second"),
+    Entry("HTTP, tokens", "HTTP", "tokens", "baselines", "overhead, one in flight"),
+    Entry("tokens' scheduler", "scheduling", "tokens", "baselines", "scheduler events per second"),
     Entry("bins beside the published pair", "bins, placement", "bins", "contest", "published pair's, median of", True),
     Entry("bins' planner", "planning", "bins", "planner", "worst time per plan, 200 x 12"),
     Entry("bins' dispatch", "scheduling", "bins", "dispatch", "dispatch by handle"),
@@ -81,22 +81,13 @@ ELSEWHERE: tuple[Elsewhere, ...] = (
     Elsewhere("packing in other worlds", "packing, worlds", "robust-packing", "clever, least median"),
     Elsewhere("tokens beside three services", "tokens, live", "tokens-live", "live at 2x load"),
     Elsewhere("bins beside BentoML", "bins, live", "bins-live", "live, loaded: mean latency over that of bentoml"),
-    Elsewhere("bins, live and simulated", "bins, simulator", "bins-fidelity", "simulated mean"),
     Elsewhere("cascade beside Tabi", "cascade, planner", "cascade-contest", "mean latency over tabi"),
     Elsewhere("cascade's promise", "cascade, planner", "cascade-contest", "splits on which"),
     Elsewhere("packing beside S3", "packing, policies", "packing-study", "13B at 90 requests/s: mean completion below"),
-    Elsewhere("packing beside transformers", "packing, engine", "packing-engine", "all at once: tokens/s"),
     Elsewhere("packing on a real model", "packing, engine", "packing-real", "smollm2-135m-instruct, 32 at once"),
-    Elsewhere("packing's targets, live", "packing, admission", "packing-slo-live", "live goodput at 1.2x"),
     Elsewhere("packing in vLLM", "packing, vLLM", "packing-vllm", "1.2x, Poisson: mean completion"),
-    Elsewhere("bad input", "packing, HTTP", "packing-input", "bad inputs with"),
-    Elsewhere("loading a large model", "starting", "packing-loading", "loading 0.99 billion"),
     Elsewhere("GPU kernels", "GPU", "gpu", "tokens: images/s of graphs"),
-    Elsewhere("a change is learnt from", "watch", "watch-changes-cascade", "cascade: from a change"),
-    Elsewhere("what watching costs", "watch", "watch-cost", "watching tokens at full load: throughput"),
-    Elsewhere("trials of many requests", "trials", "watch-requests", "requests lost"),
-    Elsewhere("what shadow costs", "trials", "watch-shadow", "shadow: p99"),
-    Elsewhere("what tracing costs", "tracing", "stack-tracing", "tracing 1% of the requests: throughput"),
+    Elsewhere("a change is learnt from", "watch", "stack-changes-cascade", "cascade: from a change"),
     Elsewhere("from nothing to two versions", "stack", "stack-whole", "from nothing"),
     Elsewhere("a back-up restored", "stack", "stack-backup", "differences between"),
 )

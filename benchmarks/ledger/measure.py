@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from importlib import import_module
 from pathlib import Path
 
 from benchmarks.harness import RESULTS, Context, Skipped
 from benchmarks.ledger.entries import Elsewhere, Entry
 from benchmarks.ledger.rule import Figure, Line, Machine, elsewhere, judge, must_repeat
+from benchmarks.parts import PARTS
 from benchmarks.places import ROOT
 from benchmarks.results import Target, commit, git, read
 from flows import settings
@@ -100,9 +100,7 @@ def measure_part(bench: str, name: str) -> Measure:
     """Return what measures a part of a bench in its smallest setting."""
     if bench == "demo":
         return lambda: [_demo(name)]
-    module = import_module(f"benchmarks.{bench}.bench")
-    context = getattr(module, "Ground", Context)(False, stage, smallest=True)
-    return lambda: list(module.PARTS[name].measure(context)[0])
+    return lambda: list(PARTS[bench][name].run(Context(False, stage, smallest=True))[0])
 
 
 def _demo(system: str) -> Target:

@@ -18,13 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.packing.transformers_engine import TransformersEngine
-from benchmarks.packing.turns import Clock, Deliver, Make, TurnOutcome, in_turns
-from benchmarks.packing.turns import Engine as TurnEngine
+from benchmarks.packing.turns import Contender, Row, serve
 from benchmarks.results import Add, Target
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import in_precision, load_generator, weights
-from pliant.packing.engine.runtime import Engine
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.iteration_cost import LinearCost, fit
@@ -85,16 +82,6 @@ TINY = Config(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """`rules=None`: transformers' scheduler with this safety margin."""
-
-    name: str
-    memory: Memory
-    rules: Rules | None = None
-    margin: float = 0.0
-
-
 def measure(device: str, tiny: bool, add: Add) -> None:
     """Measure all parts on the device, and add each."""
     config = TINY if tiny else FULL
@@ -106,16 +93,15 @@ def measure(device: str, tiny: bool, add: Add) -> None:
     steps = profile(generator, replace(config.memory, pages=8 * config.memory.pages), config.steps, device)
     cost = fit(steps.points, steps.swap)
     contenders = [_ours(config, cost, batch), *_theirs(config)]
-    offline = _served(contenders, generator, batch, device)
-    texts = Target("all at once: greedy texts that differ from each other", _count(offline, offline), "<=", 0)
-    add("all at once", [_speed(offline, "all at once", 1.5), texts], _details(contenders, offline))
-    rate = OVERLOAD * len(batch) / min(outcome.seconds for outcome in offline[1:])
-    online = _served(contenders, generator, submissions(config, rate), device)
-    mean = [float(np.mean(outcome.taken)) for outcome in online]
-    waits = Target("Poisson overload: mean completion over transformers' best", mean[0] / min(mean[1:]), "<=", 0.5, "x")
-    differ = Target("Poisson overload: greedy texts that differ", _count(online, offline), "<=", 0)
-    targets = [_speed(online, "Poisson overload", 1.4), waits, differ]
-    add("Poisson", targets, {"requests/s": rate, **_details(contenders, online)})
+    offline = serve("all at once", contenders, generator, batch, device)
+    texts = Target("all at once: greedy texts that differ from each other", _differing(offline), "<=", 0)
+    add("all at once", [_speed(offline, 1.5), texts], _details(offline))
+    rate = OVERLOAD * len(batch) / min(row.ran.seconds for row in offline[1:])
+    online = serve("Poisson overload", contenders, generator, submissions(config, rate), device)
+    ours, *theirs = (row.figures()["mean s"] for row in online)
+    waits = Target("Poisson overload: mean completion over transformers' best", ours / min(theirs), "<=", 0.5, "x")
+    differ = Target("Poisson overload: greedy texts that differ", _differing([*online, *offline]), "<=", 0)
+    add("Poisson", [_speed(online, 1.4), waits, differ], {"requests/s": rate, **_details(online)})
 
 
 def random_generator(config: Config) -> Generator:
@@ -165,13 +151,12 @@ def _by_sequences(
     """Serve all at once with pages for everybody and so many sequences an iteration, in turns."""
     ample = replace(config.memory, pages=config.sequences[-1] * config.memory.need(config.context), host_pages=0)
     rules = Rules(OURS, config.context)
-    contenders = [Contender(f"{count} sequences", replace(ample, sequences=count), rules) for count in config.sequences]
-    outcomes = _served(contenders, generator, batch, device)
-    speeds = [_tokens(outcome) for outcome in outcomes]
+    contenders = [Contender(f"{count} sequences", rules, replace(ample, sequences=count)) for count in config.sequences]
+    rows = serve("all at once", contenders, generator, batch, device)
     name = f"tokens/s at {config.sequences[-1]} sequences over {config.sequences[0]}"
-    targets = [Target(name, speeds[-1] / speeds[0], ">=", 1.0, "x")]
-    targets.append(Target("greedy texts that differ with the sequences", _count(outcomes, outcomes), "<=", 0))
-    return targets, _details(contenders, outcomes)
+    targets = [Target(name, _tokens(rows[-1]) / _tokens(rows[0]), ">=", 1.0, "x")]
+    targets.append(Target("greedy texts that differ with the sequences", _differing(rows), "<=", 0))
+    return targets, _details(rows)
 
 
 def _ours(config: Config, cost: LinearCost, batch: Sequence[Submission]) -> Contender:
@@ -179,62 +164,48 @@ def _ours(config: Config, cost: LinearCost, batch: Sequence[Submission]) -> Cont
     prompts = [submission.prompt for submission in batch]
     most = best_batch(cost, [p.tokens for p in prompts], [p.exact for p in prompts], config.memory.sequences)
     rules = Rules(OURS, config.context, cost=cost)
-    return Contender(f"{OURS}, {most} sequences", replace(config.memory, sequences=most), rules)
+    return Contender(f"{OURS}, {most} sequences", rules, replace(config.memory, sequences=most))
 
 
 def _theirs(config: Config) -> list[Contender]:
     return [
         Contender(
-            f"{THEIRS}, margin {margin:g}, {count} sequences", replace(config.memory, sequences=count), None, margin
+            f"{THEIRS}, margin {margin:g}, {count} sequences", None, replace(config.memory, sequences=count), margin
         )
         for margin in config.margins
         for count in config.batches
     ]
 
 
-def _served(
-    contenders: Sequence[Contender], generator: Generator, requests: Sequence[Submission], device: str
-) -> list[TurnOutcome]:
-    return in_turns([_maker(contender, generator, device) for contender in contenders], requests)
+def _tokens(row: Row) -> float:
+    return row.figures()["tokens/s"]
 
 
-def _maker(contender: Contender, generator: Generator, device: str) -> Make:
-    def make(deliver: Deliver, clock: Clock) -> TurnEngine:
-        if contender.rules is None:
-            return TransformersEngine(generator, contender.memory, deliver, device, contender.margin)
-        return Engine(generator, contender.memory, contender.rules, deliver, device, sampling=False, clock=clock)
-
-    return make
-
-
-def _tokens(outcome: TurnOutcome) -> float:
-    return sum(map(len, outcome.texts)) / outcome.seconds
-
-
-def _speed(outcomes: Sequence[TurnOutcome], load: str, limit: float) -> Target:
+def _speed(rows: Sequence[Row], limit: float) -> Target:
     """Compare the first contender's tokens/s with the best of the others."""
-    ours, *theirs = map(_tokens, outcomes)
-    return Target(f"{load}: tokens/s over transformers' best", ours / max(theirs), ">=", limit, "x")
+    ours, *theirs = map(_tokens, rows)
+    return Target(f"{rows[0].load}: tokens/s over transformers' best", ours / max(theirs), ">=", limit, "x")
 
 
-def _count(outcomes: Sequence[TurnOutcome], others: Sequence[TurnOutcome]) -> int:
+def _differing(rows: Sequence[Row]) -> int:
     """Return how many requests have not the same text from everybody."""
-    texts = [outcome.texts for outcome in (*outcomes, *others)]
-    return sum(len(set(answers)) > 1 for answers in zip(*texts, strict=True))
+    return sum(len(set(answers)) > 1 for answers in zip(*(row.ran.texts for row in rows), strict=True))
+
+
+def _details(rows: Sequence[Row]) -> dict[str, Any]:
+    return {"rows": [{"contender": row.contender.name, **row.figures()} for row in rows]}
 
 
 def _texts(
     config: Config, generator: Generator, requests: Sequence[Submission], device: str
 ) -> tuple[list[Target], dict[str, Any]]:
     """Serve a few requests at once in float32, and count the texts that are not everybody's and plain `generate`'s."""
-    contenders = [Contender(OURS, config.memory, Rules(OURS, config.context)), _theirs(config)[0]]
-    outcomes = _served(contenders, generator, requests, device)
-    differing = _count(outcomes, outcomes)
-    differing += sum(
-        own != plain for own, plain in zip(outcomes[0].texts, _generated(generator, requests, device), strict=True)
-    )
+    contenders = [Contender(OURS, Rules(OURS, config.context), config.memory), _theirs(config)[0]]
+    rows = serve("texts", contenders, generator, requests, device)
+    plain = _generated(generator, requests, device)
+    differing = _differing(rows) + sum(own != other for own, other in zip(rows[0].ran.texts, plain, strict=True))
     name = "float32: greedy texts that differ from each other or from generate"
-    return [Target(name, differing, "<=", 0)], _details(contenders, outcomes)
+    return [Target(name, differing, "<=", 0)], _details(rows)
 
 
 def _generated(generator: Generator, requests: Sequence[Submission], device: str) -> list[tuple[int, ...]]:
@@ -247,23 +218,3 @@ def _generated(generator: Generator, requests: Sequence[Submission], device: str
         output = model.generate(ids, attention_mask=torch.ones_like(ids), **greedy)
         texts.append(tuple(output[0, len(request.ids) :].tolist()))
     return texts
-
-
-def _details(contenders: Sequence[Contender], outcomes: Sequence[TurnOutcome]) -> dict[str, Any]:
-    rows = []
-    for contender, outcome in zip(contenders, outcomes, strict=True):
-        status, taken = outcome.status, np.array(outcome.taken)
-        iterations = max(status.iterations, 1)
-        rows.append(
-            {
-                "contender": contender.name,
-                "tokens/s": _tokens(outcome),
-                "mean s": float(taken.mean()),
-                "p99 s": float(np.quantile(taken, 0.99)),
-                "batch": status.sequences / iterations,
-                "iteration ms": 1e3 * status.busy / iterations,
-                "deciding ms": 1e3 * status.deciding / iterations,
-                "preemptions": status.preemptions,
-            }
-        )
-    return {"rows": rows}

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter as clock
-from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.packing.engine import device
+from benchmarks.harness import Context, Measured, table
+from benchmarks.packing.turns import device
 from benchmarks.results import Target
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import load_generator, weights
@@ -64,12 +64,14 @@ class Alike:
         differing = sum(a != b for row in self.rows for a, b in zip(row.texts, first, strict=True))
         return [*ratios, Target("texts that differ with and without sharing", differing, "<=", 0)]
 
-    def table(self) -> list[tuple[str, ...]]:
-        return [row.cells() for row in self.rows]
 
-    def plain(self) -> dict[str, Any]:
-        rows = [asdict(row) for row in self.rows]
-        return {"rows": [{name: value for name, value in row.items() if name != "texts"} for row in rows]}
+def alike(context: Context) -> Measured:
+    """Judge both ways of arriving, and that the texts stay the same."""
+    with context.stage("prompts that begin alike, with and without sharing") as progress:
+        result = measure(progress=progress)
+    table("the time to the first token", HEADINGS, [row.cells() for row in result.rows])
+    rows = [asdict(row) for row in result.rows]
+    return result.targets(), {"rows": [{name: row[name] for name in row if name != "texts"} for row in rows]}
 
 
 def measure(prompts: int = 16, hidden: int = 256, progress: Progress = silent) -> Alike:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.packing.engine import device
+from benchmarks.harness import Context, Measured, table
 from benchmarks.packing.transformers_engine import ContinuousBatching
+from benchmarks.packing.turns import device
 from benchmarks.results import Target
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import load_generator, weights
@@ -59,11 +59,14 @@ class Batches:
             Target(f"pairs computed over needed at {MANY} sequences", self.pairs / self.needed, "<=", 1.0, "x"),
         ]
 
-    def table(self) -> list[tuple[str, ...]]:
-        return [(r.engine, str(r.sequences), f"{1e3 * r.seconds:.2f}", f"{r.speed:,.0f}") for r in self.rows]
 
-    def plain(self) -> dict[str, Any]:
-        return {"rows": [asdict(row) for row in self.rows], "pairs": self.pairs, "needed": self.needed}
+def batches(context: Context) -> Measured:
+    """Measure both engines with every number of sequences."""
+    with context.stage("iterations of growing batches, two engines in turns") as progress:
+        result = measure(progress=progress)
+    rows = [(r.engine, str(r.sequences), f"{1e3 * r.seconds:.2f}", f"{r.speed:,.0f}") for r in result.rows]
+    table("an iteration, by its sequences", HEADINGS, rows)
+    return result.targets(), asdict(result)
 
 
 def measure(sequences: Sequence[int] = SEQUENCES, rounds: int = ROUNDS, progress: Progress = silent) -> Batches:

@@ -11,6 +11,7 @@ as not answered. Answers in time count as a share of all chats that came, refuse
 from __future__ import annotations
 
 import asyncio
+import json
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.endpoint import processes, processor_seconds, serving_each
 from benchmarks.load_generator import Form, Reply, capacity, replay, turns, warm
 from benchmarks.packing.chats import Question, form
-from benchmarks.packing.soak import status_of
 from pliant.progress import Progress, share, silent
 from pliant.protocol import Request
 from pliant.report import Observation
@@ -221,7 +221,9 @@ def _in_time(replies: Sequence[Reply]) -> list[Observation]:
 
 def counts(url: str, name: str) -> Counter[str]:
     """Return how the service's outputs have ended since its start, by outcome, and how often one was preempted."""
-    engine = next(model["engine"] for model in status_of(url)["models"] if model["name"] == name)
+    with urllib.request.urlopen(f"{url}/v1/status", timeout=TIMEOUT) as response:
+        models = json.load(response)["models"]
+    engine = next(model["engine"] for model in models if model["name"] == name)
     with urllib.request.urlopen(f"{url}/metrics", timeout=TIMEOUT) as response:
         return ends(response.read().decode(), name) + Counter(preempted=int(engine["preemptions"]))
 

@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import nan
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import places
+from benchmarks.harness import Context, Measured, need, table
 from benchmarks.packing.hardware import (
     A100,
     ALONE,
@@ -43,7 +43,6 @@ from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Prompt
 from pliant.packing.scheduling.simulated import simulate, summary
-from pliant.progress import Progress, silent
 
 TOKENS_A_WORD = 4 / 3
 CONTEXT = 2048
@@ -93,9 +92,6 @@ class PublishedTables:
     cells: tuple[Cell, ...]
     pipeline: tuple[Cell, ...]
 
-    def table(self) -> list[tuple[str, ...]]:
-        return [cell.row() for cell in (*self.cells, *self.pipeline)]
-
     @property
     def worst(self) -> float:
         """Return the largest deviation from the table."""
@@ -113,28 +109,24 @@ class PublishedTables:
             Target("GPT-3 in a pipeline: S3 on 6 devices over ORCA on 10, tokens/s", self.match, ">=", 1.0, "x"),
         ]
 
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-def missing() -> str:
-    """Return why this cannot be measured here; empty if it can."""
-    return places.missing(ALPACA)
-
-
-def measure(progress: Progress = silent) -> PublishedTables:
-    """Simulate the table and the pipeline. Raises `InputError` without data."""
-    outputs = lengths()
-    cells, pipeline = [], []
+def published(context: Context) -> Measured:
+    """Simulate the table and the pipeline."""
+    need(places.missing(ALPACA))
+    outputs, cells, pipeline = lengths(), list[Cell](), list[Cell]()
     count = (len(TABLE) + len(STAGES)) * len(POLICIES)
-    for model, published in TABLE.items():
-        for policy, batch in zip(POLICIES, published, strict=True):
-            cells.append(run(model, policy, outputs, batch))
-            progress(len(cells), count)
-    for stages in STAGES:
-        pipeline += [run(GPT_3_175B, policy, outputs, spread=Spread(stages)) for policy in POLICIES]
-        progress(len(cells) + len(pipeline), count)
-    return PublishedTables(tuple(cells), tuple(pipeline))
+    with context.stage("the published tables, simulated") as progress:
+        for model, batches in TABLE.items():
+            for policy, batch in zip(POLICIES, batches, strict=True):
+                cells.append(run(model, policy, outputs, batch))
+                progress(len(cells), count)
+        for stages in STAGES:
+            pipeline += [run(GPT_3_175B, policy, outputs, spread=Spread(stages)) for policy in POLICIES]
+            progress(len(cells) + len(pipeline), count)
+    result = PublishedTables(tuple(cells), tuple(pipeline))
+    rows = [cell.row() for cell in (*cells, *pipeline)]
+    table("S3's Table 2, mean batch on an A100, and GPT-3 in a pipeline", HEADINGS, rows)
+    return result.targets(), asdict(result)
 
 
 def lengths(path: Path = ALPACA) -> Ints:

@@ -17,13 +17,14 @@ import numpy as np
 import torch
 
 from benchmarks import places
-from benchmarks.packing.engine import FIFO, OFFLINE, ONLINE, OURS, Contender, Row, serve
+from benchmarks.harness import Context, Measured, need, table
+from benchmarks.packing.turns import FORMS, Contender, Row, serve
 from benchmarks.places import ALPACA
 from benchmarks.results import Target
 from flows import settings
 from flows.champions import Champion
 from flows.packing.champions import fetch_generator, fetch_predictor, load_champions
-from flows.packing.chat import rendered
+from flows.packing.lengths import rendered
 from flows.release import open_registry
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.complete import complete
@@ -40,6 +41,8 @@ MISSING = (
     f"needs {NAME}: make it by shared/tools/make_real_models.py, then pliant train packing --config "
     "presets/packing_smollm2.toml --generator path:FOLDER --data parquet:alpaca_train.parquet"
 )
+FIFO, OURS = "transformers", "default"
+OFFLINE, ONLINE = "all at once", "Poisson"
 TOGETHER, LATER = 32, 40  # requests at once, and by Poisson times
 LIMIT = 96  # tokens of an output
 OVERLOAD = 1.2  # arrivals over what transformers serves of those at once
@@ -77,19 +80,23 @@ class RealModel:
             Target(f"{NAME}'s predictor, held out: coverage, the quantile furthest off", apart, "<=", 0.03),
         ]
 
-    def table(self) -> list[tuple[str, ...]]:
-        return [row.cells() for row in self.rows]
-
-    def plain(self) -> dict[str, Any]:
-        rows = [{"load": row.load, "contender": row.contender.title, **row.figures()} for row in self.rows]
-        return {"rate": self.rate, "rows": rows, "predictor": dict(self.predictor.metrics), "memory": asdict(MEMORY)}
-
     def _speed(self, load: str, name: str) -> float:
         return self._figure(load, name, "tokens/s", max)
 
     def _figure(self, load: str, name: str, heading: str, best: Any) -> float:
         rows = [row for row in self.rows if (row.load, row.contender.name) == (load, name)]
         return float(best(row.figures()[heading] for row in rows))
+
+
+def real(context: Context) -> Measured:
+    """Compare our engine with transformers' continuous batching, and judge the predictor."""
+    need(missing())
+    with context.stage("a real language model, two engines in turns") as progress:
+        result = measure(progress)
+    table(f"{NAME} on Alpaca's prompts", ("load", "contender", *FORMS), [row.cells() for row in result.rows])
+    rows = [{"load": row.load, "contender": row.contender.title, **row.figures()} for row in result.rows]
+    details = {"rate": result.rate, "rows": rows, "memory": asdict(MEMORY)}
+    return result.targets(), {**details, "predictor": dict(result.predictor.metrics)}
 
 
 def missing() -> str:

@@ -13,9 +13,10 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.jobs import run_all
 from benchmarks.results import Target
 from benchmarks.robust import clients as crowd
+from benchmarks.robust import contest
+from benchmarks.runs import run_all
 from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.iteration_cost import LinearCost
@@ -144,3 +145,7 @@ def _true_ratio(job: tuple[int, float, int]) -> float:
         _in_time(policy, World("as the profile says"), offered, seed, "patient", CAPACITY) for policy in (OURS, *RIVALS)
     )
     return ours / max(rival, 1)
+
+
+in_worlds = partial(contest.robust, "packing")
+"""The part of `pliant bench robust`."""

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
+import torch
+
+from benchmarks.packing.transformers_engine import TransformersEngine
 from pliant.errors import WorkerError
+from pliant.packing.artifact import Generator
+from pliant.packing.engine import runtime
 from pliant.packing.engine.submission import Progress, Status, Submission
+from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.request import Memory
 
 Deliver = Callable[[list[Progress]], None]
 Clock = Callable[[], float]
@@ -35,6 +43,21 @@ Make = Callable[[Deliver, Clock], Engine]
 """An engine that has not been started."""
 
 
+FORMS: Mapping[str, str] = {
+    "sequences/s": ".1f",
+    "tokens/s": ",.0f",
+    "mean s": ".2f",
+    "p99 s": ".2f",
+    "ms a token": ".1f",
+    "preemptions": ".0f",
+    "recomputed": ".1%",
+    "batch": ".1f",
+    "iteration ms": ".2f",
+    "deciding ms": ".2f",
+}
+"""The figures of a row, and how each is printed."""
+
+
 @dataclass(frozen=True, slots=True)
 class TurnOutcome:
     """What one engine made of the submissions. Seconds on its clock; `status` counts the text that warmed it up, too."""
@@ -43,6 +66,68 @@ class TurnOutcome:
     taken: tuple[float, ...]  # from arrival to end, by submission
     texts: tuple[tuple[int, ...], ...]
     status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """`rules=None`: transformers' scheduler with that safety margin."""
+
+    name: str
+    rules: Rules | None
+    memory: Memory
+    margin: float = 0.0
+
+    @property
+    def title(self) -> str:
+        return self.name if self.rules else f"{self.name}, margin {self.margin:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How one contender fared."""
+
+    load: str
+    contender: Contender
+    ran: TurnOutcome
+
+    def figures(self) -> dict[str, float]:
+        """Return the figures of FORMS. Iterations and what was decided count the one that warmed up."""
+        ran, status, taken = self.ran, self.ran.status, np.array(self.ran.taken)
+        lengths, iterations = [len(text) for text in ran.texts], max(status.iterations, 1)
+        speed = len(taken) / ran.seconds, sum(lengths) / ran.seconds
+        seconds = float(taken.mean()), float(np.quantile(taken, 0.99)), 1e3 * float((taken / lengths).mean())
+        preempted = status.preemptions, status.recomputed / max(status.tokens, 1)
+        iteration = status.sequences / iterations, 1e3 * status.busy / iterations, 1e3 * status.deciding / iterations
+        return dict(zip(FORMS, (*speed, *seconds, *preempted, *iteration), strict=True))
+
+    def cells(self) -> tuple[str, ...]:
+        figures = (format(figure, FORMS[name]) for name, figure in self.figures().items())
+        return (self.load, self.contender.title, *figures)
+
+
+def serve(
+    load: str,
+    contenders: Sequence[Contender],
+    generator: Generator,
+    submissions: Sequence[Submission],
+    where: str | None = None,
+) -> list[Row]:
+    """Let every contender serve the submissions, in turns of an iteration, on a GPU where there is one, or on `where`."""
+    ran = in_turns([_maker(generator, contender, where or device()) for contender in contenders], submissions)
+    return [Row(load, *pair) for pair in zip(contenders, ran, strict=True)]
+
+
+def _maker(generator: Generator, of: Contender, where: str) -> Make:
+    def make(deliver: Deliver, clock: Clock) -> Engine:
+        if of.rules is None:
+            return TransformersEngine(generator, of.memory, deliver, where, of.margin)
+        return runtime.Engine(generator, of.memory, of.rules, deliver, where, sampling=False, clock=clock)
+
+    return make
+
+
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def in_turns(engines: Sequence[Make], submissions: Sequence[Submission]) -> list[TurnOutcome]:
@@ -80,7 +165,7 @@ class _Turns:
     def leave(self, desk: _Desk) -> None:
         """Take a desk out for good, whether or not it was its turn. Its engine's last word may come after it has left."""
         with self._changed:
-            if desk not in self._order:
+            if desk not in self._order:  # an engine that is stopped tells of its end once more
                 return
             place = self._order.index(desk)
             del self._order[place]

@@ -19,10 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import places
+from benchmarks.harness import Context, Measured, need
 from benchmarks.packing import traces
 from benchmarks.packing.forecasts import Foretold, foretold
 from benchmarks.packing.traces import Floats, Ints
 from benchmarks.places import ALPACA, existing
+from flows import settings
 from pliant.packing.engine.model import PredictorModel
 from pliant.packing.scheduling.forecast import MEDIAN
 from pliant.progress import Progress, share, silent
@@ -90,10 +92,25 @@ def crossed(prompts: Sequence[str], tokens: Ints, train: Train, progress: Progre
     return np.concatenate(predicted)[np.argsort(np.concatenate(folds))]
 
 
-def cached(folder: Path, progress: Progress = silent, train: Train = encoder, way: str = WAY) -> Floats:
-    """Return `crossed` for the Alpaca sample; it is kept in `folder` by the data and the `way` to train."""
+def forecasts(context: Context) -> Measured:
+    """Train what `study` forecasts by, unless it is kept; nothing is judged."""
+    need(missing())
+    with context.stage("predictor for Vicuna's lengths") as progress:
+        cached(progress=progress)
+        progress(1, 1)
+    return [], {}
+
+
+def untrained() -> str:
+    """Return why nothing can be forecast for Vicuna's requests; empty if it can."""
+    trained = _path(settings.read().home, texts(), WAY).exists()
+    return "" if trained else "needs forecasts that are trained first: pliant bench packing --part forecasts"
+
+
+def cached(folder: Path | None = None, progress: Progress = silent, train: Train = encoder, way: str = WAY) -> Floats:
+    """Return `crossed` for the Alpaca sample; kept by the data and the `way` to train, in `folder` or PLIANT_HOME."""
     known = texts()
-    path = _path(folder, known, way)
+    path = _path(folder or settings.read().home, known, way)
     if path.exists():
         with np.load(path) as kept:
             stored: Floats = kept["quantiles"]
@@ -102,11 +119,6 @@ def cached(folder: Path, progress: Progress = silent, train: Train = encoder, wa
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, quantiles=quantiles_NL)
     return quantiles_NL
-
-
-def is_kept(folder: Path) -> bool:
-    """Return whether `cached` has nothing to train."""
-    return _path(folder, texts(), WAY).exists()
 
 
 def _path(folder: Path, known: Texts, way: str) -> Path:

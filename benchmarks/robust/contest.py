@@ -12,14 +12,17 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from benchmarks.jobs import run_all
+from benchmarks.harness import Context, Measured, table
 from benchmarks.results import Target
 from benchmarks.robust.clients import CLIENTS, DISTURBANCES
+from benchmarks.runs import run_all
 from pliant import systems
 from pliant.progress import Progress, silent
 from pliant.worlds import World, worlds
 
 MEDIAN, WORST = 0.97, 0.9  # of the best rival's value: the median over seeds, the worst seed
+SEEDS, QUICK_SEEDS = 9, 3
+PROCESSES = 2
 RECOVERED = 10.0  # typical deadlines after a disturbance until the goodput is back
 EVERYTHING = "everything at once"
 """The world in which, beside the true one, clients are not only patient."""
@@ -71,6 +74,26 @@ class _Job:
     cell: Cell
     policy: str
     seed: int
+
+
+def robust(system: str, context: Context) -> Measured:
+    """Measure a system's map, how soon it is back after disturbances, and targets of its own, if there are any."""
+    count = context.seeds or (SEEDS if context.full else QUICK_SEEDS)
+    with context.stage(f"{system} in worlds that differ from its profile") as progress:
+        compared = measure(system, count, progress, PROCESSES)
+    title = f"{system}: ours over the best rival, median of {count} seeds (worst)"
+    patient = [each for each in compared if each.cell.clients == CLIENTS[0]]
+    table(title, *map_of(patient))
+    table(f"{title}, other clients", *map_of([each for each in compared if each not in patient]))
+    recovered = recoveries(system, count, PROCESSES)
+    back = [(after, f"{np.median(of):.2f}", f"{max(of):.2f}") for after, of in recovered.items()]
+    table(f"{system}: deadlines until it is back after", ["disturbance", "median", "most"], back)
+    further: list[Target] = []
+    if (own := getattr(contestant(system), "own_targets", None)) is not None:
+        with context.stage(f"{system}: targets of its own") as progress:
+            further = own(count, progress)
+    places = [asdict(c.cell) | {k: v for k, v in asdict(c).items() if k != "cell"} for c in compared]
+    return [*targets(compared, recovered), *further], {"seeds": count, "map": places, "recoveries": recovered}
 
 
 def contestant(system: str) -> Contestant:
@@ -143,7 +166,7 @@ def targets(compared: Sequence[Compared], recoveries: Mapping[str, Sequence[floa
     return [least, worst, *backs]
 
 
-def table(compared: Sequence[Compared]) -> tuple[list[str], list[tuple[str, ...]]]:
+def map_of(compared: Sequence[Compared]) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return headings and rows of the map: a row a world, a column a load or kind of clients: median, worst seed."""
     columns = list(dict.fromkeys((c.cell.load, c.cell.clients) for c in compared))
     places = {(c.cell.world, c.cell.load, c.cell.clients): c for c in compared}
@@ -161,8 +184,3 @@ def _text(compared: Compared | None) -> str:
     missed = compared.median < MEDIAN or compared.worst < WORST
     text = f"{compared.median:.2f} ({compared.worst:.2f})"
     return f"[red]{text} {compared.rival}[/]" if missed else text
-
-
-def plain(compared: Sequence[Compared]) -> list[dict[str, Any]]:
-    """Return the map for the results' file."""
-    return [asdict(c.cell) | {k: v for k, v in asdict(c).items() if k != "cell"} for c in compared]

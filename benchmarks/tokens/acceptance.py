@@ -6,6 +6,7 @@ are trained first, as random ones tell classes apart by noise alone.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
@@ -16,18 +17,20 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.results import Add, Target
-from benchmarks.timing import medians_in_turns
-from benchmarks.tokens import gpu
+from benchmarks.runs import medians_in_turns
+from pliant.errors import OfflineError
 from pliant.models.graphs import BUCKETS
 from pliant.precision import has_bfloat16
-from pliant.tokens.artifact import GAMMAS, Backbone, Task
-from pliant.tokens.runtime import Execution, Payload, TokensRuntime
+from pliant.tokens.artifact import GAMMAS, Backbone, Head, Task
+from pliant.tokens.model import create_vit
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime, load_model
 from profiling.timer import TimerConfig
 from profiling.tokens.latency import LatencyConfig, profile
 from training.data import digits
-from training.tokens.foundation import FoundationConfig, pretrain
+from training.tokens.foundation import FoundationConfig, from_timm, pretrain
 from training.tokens.task import TaskConfig, train
 
+ARCHITECTURE, TASKS, CLASSES, DIGEST = "vit_base_patch16_224", 3, 100, "random"
 ERROR = 0.10  # of the latency table, at every batch
 COST = 0.01  # share of pictures that bfloat16 may answer wrongly besides, at any gamma
 
@@ -36,7 +39,7 @@ COST = 0.01  # share of pictures that bfloat16 may answer wrongly besides, at an
 class Config:
     """`batches`: at which speed is measured; targets are read at the last. `table`: gammas whose table is judged."""
 
-    architecture: str = gpu.ARCHITECTURE
+    architecture: str = ARCHITECTURE
     gammas: tuple[int, ...] = GAMMAS
     batches: tuple[int, ...] = (1, 8, 32, 64)
     rounds: int = 20
@@ -67,11 +70,11 @@ TINY = Config(
 def measure(device: str, tiny: bool, add: Add) -> None:
     """Measure all parts on the device, and add each. On a CPU a call stands for its graph."""
     config = TINY if tiny else FULL
-    backbone = gpu.backbone_of(config.architecture)
-    tasks = [gpu.random_task(f"task{number}", backbone, number) for number in range(gpu.TASKS)]
-    graphs = TokensRuntime(backbone, gpu.DIGEST, tasks, device, _execution(device, config.buckets))
+    backbone = backbone_of(config.architecture)
+    tasks = [random_task(f"task{number}", backbone, number) for number in range(TASKS)]
+    graphs = TokensRuntime(backbone, DIGEST, tasks, device, _execution(device, config.buckets))
     graphs.warm(config.gammas)
-    eager = TokensRuntime(backbone, gpu.DIGEST, tasks, device, Execution(buckets=()))
+    eager = TokensRuntime(backbone, DIGEST, tasks, device, Execution(buckets=()))
     add("speed", *_speed(config, backbone.image_size, graphs, eager, device))
     del eager
     add("table", *_table(config, backbone.image_size, graphs, device))
@@ -102,7 +105,7 @@ def _speed(
     """Time both at every batch and gamma, in turns."""
     rows, ratios = [], {}
     for batch in config.batches:
-        payloads = gpu.payloads_of(size, batch)
+        payloads = payloads_of(size, batch)
         calls = [partial(runtime.run, gamma, payloads) for gamma in config.gammas for runtime in (graphs, eager)]
         seconds = np.array(medians_in_turns(calls, config.rounds)).reshape(-1, 2)
         for gamma, (own, plain) in zip(config.gammas, seconds.tolist(), strict=True):
@@ -127,11 +130,11 @@ def _speed(
 def _table(config: Config, size: int, runtime: TokensRuntime, device: str) -> tuple[list[Target], dict[str, Any]]:
     """Profile as a flow does, then measure every batch up to the largest bucket, and compare."""
     latency = LatencyConfig(config.table, config.buckets, config.timer)
-    names = [f"task{number}" for number in range(gpu.TASKS)]
+    names = [f"task{number}" for number in range(TASKS)]
     predicted = profile(runtime, names, size, latency, device).latency
     batches, rows, worst = range(1, config.buckets[-1] + 1), [], 0.0
     for gamma in config.table:
-        payloads = gpu.payloads_of(size, batches[-1])
+        payloads = payloads_of(size, batches[-1])
         calls = [partial(runtime.run, gamma, payloads[:batch]) for batch in batches]
         measured = medians_in_turns(calls, config.table_rounds)
         ratios = [seconds / predicted.at(gamma, batch) for batch, seconds in zip(batches, measured, strict=True)]
@@ -145,7 +148,7 @@ def _bfloat16(config: Config, device: str) -> tuple[list[Target], dict[str, Any]
     """Compare the labels of held-out digits in both precisions, at every gamma."""
     data = digits("digit")
     backbone = pretrain(config.foundation, data, device)
-    task = train(config.task, data, backbone, gpu.DIGEST, device)
+    task = train(config.task, data, backbone, DIGEST, device)
     rows = data.split.test
     images, labels = data.images.batch(rows, backbone.image_size), data.labels[rows]
     answers = {
@@ -175,10 +178,41 @@ def _labels(
     precision: Literal["float32", "bfloat16"],
 ) -> dict[int, NDArray[np.int64]]:
     """Return the label of every picture, by gamma."""
-    runtime = TokensRuntime(backbone, gpu.DIGEST, [task], device, _execution(device, config.buckets, precision))
+    runtime = TokensRuntime(backbone, DIGEST, [task], device, _execution(device, config.buckets, precision))
     payloads, most = [Payload(task.name, image) for image in images], config.buckets[-1]
     parts = [payloads[start : start + most] for start in range(0, len(payloads), most)]
     return {
         gamma: np.array([row.argmax() for part in parts for row in runtime.run(gamma, part).probabilities])
         for gamma in config.gammas
     }
+
+
+def backbone_of(architecture: str) -> Backbone:
+    """Return timm's backbone with its weights, or with random ones where its hub is out of reach."""
+    try:
+        return from_timm(architecture)
+    except OfflineError as error:
+        print(f"{error}. Random weights serve here: they take as long.", file=sys.stderr)
+        vit = create_vit(architecture, {})
+        size = int(vit.pretrained_cfg["input_size"][-1])
+        weights = {name: w.numpy() for name, w in vit.state_dict().items()}
+        return Backbone(architecture, {}, size, (0.5,) * 3, (0.5,) * 3, f"{architecture}, random weights", weights)
+
+
+def random_task(name: str, backbone: Backbone, seed: int) -> Task:
+    """Return a task of random prompts and heads on the backbone `DIGEST`."""
+    rng, model = np.random.default_rng(seed), load_model(backbone)
+    lengths = [gamma for gamma in GAMMAS if gamma >= 0]
+
+    def drawn(*shape: int) -> NDArray[np.float32]:
+        return rng.normal(0, 0.1, shape).astype(np.float32)
+
+    heads = {gamma: Head(drawn(CLASSES, model.width), drawn(CLASSES)) for gamma in lengths}
+    prompts = {gamma: drawn(model.depth, gamma, model.width) for gamma in lengths if gamma}
+    return Task(name, tuple(map(str, range(CLASSES))), DIGEST, heads, prompts, {}, {}, "random")
+
+
+def payloads_of(size: int, batch: int) -> list[Payload]:
+    """Return random pictures, the tasks mixed."""
+    pixel_BHWC = np.random.default_rng(batch).integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
+    return [Payload(f"task{i % TASKS}", image) for i, image in enumerate(pixel_BHWC)]

@@ -13,10 +13,13 @@ from rich.table import Table
 
 from benchmarks.demo.comparison import Comparison
 from benchmarks.tokens.endpoint import live_bundle, test_examples, together
-from benchmarks.tokens.figures import replay_figure
-from benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, rows
+from benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, figure, rows
+from flows import settings
 from flows.release import open_registry
+from flows.run import run_flow
 from flows.settings import Settings
+from flows.tokens.champions import load_champion
+from flows.tokens.stages import Bundle
 from pliant.tokens.reference import ReferenceConfig
 
 # Few stretches, each long beside the deadlines: what waits when a loud one ends is then a small part of it. Every correct
@@ -49,6 +52,21 @@ OVERRIDES: Mapping[str, Any] = {
 SHORT = ReplayConfig(probe=1.5, clients=128, reference=REFERENCE)
 
 
+def training() -> float:
+    """Return the seconds on the slow setting to train a champion of the demo's sizes; 0 where there is one."""
+    return 60.0 if load_champion(settings.read()) is None else 0.0
+
+
+def champion(full: bool) -> Bundle:
+    """Return the champion, trained first where there is none: in the demo's sizes, with `full` in the flow's."""
+    if load_champion(settings.read()) is None:
+        which = "the flow's" if full else "the demo's"
+        Console().print(f"There is no champion yet: one of {which} sizes is trained first.")
+        float32 = {"arithmetic": OVERRIDES["arithmetic"]}  # as its rivals
+        run_flow("tokens", None, float32 if full else OVERRIDES)
+    return live_bundle()
+
+
 def demo(project: Settings, console: Console) -> Comparison:
     """Replay the load at gamma 0 and with adaptation, the scheduling being the same, print the table, name the picture."""
     replayed = measure(SHORT)
@@ -72,9 +90,8 @@ def measure(config: ReplayConfig) -> Replayed:
 
 def record(project: Settings, replayed: Replayed) -> Path:
     """Keep the figure as PNG and everything measured, in MLflow and beside the state; return the PNG's path."""
-    figure = replay_figure(replayed.load, replayed.capacity, replayed.replies)
-    path = project.home / "replay.png"
-    figure.savefig(path, dpi=110)
+    drawn, path = figure(replayed), project.home / "replay.png"
+    drawn.savefig(path, dpi=110)
     with open_registry(project, "tokens").run("tokens replay", {"kind": "replay"}) as run:
         run.params({"capacity": replayed.capacity, "requests": len(replayed.load.requests)})
         run.metrics({f"utility_ratio.{half}": replayed.ratio(loud) for half, loud in HALVES.items()})
@@ -83,7 +100,7 @@ def record(project: Settings, replayed: Replayed) -> Path:
             names = ("utility", "attainment", "accuracy", "p50", "p99")
             run.metrics({f"{prefix}.{name}": getattr(report, name) for name in names})
         run.document("replay", replayed.plain())
-        run.figure("replay", figure)
+        run.figure("replay", drawn)
     return path
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.harness import Context, Measured, table
 from benchmarks.results import Target
-from benchmarks.timing import seconds_of
+from benchmarks.runs import seconds_of
+from flows import settings
+from flows.tokens.champions import load_champion
 from pliant.device import threads as torch_threads
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import GAMMAS, Backbone, Head, Task
@@ -26,7 +28,6 @@ from training.tokens.task import TaskConfig
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 ROUNDS = (3, 15)  # at least and at most
-HEADINGS = ("gamma", "batch", "images/s", "over plain timm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,16 @@ class Kernels:
             Target("gamma 0 against plain timm, largest difference of features", self.difference, "<=", 1e-5),
         ]
 
-    def table(self) -> list[tuple[str, ...]]:
-        """Return the cells under HEADINGS."""
-        return [(f"{r.gamma:+d}", str(r.batch), f"{r.images_per_second:.0f}", f"{r.ratio:.2f}") for r in self.rows]
 
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
+def kernels_of_vit(context: Context) -> Measured:
+    """Measure the champion's model, or one of the flow's sizes with random weights where there is none."""
+    bundle = load_champion(settings.read())
+    backbone, tasks = (bundle.backbone, bundle.tasks) if bundle else untrained()
+    with context.stage("kernels") as progress:
+        kernels = measure(backbone, tasks, quick=not context.full, progress=progress)
+    rows = [(f"{r.gamma:+d}", str(r.batch), f"{r.images_per_second:.0f}", f"{r.ratio:.2f}") for r in kernels.rows]
+    table("kernels", ("gamma", "batch", "images/s", "over plain timm"), rows)
+    return kernels.targets(), {**asdict(kernels), "backbone": backbone.source}
 
 
 def measure(

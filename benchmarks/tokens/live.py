@@ -1,32 +1,61 @@
 """The same requests over HTTP for every policy of Pliant and for three services that a user would otherwise take.
 
 One after the other on one machine, the same model at gamma 0 in the three. The load is Poisson at a share of what Pliant's
-`pets` was measured to serve. Whatever can be set is tried first, and the best setting of each is compared. Knows
-addresses and replies; who serves is in `live_contenders.py`, tables and pictures in `live_figures.py`.
+`pets` was measured to serve. Whatever can be set is tried first, and the best setting of each is compared.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
 
-from benchmarks.contenders import Contender, Key, key, named, send, winners, with_choice
-from benchmarks.harness import Stage
+from benchmarks import harness
+from benchmarks.baselines import launch
+from benchmarks.baselines.settings import RIVALS, TRIED, Rival, Tried
+from benchmarks.contenders import Contender, Key, Opener, key, named, send, winners, with_choice
+from benchmarks.harness import Context, Measured, Stage
 from benchmarks.load_generator import Example, capacity, warm
 from benchmarks.results import Target
+from benchmarks.tokens.demo import champion
+from benchmarks.tokens.endpoint import address, test_examples
+from benchmarks.tokens.policies import OUTCOMES
+from flows import settings
+from flows.release import open_registry
 from pliant.protocol import Request
 from pliant.report import Report, summarise
+from pliant.tokens.policies import SERVED
 from pliant.tokens.reference import ReferenceConfig, kinds
 from pliant.workload import poisson, requests
+from registry.mlflow_store import CHAMPION
 
 DEFAULT, PETS = "default", "pets"
 LIVE, SWEEP = "live", "sweep"
 JUDGED, LIMIT = 2.0, 1.3  # share of the capacity at which the target is judged, and its limit
 SWEEP_SEED = 1000  # no seed of the comparison
+MARGINS: Mapping[str, Sequence[float]] = {"pets": (0.05, 0.15)}
+"""Margins (share of the time to a deadline that is kept) to choose among; for otas 0.05 was no better than the default."""
+DEFAULT_MARGIN = (0.15,)
+HEADINGS = (
+    "load",
+    "service",
+    "setting",
+    "utility",
+    "in time",
+    "late",
+    "evicted",
+    "p50 ms",
+    "p99 ms",
+    "accuracy",
+    "gammas",
+)
 
 Pool = Mapping[str, Sequence[Example]]
 
@@ -113,6 +142,57 @@ class Live:
         }
 
 
+def live(context: Context) -> Measured:
+    """Compare all on the champion; the services as far as they are installed."""
+    bundle, config = champion(context.full), FULL if context.full else QUICK
+    missing = {rival.name: rival.missing for rival in RIVALS if rival.missing is not None}
+    everybody = [*policies(), *services(config.sweep > 0)]
+    result = compare(everybody, test_examples(bundle), config, context.stage, missing)
+    harness.table("live, over HTTP", HEADINGS, rows(result))
+    for name, rate in result.capacities.items():
+        Console().print(f"{name} serves {rate:.0f} requests/s when saturated, Pliant at gamma 0 {result.capacity:.0f}.")
+    for sentence in result.missing.values():
+        Console().print(f"Not measured: {sentence}.")
+    harness.picture(figure(result), "tokens-live")
+    return [result.target()], result.plain() | {"device": bundle.profile.device}
+
+
+def policies() -> list[Contender]:
+    """Return every policy of Pliant that a service can follow, with the margins that are tried."""
+    return [
+        Contender(name, {"margin": margin}, _policy(name, margin))
+        for name in SERVED
+        for margin in MARGINS.get(name, DEFAULT_MARGIN)
+    ]
+
+
+def services(sweep: bool) -> list[Contender]:
+    """Return the three as far as they are installed: with all that is tried, or without `sweep` with what won before."""
+    return [
+        Contender(rival.name, asdict(tried), _service(rival, tried), service=True)
+        for rival in RIVALS
+        if rival.missing is None
+        for tried in (TRIED if sweep else TRIED[:1])
+    ]
+
+
+def _policy(name: str, margin: float) -> Opener:
+    return lambda _capacity: address(name, margin=margin)
+
+
+def _service(rival: Rival, tried: Tried) -> Opener:
+    @contextmanager
+    def opened(capacity: float) -> Iterator[str]:
+        project = settings.read()
+        settings.prepare(project)
+        registry = open_registry(project, "tokens")  # what it had to download lives as long as it does
+        model = launch.model_spec(registry, CHAMPION).text()
+        with launch.serving(rival, tried.options(rival, capacity), model, project.home) as url:
+            yield url
+
+    return opened
+
+
 def utility(rows: Iterable[Row]) -> float:
     """Return the mean share of the offered utility over seeds."""
     return float(np.mean([row.report.utility / max(row.report.offered, 1e-9) for row in rows]))
@@ -194,3 +274,48 @@ def _row(contender: Contender, address: str, load: _Load, pool: Pool) -> Row:
         unanswered=sum(reply.status == 0 for reply in turn.replies),
         generator_busy=turn.generator_busy,
     )
+
+
+def rows(live: Live) -> list[tuple[str, ...]]:
+    """Return one line a load and contender, each at its best setting, the most useful first; means over seeds."""
+    lines = []
+    for share in sorted({row.share for row in live.rows}):
+        for name, own in _ranked(live, share):
+            setting = ", ".join(f"{key} {value}" for key, value in own[0].setting.items())
+            fates = _shares(own)
+            shares = (utility(own), fates["accurate"] + fates["wrong"], fates["late"], fates["evicted"])
+            p50, p99, accuracy = (np.mean([getattr(r.report, of) for r in own]) for of in ("p50", "p99", "accuracy"))
+            counted = sum((Counter(row.report.settings) for row in own), Counter[int]())
+            gammas = " ".join(f"{gamma:+d}:{100 * n / counted.total():.0f}%" for gamma, n in sorted(counted.items()))
+            figures = (*(f"{part:.0%}" for part in shares), f"{1e3 * p50:.0f}", f"{1e3 * p99:.0f}", f"{accuracy:.1%}")
+            lines.append((f"{share:g}x", name, setting, *figures, gammas))
+    return lines
+
+
+def figure(live: Live, share: float = JUDGED) -> Figure:
+    """Draw the share of the offered utility that each earned, and beside it what became of its requests."""
+    ranked = _ranked(live, share)[::-1]  # the best at the top
+    drawn = Figure(figsize=(11, 1.4 + 0.45 * len(ranked)), layout="constrained")
+    earned, fates = drawn.subplots(1, 2, sharey=True)
+    names = [name for name, _ in ranked]
+    colours = ["#7a6c5d" if some[0].service else "#d1495b" if name == DEFAULT else "#2a5db0" for name, some in ranked]
+    earned.barh(names, [100 * utility(some) for _, some in ranked], color=colours)
+    earned.set_xlabel("utility earned, % of what was offered")
+    earned.set_title(f"Live at {share:g} times the capacity of gamma 0 ({live.capacity:.0f} requests/s)")
+    left = np.zeros(len(names))
+    for outcome, colour in OUTCOMES.items():
+        width = np.array([100 * _shares(some)[outcome] for _, some in ranked])
+        fates.barh(names, width, left=left, color=colour, label=outcome)
+        left += width
+    fates.set(xlabel="% of all requests", title="What became of the requests")
+    fates.legend(loc="lower center", bbox_to_anchor=(0.5, -0.02 - 1.6 / (len(names) + 1)), ncols=len(OUTCOMES))
+    return drawn
+
+
+def _ranked(live: Live, share: float) -> list[tuple[str, tuple[Row, ...]]]:
+    return sorted(live.best(share).items(), key=lambda pair: utility(pair[1]), reverse=True)
+
+
+def _shares(some: Sequence[Row]) -> dict[str, float]:
+    total = sum(row.report.requests for row in some)
+    return {name: sum(row.report.outcomes.get(name, 0) for row in some) / max(total, 1) for name in OUTCOMES}

@@ -7,23 +7,29 @@ device but the profile of the ground "measured"; what is assumed of the paper's 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
 
-from benchmarks.jobs import run_all
+from benchmarks import harness
+from benchmarks.harness import Context, Measured
 from benchmarks.places import SHARED
 from benchmarks.results import Target
-from pliant.errors import InputError
+from benchmarks.runs import run_all
+from flows import settings
+from flows.tokens.champions import load_champion
 from pliant.progress import Progress, silent
 from pliant.protocol import Request
-from pliant.report import batch_accuracies, report
+from pliant.report import report
 from pliant.simulator import simulate
 from pliant.tokens import published
 from pliant.tokens.bound import Devices, fluid
+from pliant.tokens.knowledge import knowledge as tokens_knowledge
 from pliant.tokens.policies import CHOICES, POLICIES, make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.scheduler import Options
@@ -34,7 +40,7 @@ BOUND = "bound"
 PLAIN = "gamma 0"  # our scheduling without adaptation: tells what each of the two brings
 COLUMNS = ("default", PLAIN, *(policy for policy in POLICIES if policy != "default"))
 LOADS = (1.0, 1.5, 2.0, 3.0)
-QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
+OUTCOMES = {"accurate": "#3a7d44", "wrong": "#e3b23c", "late": "#c1440e", "evicted": "#9a9a9a"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one policy earned. `batch_accuracy`: quantiles (QUANTILES) over batches of the share answered correctly."""
+    """What one policy earned; times in seconds. `outcomes`: how many requests ended how, empty for the bound."""
 
     ground: str
     workload: str
@@ -70,13 +76,47 @@ class Row:
     gamma: int | None
     requests: int
     utility: float
-    outcomes: Mapping[str, int]
-    settings: Mapping[int, int]
-    batch: float
-    p50: float
-    p98: float
-    p99: float
-    batch_accuracy: tuple[float, ...]
+    outcomes: dict[str, int]
+    batch: float = float("nan")
+    p50: float = float("nan")
+    p98: float = float("nan")
+    p99: float = float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How much to simulate. All seeds go through default and otas, the first alone through the others; 0: not Azure's."""
+
+    seconds: float = 40.0
+    azure_seconds: float = 30.0
+    seeds: int = 5
+    sweep: bool = False  # every gamma for tome and vpt, the best of which counts
+    policies: tuple[str, ...] = COLUMNS
+
+
+QUICK, FULL = Setting(), Setting(seconds=1800.0, azure_seconds=720.0, sweep=True)
+SMALLEST = Setting(azure_seconds=0.0, seeds=1, policies=("default", "otas"))
+
+Place = tuple[str, str]
+"""Ground and workload."""
+PUBLISHED: Place = ("figure 4b", "synthetic")
+
+
+def policies(context: Context) -> Measured:
+    """Compare on the paper's grounds, and on the champion's profile where there is one."""
+    bundle = None if context.smallest else load_champion(settings.read())
+    where = grounds(tokens_knowledge(bundle.profile, bundle.tasks) if bundle else None)
+    with context.stage("policies in the simulator") as progress:
+        setting = context.choose(QUICK, FULL, SMALLEST)
+        rows = compare(setting, where[:1] if context.smallest else where, progress)
+    for place in sorted({(row.ground, row.workload) for row in rows}):
+        title = f"percent of the fluid bound: profile {place[0]}, {place[1]} workload"
+        harness.table(title, ("load", *COLUMNS), table(rows, place))
+    if not (bundle or context.smallest):
+        Console().print("Not compared: on a profile measured here, which needs a champion (pliant train tokens).")
+    if not context.smallest:
+        harness.picture(figure(rows), "tokens-policies")
+    return targets(rows), {"rows": [{k: v for k, v in asdict(row).items() if k != "outcomes"} for row in rows]}
 
 
 def grounds(measured: Knowledge | None) -> list[Ground]:
@@ -103,8 +143,7 @@ def requests_of(job: Job) -> list[Request]:
 def _azure() -> list[float]:
     import pandas
 
-    table = pandas.read_parquet(AZURE)
-    counts = table.groupby("minute")["invocations"].sum()
+    counts = pandas.read_parquet(AZURE).groupby("minute")["invocations"].sum()
     return [float(counts.get(minute, 0)) for minute in range(1, 1441)]
 
 
@@ -112,52 +151,23 @@ def run(job: Job) -> Row:
     """Simulate one policy, or find the fluid bound."""
     load = requests_of(job)
     knowledge = job.ground.variants if job.policy == "infaas" else job.ground.knowledge
-    if knowledge is None:
-        raise InputError("ground", job.ground.name, "one with variants, for infaas")
+    assert knowledge is not None, "infaas has no job on a ground without variants"
+    where = (job.ground.name, job.workload, job.load, job.seed, job.policy, job.gamma, len(load))
     if job.policy == BOUND:
-        bound = fluid(load, Devices(knowledge.latency, knowledge.accuracy))
-        settings = {g: round(sum(s.get(g, 0) for s in bound.served.values())) for g in knowledge.latency.settings}
-        return _row(job, len(load), utility=bound.utility, settings=settings)
+        return Row(*where, fluid(load, Devices(knowledge.latency, knowledge.accuracy)).utility, {})
     rng = np.random.default_rng(job.seed)
     device = SimulatedDevice(knowledge.latency, knowledge.accuracy, load, rng, loading=knowledge.loading)
     # No way back to a caller here, so no margin: for every policy alike.
     policy, gamma = ("default", 0) if job.policy == PLAIN else (job.policy, job.gamma)
-    scheduler = make(policy, knowledge, gamma=gamma, options=Options(margin=0.0))
-    journal = simulate(scheduler, load, device)
-    summary, accuracies = report(journal), batch_accuracies(journal)
-    names = ("utility", "outcomes", "settings", "batch", "p50", "p98", "p99")
-    spread = tuple(float(q) for q in np.quantile(accuracies, QUANTILES)) if accuracies else ()
-    return _row(job, len(load), batch_accuracy=spread, **{name: getattr(summary, name) for name in names})
-
-
-def _row(job: Job, count: int, **figures: Any) -> Row:
-    nan = float("nan")
-    blank = {"outcomes": {}, "settings": {}, "batch": nan, "p50": nan, "p98": nan, "p99": nan, "batch_accuracy": ()}
-    where = (job.ground.name, job.workload, job.load, job.seed, job.policy, job.gamma, count)
-    return Row(*where, **{**blank, **figures})
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """How much to simulate. All seeds go through default and otas, the first alone through the others; 0: not Azure's."""
-
-    seconds: float = 40.0
-    azure_seconds: float = 30.0
-    seeds: int = 5
-    sweep: bool = False  # every gamma for tome and vpt, the best of which counts
-    policies: tuple[str, ...] = COLUMNS
-
-
-QUICK, FULL = Setting(), Setting(seconds=1800.0, azure_seconds=720.0, sweep=True)
-SMALLEST = Setting(azure_seconds=0.0, seeds=1, policies=("default", "otas"))
+    earned = report(simulate(make(policy, knowledge, gamma=gamma, options=Options(margin=0.0)), load, device))
+    return Row(*where, earned.utility, dict(earned.outcomes), earned.batch, earned.p50, earned.p98, earned.p99)
 
 
 def jobs(setting: Setting, where: Sequence[Ground]) -> Iterator[Job]:
     """Give the longest first, so that no process is left alone with one at the end."""
     for load in sorted(LOADS, reverse=True):
         for ground in where:
-            seeds = setting.seeds if ground.name == "figure 4b" else 1
-            for seed in range(seeds):
+            for seed in range(setting.seeds if ground.name == PUBLISHED[0] else 1):
                 yield from _jobs(ground, "synthetic", load, seed, setting)
             if AZURE.is_file() and setting.azure_seconds:
                 yield from _jobs(ground, "azure", load, 0, setting)
@@ -168,16 +178,11 @@ def _jobs(ground: Ground, workload: str, load: float, seed: int, setting: Settin
     for policy in (BOUND, *setting.policies):
         if (seed > 0 and policy not in (BOUND, "default", "otas")) or (policy == "infaas" and not ground.variants):
             continue
-        for gamma in _gammas(policy, ground, setting):
+        known, choice = ground.knowledge.latency.settings, CHOICES.get(policy)
+        swept = setting.sweep and choice is not None and choice.gamma
+        gammas = [g for g in known if choice and choice.allows(g)] if swept else [fixed(policy, known)]
+        for gamma in gammas:
             yield Job(ground, workload, load, seed, policy, seconds, gamma)
-
-
-def _gammas(policy: str, ground: Ground, setting: Setting) -> list[int | None]:
-    """Return the one that a policy keeps to, all that it may keep to in a sweep, or None where it chooses for itself."""
-    known, choice = ground.knowledge.latency.settings, CHOICES.get(policy)
-    if setting.sweep and choice is not None and choice.gamma:
-        return [gamma for gamma in known if choice.allows(gamma)]
-    return [fixed(policy, known)]
 
 
 def fixed(policy: str, known: Sequence[int]) -> int | None:
@@ -193,12 +198,6 @@ def compare(setting: Setting, where: Sequence[Ground], progress: Progress = sile
     """Run every job, over as many processes as there are cores."""
     rows = run_all(run, list(jobs(setting, where)), os.cpu_count() or 1, progress)
     return sorted(rows, key=lambda r: (r.ground, r.workload, r.load, r.seed, r.policy, r.gamma or 0))
-
-
-Place = tuple[str, str]
-"""Ground and workload."""
-
-PUBLISHED: Place = ("figure 4b", "synthetic")
 
 
 def best(rows: Sequence[Row], policy: str, load: float, seed: int = 0, place: Place = PUBLISHED) -> Row | None:
@@ -231,10 +230,6 @@ def targets(rows: Sequence[Row]) -> list[Target]:
     ]
 
 
-def places(rows: Sequence[Row]) -> list[Place]:
-    return sorted({(r.ground, r.workload) for r in rows})
-
-
 def table(rows: Sequence[Row], place: Place) -> list[tuple[str, ...]]:
     """Return percents of the fluid bound by load, one column a policy (first seed)."""
     lines = []
@@ -244,12 +239,22 @@ def table(rows: Sequence[Row], place: Place) -> list[tuple[str, ...]]:
     return lines
 
 
-HEADINGS = ("load", *COLUMNS)
-
-
-LEFT_OUT = ("outcomes", "settings", "batch_accuracy")  # of the results' file: what became of every request
-
-
-def plain(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the rows for the results' file."""
-    return [{name: value for name, value in asdict(row).items() if name not in LEFT_OUT} for row in rows]
+def figure(rows: Sequence[Row], place: Place = PUBLISHED) -> Figure:
+    """Draw what each policy earned of the bound at every load, and what became of its requests at 2x (first seed)."""
+    drawn = Figure(figsize=(13, 4.5), layout="constrained")
+    earned, fates = drawn.subplots(1, 2)
+    for policy in COLUMNS:
+        shares = [ratio(rows, policy, BOUND, load, place=place) for load in LOADS]
+        earned.plot(LOADS, shares, "o-", linewidth=3 if policy == "default" else 1.5, label=policy)
+    earned.set(xlabel="load", ylabel="share of the fluid bound", ylim=(0, 1.05), title=f"Utility, profile {place[0]}")
+    earned.legend(fontsize=8)
+    shown = [row for policy in COLUMNS if (row := best(rows, policy, 2.0, place=place))]
+    under = np.zeros(len(shown))
+    for outcome, colour in OUTCOMES.items():
+        shares_P: Any = np.array([row.outcomes.get(outcome, 0) / row.requests for row in shown])
+        fates.bar([row.policy for row in shown], shares_P, bottom=under, color=colour, label=outcome)
+        under += shares_P
+    fates.set(ylabel="share of requests", title="Outcomes at 2x")
+    fates.tick_params(axis="x", rotation=30)
+    fates.legend(fontsize=8, loc="lower right")
+    return drawn

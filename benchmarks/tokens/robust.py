@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.robust import clients as robust
+from benchmarks.robust import contest
 from benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
 from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Finished, Journal, Launch, Scheduler
@@ -100,3 +101,7 @@ def _earned(journal: Journal, those: Clients) -> dict[int, float]:
                 answers.append(action.request)
     sent = those.sent
     return {id: sent[id].utility * ACCURACY[sent[id].task][gamma_of[id]] for id in those.answered(answers)}
+
+
+in_worlds = partial(contest.robust, "tokens")
+"""The part of `pliant bench robust`."""

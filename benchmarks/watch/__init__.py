@@ -1,1 +1,1 @@
-"""Measures the watching of pliant/watch: false alarms in quiet months, and the delay of alarms beside river's detectors."""
+"""Measures watching and trials in virtual time: false alarms in quiet months, and how soon challengers are taken back."""

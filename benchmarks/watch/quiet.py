@@ -18,10 +18,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import console, jobs
-from benchmarks.harness import Measured, need
+from benchmarks.harness import Context, Measured, need, table
 from benchmarks.results import Target
-from benchmarks.watch import ours, streams
+from benchmarks.runs import run_all
+from benchmarks.watch import streams
+from benchmarks.watch.evidence import evidence
 from benchmarks.watch.streams import Recording, recordings
 from pliant.progress import Progress, silent
 from pliant.watch.detector import threshold
@@ -54,21 +55,18 @@ class _Job:
     days: int
 
 
-def quiet(full: bool, progress: Progress = silent, processes: int = 2) -> Measured:
-    """Measure the false alarms of 20 months (`full`: 100), print a table; raises `Skipped` where data are missing."""
+def quiet(context: Context) -> Measured:
+    """Count the false alarms of 20 months (`full`: 100)."""
     need(streams.missing())
-    runs = 5 * RUNS if full else RUNS
-    results = measure(recordings(), runs, DAYS, progress, processes)
-    console.table(f"{runs} quiet months", HEADINGS, [row(result) for result in results])
+    runs = 5 * RUNS if context.full else RUNS
+    with context.stage("quiet months") as progress:
+        results = measure(recordings(), runs, DAYS, progress, 2)
+    table(f"{runs} quiet months", HEADINGS, [row(result) for result in results])
     pairs = {(result.system, run) for result in results for run in result.runs}
     first = sum(run < RUNS for _, run in pairs)
     targets = [Target(f"false alarms in {RUNS} quiet months, all systems", first, "<=", 1)]
-    systems = len({result.system for result in results})
-    return targets, {
-        "streams": [asdict(result) | {"runs": len(result.runs)} for result in results],
-        "months of a system": runs * systems,
-        "months with a false alarm": len(pairs),
-    }
+    rows = [asdict(result) | {"runs": len(result.runs)} for result in results]
+    return targets, {"streams": rows, "months of a system": runs, "months with a false alarm": len(pairs)}
 
 
 def measure(
@@ -79,7 +77,7 @@ def measure(
     for item in items:
         work.append(_Job(item, part(number[item.system], ALPHA), runs, days))
         number[item.system] += 1
-    return jobs.run_all(_months, work, processes, progress)
+    return run_all(_months, work, processes, progress)
 
 
 def row(result: QuietMonths) -> tuple[str, ...]:
@@ -100,10 +98,10 @@ def _months(job: _Job) -> QuietMonths:
             counts = blocks[places]
         else:
             counts = _days(blocks, job.days, rng)
-        evidence = ours.evidence(stream, counts)
+        course = evidence(stream, counts)
         size = int(counts.sum())
-        most = max(most, float(evidence.max()) / threshold(stream))
-        if ours.first(evidence, threshold(stream)) >= 0:
+        most = max(most, float(course.max()) / threshold(stream))
+        if (course >= threshold(stream)).any():
             alarms.append(run)
         if run == 0 and item.course:
             odds = odds_moved(counts, item.binning.ordered)

@@ -1,8 +1,8 @@
 """How soon a challenger that is 3 points worse is taken back, and how often a good one is: simulated rollouts.
 
 Each run is a whole rollout by `pliant/rollout/controller.py`, in virtual time: shadow, then a canary, every canaried request
-with a copy to the champion. Answers are recorded pairs of two real classifiers on held-out texts, in random order, or
-synthetic pairs. Latencies are simulated, of one distribution for both releases; labels come with the answers.
+with a copy to the champion. Answers are synthetic pairs, latencies of one distribution for both releases; labels come with
+the answers.
 
 What is possible at all. Let a share d of the pairs be discordant: one answer alone is right. Only these tell anything, and
 a challenger 3 points worse loses (1 + 0.03 / d) / 2 of them. 500 pairs hold on average 500 * KL nats against "no worse";
@@ -17,9 +17,7 @@ evidence of 20 (alpha 5%) is 3.0 nats, and being there in 95% of the runs takes 
     unpaired        1.1               1.5   44%   (500 answers a side, wrong in 10% and 13%)
 
 So plain labels reach 95% within 500 pairs only if at most some 4% of the pairs are discordant, whatever the test, and
-unpaired ones never. `limits` computes the figures. What gets further is more of each pair (the probability of the right
-label, which varies less than right or wrong), or more pairs: copies in shadow count, and cost no client anything. Without
-labels only confidences are left, which show a loss of accuracy as far as the challenger knows of it.
+unpaired ones never. `limits` computes the figures.
 """
 
 from __future__ import annotations
@@ -30,18 +28,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import norm
 
-from benchmarks import console
-from benchmarks.harness import Context, Measured
+from benchmarks.harness import Context, Measured, table
 from benchmarks.results import Target
-from benchmarks.watch import recorded_pairs
-from benchmarks.watch.recorded_pairs import SOURCES, Pairs, synthetic
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import Rollout, Stage
 from pliant.rollout.events import CanaryOutcome, Event, Label, ShadowCompared
 from pliant.rollout.evidence import information
-from pliant.rollout.measures import CORRECTNESS, GUARDS, LABELLED, MARGIN, UNLABELLED, Measure
+from pliant.rollout.measures import CORRECTNESS, GUARDS, MARGIN, Measure
 
 RUNS = 200
 CANARIED = 500  # requests within which a worse challenger must be taken back
@@ -49,35 +45,72 @@ LENGTH = 2500  # pairs of a run, at most
 WORSE = 0.03
 SECOND = 2.5  # between two pairs: a step takes its requests' time rather than the clock's
 
-Kind = Literal["labels", "right or wrong", "no labels", "unpaired"]
+Kind = Literal["right or wrong", "unpaired"]
 Challenger = Literal["worse", "equal", "better", "half"]
 MEASURES: Mapping[Kind, tuple[Measure, ...]] = {
-    "labels": LABELLED,
     "right or wrong": CORRECTNESS,
-    "no labels": UNLABELLED,
     "unpaired": (Measure("outcome", MARGIN, 0.8), *GUARDS),
 }
 """What is known of the answers."""
 
 
 @dataclass(frozen=True, slots=True)
+class Pairs:
+    """Answers of champion and challenger to the same requests, [2, pairs] in that order.
+
+    Nothing is known of them but whether they are right: `correct`.
+    """
+
+    correct: NDArray[np.bool_]
+
+    @property
+    def worse(self) -> float:
+        """By how much the challenger's accuracy is lower."""
+        return float(self.correct[0].mean() - self.correct[1].mean())
+
+    @property
+    def discordance(self) -> float:
+        """The share of pairs of which one answer alone is right."""
+        return float((self.correct[0] != self.correct[1]).mean())
+
+    def sample(self, count: int, rng: np.random.Generator, swapped: float = 0.0) -> Pairs:
+        """Return `count` different pairs in random order. In a share `swapped` of them the releases change places: at one
+        half they are exactly equal.
+        """
+        chosen = rng.choice(self.correct.shape[1], count, replace=False)
+        first = (rng.random(count) < swapped).astype(np.int64)
+        arms = np.stack([first, 1 - first])
+        return Pairs(self.correct[arms, chosen])
+
+
+def synthetic(discordance: float, worse: float, count: int, rng: np.random.Generator, wrong: float = 0.1) -> Pairs:
+    """Return pairs of which a share `discordance` differs in being right; nothing but that is known of their answers.
+
+    The champion is wrong in a share `wrong` of them, at least (discordance - worse) / 2, and the challenger in `worse` more.
+    """
+    lost, won = (discordance + worse) / 2, (discordance - worse) / 2
+    kinds = rng.choice(4, count, p=[lost, won, wrong - won, 1 - wrong - lost])  # the last two: both wrong, both right
+    correct = np.stack([(kinds == 0) | (kinds == 3), (kinds == 1) | (kinds == 3)])
+    return Pairs(correct)
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
-    """`source`: a recorded data set, or empty: synthetic pairs of this discordance. `copies`: in shadow, before the canary.
+    """Pairs of which a share `discordance` is discordant; `copies`: in shadow, before the canary.
 
     `challenger`: "worse" by 3 points; "equal", "better", or worse by "half" of the margin, which must all be kept.
     """
 
-    source: str
-    kind: Kind
+    discordance: float
+    kind: Kind = "right or wrong"
     challenger: Challenger = "worse"
     copies: int = 0
-    discordance: float = 0.0
     target: bool = False
 
     @property
     def name(self) -> str:
-        source = self.source or f"synthetic, {100 * self.discordance:g}% discordant"
-        return f"{source}; {self.kind}; {f'{self.copies} copies first' if self.copies else 'no shadow'}"
+        shadow = f"{self.copies} copies first" if self.copies else "no shadow"
+        return f"synthetic, {100 * self.discordance:g}% discordant; {self.kind}; {shadow}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,31 +140,20 @@ class Row:
 
 HARD = (0.03, 0.04, 0.05, 0.06, 0.1)
 SETTINGS: tuple[Setting, ...] = (
-    *(Setting(source, kind, copies=500, target=True) for kind in ("labels", "no labels") for source in SOURCES),
-    Setting("", "right or wrong", discordance=HARD[0], target=True),
-    *(Setting(source, "right or wrong") for source in SOURCES),
-    Setting("", "right or wrong", discordance=HARD[-1]),
-    Setting("", "unpaired", discordance=HARD[-1]),
-    *(Setting(source, "labels", "equal", copies=500) for source in SOURCES),
-    *(Setting(source, kind, "half", copies=500) for source in SOURCES for kind in ("labels", "no labels")),
-    Setting("", "right or wrong", "equal", discordance=0.05),
+    Setting(HARD[0], target=True),
+    Setting(HARD[-1]),
+    Setting(0.05, challenger="equal"),
 )
-"""Of the quick setting. 95% are demanded where `target` is set, in settings that are realistic; the others show what is
-possible. Of every good challenger at most 5% may be taken back.
-"""
-
+"""95% are demanded where `target` is set, in a setting that is realistic; the others show what is possible. Of every good
+challenger at most 5% may be taken back."""
 FURTHER: tuple[Setting, ...] = (
-    *(Setting(source, kind) for source in SOURCES for kind in ("labels", "no labels")),
-    *(Setting("", "right or wrong", discordance=share) for share in HARD[1:-1]),
-    *(Setting("", "right or wrong", copies=1000, discordance=share) for share in (0.05, 0.1)),
-    *(Setting(source, "labels", "better", copies=500) for source in SOURCES),
-    *(Setting(source, "no labels", name, copies=500) for source in SOURCES for name in ("equal", "better")),
-    Setting("", "right or wrong", "half", discordance=0.05),
-    Setting("", "unpaired", "equal", discordance=0.1),
+    Setting(HARD[-1], "unpaired"),
+    *(Setting(share) for share in HARD[1:-1]),
+    *(Setting(share, copies=1000) for share in (0.05, 0.1)),
+    Setting(0.05, challenger="half"),
+    Setting(0.1, "unpaired", "equal"),
 )
 """With --full."""
-SMALLEST: tuple[Setting, ...] = tuple(each for each in SETTINGS if each.kind == "right or wrong" and not each.source)
-"""Of the ledger: without recorded pairs."""
 HEADINGS = ("setting", "challenger", "worse", "discordant", "taken back", "within 500", "promoted", "median requests")
 
 
@@ -171,14 +193,10 @@ def config_of(setting: Setting) -> RolloutConfig:
 
 def draw(setting: Setting, rng: np.random.Generator) -> Pairs:
     """Return the pairs of one run in the order in which they come."""
-    if not setting.source:
-        pool = synthetic(setting.discordance, WORSE, LENGTH, rng)
-        return pool.sample(LENGTH, rng, _swapped(setting, WORSE))
-    pool = recorded_pairs.recorded(setting.source)
-    return pool.sample(LENGTH, rng, _swapped(setting, pool.worse))
+    return synthetic(setting.discordance, WORSE, LENGTH, rng).sample(LENGTH, rng, _swapped(setting))
 
 
-def _swapped(setting: Setting, worse: float) -> float:
+def _swapped(setting: Setting) -> float:
     """Return the share of pairs in which the releases change places, so that the challenger is what it is called."""
     match setting.challenger:
         case "worse":
@@ -188,7 +206,7 @@ def _swapped(setting: Setting, worse: float) -> float:
         case "better":
             return 1.0
         case "half":
-            return (1 - MARGIN / 2 / worse) / 2
+            return (1 - MARGIN / 2 / WORSE) / 2
 
 
 def simulate(setting: Setting, pairs: Pairs, rng: np.random.Generator) -> Run:
@@ -230,12 +248,7 @@ def _events(
         events.append(CanaryOutcome(id, "canary", latency, bool(failed[1, index]), utility=utility))
     if unpaired:
         return events
-    confidences = [float(value) for value in pairs.confidences[:, index]] if setting.kind == "no labels" else [None] * 2
-    events.append(ShadowCompared(id, None, *confidences))
-    if setting.kind != "no labels":
-        scores = [float(value) for value in pairs.scores[:, index]] if setting.kind == "labels" else [None] * 2
-        events.append(Label(id, champion > 0, challenger > 0, *scores))
-    return events
+    return [*events, ShadowCompared(id, None, None, None), Label(id, champion > 0, challenger > 0, None, None)]
 
 
 def repeat(setting: Setting, runs: int = RUNS, seed: int = 0) -> tuple[Row, list[Run]]:
@@ -262,11 +275,9 @@ def repeat(setting: Setting, runs: int = RUNS, seed: int = 0) -> tuple[Row, list
     return row, ends
 
 
-def measure(context: Context) -> Measured:
-    """Return the targets of worse and of good challengers, and the table. Recorded pairs are left out where none are."""
-    unavailable = recorded_pairs.unavailable()
-    chosen = context.choose(SETTINGS, (*SETTINGS, *FURTHER), SMALLEST)
-    settings = [each for each in chosen if not (each.source and unavailable)]
+def rollout(context: Context) -> Measured:
+    """Return the targets of worse and of good challengers, and the table."""
+    settings = context.choose(SETTINGS, (*SETTINGS, *FURTHER), SETTINGS)
     rows, reasons, targets = [], [], []
     with context.stage(f"{RUNS} rollouts in each of {len(settings)} settings") as progress:
         for done, setting in enumerate(settings):
@@ -278,8 +289,8 @@ def measure(context: Context) -> Measured:
             progress(done + 1, len(settings))
     good = [row for row in rows if row.challenger != "worse"]
     targets.append(Target("good challengers taken back, largest share", max(r.taken_back for r in good), "<=", 0.05))
-    console.table("rollouts", HEADINGS, [_cells(row) for row in rows])
-    details = {"rows": [asdict(row) for row in rows], "limits": limits(), "reasons": reasons, "left_out": unavailable}
+    table("rollouts", HEADINGS, [_cells(row) for row in rows])
+    details = {"rows": [asdict(row) for row in rows], "limits": limits(), "reasons": reasons}
     return targets, details
 
 

@@ -1,14 +1,12 @@
-"""Streams of recorded data, quiet and changed: what the services of the four systems would see of it.
+"""Quiet streams of recorded data: what the services of the four systems would see of it.
 
 Values are read from the shared data: pictures' statistics, classes, lengths, loads, and confidences and correctness of a
-small classifier that is trained here on one half of the texts and asked about the other. A changed stream is the same data
-with a real change of it: blurred or noisy pictures, longer texts, texts of another data set.
+small classifier that is trained here on one half of the texts and asked about the other.
 """
 
 from __future__ import annotations
 
 import io
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 from numpy.typing import NDArray
-from PIL import Image, ImageFilter
+from PIL import Image
 
 from benchmarks import places
 from pliant.watch.betting import Direction
@@ -32,7 +30,7 @@ LOAD_MINUTES = 20  # of an observation of the load: its bursts last 10 to 26 min
 DAY = 84_600  # seconds of a recorded day
 FILES = (
     *(IMAGES / f"{name}_train.parquet" for name in ("cifar10", "eurosat")),
-    *(TEXT / f"{name}_train.parquet" for name in ("sst2", "clinc150", "banking77")),
+    *(TEXT / f"{name}_train.parquet" for name in ("sst2", "clinc150")),
     *(
         TRACES / f"{name}.parquet"
         for name in (
@@ -52,7 +50,7 @@ class Recording:
 
     `sequence`: the values stand in the order in which they came, so that blocks of them are used as they are; `burst` is
     then a little above the ratio of their means' variance over 60 values to that of independent ones. `course`:
-    whether a daily course is laid over them; a recorded load has its own. `changed` [m]: values after a change.
+    whether a daily course is laid over them; a recorded load has its own.
     """
 
     system: str
@@ -66,8 +64,6 @@ class Recording:
     direction: Direction = "both"
     pace: float = 100_000.0
     burst: float = 1.0
-    change: str = ""
-    changed: Floats | None = None
 
     def stream(self, alpha: float) -> Stream:
         return Stream(
@@ -96,74 +92,54 @@ def recordings() -> list[Recording]:
 
 def _tokens() -> list[Recording]:
     pictures = _pictures(PICTURES)
-    cifar, eurosat = labels_of(IMAGES / "cifar10_train.parquet"), labels_of(IMAGES / "eurosat_train.parquet")
-    more = np.concatenate([cifar, np.full(len(cifar) // 8, 3.0)])  # class 3: from 10% to 20%
-    sharpness = _sharpness(pictures)
-    blurred = [picture.filter(ImageFilter.GaussianBlur(0.4)) for picture in pictures]
-    noisy = [_noisy(picture, seed) for seed, picture in enumerate(pictures)]
-    fine = logarithmic(1.0, 100.0)
     return [
-        Recording(
-            "tokens", "class of cifar10", cifar, class_numbers(10), change="a class twice as often", changed=more
-        ),
-        Recording("tokens", "class of eurosat", eurosat, class_numbers(10)),
-        Recording("tokens", "brightness", brightness_of(pictures), linear(0, 255)),
-        Recording("tokens", "sharpness", sharpness, fine, change="blur of 0.4 pixels", changed=_sharpness(blurred)),
-        Recording(
-            "tokens", "sharpness of noisy", sharpness, fine, change="noise of 8 of 255", changed=_sharpness(noisy)
-        ),
+        Recording("tokens", "class of cifar10", labels_of(IMAGES / "cifar10_train.parquet"), class_numbers(10)),
+        Recording("tokens", "class of eurosat", labels_of(IMAGES / "eurosat_train.parquet"), class_numbers(10)),
+        Recording("tokens", "brightness", np.array([picture.mean() for picture in pictures]), linear(0, 255)),
+        Recording("tokens", "sharpness", np.array([_sharpness(each) for each in pictures]), logarithmic(1.0, 100.0)),
     ]
 
 
 def _bins() -> list[Recording]:
-    sst2, banking = texts_of("sst2"), texts_of("banking77")
+    sst2 = texts_of("sst2")
     half = len(sst2) // 2
-    known = vocabulary(sst2[:half])
-    words = lengths_of(sst2[half:])
-    unknown, foreign = unknown_words(sst2[half:], known), unknown_words(banking, known)
-    mixed = np.concatenate([unknown[: 3 * len(foreign)], foreign])  # a quarter of the texts
+    counted = Counter(word for text in sst2[:half] for word in text.split())
+    known = {word for word, count in counted.items() if count > 3}
+    words = np.array([float(len(text.split())) for text in sst2[half:]])
+    unknown = np.array([np.mean([word not in known for word in text.lower().split() or ["?"]]) for text in sst2[half:]])
     tweets = pandas.read_parquet(TRACES / "twitter_stream_lengths.parquet")["words"].to_numpy(float)
-    grid, shares = logarithmic(1, 200), linear(0, 1, 32)
     return [
-        Recording(
-            "bins", "words of a text", words, grid, change="texts a quarter longer", changed=np.round(1.25 * words)
-        ),
-        Recording("bins", "words of a tweet", tweets, grid, sequence=True, burst=2),
-        Recording("bins", "unknown words", unknown, shares, change="a quarter of another vocabulary", changed=mixed),
-        load_stream("bins", "load of bins"),
+        Recording("bins", "words of a text", words, logarithmic(1, 200)),
+        Recording("bins", "words of a tweet", tweets, logarithmic(1, 200), sequence=True, burst=2),
+        Recording("bins", "unknown words", unknown, linear(0, 1, 32)),
+        load_stream("bins"),
     ]
 
 
 def _cascade() -> list[Recording]:
     confidence, correct = answers_of(texts_of("sst2"), labels_of(TEXT / "sst2_train.parquet", shuffled=False))
-    gap, fine = correct - confidence, linear(-1, 1)
-    flipped = np.where(np.random.default_rng(1).random(len(gap)) < 0.1, 1 - correct, correct)  # 10% of the labels
     return [
         Recording("cascade", "class of clinc150", labels_of(TEXT / "clinc150_train.parquet"), class_numbers(150)),
         Recording("cascade", "confidence", confidence, linear(0, 1)),
         Recording("cascade", "correct", correct, classes(("wrong", "right")), direction="down"),
-        Recording(
-            "cascade", "correct less confidence", gap, fine, change="10% of answers wrong", changed=flipped - confidence
-        ),
+        Recording("cascade", "correct less confidence", correct - confidence, linear(-1, 1)),
     ]
 
 
 def _packing() -> list[Recording]:
     azure = pandas.read_parquet(TRACES / "azure_llm_2023_conversation.parquet")
-    share = pandas.read_parquet(TRACES / "sharegpt_lengths.parquet")
+    shared = pandas.read_parquet(TRACES / "sharegpt_lengths.parquet")
     mooncake = pandas.read_parquet(TRACES / "mooncake_conversation.parquet")
-    outputs, grid = share["output_tokens"].to_numpy(float), logarithmic(1, 100_000)
+    grid = logarithmic(1, 100_000)
     return [
-        Recording(
-            "packing", "output tokens", outputs, grid, change="outputs half longer", changed=np.round(1.5 * outputs)
-        ),
-        Recording("packing", "prompt tokens", share["prompt_tokens"].to_numpy(float), grid),
+        Recording("packing", "output tokens", shared["output_tokens"].to_numpy(float), grid),
+        Recording("packing", "prompt tokens", shared["prompt_tokens"].to_numpy(float), grid),
         Recording("packing", "azure output", azure["generated_tokens"].to_numpy(float), grid, sequence=True, burst=8),
         Recording("packing", "azure prompt", azure["context_tokens"].to_numpy(float), grid, sequence=True, burst=4),
         Recording(
             "packing", "mooncake output", mooncake["output_tokens"].to_numpy(float), grid, sequence=True, burst=2
         ),
-        load_stream("packing", "load of packing", 2.0, "twice the load"),
+        load_stream("packing"),
     ]
 
 
@@ -194,13 +170,12 @@ def load_ratios() -> Floats:
     return np.array(ratios)
 
 
-def load_stream(system: str, name: str, times: float = 1.0, change: str = "") -> Recording:
-    """Return the recorded load, and with a `change` the one that is so many times it."""
-    ratios = load_ratios().ravel()
+def load_stream(system: str) -> Recording:
+    """Return the recorded load."""
     return Recording(
         system,
-        name,
-        ratios,
+        f"load of {system}",
+        load_ratios().ravel(),
         linear(-3, 3),
         sequence=True,
         course=False,
@@ -208,8 +183,6 @@ def load_stream(system: str, name: str, times: float = 1.0, change: str = "") ->
         pace=500.0,
         burn_in=350,  # 5 days
         direction="up",
-        change=change,
-        changed=ratios + math.log2(times) if change else None,
     )
 
 
@@ -230,51 +203,23 @@ def texts_of(name: str) -> list[str]:
     return texts
 
 
-def lengths_of(texts: Sequence[str]) -> Floats:
-    """Return the words of each text [n]."""
-    return np.array([float(len(text.split())) for text in texts])
-
-
-def vocabulary(texts: Sequence[str]) -> set[str]:
-    """Return the words that come more than three times."""
-    counted = Counter(word for text in texts for word in text.split())
-    return {word for word, count in counted.items() if count > 3}
-
-
-def unknown_words(texts: Sequence[str], known: set[str]) -> Floats:
-    """Return the share of each text's words [n] that are not known."""
-    return np.array([np.mean([word not in known for word in text.lower().split() or ["?"]]) for text in texts])
-
-
-def _pictures(number: int) -> list[Image.Image]:
+def _pictures(number: int) -> list[Floats]:
+    """Return grey pictures [height, width] of 0 to 255."""
     rows = pandas.read_parquet(IMAGES / "cifar10_train.parquet", columns=["image"])["image"][:number]
-    return [Image.open(io.BytesIO(row["bytes"])).convert("L") for row in rows]
+    return [np.asarray(Image.open(io.BytesIO(row["bytes"])).convert("L"), float) for row in rows]
 
 
-def _noisy(picture: Image.Image, seed: int) -> Image.Image:
-    pixels = np.asarray(picture, float) + np.random.default_rng(seed).normal(0, 8, (picture.height, picture.width))
-    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+def _sharpness(picture: Floats) -> float:
+    """Return the root mean square of the differences of neighbouring pixels."""
+    return float(np.sqrt(np.mean(np.diff(picture, axis=1) ** 2)))
 
 
-def brightness_of(pictures: Sequence[Image.Image]) -> Floats:
-    """Return the mean of each picture [n]."""
-    return np.array([np.asarray(picture, float).mean() for picture in pictures])
-
-
-def _sharpness(pictures: Sequence[Image.Image]) -> Floats:
-    """Return the root mean square of the differences of neighbouring pixels of each picture [n]."""
-    return np.array([np.sqrt(np.mean(np.diff(np.asarray(picture, float), axis=1) ** 2)) for picture in pictures])
-
-
-def answers_of(texts: Sequence[str], labels: Floats, learnt: int | None = None) -> tuple[Floats, Floats]:
-    """Return confidence [n] and correctness [n] of a linear classifier on texts that it has not seen.
-
-    `learnt`: how many of the first texts it is trained on; None: half of them.
-    """
+def answers_of(texts: Sequence[str], labels: Floats) -> tuple[Floats, Floats]:
+    """Return confidence [n] and correctness [n] of a linear classifier of one half of the texts on the other."""
     from sklearn.feature_extraction.text import HashingVectorizer
     from sklearn.linear_model import SGDClassifier
 
-    half = len(texts) // 2 if learnt is None else learnt
+    half = len(texts) // 2
     features = HashingVectorizer(n_features=2**16, ngram_range=(1, 1)).transform(texts)
     model = SGDClassifier(loss="log_loss", alpha=3e-6, max_iter=8, tol=None, random_state=0)
     probabilities = model.fit(features[:half], labels[:half]).predict_proba(features[half:])

@@ -7,7 +7,6 @@ from typing import Any
 
 from cli import options
 
-PARTS = "planner, dispatch, contest, live, fidelity, nodes or gpu"
 OVERRIDES = ("data", "encoder", "lengths", "slo", "device", "other_device", "limit")
 
 

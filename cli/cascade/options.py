@@ -7,7 +7,6 @@ from typing import Any
 
 from cli import options
 
-PARTS = "contest or control"
 OVERRIDES = ("data", "device", "other_device", "limit")
 
 

@@ -8,10 +8,6 @@ from typing import Any
 
 from cli import options
 
-PARTS = (
-    "forecasts, study, published, predictor, engine, batches, alike, real, lateness, input, loading, vllm, vllm-ample, "
-    "slo, slo-live or door"
-)
 OVERRIDES = ("data", "generator", "predictor", "precision", "device", "other_device", "limit")
 
 

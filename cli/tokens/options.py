@@ -9,7 +9,6 @@ from typing import Any
 from cli import options
 
 OVERRIDES = ("data", "upstream", "backbone", "device", "other_device", "limit")
-PARTS = "planner, kernels, gpu, policies, short, devices, host, house, live or door"
 
 
 def train(parser: ArgumentParser) -> None:

@@ -15,8 +15,8 @@ import time
 import numpy as np
 from PIL import Image
 
-from benchmarks.door.overload import HEADINGS, Message, leave_a_core, measure, offered, post
-from benchmarks.packing.door import SERVICE, chat
+from qa.attacks.idle_engine import SERVICE, chat
+from qa.attacks.overload import HEADINGS, Message, leave_a_core, measure, offered, post
 from qa.targets import Targets, say
 from tests.fixtures.live import running
 from tests.fixtures.packing import published as packing

@@ -21,6 +21,7 @@ from serving.http.large_body import INLINE_BYTES
 
 MINUTES = float(os.environ.get("PLIANT_CHAOS_MINUTES", "30"))
 SEED = int(os.environ.get("PLIANT_CHAOS_SEED", "0"))
+LONG = 20.0  # minutes from which on a growth of memory is more than a warm-up
 SHARE = 0.7  # of the capacity
 WARM_UP = 0.2  # share of the time before memory is looked at
 
@@ -84,7 +85,10 @@ def test_every_request_has_exactly_one_answer_whatever_happens(system, tmp_path)
     targets.at_most("accepted requests without exactly one answer", without, 0)
     targets.at_most("requests that still wait a minute after the last", left, 0)
     targets.at_most("5xx other than declared shedding", counts.undeclared + large.undeclared, 0)
-    targets.at_most("growth of memory after warm-up", log.slope(), 1.0, " MB/h")
+    if MINUTES >= LONG:
+        targets.at_most("growth of memory after warm-up", log.slope(), 1.0, " MB/h")
+    else:
+        say(f"memory grows by {log.slope():.0f} MB/h, which is not judged within {LONG} minutes")
     targets.check()
 
 

@@ -8,17 +8,20 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from rich.console import Console
 
 from benchmarks import harness
-from benchmarks.harness import Context, Measured, Part, Skipped
+from benchmarks.harness import Context, Measured, Skipped
+from benchmarks.parts import Part
 from benchmarks.places import ROOT
 from benchmarks.results import Target
 from flows import settings
 from pliant import systems
 from pliant.errors import PliantError
 from qa.stack.backup import backup
+from qa.stack.changes import changes
 from qa.stack.commands import follow
 from qa.stack.dashboards import dashboards
 from qa.stack.monitoring import check_rules, prometheus
@@ -44,20 +47,17 @@ def _faults(_context: Context) -> Measured:
     return [Target("tests of faults that fail", int(done.returncode != 0), "<=", 0)], {}
 
 
-def _tracing(context: Context) -> Measured:
-    """Measure at tokens, whose requests are the lightest."""
-    measured: Measured = systems.system("tokens").part("benchmarks", "watch.tracing").tracing(context)
-    return measured
-
-
 PARTS: Mapping[str, Part] = {
-    "whole": Part(whole, 300.0),
-    "dashboards": Part(dashboards, 600.0),
-    "backup": Part(backup, 400.0),
-    "rules": Part(_rules, 5.0),
-    "faults": Part(_faults, 500.0),
-    "commands": Part(follow, 900.0),
-    "tracing": Part(_tracing, 300.0),
+    "whole": Part("seconds from nothing to a whole stack that serves", whole, 300.0),
+    "dashboards": Part("panels and alerts that show what happened", dashboards, 600.0),
+    "backup": Part("what is lost where a back-up is restored", backup, 400.0),
+    "rules": Part("what promtool says of the rules", _rules, 5.0),
+    "faults": Part("tests that take Postgres away", _faults, 500.0),
+    "commands": Part("the pages' commands, one after the other", follow, 900.0),
+    **{
+        f"changes-{name}": Part(f"planted changes in {name} that are learnt from", partial(changes, name), 600.0)
+        for name in systems.names()
+    },
 }
 
 

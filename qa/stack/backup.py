@@ -21,14 +21,14 @@ from rich.console import Console
 from benchmarks.harness import Context, Measured, Skipped
 from benchmarks.places import ROOT
 from benchmarks.results import Target
-from benchmarks.watch.changes import ENVIRONMENT, variables
-from benchmarks.watch.night import ENDED
 from flows import servers, settings
 from flows.release import open_registry
 from pliant.progress import Progress
 from qa.stack.backup_picture import Picture, broken_of, differences, picture, versions_of
 from qa.stack.backup_publisher import Publisher, size_of
+from qa.stack.changes import ENVIRONMENT, variables
 from qa.stack.dashboards_load import OK, Clients, Endpoint, await_all
+from qa.stack.night import ENDED
 from qa.stack.page import Shell, Step, commands
 from qa.stack.postgres import OWNER, Postgres
 from qa.stack.programs import FOLDERS, program

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.places import ROOT
-from benchmarks.watch.night import ENDED
 from flows.release import open_registry
 from pliant.errors import ArtifactError, PliantError, RegistryError
 from pliant.outcomes.files import folder_of, read_labels
 from qa.stack.dashboards_load import DEADLINE, Endpoint
+from qa.stack.night import ENDED
 from qa.stack.stack import Stack
 from registry import codec
 from registry.mlflow_store import MlflowRegistry

@@ -21,11 +21,11 @@ from rich.console import Console
 
 from benchmarks.harness import Context, Measured
 from benchmarks.results import Target
-from benchmarks.watch.changes import SLOW, variables
 from deploy.dashboards import DashboardQuery, queries
 from flows import settings
 from flows.settings import ROLLOUT
 from pliant import systems
+from qa.stack.changes import SLOW, variables
 from qa.stack.dashboards_load import Clients, Endpoint, await_all, clients_of, misbehave
 from qa.stack.monitoring import Prometheus, prometheus
 from qa.stack.stack import Sizes, Stack, stack

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.demo.story_load import Speech
-from benchmarks.watch.changes import Plan
 from pliant.errors import PliantError
+from qa.stack.changes import Plan
 
 DEADLINE = 30.0  # seconds of a request, so that none is refused because the machine is slow
 TIMEOUT = 60.0

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.certificate import Certificate
 from flows import servers
 from pliant.errors import PliantError
 from qa.stack.proxy import nginx
+from tests.fixtures.certificate import Certificate
 
 SECONDS = 20.0  # within which it listens, or follows a change
 TEXT = """

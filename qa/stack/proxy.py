@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.certificate import Certificate
 from benchmarks.places import ROOT
 from flows import servers
 from pliant.errors import PliantError
 from pliant.lines import open_log
 from qa.stack.programs import program
+from tests.fixtures.certificate import Certificate
 
 CONFIGURATION = ROOT / "deploy" / "proxy" / "nginx.conf"
 SECONDS = 20.0  # within which it listens

@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.certificate import Certificate, certificate
 from benchmarks.endpoint import serving
-from benchmarks.watch.changes import Plan, variables
-from benchmarks.watch.night import ENDED, Night, night
 from flows import servers, settings
 from flows.settings import Settings
-from pliant import systems
 from pliant.errors import PliantError
+from qa.stack.changes import Plan, variables
+from qa.stack.night import ENDED, Night, night
 from qa.stack.postgres import Postgres, postgres
+from tests.fixtures.certificate import Certificate, certificate
 
 SYSTEMS = ("tokens", "bins")
 """Of which there is an endpoint by default; two are enough to show that one proxy and one Prometheus serve several."""
@@ -132,7 +132,7 @@ def stack(
 
 def _plan(system: str, home: Path, sizes: Mapping[str, Any]) -> Plan:
     """Return what clients of a system send, and the parameters of its flows."""
-    plan: Plan = systems.system(system).part("benchmarks", "watch.changes").plan(home)
+    plan: Plan = import_module(f"qa.stack.plans.{system}").plan(home)
     parameters = {entry: {"overrides": _laid_over(own["overrides"], sizes)} for entry, own in plan.parameters.items()}
     return replace(plan, parameters=parameters)
 

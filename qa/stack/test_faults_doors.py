@@ -17,7 +17,6 @@ from urllib.error import URLError
 
 import pytest
 
-from benchmarks.certificate import certificate
 from benchmarks.harness import Skipped
 from flows import servers
 from qa.stack.guarded import guarded
@@ -25,6 +24,7 @@ from qa.stack.programs import program
 from registry.mlflow_store import MlflowRegistry
 from serving.launch import launch
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
+from tests.fixtures.certificate import certificate
 from tests.fixtures.clients import free_port
 from tests.fixtures.places import ROOT
 

@@ -13,10 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from benchmarks.certificate import certificate
 from benchmarks.harness import Skipped
 from qa.stack.proxy import proxy as running_proxy
 from serving.settings import Settings
+from tests.fixtures.certificate import certificate
 
 SYSTEMS = ("tokens", "bins", "cascade", "packing")
 NAMES = (*SYSTEMS, "grafana", "mlflow", "prefect-server")

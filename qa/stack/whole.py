@@ -6,8 +6,6 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -19,6 +17,8 @@ from pliant.errors import PliantError
 from qa.stack.monitoring import Prometheus, prometheus
 from qa.stack.proxy import Proxy, proxy
 from qa.stack.stack import SYSTEMS, Answer, Stack, ask, stack
+from qa.targets import make_keys as keys_in
+from serving.http.access.keys import Tenant
 
 LIMIT = 300.0  # seconds, from nothing to the served version
 TRAINED = 600.0  # seconds within which both flows have run
@@ -69,15 +69,8 @@ def make_keys(path: Path) -> tuple[str, str]:
 
 def new_key(path: Path, role: str, tenant: str = "stack", rate: float | None = None) -> str:
     """Add a key to the file, and return it. `rate`: requests a second that its tenant may send; None: no limit."""
-    from serving.http.access import keys
-    from serving.http.access.key_file import update_keys
-
-    def add(known: keys.Keys) -> tuple[keys.Keys, str]:
-        secret, key = keys.new_key(tenant, (role,), datetime.now(UTC).isoformat(), known)
-        return known.with_key(key, replace(known.tenant(tenant), rate=rate)), secret
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    return update_keys(path, add)
+    return keys_in(path, {tenant: role}, {tenant: Tenant(rate=rate)})[tenant]
 
 
 def _door(running: ExitStack, given: Stack, folder: Path) -> Proxy | None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
 from dataclasses import fields
-from importlib import import_module
 
 import pytest
 
 from cli.bins import simulate as bins_simulation
-from cli.main import WATCH_PARTS, _parser
+from cli.main import _parser
 from cli.packing import simulate as packing_simulation
 from cli.service import service_settings
 from flows import settings
-from pliant import systems
 from pliant.errors import InputError
 from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import POLICIES, SERVED
@@ -98,9 +95,3 @@ def test_what_is_no_choice_is_refused_so_that_the_test_above_can_fail():
 
 def test_a_service_offers_all_policies_but_those_that_need_what_only_a_simulation_knows():
     assert set(POLICIES) - set(SERVED) == {name for name in POLICIES if BY_NAME[name].needs_exact}
-
-
-@pytest.mark.parametrize("system", [*systems.names(), "watch"])
-def test_the_parts_of_a_bench_that_its_help_lists_are_there(system):
-    listed = WATCH_PARTS if system == "watch" else systems.system(system).part("cli", "options").PARTS
-    assert set(re.split(r", | or ", listed)) <= import_module(f"benchmarks.{system}.bench").PARTS.keys()

@@ -15,7 +15,6 @@ from urllib.error import URLError
 
 import pytest
 
-from benchmarks.certificate import certificate
 from pliant.errors import RegistryError, UnreachableError
 from registry import address
 from registry.address import (
@@ -30,6 +29,7 @@ from registry.address import (
     local_folder,
     shown,
 )
+from tests.fixtures.certificate import certificate
 
 
 @pytest.mark.parametrize(

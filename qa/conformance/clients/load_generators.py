@@ -27,7 +27,7 @@ REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "aiperf": ("aiperf==0.13.0",),
 }
 """The pinned requirements of each client. torch: a release that has a build for CPUs. vLLM has an environment of Pliant's
-(`pliant engine install vllm`)."""
+(docs/vllm.md)."""
 PROMPT_TOKENS, OUTPUT_TOKENS = 32, 16
 LIMIT = 1800.0  # seconds of one run
 

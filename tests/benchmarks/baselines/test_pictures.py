@@ -8,7 +8,6 @@ import io
 import json
 import urllib.error
 import urllib.request
-from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -16,8 +15,8 @@ from PIL import Image
 from benchmarks.baselines import settings
 from benchmarks.baselines.launch import serving
 from benchmarks.baselines.list_of_one import ListOfOne
-from benchmarks.baselines.model import PATH, Artifact, Model, ModelSpec, Question, read
-from benchmarks.baselines.settings import RIVALS, TRIED, Rival, Tried
+from benchmarks.baselines.model import PATH, Artifact, Model, ModelSpec, Question
+from benchmarks.baselines.settings import RIVALS, TRIED, Rival
 from benchmarks.load_generator import Example, replay
 from pliant.protocol import Request
 from pliant.tokens.runtime import Payload, TokensRuntime
@@ -57,42 +56,12 @@ def test_the_model_answers_as_the_runtime_does_at_gamma_0_each_question_by_its_o
     assert {(answer["gamma"], answer["batch_size"]) for answer in answers} == {(0, 6)}
 
 
-def test_an_image_in_a_body_is_read_as_it_was(spec):
-    pixels = random_images(1)[0]
-    question = read({"image": encoded(pixels), "task": "digit", "deadline": 1.0, "utility": 1.0}, IMAGE_SIZE)
-    assert question.task == "digit"
-    assert (question.pixels == pixels).all()
-
-
-def test_what_the_launcher_tells_a_service_arrives_unchanged(spec):
-    assert ModelSpec.of(spec.text()) == spec
-    assert ModelSpec.of(replace(spec, precision="bfloat16").text()).precision == "bfloat16"
-
-
-def test_a_service_computes_in_the_precision_of_the_champion(spec, monkeypatch):
-    given = []
-    monkeypatch.setattr("benchmarks.baselines.model.Execution", lambda precision: given.append(precision))
-    with pytest.raises(AttributeError):  # there is nothing to compute by
-        Model(replace(spec, precision="bfloat16"), 1)
-    assert given == ["bfloat16"]
-
-
 def test_a_service_that_is_not_installed_says_how_to_install_it():
     there, absent = (Rival("x", "X batching", package, "/", "x", {}) for package in ("json", "no_such_package_of_ours"))
     assert there.missing is None
     assert absent.missing is not None
     assert absent.missing.startswith("X batching is not installed")
     assert settings.INSTALL in absent.missing
-
-
-def test_a_service_lets_in_what_it_serves_in_the_tried_seconds_and_at_least_a_batch():
-    for rival in RIVALS:
-        assert Tried(16, 0.5).options(rival, 400.0) == {**rival.fixed, "max_batch_size": 16, "inside": 200}
-        assert Tried(16, 0.5).options(rival, 0.0)["inside"] == 16
-
-
-def test_nothing_is_tried_twice():
-    assert len(set(TRIED)) == len(TRIED)
 
 
 def through(path: str, status: int, answer: bytes, parts: list[bytes]) -> tuple[bytes, dict, bytes]:
@@ -127,11 +96,6 @@ def test_one_question_travels_as_a_list_of_one_however_its_body_is_cut():
     assert json.loads(body) == {"questions": [{"task": "digit"}]}
     assert json.loads(answer) == {"label": "a"}
     assert int(headers[b"content-length"]) == len(answer)
-
-
-@pytest.mark.parametrize(("path", "status"), [(PATH, 503), ("/readyz", 200)])
-def test_a_refusal_and_any_other_path_pass_as_they_are(path, status):
-    assert through(path, status, b'{"error": "full"}', [b"{}"])[2] == b'{"error": "full"}'
 
 
 @pytest.mark.slow

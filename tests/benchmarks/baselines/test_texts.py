@@ -35,10 +35,6 @@ def spec(tmp_path_factory) -> TextSpec:
     return TextSpec(Artifact(str(folder / "encoder"), digest), str(folder / "compiled"), files, "", encoder.max_length)
 
 
-def test_what_the_launcher_tells_a_service_arrives_unchanged(spec):
-    assert TextSpec.of(spec.text()) == spec
-
-
 @pytest.mark.parametrize("engine", ["onnx", "eager"])
 def test_a_vector_is_the_same_padded_to_the_maximum_in_a_batch_and_alone(spec, engine):
     alone, padded, batched = TextModel(spec, engine), TextModel(spec, engine, padded=True), TextModel(spec, engine, 4)
@@ -46,11 +42,6 @@ def test_a_vector_is_the_same_padded_to_the_maximum_in_a_batch_and_alone(spec, e
     assert np.linalg.norm(expected, axis=1) == pytest.approx(np.ones(len(TEXTS)), abs=1e-5)
     assert np.abs(np.array([padded.embed([text])[0] for text in TEXTS]) - expected).max() < 1e-5
     assert np.abs(np.array(batched.embed(TEXTS)) - expected).max() < 1e-5
-
-
-def test_nothing_is_tried_twice_and_every_setting_is_told_which_engine_or_how():
-    told = [(one.name, json.dumps(dict(one.options), sort_keys=True)) for one in RIVALS]
-    assert len(set(told)) == len(told)
 
 
 @pytest.mark.slow

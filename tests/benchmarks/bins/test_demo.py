@@ -7,13 +7,10 @@ import threading
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import numpy as np
 import pytest
 
 from benchmarks.bins import demo
-from benchmarks.bins.demo import OTHER, OURS, OVERRIDES, POLICIES, ROUNDS, Compared, Example, measure, table
-from flows.bins import config
-from pliant.bins import policies
+from benchmarks.bins.demo import OTHER, OURS, OVERRIDES, POLICIES, Compared, Example, measure, table
 from pliant.protocol import Request
 from pliant.report import Observation
 from tests.fixtures.bins.scenarios import bins
@@ -77,20 +74,6 @@ def test_both_policies_are_asked_the_same_texts_in_turns_that_begin_with_another
     assert len(compared.seen(OURS)) == len(compared.seen(OTHER)) == len(texts[first])
 
 
-def test_the_load_goes_from_below_to_above_what_the_other_one_was_measured_to_bear(measured):
-    compared, _ = measured
-    assert compared.capacity > 0
-    mean = (demo.QUIET + demo.LOUD) / 2
-    whole = 2 * demo.STRETCHES * demo.SECONDS
-    arrivals = [seen.request.arrival for turn in compared.rounds[OTHER] for seen in turn]
-    loud = np.array([int(at / demo.SECONDS) % 2 == 1 for at in arrivals])
-    assert max(arrivals) <= whole
-    # 2 over 0.5, by chance more or less; on a busy machine there are few.
-    assert abs(loud.mean() - 0.8) < 5 * (0.8 * 0.2 / len(loud)) ** 0.5
-    expected = ROUNDS * whole * mean * compared.capacity
-    assert abs(len(arrivals) - expected) < 5 * (ROUNDS * expected) ** 0.5
-
-
 def seen(in_time: int, late: int, dropped: int) -> tuple[Observation, ...]:
     fates = [{"answered": 0.1}] * in_time + [{"answered": 0.3}] * late + [{"dropped": "504"}] * dropped
     return tuple(Observation(Request(i, 0.0, 0.2, "mail"), **fate) for i, fate in enumerate(fates))
@@ -105,14 +88,6 @@ def test_a_request_without_an_answer_counts_as_all_its_time_and_the_lead_is_the_
     assert compared.lead == pytest.approx(0.16 / 0.12)
     cells = [list(column.cells) for column in table(compared).columns]
     assert cells[:4] == [[OURS, OTHER], ["30", "30"], ["90.0%", "70.0%"], ["113.3", "140.0"]]
-
-
-def test_the_policies_are_the_services_and_the_sizes_are_the_flows():
-    assert set(POLICIES.values()) <= set(policies.POLICIES)
-    told, usual = config.read(None, OVERRIDES), config.read()
-    assert told.streams[0].limit is not None
-    assert told.embedded.classifier.max_length < usual.embedded.classifier.max_length
-    assert told.embedded.scratch.positions == usual.embedded.scratch.positions
 
 
 def test_no_text_that_the_demo_asks_was_learnt_from():

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import io
-
-import pytest
-from rich.console import Console
-
-from benchmarks.cascade.demo import OVERRIDES, load_figure, table, words
+from benchmarks.cascade.demo import OVERRIDES, table, words
 from benchmarks.cascade.replay import Loaded
 from benchmarks.load_generator import Reply
 from flows.cascade import config
@@ -24,14 +19,6 @@ def test_the_demos_sizes_are_settings_of_the_flow_and_its_large_level_reads_more
     assert large.classifier.train_length < large.classifier.max_length
 
 
-@pytest.mark.parametrize("answered", [0.1, None])
-def test_the_picture_is_drawn_whether_or_not_anything_was_answered(answered):
-    request = Request(0, 0.0, 0.25, "topics")
-    reply = Reply(Observation(request, answered, None if answered is None else True, 0, None), 200, 0.0, 0.0)
-    left, right = load_figure(Loaded(1.0, 1.4, {"default": [reply], "only large": [reply]}, ("small",))).axes
-    assert len(left.lines) == len(right.lines) == 2
-
-
 def answers(*given: tuple[int, bool]) -> Loaded:
     """A load of which each request was answered with a setting, rightly or not; odd settings were cut short."""
     request = Request(0, 0.0, 0.25, "topics")
@@ -46,14 +33,6 @@ def test_the_promise_stands_beside_the_answers_that_it_is_about():
     assert list(table(answers((0, True)), 0.7).columns[3].cells) == ["0.700", ""]
 
 
-def test_words_say_what_deadlines_did_and_whether_the_others_kept_the_promise():
-    said = words(answers((0, True), (2, True), (1, False), (1, True)), 0.7, 0.95)
-    assert "Promised is an accuracy of 0.700 at least (with 95% confidence)" in said
-    assert "Deadlines cut 50.0% of the answers short" in said and "right in 0.500" in said
-    assert said.endswith("The others are right in 1.000.")
-    assert "Deadlines" not in words(answers((0, True)), 0.7, 0.95)
-
-
 def test_a_promise_that_was_not_kept_is_said_to_be_and_whether_chance_explains_it():
     few, many = [(0, True), (0, False)], [(0, True), (0, False)] * 500
     assert words(answers(*few), 0.7, 0.95).endswith(
@@ -61,9 +40,3 @@ def test_a_promise_that_was_not_kept_is_said_to_be_and_whether_chance_explains_i
     )
     assert words(answers(*many), 0.7, 0.95).endswith("less, and more than chance explains with 1000.")
     assert words(answers((1, True)), 0.7, 0.95).endswith("None was given as planned.")
-
-
-def test_the_table_is_whole_on_a_narrow_terminal():
-    console = Console(file=io.StringIO(), width=80)
-    console.print(table(answers((0, True), (1, False), (2, True)), 0.7))
-    assert "\u2026" not in console.file.getvalue()

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from benchmarks.cascade import replay as cascade_replay
-from benchmarks.cascade.replay import HEADINGS, LoadConfig, Loaded, TextExample, compare, form
+from benchmarks.cascade.replay import LoadConfig, Loaded, TextExample, compare, form
 from benchmarks.load_generator import Reply
 from pliant.protocol import Request
 from pliant.report import Observation
@@ -29,36 +29,12 @@ def test_a_body_says_task_text_candidate_utility_and_the_time_that_is_left():
     assert body == {"task": "topics", "text": "a text", "candidate": "tabi", "utility": 1.5}
 
 
-def test_the_second_text_of_a_pair_is_sent_as_one():
-    assert json.loads(form("default", QUANTILES).body(REQUEST, PAIR))["text_pair"] == "another"
-
-
-def test_characters_beyond_ascii_arrive_as_they_were():
-    example = TextExample(("naïve \U0001f600 \x00", None), "x")
-    assert json.loads(form("default", QUANTILES).body(REQUEST, example))["text"] == example.text[0]
-
-
 @pytest.mark.parametrize(
     ("level", "cut_short", "setting"),
     [("small", False, 0), ("small", True, 1), ("large", False, 4), ("large", True, 5)],
 )
 def test_a_setting_says_which_level_answered_and_whether_the_answer_was_cut_short(level, cut_short, setting):
     assert told(level=level, cut_short=cut_short).setting == setting
-
-
-@pytest.mark.parametrize(("label", "correct"), [("x", True), ("y", False)])
-def test_an_answer_is_correct_where_its_label_is_the_examples(label, correct):
-    assert told(label=label).correct is correct
-
-
-def test_seconds_are_those_in_the_queue_and_on_the_device():
-    assert told().seconds == pytest.approx(0.03)
-
-
-def test_a_service_that_tells_no_seconds_leaves_them_open():
-    assert math.isnan(
-        form("", QUANTILES).read({"answers": [{"label": "x", "level": "small", "cut_short": 0}]}, SINGLE).seconds
-    )
 
 
 def reply(number: int, setting: int, after: float = 0.1, correct: bool = True) -> Reply:
@@ -75,43 +51,12 @@ def loaded(*replies: Reply) -> Loaded:
     return Loaded(100.0, 90.0, {"default": replies, "only large": [reply(0, 4)]}, QUANTILES)
 
 
-def row(*replies: Reply) -> dict[str, str]:
-    return dict(zip(HEADINGS, loaded(*replies).rows()[0], strict=True))
-
-
-def test_a_levels_answers_count_as_one_whether_cut_short_or_not():
-    shown = row(reply(0, 0), reply(1, 1), reply(2, 1), reply(3, 4))
-    assert shown["level"] in ("small:75% large:25%", "large:25% small:75%")
-    assert shown["cut"] == "50.0%"
-
-
 def test_answers_that_were_not_cut_short_have_a_line_of_their_own_with_their_accuracy_and_share_of_all():
     found = loaded(reply(0, 0), reply(1, 1, correct=False), reply(2, 4, after=0.5), refused(3))
     name, in_time, accuracy, *_, cut = found.rows()[1]
     assert (name, in_time, accuracy, cut) == ("default, not cut short", "25.0%", "1.000", "0.0%")
     assert (found.cut_short("default").requests, found.cut_short("default").accuracy) == (1, 0.0)
     assert found.cut_short("default", False).requests == 2
-
-
-def test_where_nothing_was_cut_short_there_is_one_line_a_candidate():
-    assert [name for name, *_ in loaded(reply(0, 0), reply(1, 4)).rows()] == ["default", "only large"]
-
-
-def test_a_late_or_refused_request_is_not_in_time():
-    shown = row(reply(0, 0), reply(1, 0, after=0.5), refused(2), reply(3, 0, correct=False))
-    assert shown["in time"] == "50.0%"
-
-
-def test_a_load_of_which_nothing_was_answered_has_a_row_all_the_same():
-    shown = row(refused(0), refused(1))
-    assert (shown["in time"], shown["level"], shown["cut"]) == ("0.0%", "", "0.0%")
-    assert shown["p99 ms"] == "nan"
-
-
-def test_the_plain_form_holds_capacity_rate_and_a_report_per_candidate():
-    plain = loaded(reply(0, 0), refused(1)).plain()
-    assert (plain["capacity"], plain["rate"]) == (100.0, 90.0)
-    assert {name: one["requests"] for name, one in plain["reports"].items()} == {"default": 2, "only large": 1}
 
 
 class Endpoint:
@@ -150,27 +95,6 @@ def test_candidates_take_turns_in_alternating_order_and_get_the_same_requests_in
     assert first == second
     assert third == fourth
     assert first != third
-
-
-def test_the_rate_is_a_share_of_what_the_last_candidate_was_found_to_bear(endpoint):
-    found = compared(turns=1, seconds=20.0)
-    assert (found.capacity, found.rate) == (100.0, 150.0)
-    assert len(found.replies["default"]) == pytest.approx(150 * 20, rel=0.1)
-
-
-def test_a_turn_follows_what_is_borne_just_before_it(endpoint):
-    found = compared(seconds=20.0)
-    assert (found.capacity, found.rate) == (150.0, 225.0)
-    assert [len(asked) / 20 for _, asked in endpoint.asked] == pytest.approx([150, 150, 300, 300], rel=0.1)
-
-
-def test_the_turns_of_a_candidate_make_one_load_whose_parts_follow_one_another(endpoint):
-    found = compared()
-    arrivals = [reply.observation.request.arrival for reply in found.replies["default"]]
-    assert arrivals == sorted(arrivals)
-    assert 2.0 < max(arrivals) <= 4.0
-    report = found.report("default")
-    assert (report.attainment, report.p50) == (1.0, pytest.approx(0.1))
 
 
 def test_the_ratio_counts_correct_answers_in_time():

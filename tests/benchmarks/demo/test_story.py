@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import threading
 from collections.abc import Iterator
@@ -17,13 +16,11 @@ from rich.console import Console
 
 from benchmarks.bins import story as bins_story
 from benchmarks.demo import story
-from benchmarks.demo.story_follow import Follower, MissedError
-from benchmarks.demo.story_load import Clients, Mix, Said, Speech
-from benchmarks.demo.story_timeline import Answer, Mark, Timeline
-from cli.main import main
+from benchmarks.demo.story_follow import Follower, Mark, MissedError
+from benchmarks.demo.story_load import Answer, Clients, Mix, Said, Speech
 from flows import settings
 from flows.bins import config as bins_config
-from serving.events import ALARM, CHAMPION, ROLLBACK, Event, EventOutbox
+from serving.events import CHAMPION, ROLLBACK, Event, EventOutbox
 
 
 class _Service(BaseHTTPRequestHandler):
@@ -89,32 +86,6 @@ def test_a_service_that_is_not_there_is_a_failure_of_each_request_and_not_of_the
     assert len(running.failures) == len(running.answers)
 
 
-def test_what_does_not_come_is_one_sentence_with_its_limit(follower):
-    with pytest.raises(MissedError, match="the alarm did not come within 0 s"):
-        follower.wait("the alarm", 0.0, lambda: None)
-
-
-def test_alarms_of_other_systems_and_of_before_are_not_those_of_the_story(follower, tmp_path):
-    outbox = EventOutbox(tmp_path, "bins", None)
-    for system in ("tokens", "bins"):
-        outbox.emit(Event(ALARM, system, {"reason": f"lengths of {system}"}))
-    outbox.attempt()
-    ((at, event),) = follower.events(ALARM)
-    assert event.payload["reason"] == "lengths of bins"
-    assert follower.events(ALARM, at + 1) == []
-
-
-def test_each_stage_of_a_trial_is_noted_once(follower):
-    def stage(name: str, share: float) -> None:
-        follower.status = {"trial": {"release": 2, "stage": name, "share": share}}
-        follower.samples.append(story.story_timeline.sample(0.0, follower.status))
-        follower._show_stage(follower.last)
-
-    for name, share in [("shadow", 0.0), ("shadow", 0.0), ("canary", 0.2), ("canary", 0.2), ("canary", 0.5)]:
-        stage(name, share)
-    assert [mark.name for mark in follower.marks] == ["shadow", "canary 20%", "canary 50%"]
-
-
 def test_the_story_has_a_folder_and_a_registry_of_its_own_and_gives_back_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path / "mine"))
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
@@ -136,13 +107,6 @@ def test_a_former_story_is_forgotten_but_not_what_it_has_trained(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["prefect", "store"]
 
 
-def test_a_former_release_is_known_by_the_version_that_it_was_first_made_with(monkeypatch):
-    listed = [SimpleNamespace(number=n, versions={bins_story.MODEL: v}) for n, v in ((3, 2), (2, 2), (1, 1))]
-    monkeypatch.setattr("registry.mlflow_switch.history", lambda _registry, _system: listed)
-    monkeypatch.setattr(story, "_registry", lambda _scene: None)
-    assert story._releases(SimpleNamespace(part=bins_story)) == {1: 1, 2: 2}
-
-
 def test_a_challenger_that_is_taken_back_ends_the_story_with_the_reason(follower, tmp_path):
     outbox = EventOutbox(tmp_path, "bins", None)
     outbox.emit(Event(CHAMPION, "bins", {"release": 1, "reason": "there is no champion yet"}))
@@ -157,20 +121,11 @@ def test_a_challenger_that_is_taken_back_ends_the_story_with_the_reason(follower
 @pytest.mark.parametrize(
     ("failure", "trouble", "status"), [("", "", 0), ("status 500", "", 1), ("", "The alarm did not come.", 1)]
 )
-def test_the_exit_status_says_whether_every_step_came_and_no_request_failed(tmp_path, failure, trouble, status):
+def test_the_exit_status_says_whether_every_step_came_and_no_request_failed(failure, trouble, status):
     printed = io.StringIO()
-    timeline = Timeline([Answer(1.0, 0.1, 1, True, 0.5, failure)], [], [Mark(1.0, "start", "it starts")])
-    picture = tmp_path / "story.png"
-    assert story._conclude(Console(file=printed, width=200), timeline, picture, trouble) == status
-    text = printed.getvalue()
-    assert "it starts" in text and str(picture) in text and failure in text and trouble in text
-    assert picture.is_file()
-
-
-@pytest.mark.parametrize("words", [["bins", "--story"], ["--story", "--keep"]])
-def test_the_story_goes_with_no_system_and_does_not_stay(words, capsys):
-    assert main(["demo", *words]) == 2
-    assert "alone" in capsys.readouterr().err
+    answers, marks = [Answer(1.0, 0.1, 1, True, 0.5, failure)], [Mark(1.0, "start", "it starts")]
+    assert story._conclude(Console(file=printed, width=200), marks, answers, trouble) == status
+    assert all(text in printed.getvalue() for text in ("it starts", failure, trouble))
 
 
 def test_the_flows_of_bins_learn_from_the_journal_and_the_bad_one_differs_in_its_encoder_alone(tmp_path):
@@ -182,11 +137,3 @@ def test_the_flows_of_bins_learn_from_the_journal_and_the_bad_one_differs_in_its
     assert after.streams[0].lengths == (f"journal:{tmp_path / 'j'}", "data")
     assert after.embedded == first.embedded and worse.streams == after.streams
     assert worse.embedded.classifier.rate < after.embedded.classifier.rate / 100
-
-
-def test_an_answer_of_the_open_inference_protocol_is_read():
-    outputs = [{"name": "label", "data": ["scipy"]}, {"name": "scores", "data": [0.1, 0.7, 0.2]}]
-    example = bins_story.Example("Return the mean.", "scipy")
-    assert bins_story.read({"model_version": "3", "outputs": outputs}, example) == Said(3, True, 0.7)
-    sent = json.loads(json.dumps(bins_story.body(example, 2.0)))
-    assert sent["inputs"][0]["data"] == ["Return the mean."] and sent["parameters"] == {"deadline": 2.0}

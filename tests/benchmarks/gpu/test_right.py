@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.gpu import right
 from benchmarks.gpu.right import Case, cases_of, summary, verdicts
-from pliant.errors import PliantError
 
 XML = """<testsuites><testsuite>
 <testcase classname="qa.gpu.test_tokens" name="test_a[cuda]"/>
@@ -70,17 +69,3 @@ def test_what_was_forced_misses_where_its_test_fails_or_did_not_run(monkeypatch,
     figures = [target.measured for name, target in targets.items() if name.startswith("share of the tests of")]
     assert [figure == 1.0 for figure in figures] == [at != number for at in range(3)]
     assert math.isnan(figures[number]) == (verdict == "skipped")
-
-
-def test_a_machine_without_pytest_says_what_to_carry(monkeypatch):
-    monkeypatch.setattr(right, "NEEDED", ("pytest", "no_such_package"))
-    with pytest.raises(PliantError, match="the tests need no_such_package: carry the wheels"):
-        right.measure("cpu", True, lambda *_: None)
-
-
-def test_the_names_of_forced_tests_are_those_of_real_tests():
-    from tests.fixtures.places import ROOT
-
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / right.TESTS).glob("test_*.py"))
-    for word in right.FORCED.values():
-        assert f"{word}" in sources

@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.gpu import run
 from benchmarks.gpu.__main__ import INCOMPLETE, main, status
-from benchmarks.gpu.run import LIMITS, MEASURED, Outcome, run_stage, save, table
+from benchmarks.gpu.run import LIMITS, MEASURED, Outcome, run_stage, save
 from benchmarks.gpu.stage import Report
 from benchmarks.gpu.stage import run as run_here
 from benchmarks.results import Target, read
@@ -120,13 +120,6 @@ def test_the_exit_status_is_that_of_a_bench(outcomes, expected):
     assert status(outcomes) == expected
 
 
-def test_the_table_has_a_line_for_each_target_and_each_stage_that_broke_off():
-    lines = table([outcome("bins", MET, MISSED), outcome("tokens", how="crashed: SIGSEGV")]).splitlines()
-    assert lines[1].split() == ["bins:", "speed", "2", "x", ">=", "1", "x", "met"]
-    assert lines[2].endswith("missed")
-    assert lines[3:] == ["tokens: not measured to its end: crashed: SIGSEGV"]
-
-
 def test_a_later_call_adds_its_stages_and_nothing_is_ever_lost(tmp_path):
     path = tmp_path / "results" / "gpu.json"
     save(path, outcome("right", MET), "cpu", True, "abc")
@@ -156,26 +149,8 @@ def test_a_later_call_adds_its_stages_and_nothing_is_ever_lost(tmp_path):
     assert [row["targets"][0]["measured"] for row in read(path)["earlier"]] == [2.0, 2.0, None, 2.0]
 
 
-def test_a_file_that_is_no_json_is_set_aside(tmp_path):
-    path = tmp_path / "other.json"
-    path.write_text("no JSON")
-    save(path, outcome("bins", MET), "cpu", True, "abc")
-    assert set(read(path)["stages"]) == {"bins"}
-    assert path.with_suffix(".unreadable").read_text() == "no JSON"
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without a GPU")
 def test_without_a_gpu_nothing_is_measured_and_one_sentence_says_why(capsys):
     assert main([]) == INCOMPLETE
     said = capsys.readouterr().err
     assert said.startswith("Nothing was measured: device is cuda, but must be") and said.count("\n") == 1
-
-
-def test_the_help_says_how_to_measure_all_in_four_calls(capsys):
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    shown = capsys.readouterr().out
-    assert shown.count("python -m benchmarks.gpu ") >= 4 and "right tokens" in shown
-    with pytest.raises(SystemExit):
-        main(["magic"])
-    assert "magic is no stage" in capsys.readouterr().err

@@ -61,14 +61,6 @@ def test_a_promise_that_is_lost_ends_with_1_and_a_sentence_and_stays_promised_un
     assert measure(0.4) == 0  # no promise any more
 
 
-def test_what_is_left_out_keeps_what_landed_and_its_reason_is_shown_as_it_is(ledger, capsys):
-    measure, path = ledger
-    measure(2.0)
-    assert measure(2.0, lost=None) == 0
-    assert "'.[ray]'" in shown(capsys)
-    assert landed(path)["a node"].met
-
-
 def test_all_that_is_measured_elsewhere_is_listed_and_what_is_stale_with_its_command(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "300")
     outside(here().today + timedelta(days=100))

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.harness import Skipped
 from benchmarks.ledger.entries import Elsewhere, Entry
-from benchmarks.ledger.measure import Origin, known, lines, named
+from benchmarks.ledger.measure import Origin, known, lines
 from benchmarks.ledger.rule import Machine
 from benchmarks.results import Target, write
 from pliant.errors import WorkerError
@@ -69,14 +69,6 @@ def test_a_part_that_breaks_twice_has_lost_what_it_promised():
     assert fast.sentence.startswith("fast: the part ended (the cluster's process ended), its figure is - where >= 1 is")
     part, _ = measured(broken, {"speed": 2.0, "quality": 2.0})
     assert next(lines(ENTRIES, landed(fast=1.5, good=0.5), ORIGIN, part)).verdict == "met at the second"
-
-
-def test_words_that_name_no_target_or_two_are_refused():
-    targets = [Target("mean latency", 1.0, "<=", 1.0), Target("mean accuracy", 1.0, ">=", 1.0)]
-    assert named(targets, "latency") is targets[0]
-    for words in ("mean", "throughput"):
-        with pytest.raises(LookupError, match=words):
-            named(targets, words)
 
 
 def test_what_is_measured_elsewhere_stands_with_the_day_and_commit_of_its_last_run(tmp_path):

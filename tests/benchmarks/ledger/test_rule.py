@@ -41,14 +41,6 @@ def test_a_promise_is_lost_only_where_it_was_met_and_is_missed_twice(now, landed
     assert (line.verdict, line.lost) == (verdict, verdict == "missed twice")
 
 
-def test_a_lost_promise_is_one_sentence_with_both_figures_and_what_to_do():
-    sentence = judge(figure(0.5, "a node lost"), figure(2.0), figure(0.6, "a node lost")).sentence
-    assert sentence == (
-        "a node lost: ratio is 0.6 x where >= 1 x is promised, twice in a row, and was 2 x on 2026-11-26 (abc): mend what "
-        "changed it, or give the promise up with ACCEPT='a node lost'."
-    )
-
-
 @pytest.mark.parametrize(("day", "verdict"), [("2026-11-13", "elsewhere"), ("2026-11-12", "stale"), ("", "stale")])
 def test_what_is_measured_elsewhere_is_stale_after_two_weeks_and_where_it_never_was(day, verdict):
     assert STALE == 14

@@ -3,26 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.packing import alike
-from benchmarks.packing.alike import AFTER, TOGETHER, Alike, Row
+from benchmarks.packing.alike import AFTER, TOGETHER
 
 SECONDS = {(TOGETHER, False): 4.0, (TOGETHER, True): 1.0, (AFTER, False): 2.0, (AFTER, True): 0.1}
-
-
-def test_the_targets_are_the_times_with_sharing_over_those_without() -> None:
-    rows = tuple(
-        Row(arrivals, sharing, seconds, 0, 0, ((1,), (2,)))
-        for arrivals, sharing, seconds in (
-            (TOGETHER, False, 4.0),
-            (TOGETHER, True, 1.0),
-            (AFTER, False, 2.0),
-            (AFTER, True, 0.1),
-        )
-    )
-    together, after, differing = Alike(rows).targets()
-    assert (together.measured, after.measured, differing.measured) == (0.25, 0.05, 0)
-    assert not together.met and after.met and differing.met
-    changed = (*rows[:-1], Row(AFTER, True, 0.1, 0, 0, ((1,), (9,))))
-    assert Alike(changed).targets()[2].measured == 1
 
 
 def test_a_common_beginning_is_read_once_and_the_texts_stay_the_same(monkeypatch) -> None:

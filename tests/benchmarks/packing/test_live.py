@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from benchmarks.load_generator import Reply
 from benchmarks.packing import live
-from benchmarks.packing.chats import Question, form
-from benchmarks.packing.demo import load_figure
-from benchmarks.packing.live import HEADINGS, OURS, RIVAL, Contest, ContestConfig, Fared, contest, stretch
+from benchmarks.packing.chats import Question
+from benchmarks.packing.live import HEADINGS, OURS, RIVAL, ContestConfig, Fared, contest, stretch
 from pliant.protocol import Request
 from pliant.report import Observation
 
@@ -30,10 +28,6 @@ def _reply(arrival: float, took: float | None, tokens: int = 10, deadline: float
 
 def _fared(policy: str, *took: float | None, refused: int = 0) -> Fared:
     return Fared(policy, (tuple(_reply(float(at), one) for at, one in enumerate(took)),), 10.0, 3, refused)
-
-
-def _contest(ours: Fared, rival: Fared) -> Contest:
-    return Contest(10.0, 15.0, 2.0, 0.9, {OURS: ours, RIVAL: rival})
 
 
 def test_a_stretch_is_an_overload_of_what_the_rival_answers():
@@ -57,40 +51,6 @@ def test_who_is_answered_after_the_deadline_or_never_does_not_count():
     assert (found.goodput, found.tokens) == (pytest.approx(0.2), pytest.approx(2.0))
     assert found.took.tolist() == pytest.approx([0.5, 1.5])
     assert dict(zip(HEADINGS, found.row(), strict=True))["of all in time"] == "50.0%"
-
-
-def test_where_nobody_is_answered_in_time_the_row_says_so():
-    row = dict(zip(HEADINGS, _fared(OURS, None, 3.0).row(), strict=True))
-    assert (row["accepted"], row["of these in time"], row["of all in time"]) == ("100.0%", "0.0%", "0.0%")
-    assert (row["in time/s"], row["p50 ms"], row["p90 ms"]) == ("0.0", "nan", "nan")
-
-
-def test_who_refuses_nearly_everything_keeps_what_it_accepts_and_answers_little():
-    found = _fared(OURS, 0.5, None, None, None, refused=3)
-    assert (found.accepted, found.kept, found.in_time) == (0.25, 1.0, 0.25)
-
-
-def test_where_all_were_refused_nothing_was_kept_to():
-    assert np.isnan(_fared(OURS, None, refused=1).kept)
-
-
-def test_ahead_is_our_share_in_time_of_all_that_came_over_the_rivals():
-    found = _contest(_fared(OURS, 1.0, 1.0, 1.0, None), _fared(RIVAL, 1.0, None, 1.0, None))
-    assert found.ahead == pytest.approx(1.5)
-
-
-def test_a_stretch_is_won_by_more_answers_in_time():
-    halves = {took: tuple(_reply(0.0, one) for one in took) for took in [(1.0, 1.0), (1.0, None)]}
-    most, few = halves[1.0, 1.0], halves[1.0, None]
-    ours, rival = Fared(OURS, (most, most, few), 10.0, 0, 0), Fared(RIVAL, (few, most, most), 10.0, 0, 0)
-    assert _contest(ours, rival).won == 1
-
-
-def test_the_picture_ends_at_the_share_that_was_answered_in_time():
-    found = _contest(_fared(OURS, 0.5, 1.5), _fared(RIVAL, 1.0, None))
-    (axes,) = load_figure(found).axes
-    ends = {line.get_label().split()[0]: float(line.get_ydata()[-1]) for line in axes.lines}
-    assert ends == {"Pliant:": 100.0, "first": 50.0}
 
 
 def test_both_policies_get_the_same_requests_in_turns_and_each_goes_first(monkeypatch):
@@ -135,35 +95,6 @@ def test_both_policies_get_the_same_requests_in_turns_and_each_goes_first(monkey
     assert found.ahead == pytest.approx(1.0)
     assert np.isclose(found.rate, 15.0)
     assert told[-1] == (10, 10)
-
-
-class _Process:
-    """A process by its command, and the seconds that it uses in each look."""
-
-    def __init__(self, command: str, seconds: float) -> None:
-        self.command, self.seconds, self.used = command, seconds, 0.0
-
-    def cmdline(self) -> list[str]:
-        return [self.command]
-
-    def cpu_times(self) -> SimpleNamespace:
-        self.used += self.seconds
-        return SimpleNamespace(user=self.used, system=0.0)
-
-
-def test_the_share_of_generation_is_the_engines_process_over_service_and_client(monkeypatch):
-    service = [_Process("bentoml serve", 1.0), _Process(f"{live.ENGINE}:main", 4.0), _Process("predictor", 2.0)]
-    monkeypatch.setattr(live, "processes", lambda _url: service)
-    monkeypatch.setattr(live.psutil, "Process", lambda: _Process("client", 1.0))
-
-    async def capacity(*_given, most):
-        return BORNE
-
-    monkeypatch.setattr(live, "capacity", capacity)
-    # The engine is looked at by itself and among all, twice: 8 seconds each of 3 + 8 + 1.
-    borne, share = live._bears("", {}, CONFIG, form("tiny", 0.7))
-    assert borne == BORNE
-    assert share == pytest.approx(8 / 12)
 
 
 def test_the_services_own_counts_say_how_outputs_ended():

@@ -5,27 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks import places
 from benchmarks.packing import published
 from benchmarks.packing.hardware import GPT_J_6B, LLAMA_13B
 from benchmarks.packing.published import (
     ACCURACY,
-    HEADINGS,
-    POLICIES,
-    STAGES,
-    TABLE,
-    WITHIN,
-    Cell,
-    PublishedTables,
     classes,
     lengths,
-    measure,
-    missing,
-    prompts,
     run,
 )
-from pliant.errors import InputError
 
-needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+needs_data = pytest.mark.skipif(bool(places.missing(places.ALPACA)), reason=places.missing(places.ALPACA) or "-")
 
 
 def test_the_predictor_is_right_as_often_as_published_and_else_says_a_neighbour():
@@ -37,23 +27,6 @@ def test_the_predictor_is_right_as_often_as_published_and_else_says_a_neighbour(
     assert said.min() == 1 and said.max() == 10
 
 
-def test_a_right_class_reserves_at_least_the_output():
-    outputs = np.random.default_rng(0).integers(1, 300, 500)
-    reserved = np.array([prompt.bucket for prompt in prompts(outputs)])
-    right = classes(outputs) == -(-outputs * 10 // 2048)
-    assert np.all(reserved[right] >= outputs[right])
-    assert np.all(reserved[right] - outputs[right] < 206)
-
-
-def test_the_maximum_is_the_whole_context():
-    assert {prompt.tokens + prompt.limit for prompt in prompts(np.arange(1, 20))} == {2048}
-
-
-def test_the_mean_batch_counts_the_last_iterations_too():
-    """Three outputs of one token and one of four: seven tokens in four iterations."""
-    assert run(GPT_J_6B, "oracle", np.array([1, 1, 1, 4])).batch == pytest.approx(7 / 4)
-
-
 def test_memory_bounds_the_batch_of_equal_outputs():
     """32 sequences of the context fit beside LLaMA-13B: 64 outputs of 99 tokens are two full batches in turn."""
     outputs = np.full(64, 99)
@@ -61,42 +34,6 @@ def test_memory_bounds_the_batch_of_equal_outputs():
     assert cell.batch == pytest.approx(32.0)
     assert cell.ratio == pytest.approx(32 / 31.6)
     assert run(LLAMA_13B, "oracle", outputs).batch == pytest.approx(64.0)
-
-
-def test_words_of_the_answers_are_counted(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    pandas.DataFrame({"output": ["", "one two\nthree"]}).to_parquet(tmp_path / "rows.parquet")
-    assert lengths(tmp_path / "rows.parquet").tolist() == [1, 4]
-
-
-def test_a_missing_sample_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"rows\.parquet"):
-        lengths(tmp_path / "rows.parquet")
-
-
-def cell(policy: str, batch: float, tokens: float = 1.0, devices: int = 1) -> Cell:
-    return Cell("a model", policy, 100.0, batch, tokens, 0, devices)
-
-
-def test_the_worst_cell_of_either_side_is_judged():
-    pipeline = (cell("s3", 1.0, 30.0, STAGES[0]), cell("orca", 1.0, 20.0, STAGES[-1]))
-    tables = PublishedTables((cell("orca", 104.0), cell("s3", 87.0)), pipeline)
-    assert tables.worst == pytest.approx(0.13) and tables.match == pytest.approx(1.5)
-    assert [target.met for target in tables.targets()] == [False, True]
-    assert [len(row) for row in tables.table()] == [len(HEADINGS)] * 4
-
-
-@needs_data
-@pytest.mark.slow
-def test_a_line_of_the_published_table_is_simulated(monkeypatch):
-    """All four are the benchmark's target."""
-    monkeypatch.setattr(published, "TABLE", {GPT_J_6B: TABLE[GPT_J_6B]})
-    monkeypatch.setattr(published, "STAGES", (STAGES[0], STAGES[-1]))
-    steps: list[tuple[int, int]] = []
-    tables = measure(progress=lambda done, of: steps.append((done, of)))
-    assert tables.worst <= WITHIN and tables.match > 1
-    assert len(tables.cells) == len(POLICIES)
-    assert steps[-1][0] == steps[-1][1] and steps == sorted(steps)
 
 
 @needs_data

@@ -7,12 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.packing import real_model
-from benchmarks.packing.engine import FIFO, OFFLINE, ONLINE, OURS
-from benchmarks.packing.real_model import RealModel
-from pliant.packing.engine.submission import Submission
+from benchmarks.packing.real_model import FIFO, OFFLINE, ONLINE, OURS, RealModel
 from pliant.packing.scheduling.forecast import QUANTILES
-from pliant.packing.scheduling.request import Prompt
 
 
 def row(load: str, name: str, speed: float, mean: float, text: int = 1) -> Any:
@@ -34,21 +30,3 @@ def test_the_rivals_best_setting_counts_for_each_figure() -> None:
     predictor: Any = SimpleNamespace(metrics=metrics)
     figures = [target.measured for target in RealModel(rows, 1.0, predictor).targets()]
     assert figures == pytest.approx([1.5, 0.5, 1, 0.75, 0.45, 0.02])
-
-
-def test_requests_arrive_with_numbers_from_0_and_are_no_batch() -> None:
-    prompt = Prompt(40, 0.0, 3, 9, (2.0,) * 8, offline=True)
-    later = real_model._arriving([Submission(prompt, (1, 2, 3)), Submission(prompt, (4, 5, 6))], 2.0)
-    assert [each.prompt.id for each in later] == [0, 1] and not any(each.prompt.offline for each in later)
-    assert 0 < later[0].prompt.arrival < later[1].prompt.arrival
-
-
-def test_without_the_data_or_the_champion_it_says_what_is_needed(monkeypatch) -> None:
-    monkeypatch.setattr(real_model.places, "missing", lambda *paths: "no data")
-    assert real_model.missing() == "no data"
-    monkeypatch.setattr(real_model.places, "missing", lambda *paths: "")
-    monkeypatch.setattr(real_model, "_registry", lambda: None)
-    monkeypatch.setattr(real_model, "load_champions", lambda registry: {})
-    assert "make_real_models.py" in real_model.missing()
-    monkeypatch.setattr(real_model, "load_champions", lambda registry: {real_model.NAME: None})
-    assert real_model.missing() == ""

@@ -7,14 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.jobs import run_all
-from benchmarks.packing import contest
-from benchmarks.packing.contest import NO_HOST, PEAK_13B, PEAK_33B, Contest, Verdict
-from benchmarks.packing.hardware import A100, LLAMA_13B, LLAMA_33B
-from benchmarks.packing.study import Job, capacity, large, prompts, serve
+from benchmarks.packing.study import NO_HOST, PEAK_13B, PEAK_33B, Job, Study, Verdict, serve
 from benchmarks.packing.traces import at_once, at_rate
+from benchmarks.runs import run_all
 from pliant.packing.scheduling.policy import POLICIES
-from tests.fixtures.packing.scenarios import CONTEXT, ground, with_forecasts
+from tests.fixtures.packing.scenarios import ground, with_forecasts
 
 OF = with_forecasts()
 
@@ -41,36 +38,11 @@ def test_a_job_gives_the_same_row_again_and_in_other_processes():
     assert run_all(serve, jobs, 1) == run_all(serve, jobs, 2) == [serve(job) for job in jobs]
 
 
-def test_exact_lengths_are_told_to_all_and_limits_leave_room_in_the_context():
-    asked = prompts(LOAD, OF)
-    assert [one.exact for one in asked] == OF.lengths.output[LOAD.rows].tolist()
-    assert all(one.tokens + one.limit <= CONTEXT for one in asked) and not any(one.offline for one in asked)
-    assert all(one.offline for one in prompts(at_once(OF.lengths, 5, 0), OF))
-
-
 def test_memory_that_binds_makes_reserving_the_longest_output_the_slowest():
     rows = {row.policy: row for row in contend(ground(), LOAD, OF)}
     assert rows["orca"].rate < rows["s3"].rate < rows["default"].rate
     assert rows["orca"].preemptions == rows["oracle"].preemptions == 0 < rows["s3"].preemptions
     assert rows["default"].mean < rows["oracle"].mean
-
-
-def test_without_memory_of_the_host_what_is_preempted_is_computed_again():
-    with_host, without = (contend(ground(host_pages=pages), LOAD, OF, ["s3"])[0] for pages in (1000, 0))
-    assert with_host.recomputed == 0 < with_host.swapped and without.swapped == 0 < without.recomputed
-
-
-def test_a_load_at_the_capacity_is_about_what_a_full_cache_bears():
-    device = ground(pages=400)
-    borne = capacity(device, OF)
-    (row,) = contend(device, at_rate(OF.lengths, 3 * borne, 20.0, 0), OF, ["paged"])
-    assert row.rate == pytest.approx(borne, rel=0.25)
-
-
-def test_a_published_model_fills_what_its_weights_leave():
-    memory = large(LLAMA_13B).memory
-    assert memory.pages * memory.page_tokens == pytest.approx((80e9 - 2 * 13.016e9) / 819_200, rel=0.001)
-    assert large(LLAMA_33B).memory.pages < memory.pages and large(LLAMA_13B, A100, 0.0).memory.host_pages == 0
 
 
 def _row(policy: str, seed: int, **figures):
@@ -89,17 +61,7 @@ def test_bars_are_taken_from_their_sections_and_a_missing_rival_falls_short():
     good = [_row("default", 0, mean=1.0, rate=4.0, p99=5.0, recomputed=0.01, batch=9.0)]
     good += [_row(name, 0, mean=4.0, rate=2.0, p99=4.0, batch=5.0) for name in ("s3", "oracle", "paged")]
     sections = {PEAK_13B: good, PEAK_33B: good, NO_HOST: good}
-    found = {bar.name: bar for bar in Contest(sections, {}).targets()}
+    found = {bar.name: bar for bar in Study(sections).targets()}
     assert len(found) == 7 and all(bar.met for bar in found.values())
-    lonely = Contest(sections | {PEAK_13B: good[:1]}, {}).targets()
+    lonely = Study(sections | {PEAK_13B: good[:1]}).targets()
     assert [bar.met for bar in lonely] == [False] * 4 + [True, False, True]
-
-
-def test_a_table_has_the_median_of_the_seeds():
-    rows = [_row("default", seed, mean=float(mean)) for seed, mean in enumerate((1, 2, 30))]
-    assert Contest({PEAK_13B: rows}, {}).table(PEAK_13B)[0][3] == "2.00"
-
-
-def test_missing_data_is_told(monkeypatch, tmp_path):
-    monkeypatch.setattr(contest.vicuna, "ALPACA", tmp_path / "alpaca_train.parquet")
-    assert contest.missing().startswith("needs alpaca_train.parquet")

@@ -6,23 +6,11 @@ import numpy as np
 import pandas
 import pytest
 
-from benchmarks.packing.traces import SOURCES, Lengths, as_recorded, at_once, at_rate, lengths, missing
+from benchmarks.packing.traces import SOURCES, Lengths, as_recorded, at_rate, lengths, missing
 from pliant.errors import InputError
 
 needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 MADE = Lengths("made up", np.arange(1, 11), np.arange(11, 21), np.arange(10) / 2)
-
-
-def test_missing_data_is_told_in_one_sentence(tmp_path):
-    assert missing("azure", folder=tmp_path).startswith("needs azure_llm_2023_conversation.parquet")
-    assert all(file in missing(folder=tmp_path) for file, _ in SOURCES.values())
-    with pytest.raises(InputError, match="trace"):
-        lengths("azure", tmp_path)
-
-
-def test_an_unknown_trace_is_refused_with_those_that_are_known():
-    with pytest.raises(InputError, match="vicuna, sharegpt, azure, mooncake"):
-        lengths("alibaba")
 
 
 def test_arrivals_begin_at_zero_and_are_in_order_whatever_the_file_does(tmp_path):
@@ -33,24 +21,12 @@ def test_arrivals_begin_at_zero_and_are_in_order_whatever_the_file_does(tmp_path
     assert found.prompt.tolist() == [30, 40, 50] and found.output.tolist() == [3, 4, 5]
 
 
-def test_requests_that_a_context_cannot_hold_are_left_out_and_counted():
-    kept, left_out = MADE.fitting(20)
-    assert left_out == 5 and (kept.prompt + kept.output).max() == 20
-    assert kept.seconds.tolist() == [0.0, 0.5, 1.0, 1.5, 2.0]
-
-
 def test_a_poisson_load_has_the_rate_and_repeats_a_row_only_when_all_were_taken():
     load, again, other = at_rate(MADE, 20.0, 50.0, 0), at_rate(MADE, 20.0, 50.0, 0), at_rate(MADE, 20.0, 50.0, 1)
     assert len(load.arrivals) == pytest.approx(1000, rel=0.15) and 0 <= load.arrivals[0] <= load.arrivals[-1] < 50
     assert (np.diff(load.arrivals) >= 0).all() and set(load.rows[:10].tolist()) == set(range(10))
     assert (load.arrivals == again.arrivals).all() and (load.rows == again.rows).all()
     assert len(other.rows) != len(load.rows) or (other.rows != load.rows).any()
-
-
-def test_an_offline_batch_is_there_at_the_start():
-    load = at_once(MADE, 25, 0)
-    assert load.offline and load.arrivals.tolist() == [0.0] * 25
-    assert np.bincount(load.rows).max() == 3
 
 
 def test_recorded_arrivals_keep_their_order_and_can_be_made_denser():
@@ -67,9 +43,3 @@ def test_recorded_arrivals_keep_their_order_and_can_be_made_denser():
 def test_a_recorded_trace_has_the_rows_and_lengths_that_its_description_tells(name, rows, longest):
     found = lengths(name)
     assert len(found.output) == rows and found.output.max() == longest and found.prompt.min() >= 1
-
-
-@needs_data
-def test_mooncakes_longest_prompts_are_left_out_and_counted():
-    kept, left_out = lengths("mooncake").fitting(16_384)
-    assert left_out + len(kept.prompt) == 12_031 and left_out == 2825

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.packing import vicuna as packing_vicuna
-from benchmarks.packing.forecasts import Conditional, by_prompt, classes_of, foretold, pinball, width_of
-from benchmarks.packing.vicuna import Texts, cached, crossed, joined, missing, vicuna
+from benchmarks.packing.forecasts import by_prompt
+from benchmarks.packing.vicuna import Texts, cached, crossed, missing, vicuna
 from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES
 from tests.fixtures.packing.scenarios import lengths, with_forecasts
@@ -32,13 +32,6 @@ def test_no_prompt_is_predicted_by_a_predictor_that_was_trained_with_it():
     assert not crossed(prompts, np.arange(101), train).any()
 
 
-def test_a_row_borrows_the_prompt_of_a_reference_answer_of_equal_rank():
-    reference, answers = np.array([5, 1, 9, 5]), np.array([30, 10, 70, 30, 20, 30, 90, 31])
-    rows = joined(reference, answers)
-    assert (np.diff(answers[rows][np.argsort(reference, kind="stable")]) >= 0).all()
-    assert answers[rows[1]] == 10 and answers[rows[2]] >= 70 and answers[rows[0]] in (20, 30, 31)
-
-
 def test_predictions_are_kept_until_the_data_or_the_way_to_train_changes(tmp_path, monkeypatch):
     monkeypatch.setattr(packing_vicuna, "texts", lambda: Texts(("ask", "ask again", "and again"), np.array([3, 5, 7])))
     monkeypatch.setattr(packing_vicuna, "per_token", lambda known: 1.0)
@@ -54,48 +47,11 @@ def test_predictions_are_kept_until_the_data_or_the_way_to_train_changes(tmp_pat
     assert len(calls) == 2 * packing_vicuna.FOLDS
 
 
-def test_missing_texts_are_refused(tmp_path):
-    with pytest.raises(InputError, match="existing file"):
-        packing_vicuna.texts(tmp_path / "none.parquet")
-
-
 def test_conditional_quantiles_cover_what_they_say_on_rows_they_were_not_fitted_on():
     quality = with_forecasts(8000).quality
     assert np.abs(np.array(quality.coverage) - QUANTILES).max() < 0.03
     assert quality.tau > 0.3 and quality.pinball < 0.9 * quality.constant
     assert 0 < quality.majority <= quality.accuracy + 0.05
-
-
-def test_a_score_that_says_nothing_is_no_better_than_the_constant_quantiles():
-    of, rows = lengths(8000), np.arange(8000)
-    scores = np.random.default_rng(1).random(8000)
-    quality = foretold("noise", scores, of, rows[::2], rows[1::2], 256).quality
-    assert abs(quality.tau) < 0.04 and quality.pinball == pytest.approx(quality.constant, rel=0.03)
-
-
-def test_fitting_does_not_look_at_the_rows_that_are_kept():
-    of, rows = lengths(), np.arange(400)
-    first = foretold("a", of.prompt.astype(float), of, rows[:200], rows[200:], 256)
-    of.output[200:] = 1
-    again = foretold("a", of.prompt.astype(float), of, rows[:200], rows[200:], 256)
-    assert (first.forecasts_NL == again.forecasts_NL).all() and (first.buckets == again.buckets).all()
-
-
-def test_the_class_is_the_commonest_of_those_with_a_like_score():
-    scores, tokens = np.arange(100.0), np.where(np.arange(100) < 50, 10, 95)
-    fitted = Conditional.fit(scores, tokens, 10)
-    assert fitted.classes(np.array([0.0, 20.0, 80.0, 99.0])).tolist() == [10, 10, 100, 100]
-
-
-def test_classes_are_equal_parts_of_the_limit_and_the_last_takes_the_rest():
-    assert width_of(2048) == 205
-    assert classes_of(np.array([1, 205, 206, 2048, 5000]), 205).tolist() == [0, 0, 1, 9, 9]
-
-
-def test_the_pinball_loss_is_that_of_its_definition():
-    forecasts, tokens = np.full((1, len(QUANTILES)), 10.0), np.array([20])
-    assert pinball(forecasts, tokens) == pytest.approx(np.mean(QUANTILES) * np.log(2))
-    assert pinball(forecasts, np.array([5])) == pytest.approx(np.mean(1 - np.array(QUANTILES)) * np.log(2))
 
 
 def test_a_trace_without_prompts_is_forecast_by_their_length_on_its_later_half():

@@ -13,7 +13,6 @@ from benchmarks.cascade import robust as cascade
 from benchmarks.robust.clients import FOR_EVER, Clients
 from benchmarks.robust.contest import contestant
 from benchmarks.tokens import robust as tokens
-from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.protocol import Action, Arrived, Event, Scheduler
 from pliant.worlds import World
@@ -69,13 +68,6 @@ def test_a_clock_that_jumps_costs_what_waits_then_and_nothing_later(
     usual, play = offered.value(offered.OURS, TRUE, offered.LOADS[0], 0), Clients.play
     monkeypatch.setattr(Clients, "play", lambda those, fresh, *of: play(those, _Jumping(fresh, 1.0, jump), *of))
     assert offered.value(offered.OURS, TRUE, offered.LOADS[0], 0) >= LEAST * usual
-
-
-@pytest.mark.parametrize("axes", [((), ()), ((1,), ()), ((), (1,))])
-def test_an_empty_profile_is_refused(axes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    settings, batches = axes
-    with pytest.raises(InputError):
-        LatencyTable(settings, batches, tuple(() for _ in settings))
 
 
 @pytest.mark.parametrize("load", [0.5, 1.5])

@@ -38,9 +38,6 @@ def test_what_is_measured_is_a_comparison_on_the_same_arrivals_and_comes_out_the
     once, again = (contest.measure("tokens", 2, places=[place]) for _ in range(2))
     assert once == again
     assert once[0].median > 1.0
-    headings, rows = contest.table(once)
+    headings, rows = contest.map_of(once)
     assert headings == ["world", "2x"]
     assert rows[0][0] == place.world
-    (plain,) = contest.plain(once)
-    assert plain["world"] == place.world
-    assert plain["rival"] == once[0].rival

@@ -29,11 +29,6 @@ def test_the_gate_judges_by_the_load_that_is_replayed():
     assert tokens_config.read(None, OVERRIDES).reference == SHORT.reference
 
 
-def test_there_is_a_gamma_that_adds_tokens_one_that_merges_and_none():
-    gammas = tokens_config.read(None, OVERRIDES).latency.gammas
-    assert {np.sign(gamma) for gamma in gammas} == {-1, 0, 1}
-
-
 @pytest.mark.slow
 def test_what_the_demo_trains_is_worth_adapting(tmp_path):
     """Merging makes a batch much faster and keeps most answers right: else adaptation could earn nothing."""

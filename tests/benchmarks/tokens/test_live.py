@@ -16,8 +16,7 @@ from aiohttp import web
 
 from benchmarks.contenders import Contender
 from benchmarks.load_generator import Example
-from benchmarks.tokens.live import LIVE, SWEEP, Live, LiveConfig, Row, compare, utility
-from benchmarks.tokens.live_figures import HEADINGS, live_figure, notes, rows
+from benchmarks.tokens.live import HEADINGS, LIVE, SWEEP, Live, LiveConfig, Row, compare, figure, rows, utility
 from flows.servers import HOST, free_port
 from pliant.errors import InputError
 from pliant.progress import silent
@@ -138,14 +137,6 @@ def test_with_a_service_missing_nothing_is_claimed():
     some = live(row("default"), row("bentoml", half, True), missing={"ray": "Ray Serve is not installed"})
     assert math.isnan(some.ratio())
     assert not some.target().met
-    assert "Not measured: Ray Serve is not installed." in notes(some)
-
-
-def test_utility_is_the_mean_over_seeds_of_one_setting():
-    best = live(row("pets", half, seed=0, m=1), row("pets", half, seed=1, m=1), row("pets", half, seed=0, m=2)).best()
-    assert len(best["pets"]) == 2
-    everything = [row("x", answered), row("x", lambda r: lost(r, 503))]
-    assert utility(everything) == pytest.approx(0.5)
 
 
 def test_the_plain_form_is_json_and_the_table_ranks_by_utility():
@@ -161,5 +152,5 @@ def test_the_plain_form_is_json_and_the_table_ranks_by_utility():
 @pytest.mark.parametrize("fate", [answered, lambda r: lost(r, 0)], ids=["answered", "lost"])
 def test_the_picture_is_drawn_whether_or_not_anything_was_answered(tmp_path, fate):
     path = tmp_path / "live.png"
-    live_figure(live(row("default", fate), row("ray", fate, True))).savefig(path, dpi=40)
+    figure(live(row("default", fate), row("ray", fate, True))).savefig(path, dpi=40)
     assert path.stat().st_size > 5000

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.watch import recorded_pairs, rollout
-from benchmarks.watch.recorded_pairs import synthetic
-from benchmarks.watch.rollout import SETTINGS, Setting, config_of, draw, limits, repeat, simulate
+from benchmarks.watch import rollout
+from benchmarks.watch.rollout import Setting, config_of, draw, limits, repeat, simulate, synthetic
 
 
 def test_synthetic_pairs_differ_as_often_as_they_should():
@@ -21,21 +20,15 @@ def test_synthetic_pairs_differ_as_often_as_they_should():
     ("challenger", "worse"), [("worse", 0.03), ("equal", 0.0), ("better", -0.03), ("half", 0.00125)]
 )
 def test_a_challenger_is_as_good_as_it_is_called(challenger, worse):
-    setting = Setting("", "right or wrong", challenger, discordance=0.05)
+    setting = Setting(0.05, challenger=challenger)
     rng = np.random.default_rng(0)
     assert np.mean([draw(setting, rng).worse for _ in range(40)]) == pytest.approx(worse, abs=0.0025)
 
 
-def test_no_pair_comes_twice_in_a_run():
-    pairs = synthetic(0.05, 0.03, 50, np.random.default_rng(0))
-    pairs = recorded_pairs.Pairs(pairs.correct, np.tile(np.arange(50) / 50, (2, 1)), pairs.confidences)
-    assert sorted(pairs.sample(50, np.random.default_rng(1), 0.5).scores[0]) == sorted(pairs.scores[0])
-
-
-@pytest.mark.parametrize("kind", ["labels", "right or wrong", "no labels", "unpaired"])
+@pytest.mark.parametrize("kind", ["right or wrong", "unpaired"])
 def test_every_setting_configures_a_rollout_that_ends(kind):
     rng = np.random.default_rng(0)
-    setting = Setting("", kind, discordance=0.1)
+    setting = Setting(0.1, kind)
     config_of(setting).check()
     run = simulate(setting, draw(setting, rng), rng)
     assert run.stage in ("taken_back", "promoted")
@@ -43,25 +36,13 @@ def test_every_setting_configures_a_rollout_that_ends(kind):
     assert run.reason
 
 
-def test_the_rollout_hears_no_labels_where_there_are_none():
-    rng = np.random.default_rng(0)
-    hopeless = synthetic(0.9, 0.85, rollout.LENGTH, rng)
-    assert simulate(Setting("", "right or wrong"), hopeless, rng).stage == "taken_back"
-    assert simulate(Setting("", "no labels"), hopeless, rng).stage == "promoted"
-
-
 def test_a_worse_one_is_taken_back_in_time_and_a_better_one_promoted():
-    worse, ends = repeat(Setting("", "right or wrong", discordance=0.03), runs=8)
+    worse, ends = repeat(Setting(0.03), runs=8)
     assert worse.in_time >= 7 / 8
     assert all(end.requests <= end.pairs for end in ends)
-    better, _ = repeat(Setting("", "right or wrong", "better", discordance=0.05), runs=4)
+    better, _ = repeat(Setting(0.05, challenger="better"), runs=4)
     assert better.promoted == 1.0
     assert better.taken_back == 0.0
-
-
-def test_runs_are_the_same_every_time():
-    setting = Setting("", "right or wrong", discordance=0.05)
-    assert repeat(setting, runs=2)[1] == repeat(setting, runs=2)[1]
 
 
 def test_the_limits_fall_with_discordance_and_are_lowest_without_pairs():
@@ -70,14 +51,3 @@ def test_the_limits_fall_with_discordance_and_are_lowest_without_pairs():
     assert powers == sorted(powers, reverse=True)
     assert rows[0]["nats"] == pytest.approx(500 * 0.03 * np.log(2))
     assert rows[-1]["power"] < 0.5 < 0.95 < rows[1]["power"]
-
-
-def test_targets_cover_labels_no_labels_and_plain_right_or_wrong():
-    assert {each.kind for each in SETTINGS if each.target} == {"labels", "no labels", "right or wrong"}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(bool(recorded_pairs.unavailable()), reason=recorded_pairs.unavailable() or "recorded texts")
-def test_the_recorded_challengers_are_some_three_points_worse():
-    for name in recorded_pairs.SOURCES:
-        assert 0.025 <= recorded_pairs.recorded(name).worse <= 0.035

@@ -12,8 +12,8 @@ import time
 import pytest
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from benchmarks.collector import collector
 from serving.tracing.export import FLUSH_SECONDS, SAY_SECONDS, QuietExporter, close, provider_of
+from tests.fixtures.collector import collector
 from tests.fixtures.places import ROOT
 
 

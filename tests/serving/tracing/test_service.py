@@ -7,8 +7,8 @@ import urllib.request
 
 import pytest
 
-from benchmarks.collector import collector
 from tests.fixtures.clients import PATIENCE, ask
+from tests.fixtures.collector import collector
 from tests.fixtures.live import running
 from tests.fixtures.tokens.published import publish_all, settings_for
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from benchmarks.certificate import certificate
 from pliant.errors import InputError
 from serving.http.access.certificate import (
     DAY,
@@ -20,6 +19,7 @@ from serving.http.access.certificate import (
     validity,
 )
 from serving.http.access.metrics import CertificateMetrics
+from tests.fixtures.certificate import certificate
 
 EXPIRY = "pliant_tls_certificate_expiry_timestamp_seconds"
 

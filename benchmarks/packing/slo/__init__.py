@@ -1,1 +1,0 @@
-"""Targets of requests under overload, simulated and live."""

@@ -1,1 +1,0 @@
-"""What `pliant bench watch` needs of packing."""

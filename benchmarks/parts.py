@@ -1,0 +1,118 @@
+"""Every part of every bench, in one list: what it measures, the function that does it, and how long it takes.
+
+Imports nothing heavy, as `pliant bench SYSTEM --help` prints it. The targets of a part are in its function's result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from pliant import systems
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`measure`: a function of a `harness.Context`, or where it stands in this package, as "module:function".
+
+    `seconds`: of the quick setting on the machine of the slow setting (CONTRIBUTING.md); `training`: a function, given
+    likewise, that returns the seconds there of what is still to be trained or compiled first.
+    """
+
+    measures: str
+    measure: Callable[[Any], Any] | str
+    seconds: float
+    training: Callable[[], float] | str = ""
+
+    def run(self, context: Any) -> Any:
+        """Return what the function of the part gives: its targets, and further details."""
+        return _loaded(self.measure)(context)
+
+    def training_seconds(self) -> float:
+        """Return the seconds of training that come before it."""
+        return float(_loaded(self.training)()) if self.training else 0.0
+
+
+def _loaded(function: Callable[..., Any] | str) -> Callable[..., Any]:
+    if not isinstance(function, str):
+        return function
+    module, _, name = function.partition(":")
+    loaded: Callable[..., Any] = getattr(import_module(f"benchmarks.{module}"), name)
+    return loaded
+
+
+CHAMPION, ENCODER, CLASSIFIERS = "tokens.demo:training", "bins.minilm:training", "cascade.material:training"
+
+
+PARTS: Mapping[str, Mapping[str, Part]] = {
+    "tokens": {
+        "planner": Part("seconds a plan takes, by the batches that wait", "tokens.planner:planner", 5.0),
+        "kernels": Part("images/s of every gamma, over plain timm", "tokens.kernels:kernels_of_vit", 60.0),
+        "policies": Part("every policy's utility, simulated, over the fluid bound", "tokens.policies:policies", 180.0),
+        "devices": Part("utility of several devices, simulated, over that of one", "tokens.devices:devices", 30.0),
+        "baselines": Part(
+            "utility over gamma 0 over HTTP, what the service adds to a request, scheduler events/s",
+            "tokens.baselines:baselines",
+            200.0,
+            CHAMPION,
+        ),
+        "live": Part(
+            "utility over HTTP, over BentoML's batching, LitServe and Ray Serve", "tokens.live:live", 300.0, CHAMPION
+        ),
+    },
+    "bins": {
+        "planner": Part("seconds of an exact plan", "bins.planner:planner", 15.0),
+        "dispatch": Part("dispatch decisions/s, by devices", "bins.dispatch:dispatch", 75.0),
+        "contest": Part(
+            "mean latency of every scheme, simulated, over the published pair's", "bins.contest:contest", 320.0
+        ),
+        "live": Part(
+            "mean latency over HTTP, over BentoML's batching and one by one", "bins.live:live", 150.0, ENCODER
+        ),
+        "nodes": Part("requests lost and seconds passed where a node of a Ray cluster dies", "bins.nodes:nodes", 205.0),
+    },
+    "cascade": {
+        "contest": Part(
+            "latency and accuracy on public data sets, over the large model and Tabi",
+            "cascade.contest:contest",
+            120.0,
+            CLASSIFIERS,
+        ),
+    },
+    "packing": {
+        "forecasts": Part("nothing: trains the predictor that `study` forecasts by", "packing.vicuna:forecasts", 65.0),
+        "study": Part("completion times of every policy, simulated, over S3's", "packing.study:study", 100.0),
+        "slo": Part(
+            "goodput with latency targets, simulated, over policies without admission", "packing.slo:slo", 60.0
+        ),
+        "published": Part("S3's published tables, simulated", "packing.published:published", 30.0),
+        "batches": Part("tokens/s of the engine, by the sequences of an iteration", "packing.batches:batches", 40.0),
+        "alike": Part("time to the first token of prompts that begin alike", "packing.alike:alike", 60.0),
+        "real": Part(
+            "tokens/s of a real language model, over transformers' batching", "packing.real_model:real", 240.0
+        ),
+        "vllm": Part("completion times of schedulers in vLLM", "packing.vllm.bench:contest", 600.0),
+        "vllm-ample": Part("the same with ample memory", "packing.vllm.bench:ample", 450.0),
+    },
+    "watch": {
+        "rollout": Part("how soon worse challengers are taken back, simulated", "watch.rollout:rollout", 240.0),
+        "quiet": Part("false alarms in quiet months of recorded data", "watch.quiet:quiet", 60.0),
+        "rollback": Part(
+            "seconds until the former release answers, requests that fail",
+            "tokens.rollback:rollback",
+            60.0,
+            "tokens.rollback:training",
+        ),
+    },
+    "robust": {
+        name: Part(
+            f"{name} in worlds that differ from its profile, over doing nothing clever",
+            f"{name}.robust:in_worlds",
+            100.0,
+        )
+        for name in systems.names()
+    },
+}
+"""Bench -> part -> what it is, in the order in which parts run."""

@@ -1,0 +1,152 @@
+"""The service beside what it replaces, over HTTP on the champion: utility over gamma 0, overhead, and scheduler events/s.
+
+Overhead is the time at the client minus queue and model time, as both sides report them. Queue time runs from arrival at the
+service to the launch, model time is what the device process itself measured; so parsing, decoding, hand-over between
+processes, the event loop and both network stacks all count as overhead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from benchmarks.harness import Context, Measured
+from benchmarks.load_generator import Example, Reply, in_turns, replay
+from benchmarks.results import Target
+from benchmarks.tokens.demo import champion, print_table
+from benchmarks.tokens.endpoint import address, test_examples
+from benchmarks.tokens.replay import ADAPTIVE, ReplayConfig, Replayed, compare
+from pliant.errors import InputError
+from pliant.progress import Progress
+from pliant.protocol import JournalEntry, Request
+from pliant.simulator import simulate
+from pliant.tokens.knowledge import knowledge as tokens_knowledge
+from pliant.tokens.policies import make
+from pliant.tokens.policy import Knowledge
+from pliant.tokens.reference import ReferenceConfig, kinds
+from pliant.tokens.simulated import SimulatedDevice
+from pliant.workload import RequestKind, poisson, requests
+
+MOST = 16.0  # times the capacity: the greatest overload tried to make a long queue
+SECONDS = 60.0  # of the load at a third of the capacity
+
+Pool = Mapping[str, Sequence[Example]]
+
+
+def baselines(context: Context) -> Measured:
+    """Measure; in the smallest setting nothing but the overhead of one request in flight, and the scheduler alone."""
+    bundle = champion(context.full)
+    pool, targets = test_examples(bundle), list[Target]()
+    details: dict[str, Any] = {"device": bundle.profile.device}
+    if not context.smallest:
+        reference = ReferenceConfig(seconds=10.0 if context.full else 4.0)
+        replays = _replays(pool, reference, 3 if context.full else 1, context)
+        loud, quiet = (float(np.mean([replay.ratio(half) for replay in replays])) for half in (True, False))
+        targets = [
+            Target("utility against gamma 0, loud half", loud, ">=", 1.15, "x"),
+            Target("utility against gamma 0, quiet half", quiet, ">=", 0.98, "x"),
+            Target("requests without any answer, both replays", sum(r.unanswered() for r in replays), "<=", 0),
+        ]
+        details["replays"] = [replay.plain() for replay in replays]
+    with address(ADAPTIVE) as url:
+        with context.stage("overhead, one in flight") as progress:
+            single = one_in_flight(url, pool, context.choose(1000, 5000, 500), progress)
+        targets.append(Target("overhead, one in flight, median", 1000 * single.p50, "<=", 3.0, "ms"))
+        details["one_in_flight"] = asdict(single)
+        if not context.smallest:
+            rate = details["rate"] = replays[0].capacity / 3
+            with context.stage("overhead at a third of capacity") as progress:
+                third = at_rate(url, pool, rate, SECONDS, progress)
+            name = f"overhead at a third of capacity, p99 over {SECONDS:.0f} s"
+            targets.append(Target(name, 1000 * third.p99, "<=", 15.0, "ms"))
+            details["third_of_capacity"] = asdict(third)
+    with context.stage("scheduler in the simulator") as progress:
+        rate_of = event_rate(tokens_knowledge(bundle.profile, bundle.tasks))
+        progress(1, 1)
+    name = f"scheduler events per second, {rate_of.depth:.0f} batches waiting"
+    return [*targets, Target(name, rate_of.per_second, ">=", 20_000)], details | {"scheduler": asdict(rate_of)}
+
+
+def _replays(pool: Pool, reference: ReferenceConfig, seeds: int, context: Context) -> list[Replayed]:
+    replays = []
+    for seed in range(seeds):
+        replays.append(compare(address, pool, ReplayConfig(seed=seed, reference=reference), context.stage))
+        print_table(Console(), replays[-1])
+    return replays
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """Seconds. `answered` of `sent` requests gave a figure."""
+
+    p50: float
+    p99: float
+    worst: float
+    answered: int
+    sent: int
+
+
+def one_in_flight(url: str, pool: Pool, count: int, progress: Progress) -> Overhead:
+    """Send one request after the other on one connection, each when the one before it was answered."""
+    tasks = list(pool)
+    load = [Request(i, 0.0, 5.0, tasks[i % len(tasks)]) for i in range(count)]
+    (replies,) = asyncio.run(in_turns([url], load, pool, progress))
+    return _overhead(replies)
+
+
+def at_rate(url: str, pool: Pool, rate: float, seconds: float, progress: Progress) -> Overhead:
+    """Send Poisson arrivals at `rate` requests per second."""
+    rng = np.random.default_rng(1)
+    load = requests(poisson(rate, seconds, rng), [RequestKind(task, 5.0, 1.0) for task in pool], rng)
+    return _overhead(asyncio.run(replay(url, load, pool, progress=progress)))
+
+
+def _overhead(replies: Sequence[Reply]) -> Overhead:
+    """Return the overhead of the replies; a request without an answer counts as infinitely late."""
+    values = [r.overhead if r.status == 200 else float("inf") for r in replies]
+    p50, p99, worst = np.quantile(values, [0.5, 0.99, 1.0], method="higher")
+    return Overhead(float(p50), float(p99), float(worst), sum(r.status == 200 for r in replies), len(replies))
+
+
+@dataclass(frozen=True, slots=True)
+class EventRate:
+    """Events per second of wall time; `depth`: mean number of batches waiting when an event came."""
+
+    per_second: float
+    depth: float
+    events: int
+
+
+def event_rate(knowledge: Knowledge, depth: float = 16.0, seconds: float = 20.0, repeats: int = 3) -> EventRate:
+    """Overload the scheduler until at least `depth` batches wait on average; the median of `repeats` timed runs.
+
+    Raises `InputError` for a depth that no overload reaches, since the scheduler holds so many requests and no more.
+    """
+    capacity = knowledge.latency.throughput(0, 64)
+    factor = 1.0
+    while (run := _events(knowledge, factor * capacity, seconds)).depth < depth:
+        factor *= 1.25
+        if factor > MOST:
+            raise InputError("depth", depth, f"at most what {MOST:g} times the capacity builds up, {run.depth:.1f}")
+    runs = (_events(knowledge, factor * capacity, seconds) for _ in range(repeats))
+    return sorted(runs, key=lambda run: run.per_second)[repeats // 2]
+
+
+def _events(knowledge: Knowledge, rate: float, seconds: float) -> EventRate:
+    rng = np.random.default_rng(0)
+    load = requests(poisson(rate, seconds, rng), kinds(list(knowledge.accuracy), ReferenceConfig()), rng)
+    device = SimulatedDevice(knowledge.latency, knowledge.accuracy, load, rng)
+    scheduler, depths = make("default", knowledge), list[int]()
+
+    def observe(_entry: JournalEntry) -> None:
+        depths.append(scheduler.batches_waiting)
+
+    start = time.perf_counter()
+    journal = simulate(scheduler, load, device, observe)
+    return EventRate(len(journal) / (time.perf_counter() - start), float(np.mean(depths)), len(journal))

@@ -1,0 +1,1 @@
+"""What each system's clients send, and the changes that are planted in it."""

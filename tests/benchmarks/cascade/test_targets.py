@@ -1,0 +1,79 @@
+"""Targets, tables and the picture of the contest, from rounds that are made up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.cascade.contest import Round, Showing, figure, helping, targets
+
+PNG = b"\x89PNG\r\n\x1a\n"
+SINGLE = Showing(accuracy=0.9, seconds=0.010, early=1.0, large=0.0, kept=1.0, levels=1)
+TABI = Showing(accuracy=0.9, seconds=0.008, early=0.6, large=0.4, kept=0.9, levels=2)
+OURS = replace(TABI, seconds=0.007, early=0.7, large=0.3)
+
+
+def rounds(default: Showing = OURS, tabi: Showing | None = TABI, ours: Showing = OURS, splits: int = 4) -> list[Round]:
+    """`ours`: the default at the published candidate's accuracy."""
+    shown = {"default": default, "single": SINGLE, "voting": replace(SINGLE, seconds=0.03)}
+    if tabi is None:
+        return [Round(seed, 0.9, 0.89, shown, ()) for seed in range(splits)]
+    around = (replace(ours, accuracy=ours.accuracy - 0.01), ours, replace(ours, accuracy=ours.accuracy + 0.01))
+    return [Round(seed, 0.9, 0.89, {**shown, "tabi": tabi}, around) for seed in range(splits)]
+
+
+def five(**first) -> dict[str, list[Round]]:
+    """Five data sets: all that is asked for holds of four, the first is as `first` says."""
+    return {"first": rounds(**first), **{f"set {number}": rounds() for number in range(4)}}
+
+
+def verdicts(sets) -> list[str]:
+    return [bar.verdict for bar in targets(sets)]
+
+
+def test_all_bars_hold_where_ours_is_better_everywhere_and_keeps_its_promise():
+    bars = targets(five())
+    assert [bar.measured for bar in bars] == pytest.approx([0.75, 0.75, 0.875, 5, 0])
+    assert {bar.verdict for bar in bars} == {"met"}
+
+
+@pytest.mark.parametrize(
+    ("first", "short"),
+    [
+        ({"ours": replace(OURS, early=0.63)}, 0),
+        ({"ours": replace(OURS, large=0.37)}, 1),
+        ({"ours": replace(OURS, seconds=0.0076)}, 2),
+        ({"default": replace(OURS, seconds=0.0076)}, 3),
+        ({"default": replace(OURS, accuracy=0.88)}, 4),
+    ],
+    ids=["as many go on", "as many go all the way", "as slow", "little quicker than single", "target missed"],
+)
+def test_one_data_set_that_is_worse_makes_its_bar_fall_short(first, short):
+    sets = verdicts(five(**first))
+    assert sets[short] == "missed"
+    assert sets.count("missed") == (2 if short == 4 else 1)  # a missed target is no success against single either
+
+
+@pytest.mark.parametrize("place", [0, 4])
+def test_an_accuracy_that_ours_does_not_reach_falls_short_wherever_the_data_set_stands(place):
+    """Its ratio is NaN, which max() would pass over unless it came first."""
+    names = list(sets := five(ours=replace(OURS, accuracy=0.7)))
+    names.insert(place, names.pop(0))
+    bars = targets({name: sets[name] for name in names})
+    assert all(math.isnan(bar.measured) for bar in bars[:3])
+    assert [bar.verdict for bar in bars] == [*["missed"] * 3, "met", "met"]
+
+
+def test_without_any_published_candidate_there_is_no_figure_and_the_bars_fall_short():
+    sets = {"one": rounds(tabi=None)}
+    assert helping(sets) == []
+    assert verdicts(sets)[:3] == ["missed"] * 3
+
+
+@pytest.mark.parametrize("tabi", [TABI, None], ids=["published", "none published"])
+def test_the_picture_is_drawn_whether_or_not_there_is_a_published_candidate(tmp_path, tabi):
+    drawn, path = figure({"one": rounds(tabi=tabi), "two": rounds(splits=7)}), tmp_path / "contest.png"
+    drawn.savefig(path, dpi=40)
+    assert path.read_bytes().startswith(PNG)

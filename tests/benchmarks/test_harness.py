@@ -1,0 +1,114 @@
+"""Which parts of a bench run: without a champion, and where there is no time. What they measure is made up."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import harness
+from benchmarks.bins import minilm
+from benchmarks.harness import INCOMPLETE, Budget, Skipped, begin
+from benchmarks.parts import PARTS, Part, _loaded
+from benchmarks.results import Target
+from benchmarks.tokens import demo as tokens_demo
+from pliant.errors import InputError
+
+MET, MISSED = Target("a", 2.0, ">=", 1.0), Target("b", 0.5, ">=", 1.0)
+EVERY = [(bench, name, part) for bench, parts in PARTS.items() for name, part in parts.items()]
+
+
+@pytest.fixture(autouse=True)
+def apart(tmp_path, monkeypatch):
+    """An empty state, and a machine like that of the slow setting."""
+    monkeypatch.setenv("PLIANT_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setattr(harness, "probe", lambda: (1.0, 1.0))
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+
+
+def run(full: bool = False, names=(), **results) -> tuple[int, list[str]]:
+    """Run parts that give these targets or raise; return the exit status and the names of those that ran."""
+    ran: list[str] = []
+
+    def part(name, result):
+        def measure(_context):
+            ran.append(name)
+            if isinstance(result, Exception):
+                raise result
+            return result, {"name": name}
+
+        return Part("", measure, 1e4 if name == "long" else 1.0, (lambda: 1e4) if name == "trained" else "")
+
+    return harness.run("bins", {name: part(name, result) for name, result in results.items()}, full, names), ran
+
+
+@pytest.mark.parametrize("name", ["long", "trained"])
+def test_a_part_that_takes_too_long_is_left_out_the_others_run_and_the_bench_is_no_success(name, capsys):
+    assert run(**{name: [MET]}, short=[MET]) == (INCOMPLETE, ["short"])
+    assert f"pliant bench bins --part {name}" in " ".join(capsys.readouterr().out.split())
+    assert run(**{name: [MET]}, short=[MISSED])[0] == 1, "a missed target counts for more"
+
+
+@pytest.mark.parametrize(("full", "names"), [(True, []), (False, ["long"])])
+def test_what_is_named_and_the_full_setting_run_however_long_they_take(full, names):
+    assert run(full, names, long=[MET], short=[MET]) == (0, names or ["long", "short"])
+
+
+@pytest.mark.parametrize("error", [InputError("data", "x", "an existing file"), Skipped("needs a champion, or x")])
+def test_a_part_that_cannot_run_here_is_left_out_with_the_reason_unless_it_is_named_and_fails(error, capsys):
+    assert run(lacking=error, short=[MET]) == (INCOMPLETE, ["lacking", "short"])
+    assert "x" in capsys.readouterr().out
+    if isinstance(error, Skipped):
+        assert run(False, ["lacking"], lacking=error)[0] == INCOMPLETE
+    else:
+        with pytest.raises(InputError):
+            run(False, ["lacking"], lacking=error)
+
+
+def test_an_unknown_part_is_refused_with_the_known_ones():
+    with pytest.raises(InputError, match="short"):
+        run(False, ["shrot"], short=[MET])
+
+
+def test_each_part_is_written_with_its_targets_and_its_setting(tmp_path):
+    run(short=[MET])
+    written = json.loads((tmp_path / "bins-short.json").read_text())
+    assert (written["setting"], written["name"], written["targets"][0]["verdict"]) == ("quick", "short", "met")
+
+
+@pytest.mark.parametrize(("bench", "name", "part"), EVERY, ids=[f"{bench} {name}" for bench, name, _ in EVERY])
+def test_every_part_is_a_function_that_is_there_and_says_what_it_measures(bench, name, part):
+    assert callable(_loaded(part.measure)) and part.measures and part.seconds > 0
+    assert not part.training or callable(_loaded(part.training))
+
+
+@pytest.mark.parametrize(
+    ("now", "slowness", "allowed"), [(0.0, 1.0, True), (40.0, 1.0, True), (41.0, 1.0, False), (0.0, 2.0, False)]
+)
+def test_the_time_used_or_a_slower_machine_leaves_too_little_for_a_part(now, slowness, allowed):
+    assert Budget("tokens", 100.0, slowness, clock=lambda: now).allows("live", 60.0) is allowed
+
+
+def test_training_goes_by_matrix_products_and_the_machine_is_probed_only_where_there_is_a_limit(monkeypatch):
+    monkeypatch.setattr(harness, "probe", lambda: (0.1, 2.0))
+    budget = begin("tokens", False, [])
+    assert budget.slowness == 2.0
+    assert budget.allows("contest", harness.LIMIT / 4, training=4 * harness.LIMIT)
+    assert not budget.allows("contest", harness.LIMIT / 4, training=6 * harness.LIMIT)
+    monkeypatch.setattr(harness, "probe", lambda: pytest.fail("probed"))
+    assert begin("tokens", True, []).limit is begin("tokens", False, ["live"]).limit is None
+
+
+def test_what_is_trained_for_a_comparison_is_served_in_float32_as_its_rivals_are(tmp_path, monkeypatch):
+    trained = []
+    monkeypatch.setattr(tokens_demo, "run_flow", lambda _system, _config, overrides: trained.append(overrides))
+    monkeypatch.setattr(tokens_demo, "live_bundle", lambda: None)
+    for full in (False, True):
+        tokens_demo.champion(full)
+    monkeypatch.setattr(minilm, "_run_flow", lambda _project, overrides: trained.append(overrides))
+    monkeypatch.setattr(minilm, "served", lambda *_: None)
+    monkeypatch.setattr(minilm.places, "minilm", lambda: tmp_path)
+    minilm.prepared(np.array([3, 5], np.int32))
+    assert [overrides["arithmetic"] for overrides in trained] == [{"precision": "float32"}] * 3
