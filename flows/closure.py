@@ -220,12 +220,6 @@ def _outside(text: str) -> frozenset[str]:
     return frozenset(each.loaded.partition(".")[0] for each in imports)
 
 
-@cache
-def code_of(source: str) -> str:
-    """Return what `source` does, as text: equal for sources that differ in comments, layout, docstrings or local names."""
-    return code_of_tree(ast.parse(source))
-
-
 def code_of_tree(tree: ast.Module) -> str:
     """Return what a module's statements do, as text. Changes the tree."""
     for node in ast.walk(tree):

@@ -7,7 +7,7 @@ run with nothing changed trains and measures nothing, since the results of stage
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -48,6 +48,9 @@ S = TypeVar("S")
 Verdicts = Mapping[str, Judged[Any]]
 Compared = tuple[str, str, LinearComparison]
 """A model's name, the address of its data, and how it does beside a linear model."""
+Judge = Callable[..., Judged[Any]]
+"""Takes champion and challenger, the settings of the gate and of the reference load, a callback of progress, whether the
+challenger may be of another class of device, and why it is rejected anyway, if it is."""
 Shown = tuple[list[dict[str, Any]], str, str]
 """A table's rows, its key and its description."""
 
@@ -58,7 +61,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
 
     `system`: its name, and that of the flow; `model`: prefix of the registered models that stand for its tasks; `loading`:
     what is read first; `run_name`: of the run in MLflow, if it is another than the system's;
-    `naming`: keys of a configuration that say which tasks are trained.
+    `naming`: keys of a configuration that say which tasks are trained; `judge`: the gate.
     """
 
     config: C
@@ -69,6 +72,7 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     loading: ClassVar[str] = "texts"
     run_name: ClassVar[str] = ""
     naming: ClassVar[tuple[str, ...]]
+    judge: ClassVar[Judge]
 
     @abstractmethod
     def load(self, progress: Progress) -> Sequence[U]:
@@ -81,10 +85,6 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     @abstractmethod
     def sides(self, results: Sequence[R]) -> Iterable[tuple[S | None, S]]:
         """Yield the champion, if there is one, and the challenger of each result."""
-
-    @abstractmethod
-    def judge(self, champion: S | None, challenger: S, progress: Progress, below_linear: str) -> Judged[Any]:
-        """Return the gate's verdict; `below_linear`: why the challenger is rejected anyway, if it is."""
 
     @abstractmethod
     def register(self, published: Publication, result: R) -> list[str]:
@@ -189,7 +189,9 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         @limited_task("gate")
         def judged() -> Judged[Any]:
             with bar(f"{name}: gate" if name else "gate") as progress:
-                verdict = self.judge(champion, challenger, progress, below_linear)
+                config: Any = self.config
+                told = progress, config.other_device, below_linear
+                verdict = type(self).judge(champion, challenger, config.gate, config.reference, *told)
                 progress(1, 1)
             return verdict
 

@@ -24,7 +24,7 @@ from benchmarks.results import Target
 from flows import settings
 from flows.champions import Champion
 from flows.packing.champions import fetch_generator, fetch_predictor, load_champions
-from flows.packing.chat import rendered
+from flows.packing.lengths import rendered
 from flows.release import open_registry
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.complete import complete

@@ -41,8 +41,7 @@ def _measure(
 ) -> Measured:
     """Measure vLLM's iterations with the memory of the settings, in pages that vLLM has. It moves nothing to the host."""
     from flows.device import configured_class
-    from flows.packing.measure import Measured, fitting_memory, token_bytes
-    from flows.packing.precision import on_device
+    from flows.packing.measure import Measured, fitting_memory, on_device, token_bytes
     from pliant.packing.scheduling.iteration_cost import fit
     from profiling.packing.steps import states
     from serving.packing.vllm.measuring import AHEAD, MeasuringSpec, measure

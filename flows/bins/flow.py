@@ -11,11 +11,11 @@ from flows.arithmetic import half_of
 from flows.bins import publish
 from flows.bins.champions import Score, fetch_score, load_champions
 from flows.bins.config import BinsFlowConfig
-from flows.bins.gate import Candidate, Verdict, judge
+from flows.bins.gate import Candidate, judge
 from flows.bins.plan import describe
 from flows.bins.stages import Stream, StreamResults, load_streams, run_stream
 from flows.gate import to_markdown
-from flows.pipeline import Compared, Pipeline, Shown
+from flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from flows.release import Publication, open_registry
 from flows.watch.nightly import Nightly
 from pliant.progress import Progress
@@ -26,6 +26,7 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
     system = "bins"
     model = BINS_PREFIX
     naming = ("streams", "data", "encoder")
+    judge = staticmethod(judge)
 
     def load(self, progress: Progress) -> list[Stream]:
         half_of(self.config.arithmetic, self.config.device)
@@ -52,12 +53,6 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
             return {}
         return {"lengths": [f"journal:{home / 'journals' / 'bins.jsonl'}", "data"]}
 
-    def judge(
-        self, champion: Candidate | None, challenger: Candidate, progress: Progress, below_linear: str
-    ) -> Verdict:
-        config = self.config
-        return judge(champion, challenger, config.gate, config.reference, progress, config.other_device, below_linear)
-
     def register(self, published: Publication, result: StreamResults) -> list[str]:
         return publish.register(published, self.config, result)
 
@@ -76,7 +71,7 @@ class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
         ]
         return [(rows, "bins-shapes", "Static shapes against the dynamic runtime")]
 
-    def summary(self, results: Sequence[StreamResults], verdicts: Mapping[str, Verdict]) -> str:
+    def summary(self, results: Sequence[StreamResults], verdicts: Verdicts) -> str:
         plans = "\n".join(f"- {result.name}: {_told(result)}" for result in results)
         return f"The gate:\n\n{to_markdown(verdicts)}\n\nBins:\n\n{plans}"
 

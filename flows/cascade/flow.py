@@ -14,7 +14,7 @@ from flows.arithmetic import half_of
 from flows.cascade import feedback, publish
 from flows.cascade.champions import load_champions, outputs_on_test, store_classifiers
 from flows.cascade.config import CascadeFlowConfig
-from flows.cascade.gate import EvaluatedCascade, Verdict, judge
+from flows.cascade.gate import EvaluatedCascade, judge
 from flows.cascade.stages import TaskData, TaskResults, in_precision, load_data, pool, run_task
 from flows.champions import Champion
 from flows.gate import to_markdown
@@ -35,6 +35,7 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
     system = "cascade"
     model = CASCADE_TASK
     naming = ("tasks", "data")
+    judge = staticmethod(judge)
 
     def load(self, progress: Progress) -> list[TaskData]:
         config = self.config
@@ -81,12 +82,6 @@ class CascadePipeline(Pipeline[CascadeFlowConfig, TaskData, TaskResults, Evaluat
     @classmethod
     def beneath(cls, values: Mapping[str, Any], home: Path) -> dict[str, Any]:
         return {} if "feedback" in values else {"feedback": {"outcomes": str(home / "outcomes" / "cascade")}}
-
-    def judge(
-        self, champion: EvaluatedCascade | None, challenger: EvaluatedCascade, progress: Progress, below_linear: str
-    ) -> Verdict:
-        config = self.config
-        return judge(champion, challenger, config.gate, config.reference, progress, config.other_device, below_linear)
 
     def register(self, published: Publication, result: TaskResults) -> list[str]:
         return publish.register(published, self.config, result)

@@ -17,7 +17,7 @@ from flows.packing import publish
 from flows.packing.champions import load_champions, origin_of
 from flows.packing.config import PackingFlowConfig
 from flows.packing.contest import Challenger, challenger_of, champion_against
-from flows.packing.gate import Candidate, Verdict, judge
+from flows.packing.gate import Candidate, judge
 from flows.packing.learn import RetrainResults
 from flows.packing.lengths import select_prompts
 from flows.packing.plan import describe
@@ -38,6 +38,7 @@ class JudgedPlans(Pipeline[PackingFlowConfig, U, R, Candidate]):
 
     system = "packing"
     model = PACKING_PREFIX
+    judge = staticmethod(judge)
 
     @abstractmethod
     def challenger(self, result: R) -> Challenger:
@@ -48,13 +49,6 @@ class JudgedPlans(Pipeline[PackingFlowConfig, U, R, Candidate]):
         for result in results:
             challenger = self.challenger(result)
             yield champion_against(registry, challenger), challenger.candidate
-
-    def judge(
-        self, champion: Candidate | None, challenger: Candidate, progress: Progress, below_linear: str
-    ) -> Verdict:
-        del below_linear  # no model here is compared with a linear one
-        config = self.config
-        return judge(champion, challenger, config.gate, config.reference, progress, config.other_device)
 
     def report(self, verdicts: Verdicts) -> Mapping[str, Any]:
         (verdict,) = verdicts.values()

@@ -50,6 +50,7 @@ def judge(
     reference: ReferenceConfig,
     progress: Progress = silent,
     any_device: bool = False,
+    below_linear: str = "",
 ) -> Verdict:
     """Judge whether the challenger may take the champion's place: of another class of device only with `any_device`.
 
@@ -58,8 +59,8 @@ def judge(
     if champion is None:
         new = _side(challenger, challenger, challenger, config, reference)
         progress(1, 1)
-        return Judged(True, FIRST, new)
-    elsewhere = other_device(challenger.packing.device_class, champion.packing.device_class, any_device)
+        return Judged(not below_linear, below_linear or FIRST, new)
+    elsewhere = below_linear or other_device(challenger.packing.device_class, champion.packing.device_class, any_device)
     champion = _measured_alike(champion, challenger)
     old = _side(champion, champion, challenger, config, reference)
     progress(1, 2)

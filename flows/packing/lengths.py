@@ -13,15 +13,16 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 import training.packing.corpus
 import training.packing.prompts
-from flows.packing.chat import rendered
 from flows.packing.config import CORPUS, LengthsConfig, PackingFlowConfig
 from flows.packing.measure import token_bytes, weight_bytes
 from pliant.device import free_bytes, reporting_memory
-from pliant.errors import InputError
+from pliant.errors import ArtifactError, InputError
 from pliant.packing.artifact import Generator
+from pliant.packing.chat import template_of
 from pliant.packing.engine.budget import check_fits
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import tokenizer_of
@@ -118,6 +119,18 @@ def _fingerprint(*parts: Sequence[str]) -> str:
         for text in part:
             mark.update(text.encode() + b"\0")
     return f"sha256:{mark.hexdigest()}"
+
+
+def rendered(generator: Generator, tokenizer: Tokenizer, asks: Sequence[str]) -> list[str]:
+    """Return the questions in the generator's template, or as they are where it has none.
+
+    Raises `InputError` for a template that cannot be read or refuses a user's message.
+    """
+    try:
+        template = template_of(generator, tokenizer)
+        return [template.render([{"role": "user", "content": ask}]) for ask in asks]
+    except (ArtifactError, InputError) as error:
+        raise InputError("the generator's chat template", error, "one that takes a user's message") from error
 
 
 def observe(

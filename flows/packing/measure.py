@@ -1,4 +1,4 @@
-"""Measures a generator's iterations on the device at hand, with the memory that it is served with.
+"""Measures a generator's iterations on the device at hand, with the memory and in the precision that it is served with.
 
 Knows no Prefect and no registry.
 """
@@ -12,16 +12,19 @@ from typing import ClassVar
 
 from flows.device import configured_class
 from flows.packing.config import MemoryConfig, PackingFlowConfig
-from flows.packing.precision import on_device
 from pliant.device import free_bytes, reporting_memory
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.budget import check_fits, pages_within
+from pliant.packing.engine.model import in_precision
 from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
 from pliant.packing.scheduling.request import Memory
+from pliant.precision import has_bfloat16, usable_precision
 from pliant.progress import Progress
+from profiling.packing.precision import fastest
 from profiling.packing.steps import profile
 
+DEFAULT, LOW = "float32", "bfloat16"
 BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of a number in each precision: the cache has the model's."""
 
@@ -123,3 +126,29 @@ def memory_of(config: MemoryConfig, generator: Generator, token_bytes: int) -> M
     if memory.pages * memory.page_tokens < 2:
         raise InputError("memory", f"{memory.pages} pages of {memory.page_tokens} tokens", "at least 2 tokens")
     return replace(memory, pages=min(memory.pages, memory.need(generator.context) * sequences))
+
+
+def known_precision(config: PackingFlowConfig) -> str:
+    """Return the precision that the generator will have, as far as that is known without measuring; else empty.
+
+    Of "auto" it is known where the device lacks bfloat16, and on a GPU that has it.
+    """
+    if config.precision != "auto":
+        return config.precision
+    if not has_bfloat16(config.device):
+        return DEFAULT
+    return LOW if config.device.startswith("cuda") else ""
+
+
+def converted(generator: Generator, config: PackingFlowConfig) -> tuple[Generator, dict[str, float]]:
+    """Return the generator in the precision to serve it in, and the seconds by which that was chosen, if it was."""
+    precision = known_precision(config)
+    seconds: dict[str, float] = {}
+    if not precision:
+        precision, seconds = fastest(generator, (DEFAULT, LOW), config.lengths.sequences, config.threads)
+    return in_precision(generator, precision), seconds
+
+
+def on_device(generator: Generator, device: str) -> Generator:
+    """Return the generator in the precision in which the device runs it: its own where the device has that natively."""
+    return in_precision(generator, usable_precision(generator.precision, device))

@@ -25,9 +25,8 @@ from flows.device import configured_class
 from flows.keys import contents
 from flows.packing.config import CORPUS, EMBEDDED, MemoryConfig, PackingFlowConfig
 from flows.packing.lengths import Observed, PromptSet
-from flows.packing.measure import Measured, measure, token_bytes
+from flows.packing.measure import Measured, converted, known_precision, measure, token_bytes
 from flows.packing.plan import Choice
-from flows.packing.precision import converted, known_precision
 from flows.stage import Notes, Run, Stage, StageResult
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.model import PredictorModel

@@ -14,7 +14,7 @@ from flows.tokens import publish
 from flows.tokens.champions import load_champion, task_digest
 from flows.tokens.config import TokensFlowConfig
 from flows.tokens.feedback import with_lessons
-from flows.tokens.gate import Verdict, judge
+from flows.tokens.gate import judge
 from flows.tokens.remeasure import comparable
 from flows.tokens.stages import Bundle, TokensData, TokensResults, load_data, load_upstream, run_tasks
 from flows.watch.nightly import Nightly
@@ -28,6 +28,7 @@ class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundl
     model = TOKENS_TASK
     loading = "pictures"
     naming = ("data",)
+    judge = staticmethod(judge)
 
     def load(self, progress: Progress) -> list[TokensData]:
         config, original = self.config, load_data(self.config)
@@ -57,10 +58,6 @@ class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundl
     @classmethod
     def beneath(cls, values: Mapping[str, Any], home: Path) -> dict[str, Any]:
         return {} if "feedback" in values else {"feedback": {"outcomes": str(home / "outcomes" / "tokens")}}
-
-    def judge(self, champion: Bundle | None, challenger: Bundle, progress: Progress, below_linear: str) -> Verdict:
-        config = self.config
-        return judge(champion, challenger, config.gate, config.reference, progress, config.other_device, below_linear)
 
     def report(self, verdicts: Verdicts) -> Mapping[str, Any]:
         (verdict,) = verdicts.values()

@@ -116,7 +116,7 @@ _ROUTES: Mapping[str, tuple[str, Any, Any]] = {
         EmbedBody,
     ),
     "/embed_all": ("An embedding of each token of one or many texts", list[list[list[float]]], EmbedAllBody),
-    "/embed_sparse": ("Refused with 424: no encoder that is served has the pooling of SPLADE", Any, EmbedAllBody),
+    "/embed_sparse": ("Refused with 424: no encoder that is served has the pooling of SPLADE", None, EmbedAllBody),
     "/predict": (
         "Classify one or many texts, as text-embeddings-inference does",
         list[Score] | list[list[Score]],

@@ -13,7 +13,7 @@ import pytest
 from flows import closure, keys
 from flows.closure import ROOT, is_apart, libraries
 from flows.packing.config import read
-from flows.packing.precision import known_precision
+from flows.packing.measure import known_precision
 from flows.packing.stages import generator_stage
 from flows.stage import Stage, StageResult
 from tests.fixtures.packing.tiny import setting, write_generator

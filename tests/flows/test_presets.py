@@ -1,35 +1,40 @@
-"""The presets in the repository are settings that the flow takes."""
+"""The presets in the repository are settings that the flows take."""
 
 from __future__ import annotations
 
 import pytest
 
-from flows.tokens.config import TokensFlowConfig, read
+from flows.cascade.config import read as read_cascade
+from flows.packing.config import read as read_packing
+from flows.tokens.config import read as read_tokens
+from pliant import systems
 from tests.fixtures.places import PRESETS
 
-TASKS = ["cifar10", "tinyimagenet100", "eurosat"]
+PATHS = sorted(path for path in PRESETS.glob("*.toml") if path.stem.partition("_")[0] in systems.names())
 
 
-@pytest.mark.parametrize("name", ["tokens_cpu", "tokens_cpu_quick", "tokens_gpu"])
-def test_a_preset_is_read_and_names_the_three_tasks_and_the_rates_to_try(name):
-    config = read(PRESETS / f"{name}.toml")
-    assert [entry.partition("=")[0] for entry in config.data] == TASKS
-    assert len(set(config.task.prompt_rates)) >= 3
-    assert config.latency == TokensFlowConfig().latency
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_a_preset_is_read(path):
+    part = systems.system(path.stem.partition("_")[0]).part("flows", "config")
+    assert part.sizes(part.read(path))
 
 
 @pytest.mark.parametrize("name", ["tokens_cpu", "tokens_cpu_quick"])
 def test_on_a_cpu_the_foundation_comes_from_the_flow_and_leaves_tokens_enough_to_merge(name):
-    config = read(PRESETS / f"{name}.toml")
-    assert (config.backbone, config.device, config.foundation.upstream_classes) == ("embedded", "cpu", 100)
-    assert config.upstream is not None
-    assert config.upstream in "".join(config.data)
+    config = read_tokens(PRESETS / f"{name}.toml")
+    assert (config.backbone, config.device) == ("embedded", "cpu")
+    assert config.upstream is not None and config.upstream in "".join(config.data)
     grid = config.foundation.options["img_size"] // config.foundation.options["patch_size"]
     assert grid**2 + 1 > 3 * -min(config.latency.gammas)
 
 
-def test_on_a_gpu_training_is_as_published():
-    config = read(PRESETS / "tokens_gpu.toml")
-    assert (config.backbone, config.device) == ("timm:vit_base_patch16_224", "cuda")
-    assert (config.task.epochs, config.task.batch) == (50.0, 32)
-    assert min(config.task.prompt_rates) < 0.002 < max(config.task.prompt_rates)
+def test_on_a_cpu_texts_and_prompts_need_no_download_and_levels_ascend_in_size():
+    cascade, packing = read_cascade(PRESETS / "cascade_cpu.toml"), read_packing(PRESETS / "packing_cpu.toml")
+    assert all(task.data.startswith("docstrings:") for task in cascade.tasks)
+    sizes = [level.scratch.layers * level.scratch.width**2 for level in cascade.levels]
+    assert {level.start for level in cascade.levels} == {"scratch"} and sizes == sorted(sizes)
+    assert (packing.generator, packing.prompts, packing.predictor.encoder) == ("embedded", "docstrings", "embedded")
+
+
+def test_on_a_gpu_the_pages_follow_from_what_it_has_free():
+    assert read_packing(PRESETS / "packing_gpu.toml").memory.follows_device

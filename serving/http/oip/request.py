@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
@@ -13,7 +14,7 @@ from serving.http.api_errors import ApiError
 from serving.http.bodies import Body, Utf8, refused
 from serving.http.json_body import shorten
 from serving.http.oip.binary import from_binary
-from serving.http.oip.models import InferRequest, Model, RequestedOutput
+from serving.http.oip.models import InferRequest, Model, Parameters, RequestedOutput
 from serving.http.oip.tensors import BYTES, MAX_RANK, MAX_SIZE, Tensor, TensorSpec, from_json
 
 MAX_TENSORS = 16  # that a request may list
@@ -82,11 +83,17 @@ def read_request(model: Model, fields: Mapping[str, Any], binary: memoryview) ->
     Raises `InputError` for what does not fit the model or does not add up, `ApiError` (413) for too many elements.
     """
     body = InferBody.read(fields)
-    parameters = model.parameters.read(body.parameters or {}, "parameters")
+    given = body.parameters
+    parameters = model.parameters.read(given, "parameters") if given else _no_parameters(model.parameters)
     ignored = [name for name in fields if name not in InferBody.__pydantic_fields__]
-    ignored += [name for name in body.parameters or () if name not in model.parameters.__pydantic_fields__]
+    ignored += [name for name in given or () if name not in model.parameters.__pydantic_fields__]
     outputs = _outputs(model, body.outputs or (), parameters.binary_data_output)
     return InferRequest(model, body.id, _inputs(model, body.inputs, binary), outputs, parameters, tuple(ignored))
+
+
+@cache
+def _no_parameters(kind: type[Parameters]) -> Parameters:
+    return kind.read({})
 
 
 def check_elements(name: str, count: int, most: int) -> None:

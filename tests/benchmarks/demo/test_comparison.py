@@ -44,12 +44,13 @@ def ended(monkeypatch, tmp_path, capsys):
 
     monkeypatch.setattr(run.settings, "read", lambda: project)
     monkeypatch.setattr(run, "with_prefect", with_prefect)
+    monkeypatch.setattr(run, "run_connected", lambda *_: None)
 
     def demo(check: bool, **comparisons: Comparison) -> tuple[int, str]:
         def part(name: str, stage: str, role: str):
             if role == "demo":
                 return SimpleNamespace(OVERRIDES={}, demo=lambda *_: comparisons[name])
-            return SimpleNamespace(run_connected=lambda *_: None)
+            return SimpleNamespace()
 
         def named(name: str):
             return SimpleNamespace(part=lambda stage, role: part(name, stage, role))

@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.packing.chat import rendered
 from flows.packing.config import LengthsConfig, read
-from flows.packing.lengths import PromptSet, observe, select_prompts
+from flows.packing.lengths import PromptSet, observe, rendered, select_prompts
 from pliant.errors import InputError
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import tokenizer_of

@@ -19,13 +19,6 @@ def test_a_predictor_keeps_up_if_one_forecast_is_in_time_and_as_many_are_as_the_
     assert not Pace(0.06, 900.0, 40.0).keeps_up
 
 
-def test_it_is_said_in_figures_and_what_to_do():
-    figures = "the predictor forecasts 900 prompts/s, one alone in 1.0 ms; the engine serves at most 40.0 requests/s"
-    assert FAST.describe() == figures
-    assert SLOW.describe().endswith("so choose a smaller encoder, or serve the predictor on a GPU")
-    assert FAST.metrics() == {"pace.alone": 0.001, "pace.prompts_per_second": 900.0, "pace.engine": 40.0}
-
-
 @pytest.mark.parametrize(("speed", "warned"), [(1e9, False), (1e-9, True)])
 def test_one_that_does_not_keep_up_is_a_warning(monkeypatch, caplog, speed, warned):
     asked = []

@@ -8,12 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from flows.device import check_device
+from flows.packing import measure as choosing
 from flows.packing import measure as measuring
-from flows.packing import precision as choosing
 from flows.packing import stages
 from flows.packing.config import MemoryConfig, PackingFlowConfig
-from flows.packing.measure import measure, token_bytes
-from flows.packing.precision import converted, known_precision, on_device
+from flows.packing.measure import converted, known_precision, measure, on_device, token_bytes
 from flows.packing.stages import GENERATOR, STEPS, make_generator, make_steps
 from flows.stage import StageResult
 from pliant.errors import InputError

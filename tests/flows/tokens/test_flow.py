@@ -67,6 +67,6 @@ def test_the_command_with_a_server_of_its_own_ends_with_one_sentence_and_status_
     *progress, sentence = process.stderr.splitlines()
     assert sentence == "pliant: task is chess, but must be one of digit, loops, stroke"
     assert all(
-        line.startswith(("The flow takes its own sizes", "Sizes: ", "Device: ", "Prefect's server: "))
+        line.startswith(("The flow takes its own sizes", "Sizes: ", "Device: ", "Prefect's server: ", "pictures: "))
         for line in progress
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pliant.errors import InputError
 from pliant.outcomes.labels import LabelRecord, record_of, teachable
 from pliant.tenants import largest_equal_part, trusted_tenants
 
@@ -28,11 +30,17 @@ shares = st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5, 1.0])
 
 
 @given(records, trust, shares)
-def test_nobody_who_is_not_trusted_has_more_than_the_share_of_a_task(labels, trusted, share):
+def test_the_trusted_lose_only_repeated_labels_and_nobody_else_has_more_than_the_share_of_a_task(
+    labels, trusted, share
+):
     taught = teachable(labels, trusted, share)
     totals = Counter(record.task for record in taught)
     for (task, tenant), count in Counter((record.task, record.tenant) for record in taught).items():
         assert tenant in trusted or count <= share * totals[task]
+    usable = [record for record in labels if record.tenant in trusted or (record.tenant and record.key)]
+    first = {(record.task, record.id): record for record in reversed(usable)}
+    assert all(first.get((record.task, record.id)) is record for record in taught)
+    assert sum(record.tenant in trusted for record in taught) == sum(r.tenant in trusted for r in first.values())
 
 
 @given(records, trust, shares, st.integers(0, 60))
@@ -71,3 +79,14 @@ def test_a_record_is_read_as_it_was_written(confidence, label, id):
     record = replace(RECORD, confidence=confidence, label=label, predicted=label, id=id, former={"s": (label, 0.5)})
     line = record.to_line()
     assert "\n" not in line and record_of(line) == record
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [('"acme"', "null"), ("0.25]", "null]"), ('"correct": false', '"correct": 1'), ('"label": "b"', '"label": true')],
+)
+def test_a_line_with_a_field_of_another_type_is_refused(field, value):
+    line = RECORD.to_line()
+    assert field in line
+    with pytest.raises(InputError):
+        record_of(line.replace(field, value))

@@ -59,6 +59,15 @@ def test_a_good_challenger_goes_through_shadow_and_every_step_and_is_promoted():
     assert rollout.share == 1.0
 
 
+def test_a_step_takes_its_requests_and_its_seconds():
+    rollout = Rollout(SMALL)
+    for index in range(20):
+        assert rollout.handle(ShadowCompared(str(index)), 0.0) == []
+    assert rollout.handle(Tick(), 9.9) == []
+    assert rollout.handle(Tick(), 10.0)[0] == SetShare(0.1)
+    assert rollout.handle(Tick(), 500.0) == []
+
+
 def test_a_worse_challenger_is_taken_back_with_the_figures():
     rollout = Rollout(replace(CANARY, measures=CORRECTNESS, step_requests=1000))
     actions = []

@@ -133,19 +133,6 @@ def test_the_same_seed_gives_the_same_text(service):
     assert one["choices"][0]["text"] == same["choices"][0]["text"] != other["choices"][0]["text"]
 
 
-def test_what_changes_nothing_is_taken(service):
-    told = {
-        "user": "me",
-        "metadata": {"a": "b"},
-        "store": True,
-        "frequency_penalty": 0.0,
-        "best_of": 1,
-        "logprobs": None,
-    }
-    assert service.complete(**told, logit_bias={}).status_code == 200
-    assert service.chat(tools=[], response_format={"type": "text"}, logprobs=False, stop=None).status_code == 200
-
-
 def test_models_are_listed_and_described_one_by_one(service):
     (told,) = service.get("/models").json()["data"]
     assert (told["id"], told["object"], told["owned_by"]) == ("tales", "model", "pliant") and told["created"] > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flows.packing.chat import rendered
+from flows.packing.lengths import rendered
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator
 from training import docstrings
