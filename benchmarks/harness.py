@@ -108,7 +108,7 @@ class Budget:
 
 def bench(name: str, full: bool, parts: Sequence[str], seeds: int | None = None) -> int:
     """Run a bench of benchmarks/parts.py and return its exit status."""
-    return run(name, PARTS[name], full, parts, seeds)
+    return run(name, PARTS.get(name, {}), full, parts, seeds)
 
 
 def run(name: str, parts: Mapping[str, Part], full: bool, names: Sequence[str], seeds: int | None = None) -> int:

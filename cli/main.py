@@ -123,8 +123,9 @@ def _parts(parser: ArgumentParser, bench: str) -> None:
     from benchmarks.parts import PARTS
 
     parser.formatter_class = RawDescriptionHelpFormatter
-    width = max(map(len, PARTS[bench]))
-    parser.epilog = "parts:\n" + "\n".join(f"  {name:<{width}}  {of.measures}" for name, of in PARTS[bench].items())
+    parts = PARTS.get(bench, {})  # a new system has none yet
+    width = max(map(len, parts), default=0)
+    parser.epilog = "parts:\n" + "\n".join(f"  {name:<{width}}  {of.measures}" for name, of in parts.items())
     parser.add_argument("--full", action="store_true", help="the long setting of every part, however long it takes")
     text = "run this part alone, of those below; may be repeated (default: all for which ten minutes are enough)"
     parser.add_argument("--part", action="append", default=[], help=text)
