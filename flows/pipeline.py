@@ -190,8 +190,8 @@ class Pipeline(ABC, Generic[C, U, R, S]):
         def judged() -> Judged[Any]:
             with bar(f"{name}: gate" if name else "gate") as progress:
                 config: Any = self.config
-                told = progress, config.other_device, below_linear
-                verdict = type(self).judge(champion, challenger, config.gate, config.reference, *told)
+                asides = progress, config.other_device, below_linear
+                verdict = type(self).judge(champion, challenger, config.gate, config.reference, *asides)
                 progress(1, 1)
             return verdict
 

@@ -10,7 +10,7 @@ def test_every_test_of_a_model_and_of_training_is_among_them_and_none_of_a_pure_
     def reach(*names: str) -> list[bool]:
         return [may_compute(ROOT / "tests" / f"{name}.py") for name in names]
 
-    computing = ("pliant/tokens/test_runtime", "training/tokens/test_task", "flows/tokens/test_stages")
+    computing = ("pliant/tokens/test_runtime", "training/tokens/test_task", "flows/test_stages")
     assert all(reach(*computing, "pliant/bins/runtimes/test_runtime", "pliant/packing/engine/test_paged_engine"))
     commanding = ROOT / "tests" / "benchmarks" / "tokens" / "test_live.py"
     assert reaches_torch(commanding) and not may_compute(commanding)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from rich.table import Table
 
@@ -51,14 +51,17 @@ def reprofile(device: str, threads: int, progress: Progress, other_device: bool 
     registry, store = open_registry(project, "cascade"), FolderStore(project.store)
     here = configured_class(CascadeFlowConfig(device=device, threads=threads))
     champions = load_champions(registry)
-    # All are loaded before the first is measured: what is lacking is reported at once.
-    outputs = {task: _saved_pairs(store, champion, device) for task, champion in champions.items()}
+
+    @cache
+    def outputs() -> dict[str, dict[SavedPair, tuple[Outputs, Outputs]]]:
+        """Load those of all champions, before the first is measured: what is lacking is reported at once."""
+        return {task: _saved_pairs(store, champion, device) for task, champion in champions.items()}
 
     def again(champion: Champion[Cascade], part: Progress) -> Profiled:
         old, record = champion.artifact, replace(champion.record(Record), threads=threads)
         config = CascadeFlowConfig(device=device, threads=threads, latency=record.latency, plan=record.plan)
-        pair, measured = _fastest(config, fetch_classifiers(registry, champion), outputs[old.task], part)
-        cascade = replace(planned(config, *outputs[old.task][pair], measured, old.pair), data=old.data)
+        pair, measured = _fastest(config, fetch_classifiers(registry, champion), outputs()[old.task], part)
+        cascade = replace(planned(config, *outputs()[old.task][pair], measured, old.pair), data=old.data)
         numbers = versions(champion.published.tags)
         package = partial(task_package, cascade, numbers, record=_of_pair(record, pair))
         sentences = [f"It computes in {cascade.precision}."]

@@ -67,19 +67,14 @@ def test_a_profile_of_another_class_replaces_the_champion_only_where_it_may():
         check_replaces("digits", "cpu-x86_64-1t", "a GPU", allowed=False)
 
 
-RECORD = SimpleNamespace(latency=None, edges=None, engine=None, plan=None, outputs=None, test=None)
-CHAMPIONS = {
-    bins_reprofile: {"bins": SimpleNamespace(device_class="a GPU", placement="shared", name="things")},
-    cascade_reprofile: {"cascade": SimpleNamespace(device="a GPU", task="things")},
-    packing_reprofile: {"packing": SimpleNamespace(device_class="a GPU", name="things")},
-}
+DEVICES = {bins_reprofile: "device_class", cascade_reprofile: "device", packing_reprofile: "device_class"}
 
 
-@pytest.mark.parametrize("system", list(CHAMPIONS), ids=lambda system: system.__name__)
+@pytest.mark.parametrize("system", list(DEVICES), ids=lambda system: system.__name__)
 def test_what_a_cpu_measures_never_takes_the_place_of_a_gpus_champion(tmp_path, monkeypatch, system):
     """It is refused before anything is measured or looked up: the champion here has nothing but its class."""
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path))
-    champion = SimpleNamespace(record=RECORD, **CHAMPIONS[system])
+    champion = SimpleNamespace(artifact=SimpleNamespace(**{DEVICES[system]: "a GPU"}))
     monkeypatch.setattr(system, "load_champions", lambda _registry: {"things": champion})
     with pytest.raises(DeviceError, match="the champion of things was measured on a GPU, and this device is cpu-"):
         system.reprofile("cpu", 1, silent)
