@@ -38,6 +38,10 @@ class Nodes:
         """Kill the node's processes, without a warning."""
         self.order("kill", node)
 
+    def kill_head(self) -> None:
+        """Kill the head's control process (GCS), without a warning. The nodes and their devices stay."""
+        self.order("kill head")
+
     def order(self, *words: str) -> Any:
         self._pipe.send(words)
         return self._receive()
@@ -94,6 +98,9 @@ def _keep(pipe: Connection, silence: float) -> None:
                 case ("kill", name):
                     running.remove_node(nodes.pop(name), allow_graceful=False)
                     pipe.send(name)
+                case ("kill head",):
+                    running.head_node.kill_gcs_server()
+                    pipe.send("")
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     finally:

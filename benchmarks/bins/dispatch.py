@@ -5,6 +5,9 @@ a journal of the scheduler is made in virtual time and its events are given to a
 calls of `handle` with an arrival, each one decision with its launch. A call of more than `PREEMPTED` seconds was interrupted
 (by another program: no path of the scheduler takes that long without a plan, and no plan falls into it) and is left out.
 The garbage collector runs, but not over the journal. One thread.
+
+Besides: how many requests a second of a core the scheduler sees through, from arrival to answer, with the same load on each
+of few devices and of many (`serve`).
 """
 
 from __future__ import annotations
@@ -47,6 +50,9 @@ REPEATS = 3
 PREEMPTED = 1e-3  # seconds
 NO_PLAN = 1000.0  # seconds between plans: longer than any trace here
 HEADINGS = ("how", "dispatch", "utilisation", "decisions", "decisions/s")
+FEW, MANY = 8, 1000  # devices
+LEAST_SHARE = 0.6  # of the requests a second of a core that few devices allow, with many
+SERVED_HEADINGS = ("placement", "devices", "requests", "requests/s a core")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +66,18 @@ class Rate:
     per_second: float
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Requests that a scheduler of these devices saw through, each second of its processor time; the best repeat."""
+
+    placement: str
+    devices: int
+    requests: int
+    per_second: float
+
+
 def dispatch(context: Context) -> Measured:
-    """Judge the worst policy at the worst utilisation; INFaaS's, which searches all instances, is among them."""
+    """Judge the worst policy at the worst utilisation, INFaaS's among them, and the rate with many devices over few."""
     need(traces.missing())
     with context.stage("dispatch") as progress:
         rates = measure(progress)
@@ -72,7 +88,25 @@ def dispatch(context: Context) -> Measured:
         worst = min(rate.per_second for rate in rates if rate.how == how)
         name = f"dispatch {'in' if how == BATCH else 'by'} {how}, {INSTANCES} instances, {RUNTIMES} runtimes"
         targets.append(Target(name, worst, ">=", limit, "decisions/s"))
-    return targets, {"rates": [asdict(rate) for rate in rates], "preempted_seconds": PREEMPTED}
+    served: list[Served] = []
+    if not context.smallest:
+        with context.stage("few devices and many") as progress:
+            served = serve(progress)
+        cells = [(r.placement, f"{r.devices:,}", f"{r.requests:,}", f"{r.per_second:,.0f}") for r in served]
+        table("requests a second of a core", SERVED_HEADINGS, cells)
+    details = {"rates": [asdict(rate) for rate in rates], "served": [asdict(rate) for rate in served]}
+    return targets + many_over_few(served), details | {"preempted_seconds": PREEMPTED}
+
+
+def many_over_few(served: Sequence[Served]) -> list[Target]:
+    """Judge, for each placement, the rate with the most devices over the rate with the fewest."""
+    targets = []
+    for placement in dict.fromkeys(rate.placement for rate in served):
+        by_devices = {rate.devices: rate.per_second for rate in served if rate.placement == placement}
+        few, many = min(by_devices), max(by_devices)
+        name = f"requests/s a core, {many} devices over {few}, placement {placement}"
+        targets.append(Target(name, by_devices[many] / by_devices[few], ">=", LEAST_SHARE, "x"))
+    return targets
 
 
 @dataclass(frozen=True)
@@ -112,6 +146,48 @@ def measure(
         rates.append(work())
         progress(len(rates), len(works))
     return rates
+
+
+def serve(
+    progress: Progress = silent,
+    requests: int = 20_000,
+    devices: Sequence[int] = (FEW, MANY),
+    lengths: Ints | None = None,
+) -> list[Served]:
+    """Time the scheduler's part of `requests` on each number of `devices`, in both placements; half a minute.
+
+    `lengths` of requests are drawn from these; without them from the recorded ones. Raises `InputError` where those lack.
+    """
+    drawn = traces.stretched()[0] if lengths is None else lengths
+    cases = [(placement, count) for placement in ("shared", "single") for count in devices]
+    rates: list[Served] = []
+    for placement, count in cases:
+        rates.append(_served(placement, count, load(UTILISATIONS[0], requests, drawn, count, placement)))
+        progress(len(rates), len(cases))
+    return rates
+
+
+def _served(placement: str, devices: int, offered: Load) -> Served:
+    """Replay a whole journal, and ask when to wake after every event, as a driver does."""
+    requests = offered.requests()
+    journal = simulate(_fresh(HANDLED[0], offered), requests, SimulatedBins(offered.known, requests))
+    last = max(at for at, entry in enumerate(journal) if not isinstance(entry.event, Woke))  # then there is a plan
+    events = [(entry.event, entry.now) for entry in journal[: last + 1]]
+    del journal
+    best = min(_processor_seconds(_fresh(HANDLED[0], offered), events) for _ in range(REPEATS))
+    return Served(placement, devices, len(requests), len(requests) / best)
+
+
+def _processor_seconds(scheduler: BinsScheduler, events: Sequence[tuple[Event, float]]) -> float:
+    gc.collect()
+    gc.freeze()
+    start = time.process_time()
+    for event, now in events:
+        scheduler.handle(event, now)
+        scheduler.wake_at()
+    seconds = time.process_time() - start
+    gc.unfreeze()
+    return seconds
 
 
 def load(

@@ -110,6 +110,47 @@ def loss(story: Story, placement: str, period: float) -> Loss:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class HeadLoss:
+    """Of the control process of a cluster's head, `away` seconds long. Requests and launches are counted."""
+
+    away: float
+    accepted: int
+    answered: int
+    refused: int
+    unanswered: int
+    wrong: int  # got another one's output
+    failed: int  # launches, restarts included
+
+    def row(self) -> tuple[str, ...]:
+        """Return the cells of a table."""
+        counts = (self.accepted, self.answered, self.refused, self.unanswered, self.failed)
+        return (f"{self.away:g}", *map(str, counts))
+
+    def targets(self) -> list[Target]:
+        loss = f"head away for {self.away:g} s:"
+        return [
+            Target(f"{loss} requests not answered", self.accepted - self.answered + self.unanswered, "<=", 0),
+            Target(f"{loss} requests with another one's answer", self.wrong, "<=", 0),
+            Target(f"{loss} devices and services that had to be started again", self.failed, "<=", 0),
+        ]
+
+
+def head_loss(journal: Journal, replies: Sequence[Reply], away: float) -> HeadLoss:
+    """Read off what happened while the head was away. A service that had ended would have left no journal."""
+    accepted = sum(isinstance(entry.event, Arrived) for entry in journal)
+    actions = [action for entry in journal for action in entry.actions]
+    return HeadLoss(
+        away=away,
+        accepted=accepted,
+        answered=sum(isinstance(action, Answer) for action in actions),
+        refused=sum(isinstance(action, Drop) for action in actions),
+        unanswered=abs(accepted - len(replies)),
+        wrong=_wrong(replies),
+        failed=sum(isinstance(entry.event, Failed) for entry in journal),
+    )
+
+
 def _wrong(replies: Sequence[Reply]) -> int:
     return sum(isinstance(reply.got, Completed) and reply.got.output[0] != reply.payload for reply in replies)
 

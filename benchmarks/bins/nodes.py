@@ -4,6 +4,8 @@ Three nodes of a real Ray cluster (cluster.py), a device each, under the bins sc
 them busy, each asking again as soon as it has its answer. One node's processes are killed, and later a node is added. Once
 with every runtime on every device, once with one runtime a device, where the lost one is the only one for long texts. The
 device multiplies matrices, so that time is really taken; its profile is measured first.
+
+At last the control process of the cluster's head is killed, and stays away: who is answered then?
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.bins.cluster import Nodes, cluster
-from benchmarks.bins.node_loss import NEVER, Moments, Reply, Story, back_in_use, loss
+from benchmarks.bins.node_loss import NEVER, HeadLoss, Loss, Moments, Reply, Story, back_in_use, head_loss, loss
 from benchmarks.harness import Context, Measured, need, table
 from pliant.bins.artifact import PLACEMENTS, Bins, Shape
 from pliant.bins.knowledge import Config, knowledge_of
@@ -57,6 +59,7 @@ class Load:
     again: float = 6.0  # with a node in its place
     period: float = 4.0  # between two plans
     patience: float = 60.0  # at most so much longer, unmeasured, until the new node is used
+    away: float = 75.0  # without the head: longer than Ray lets a process wait for it by default
 
 
 class Multiplier:
@@ -93,12 +96,18 @@ HEADINGS = (
     *("placement", "accepted", "answered", "late", "refused"),
     *("noticed s", "planned anew s", "silence s", "back in use s", "answers/s before, without, after"),
 )
+HEAD_HEADINGS = ("head away s", "accepted", "answered", "refused", "unanswered", "failed launches")
 
 
 def nodes(context: Context) -> Measured:
-    """Lose a node under each placement; in the smallest setting under the first."""
+    """Lose a node under each placement, then the head: in the full setting for 5 minutes.
+
+    In the smallest setting a node is lost under the first placement alone.
+    """
     need("" if find_spec("ray") else "needs Ray: pip install -e '.[ray]'")
-    load, losses = Load(), []
+    load = Load(away=300.0) if context.full else Load()
+    losses: list[Loss] = []
+    heads: list[HeadLoss] = []
     placements = context.choose(PLACEMENTS, PLACEMENTS, PLACEMENTS[:1])
     with context.stage("a node lost under load") as progress, cluster() as around:
         measured = profile()
@@ -109,8 +118,13 @@ def nodes(context: Context) -> Measured:
                 part = share(progress, 50 * number, 50 + 50 * number)
                 story = asyncio.run(lose_a_node(around, pool, measured, placement, load, part))
                 losses.append(loss(story, placement, load.period))
+            if not context.smallest:
+                heads.append(asyncio.run(lose_the_head(around, pool, measured, load)))
     table("node loss", HEADINGS, [each.row() for each in losses])
-    return [target for each in losses for target in each.targets()], {"losses": [asdict(each) for each in losses]}
+    table("the head lost", HEAD_HEADINGS, [head.row() for head in heads])
+    targets = [target for each in losses for target in each.targets()]
+    targets += [target for head in heads for target in head.targets()]
+    return targets, {"losses": [asdict(each) for each in losses], "heads": [asdict(head) for head in heads]}
 
 
 def profile(rounds: int = 30) -> Bins:
@@ -140,6 +154,15 @@ async def lose_a_node(
         while back_in_use(session.journal, moments) == NEVER and session.driver.now < moments.ended + load.patience:
             await asyncio.sleep(0.1)
     return Story(session.journal, session.replies, moments)
+
+
+async def lose_the_head(nodes: Nodes, pool: RayPool, bins: Bins, load: Load) -> HeadLoss:
+    """Kill the head's control process under load, for good, and go on asking for `load.away` seconds."""
+    async with _asking(pool, bins, PLACEMENTS[0], load) as session:
+        await asyncio.sleep(load.whole)
+        await asyncio.to_thread(nodes.kill_head)
+        await asyncio.sleep(load.away)
+    return head_loss(session.journal, session.replies, load.away)
 
 
 @dataclass(frozen=True)
