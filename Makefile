@@ -42,7 +42,7 @@ test: tools ## the whole test suite, or of it what ONLY="slow" names; SLOW=1 as 
 	$(PYTEST) $(if $(ONLY),-m "$(ONLY)")
 
 ledger: tools ## measure what is promised, beside what landed last; ONLY=bins for some, ACCEPT="a name" gives one up (12 min)
-	$(SETTING) $(BIN)/python -m benchmarks.ledger --only "$(ONLY)" $(if $(ACCEPT),--accept "$(ACCEPT)")
+	$(SETTING) $(BIN)/python -m pliant.benchmarks.ledger --only "$(ONLY)" $(if $(ACCEPT),--accept "$(ACCEPT)")
 
 attacks: tools ## attack real services as an attacker, an overload or a crash would, and print the targets (ONLY=01 for one)
 	$(SETTING) $(BIN)/python -m pytest -s qa/attacks $(if $(ONLY),-k "$(ONLY)")

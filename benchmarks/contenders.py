@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.load_generator import IMAGES, Form, Reply, replay
+from pliant.benchmarks.load_generator import IMAGES, Form, Reply, replay
 from pliant.errors import InputError
 from pliant.protocol import Request
 

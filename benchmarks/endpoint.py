@@ -7,13 +7,13 @@ from contextlib import ExitStack, contextmanager
 
 import psutil
 
-from benchmarks.load_generator import allow_many_connections
-from cli.service import service_settings
-from flows import servers, settings
+from pliant.benchmarks.load_generator import allow_many_connections
+from pliant.cli.service import service_settings
 from pliant.errors import PliantError
+from pliant.flows import servers, settings
 from pliant.progress import Progress, silent
-from serving.launch import Service, launch
-from serving.settings import settings_of
+from pliant.serving.launch import Service, launch
+from pliant.serving.settings import settings_of
 
 
 @contextmanager

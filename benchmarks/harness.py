@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.parts import PARTS, Part
-from benchmarks.results import Target, exit_status, write
-from flows import settings
+from pliant.benchmarks.parts import PARTS, Part
+from pliant.benchmarks.results import Target, exit_status, write
 from pliant.errors import InputError, PliantError
+from pliant.flows import settings
 from pliant.progress import Progress
 
 RESULTS = Path("benchmarks/results")
@@ -119,7 +119,7 @@ def run(name: str, parts: Mapping[str, Part], full: bool, names: Sequence[str], 
     if unknown := [part for part in names if part not in parts]:
         raise InputError("part", unknown[0], f"one of {', '.join(parts)}")
     settings.prepare(settings.read())
-    from flows.progress import stage
+    from pliant.flows.progress import stage
 
     context, budget = Context(full, stage, seeds=seeds), begin(name, full, names)
     targets: list[Target] = []

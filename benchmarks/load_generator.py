@@ -26,7 +26,7 @@ from pliant.errors import PliantError
 from pliant.progress import Progress, share, silent
 from pliant.protocol import Request
 from pliant.report import Observation
-from training.data import ImageData
+from pliant.training.data import ImageData
 
 JSON = {"content-type": "application/json"}
 

@@ -39,7 +39,7 @@ def _loaded(function: Callable[..., Any] | str) -> Callable[..., Any]:
     if not isinstance(function, str):
         return function
     module, _, name = function.partition(":")
-    loaded: Callable[..., Any] = getattr(import_module(f"benchmarks.{module}"), name)
+    loaded: Callable[..., Any] = getattr(import_module(f"pliant.benchmarks.{module}"), name)
     return loaded
 
 

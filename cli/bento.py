@@ -9,11 +9,13 @@ import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import serving
+import pliant.errors
 from pliant import systems
 from pliant.errors import InputError, PliantError
+from pliant.registry.package import copy_code
 
 BENTOFILES = "deploy/bento"  # in the checkout; `python -m deploy.bentos` writes them
 _TAG = re.compile(r"^__tag__:(\S+)$", re.MULTILINE)  # as `bentoml build -o tag` prints it
@@ -46,7 +48,7 @@ def _run(args: Namespace) -> None:
 
 def checkout() -> Path:
     """Return the folder of the checkout. Raises `InputError` where Pliant's code lies in no checkout."""
-    root = Path(serving.__file__).parents[1]
+    root = Path(pliant.errors.__file__).parents[1]
     if not (root / BENTOFILES).is_dir():
         raise InputError(
             "the folder of Pliant's code", root, f"a checkout, with {BENTOFILES}: bentos are built from one"
@@ -69,7 +71,11 @@ def build(root: Path, system: str) -> str:
     if commit := commit_of(root):
         command += ["--label", f"commit={commit}"]
     environment = {"BENTOML_DO_NOT_TRACK": "True", **os.environ}
-    process = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    with TemporaryDirectory() as staged:  # BentoML does not follow the links in `pliant`
+        copy_code(Path(staged), "registry", "serving")
+        shutil.copy(root / "LICENSE", staged)
+        shutil.copytree(root / BENTOFILES, Path(staged, BENTOFILES))
+        process = subprocess.run(command, cwd=staged, env=environment, capture_output=True, text=True, check=False)
     printed = _TAG.search(process.stdout)
     if process.returncode or printed is None:
         lines = (process.stderr or process.stdout).strip().splitlines()

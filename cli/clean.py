@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pliant import systems
 
 if TYPE_CHECKING:
-    from flows.retention import Item
+    from pliant.flows.retention import Item
 
 SHOWN = 40  # lines
 
@@ -32,8 +32,8 @@ def run(args: Namespace) -> int:
     """Show, and remove if asked for. Returns 1 if something could not be removed."""
     from dataclasses import replace
 
-    from flows import retention, settings
-    from flows.progress import stage
+    from pliant.flows import retention, settings
+    from pliant.flows.progress import stage
 
     names = [systems.system(name).name for name in args.systems] or systems.names()
     project = settings.read()

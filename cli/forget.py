@@ -31,7 +31,7 @@ def command(commands: Any) -> None:
 
 def run(args: Namespace) -> None:
     """Remove them, and say how many there were."""
-    from flows import settings
+    from pliant.flows import settings
 
     system = systems.system(args.system).name
     given = [("--id", bool(args.ids)), ("--tenant", args.tenant is not None), ("--days", args.days is not None)]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cli import options
+from pliant.cli import options
 
 COLUMNS = ("id", "tenant", "roles", "created", "revoked")
 TENANT_COLUMNS = ("tenant", "weight", "requests/s", "waiting")
@@ -45,8 +45,8 @@ def _add_options(parser: ArgumentParser) -> None:
 
 
 def _add(args: Namespace) -> None:
-    from serving.http.access.key_file import update_keys
-    from serving.http.access.keys import Key, Keys, new_key
+    from pliant.serving.http.access.key_file import update_keys
+    from pliant.serving.http.access.keys import Key, Keys, new_key
 
     def add(keys: Keys) -> tuple[Keys, tuple[str, Key]]:
         secret, key = new_key(args.tenant, args.role or ("use",), _now(), keys)
@@ -61,7 +61,7 @@ def _add(args: Namespace) -> None:
 
 
 def _list(args: Namespace) -> None:
-    from serving.http.access.key_file import read_keys
+    from pliant.serving.http.access.key_file import read_keys
 
     keys = read_keys(_path(args))
     entries = sorted(keys.keys.values(), key=lambda key: (key.created, key.id))
@@ -76,7 +76,7 @@ def _list(args: Namespace) -> None:
 
 
 def _revoke(args: Namespace) -> None:
-    from serving.http.access.key_file import read_keys, update_keys
+    from pliant.serving.http.access.key_file import read_keys, update_keys
 
     path = _path(args)
     read_keys(path)  # a file that is missing is an error here, not one without keys
@@ -86,8 +86,8 @@ def _revoke(args: Namespace) -> None:
 
 def _path(args: Namespace) -> Path:
     """Return the file of keys that the command works on."""
-    from flows import settings
-    from serving.http.access.key_file import FILE
+    from pliant.flows import settings
+    from pliant.serving.http.access.key_file import FILE
 
     given = args.keys_file or os.environ.get("PLIANT_KEYS_FILE")
     return Path(given) if given else settings.read().home / FILE

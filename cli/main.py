@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cli import bento, clean, forget, init, keys, options, releases, schedule, sign, watch
 from pliant import redaction, systems
+from pliant.cli import bento, clean, forget, init, keys, options, releases, schedule, sign, watch
 from pliant.errors import InputError, PliantError
 
 if TYPE_CHECKING:
-    from serving.launch import Service
+    from pliant.serving.launch import Service
 
 Run = Callable[[Namespace], int | None]
 
@@ -120,7 +120,7 @@ def _bench_options(parser: ArgumentParser, system: systems.System) -> None:
 
 def _parts(parser: ArgumentParser, bench: str) -> None:
     """Add the options of a bench, and what each of its parts measures."""
-    from benchmarks.parts import PARTS
+    from pliant.benchmarks.parts import PARTS
 
     parser.formatter_class = RawDescriptionHelpFormatter
     parts = PARTS.get(bench, {})  # a new system has none yet
@@ -144,16 +144,16 @@ def _demo(args: Namespace) -> int:
         if args.systems or args.keep or args.check:
             more = "with a SYSTEM, --keep or --check"
             raise InputError("--story", more, "alone: it has a system of its own, and ends by itself")
-        from benchmarks.demo.story import story
+        from pliant.benchmarks.demo.story import story
 
         return story()
-    from benchmarks.demo.run import demo
+    from pliant.benchmarks.demo.run import demo
 
     return demo(args.systems, args.keep, args.check)
 
 
 def _train(args: Namespace) -> None:
-    from flows import run
+    from pliant.flows import run
 
     sizes = "The flow takes its own sizes, for good models; those of `pliant demo` are smaller."
     print(sizes, file=sys.stderr, flush=True)
@@ -161,11 +161,11 @@ def _train(args: Namespace) -> None:
 
 
 def _profile(args: Namespace) -> None:
-    from flows import settings
+    from pliant.flows import settings
 
     settings.prepare(settings.read())
-    from flows.progress import stage
     from pliant.device import describe_device, resolve_device
+    from pliant.flows.progress import stage
 
     device, system = resolve_device(args.device), systems.system(args.system)
     reprofile = system.part("flows", "reprofile").reprofile
@@ -178,11 +178,11 @@ def _serve(args: Namespace) -> int:
     import os
     from dataclasses import fields
 
-    from cli.service import service_settings
-    from flows import servers, settings
-    from serving.launch import serve
-    from serving.settings import fields_from_environment, settings_of
-    from serving.workers.devices import devices
+    from pliant.cli.service import service_settings
+    from pliant.flows import servers, settings
+    from pliant.serving.launch import serve
+    from pliant.serving.settings import fields_from_environment, settings_of
+    from pliant.serving.workers.devices import devices
 
     project = settings.read()
     settings.prepare(project)
@@ -200,8 +200,8 @@ def _show_start(devices: str, seconds: float, service: Service) -> None:
 
     `seconds`: that it may wait for something to serve, before it starts.
     """
-    from flows.progress import stage
-    from serving.launch import READY_SECONDS
+    from pliant.flows.progress import stage
+    from pliant.serving.launch import READY_SECONDS
 
     with stage("endpoint"):
         service.wait_until_ready(seconds + READY_SECONDS)
@@ -217,7 +217,7 @@ def _simulate(args: Namespace) -> None:
 
 
 def _bench(args: Namespace) -> int:
-    from benchmarks.harness import bench
+    from pliant.benchmarks.harness import bench
 
     seeds: int | None = getattr(args, "seeds", None)
     if seeds is not None and seeds < 1:

@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.watch import alarm_lines, read_state
 from pliant import systems
+from pliant.cli.watch import alarm_lines, read_state
 from pliant.errors import InputError
 
 if TYPE_CHECKING:
-    from flows.status import SystemStatus
-    from registry.mlflow_store import MlflowRegistry
-    from registry.releases import RegistryRelease
+    from pliant.flows.status import SystemStatus
+    from pliant.registry.mlflow_store import MlflowRegistry
+    from pliant.registry.releases import RegistryRelease
 
 DELIVER_SECONDS = 3.0
 METRICS_SHOWN = 6  # of a model
@@ -50,8 +50,8 @@ def _changing(parser: ArgumentParser) -> None:
 
 
 def _status(args: Namespace) -> None:
-    from flows import settings
-    from flows.status import status
+    from pliant.flows import settings
+    from pliant.flows.status import status
 
     names = [systems.system(name).name for name in args.systems] or list(systems.names())
     project = settings.read()
@@ -73,7 +73,7 @@ def _promote(args: Namespace) -> None:
 
 
 def _rollback(args: Namespace) -> None:
-    from registry.mlflow_switch import TAKEN_BACK, former_of
+    from pliant.registry.mlflow_switch import TAKEN_BACK, former_of
 
     def number(registry: MlflowRegistry, system: str) -> int:
         if args.to is None:
@@ -90,10 +90,10 @@ def _rollback(args: Namespace) -> None:
 def _switch(
     args: Namespace, number: Callable[[MlflowRegistry, str], int], reason: str, state: str | None = None
 ) -> None:
-    from flows import settings
-    from flows.release import open_registry
-    from registry.mlflow_switch import switch
-    from registry.releases import LEFT
+    from pliant.flows import settings
+    from pliant.flows.release import open_registry
+    from pliant.registry.mlflow_switch import switch
+    from pliant.registry.releases import LEFT
 
     system = systems.system(args.system).name
     project = settings.read()
@@ -113,7 +113,7 @@ def _tell(home: Path, system: str, state: str | None, number: int, reason: str) 
     """Tell Prefect's server, if there is one, and those who look at the events later."""
     import os
 
-    from serving.events import CHAMPION, ROLLBACK, Event, EventOutbox, server_of
+    from pliant.serving.events import CHAMPION, ROLLBACK, Event, EventOutbox, server_of
 
     outbox = EventOutbox(home, "command", server_of(os.environ))
     outbox.emit(Event(ROLLBACK if state else CHAMPION, system, {"release": number, "reason": reason}))

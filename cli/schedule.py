@@ -25,12 +25,12 @@ def command(commands: Any) -> None:
 
 
 def run(args: Namespace) -> None:
-    from flows import settings
+    from pliant.flows import settings
 
     system = systems.system(args.system).name
     project = settings.read()
     settings.prepare(project)
-    from flows.watch.schedule import schedule
+    from pliant.flows.watch.schedule import schedule
 
     for line in schedule(project, system, args.config, args.cron, args.timezone):
         print(line)

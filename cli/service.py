@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from flows import settings
-from serving.settings import Settings, check_options
+from pliant.flows import settings
+from pliant.serving.settings import Settings, check_options
 
 S = TypeVar("S", bound=Settings)
 

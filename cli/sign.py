@@ -16,10 +16,10 @@ from pliant import systems
 from pliant.errors import ArtifactError, InputError, RegistryError, UnreachableError
 
 if TYPE_CHECKING:
-    from registry.mlflow_store import MlflowRegistry
-    from registry.package import Published
-    from registry.signing.signatures import Signer, Trust
-    from registry.signing.versions import SignatureState
+    from pliant.registry.mlflow_store import MlflowRegistry
+    from pliant.registry.package import Published
+    from pliant.registry.signing.signatures import Signer, Trust
+    from pliant.registry.signing.versions import SignatureState
 
 TEXT = "make a key, sign what is in the registry with it, or see what is signed by whom"
 EPILOG = """
@@ -64,7 +64,7 @@ def run(args: Namespace) -> int:
 
 
 def _new_key(file: Path) -> int:
-    from registry.signing.key_files import write_pair
+    from pliant.registry.signing.key_files import write_pair
 
     public, id_ = write_pair(file)
     print(f"Key {id_}: {file} is private, and {public} is public.")
@@ -75,7 +75,7 @@ def _new_key(file: Path) -> int:
 
 
 def _sign(args: Namespace, system: str) -> int:
-    from registry.signing.versions import announce, sign_version
+    from pliant.registry.signing.versions import announce, sign_version
 
     registry = _open(args, system)
     signer = registry.signing.signer
@@ -105,7 +105,7 @@ def _sign(args: Namespace, system: str) -> int:
 
 
 def _check(args: Namespace, system: str) -> int:
-    from registry.signing.versions import state_of
+    from pliant.registry.signing.versions import state_of
 
     registry = _open(args, system)
     trust = registry.signing.trust
@@ -130,9 +130,9 @@ def _words(state: SignatureState) -> str:
 
 def _open(args: Namespace, system: str) -> MlflowRegistry:
     """Return the registry, with the keys that the options name in place of the settings'; it fetches what is unsigned."""
-    from flows import settings
-    from flows.release import open_registry
-    from registry.signing.signatures import Signing, Trust, load_signer
+    from pliant.flows import settings
+    from pliant.flows.release import open_registry
+    from pliant.registry.signing.signatures import Signing, Trust, load_signer
 
     project = settings.read()
     settings.prepare(project)
@@ -149,7 +149,7 @@ def _open(args: Namespace, system: str) -> MlflowRegistry:
 
 
 def _versions(args: Namespace, registry: MlflowRegistry, system: str) -> Sequence[Published]:
-    from registry.signing.versions import all_versions, versions_in_use
+    from pliant.registry.signing.versions import all_versions, versions_in_use
 
     known = all_versions(registry, system) if args.all_versions else versions_in_use(registry, system)
     if not known:

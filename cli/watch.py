@@ -32,7 +32,7 @@ def _add_options(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Show it. Returns 1 where an alarm stands, so that a script can ask."""
-    from flows import settings
+    from pliant.flows import settings
 
     names = [systems.system(name).name for name in args.systems] or list(systems.names())
     if args.every is not None and not 0.1 <= args.every < float("inf"):
@@ -72,7 +72,7 @@ def _show(states: Mapping[str, Any], homes: Collection[Path]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from serving.events import latest_events
+    from pliant.serving.events import latest_events
 
     console = Console()
     if not states:

@@ -11,13 +11,12 @@ from pathlib import Path
 
 from deploy import bento_pins, settings_table
 from pliant import systems
-from serving.launch import DRAIN_SECONDS, service_path
+from pliant.serving.launch import DRAIN_SECONDS, service_path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path("deploy/bento")  # in the checkout
 REQUIREMENTS, SETUP, PAGE = FOLDER / "requirements.txt", FOLDER / "setup.sh", Path("docs/settings.md")
-PACKAGES = ("pliant", "registry", "serving")  # what services import of ours
-INCLUDE = (*(f"/{package}/**/*.py" for package in PACKAGES), "/LICENSE")
+INCLUDE = ("/pliant/**/*.py", "/LICENSE")
 PYTHON = "3.11"  # of the image
 STATE = "/home/bentoml/state"  # PLIANT_HOME in the image; setup.sh makes it
 IMAGE: Mapping[str, str] = {
@@ -31,7 +30,7 @@ WRITTEN = "Written by `python -m deploy.bentos`."
 
 
 def bentofile(system: str) -> Path:
-    """Return the path in the checkout of the file that `bentoml build -f` takes."""
+    """Return the path in the checkout of the file that `bentoml build` takes."""
     return FOLDER / f"{system}.yaml"
 
 
@@ -59,7 +58,7 @@ def project_version(root: Path) -> str:
 def bentofile_text(system: str, version: str) -> str:
     """Return the bentofile of a system. `version`: Pliant's."""
     variables = "\n".join(f'  - name: {name}\n    value: "{value}"' for name, value in IMAGE.items())
-    return f"""# {WRITTEN} In the checkout's folder: bentoml build -f {bentofile(system)}
+    return f"""# {WRITTEN} `pliant bento {system}` builds from it.
 service: "{service_path(system)}"
 description: "file: {readme(system)}"
 labels:
@@ -115,8 +114,8 @@ begins with `PLIANT_`, or one of another system, is refused at the start. An emp
 
 ## Bentos
 
-`pliant bento SYSTEM`, or `bentoml build -f {FOLDER}/SYSTEM.yaml` in a checkout, makes a bento: our code and the exact
-versions of what it needs ([{REQUIREMENTS.name}](../{REQUIREMENTS})), without model, data or cache.
+`pliant bento SYSTEM` makes a bento: our code and the exact versions of what it needs
+([{REQUIREMENTS.name}](../{REQUIREMENTS})), without model, data or cache.
 
 {_serving(settings_table.PLACEHOLDER)}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serving.monitoring.metric_list import RATIO, Metric, all_metrics, drawn_of, samples_of, text_of
+from pliant.serving.monitoring.metric_list import RATIO, Metric, all_metrics, drawn_of, samples_of, text_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DASHBOARDS = ROOT / "deploy" / "monitoring" / "grafana" / "dashboards"

@@ -17,8 +17,8 @@ from typing import Any
 
 from pliant import systems
 from pliant.errors import InputError
-from serving.launch import QUIET
-from serving.settings import OTHERS, PREFIX, SYSTEM, Settings, settings_of
+from pliant.serving.launch import QUIET
+from pliant.serving.settings import OTHERS, PREFIX, SYSTEM, Settings, settings_of
 
 PLACEHOLDER = "SYSTEM"  # in a default that differs between systems by their names alone
 OTHER_MEANINGS: Mapping[str, str] = {

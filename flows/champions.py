@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from flows import config
-from flows.patience import patiently
 from pliant.errors import InputError, RegistryError
-from registry import codec
-from registry.codec import Artifact
-from registry.mlflow_store import CHAMPION, MlflowRegistry
-from registry.package import Published
+from pliant.flows import config
+from pliant.flows.patience import patiently
+from pliant.registry import codec
+from pliant.registry.codec import Artifact
+from pliant.registry.mlflow_store import CHAMPION, MlflowRegistry
+from pliant.registry.package import Published
 
 A = TypeVar("A", bound=Artifact)
 T = TypeVar("T")

@@ -16,21 +16,20 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = ("flows", "pliant", "profiling", "registry", "serving", "training")
 APART: Mapping[str, str] = {
     "pliant": "offers names to notebooks, and imports nothing",
     "pliant.errors": "says what went wrong, which ends the stage without a result",
     "pliant.progress": "reports how far the work is",
     "pliant.redaction": "takes secrets out of what is logged",
-    "flows.keys": "names results and keeps them",
-    "flows.stage": "names results and keeps them",
-    "flows.progress": "reports how far the work is",
-    "flows.settings": "says where things are kept",
-    "flows.release": "opens the registry",
-    "flows.champions": "fetches what the registry keeps, whose digest the key holds",
-    "flows.patience": "asks again what did not answer",
-    "registry": "keeps artifacts as they are, and knows them by their digests",
-    "registry.*": "as the registry",
+    "pliant.flows.keys": "names results and keeps them",
+    "pliant.flows.stage": "names results and keeps them",
+    "pliant.flows.progress": "reports how far the work is",
+    "pliant.flows.settings": "says where things are kept",
+    "pliant.flows.release": "opens the registry",
+    "pliant.flows.champions": "fetches what the registry keeps, whose digest the key holds",
+    "pliant.flows.patience": "asks again what did not answer",
+    "pliant.registry": "keeps artifacts as they are, and knows them by their digests",
+    "pliant.registry.*": "as the registry",
 }
 """Patterns of modules that make nothing of a result, and why."""
 LIBRARIES = ("numba", "numpy", "onnx", "onnxruntime", "timm", "tokenizers", "torch", "transformers")
@@ -43,7 +42,7 @@ Entry = Callable[..., object]
 def closure(*entries: Entry) -> dict[str, str]:
     """Return what makes a result: the entries, and all that they reach, as name -> what it does as text.
 
-    A name is that of a module, or of a flow's module and what is defined in it, such as "flows.tokens.stages:make_task".
+    A name is that of a module, or of a flow's module and a name in it, as in "pliant.flows.tokens.stages:make_task".
     """
     modules: dict[str, str] = {}
     waiting = {name for entry in entries for name in _named(f"{entry.__module__}.{entry.__qualname__}")}
@@ -84,8 +83,8 @@ def source(module: str) -> str:
 @cache
 def _path(module: str) -> Path | None:
     """Return the file of a module of ours, None for anything else."""
-    top, *_ = steps = module.split(".")
-    if top not in OURS:
+    steps = module.split(".")
+    if steps[0] != "pliant":
         return None
     path = ROOT.joinpath(*steps)
     files = (path.with_suffix(".py"), path / "__init__.py")
@@ -109,7 +108,7 @@ def _parts(module: str, text: str) -> tuple[_Part, ...]:
     """Return the parts of a module: of the flows' each statement, of any other all as one."""
     tree = ast.parse(text)
     imports = [each for node in _executed(tree) for each in _imports(node)]
-    if not module.startswith("flows."):
+    if not module.startswith("pliant.flows."):
         reached = {name for each in imports for name in _named(each.loaded)}
         return (_Part(frozenset(), code_of_tree(tree), frozenset(reached)),)
     meanings: dict[str, set[str]] = {}
@@ -201,7 +200,7 @@ def _named(full: str) -> Iterator[str]:
     for count in range(len(steps), 0, -1):
         module = ".".join(steps[:count])
         if _path(module) is not None:
-            in_part = module.startswith("flows.") and count < len(steps)
+            in_part = module.startswith("pliant.flows.") and count < len(steps)
             yield f"{module}:{steps[count]}" if in_part else module
             return
 

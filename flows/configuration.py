@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from flows.config import read_file
-from flows.patience import patiently
-from flows.release import open_registry
-from flows.settings import Settings
 from pliant.errors import InputError, PliantError, RegistryError
+from pliant.flows.config import read_file
+from pliant.flows.patience import patiently
+from pliant.flows.release import open_registry
+from pliant.flows.settings import Settings
 from pliant.redaction import MASK, redact
-from registry.names import prefix, task_of
-from registry.releases import CONFIGURATION_LENGTH, RegistryRelease, configurations_text
+from pliant.registry.names import prefix, task_of
+from pliant.registry.releases import CONFIGURATION_LENGTH, RegistryRelease, configurations_text
 
 Values = Mapping[str, Any]
 

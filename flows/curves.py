@@ -9,8 +9,8 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from registry.mlflow_run import Run
-from training.classifier import Curves
+from pliant.registry.mlflow_run import Run
+from pliant.training.classifier import Curves
 
 matplotlib.use("Agg")
 

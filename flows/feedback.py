@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from flows.config import check_minimum
 from pliant.errors import InputError
+from pliant.flows.config import check_minimum
 from pliant.outcomes.files import INPUTS, KeptInput, read_inputs, read_labels
 from pliant.outcomes.labels import LabelRecord, teachable
 from pliant.tenants import trusted_tenants
@@ -108,7 +108,7 @@ def tenants(config: FeedbackConfig, environment: Mapping[str, str] = os.environ)
 
 
 def part_of(name: str) -> Part:
-    """Return the split of what has this name: the same on every night, in about the shares of `training.data.split`.
+    """Return the split of what has this name: the same on every night, in about the shares of `pliant.training.data.split`.
 
     An answer's id is a name. A digest of the input is a better one, as the same input may come under many ids.
     """

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from flows.starts import is_embedded
-from training.linear import LinearComparison
+from pliant.flows.starts import is_embedded
+from pliant.training.linear import LinearComparison
 
 Side = TypeVar("Side")
 """A system's figures of one side."""

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from flows.closure import Entry, closure, libraries
+from pliant.flows.closure import Entry, closure, libraries
 
 
 def stage_key(stage: str, depends: dict[str, Any], *made_by: Entry, measured: bool = False) -> str:

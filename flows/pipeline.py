@@ -16,18 +16,18 @@ from prefect import Flow, State
 from prefect.artifacts import create_table_artifact
 from prefect.states import Completed
 
-from flows import configuration, gate, settings
-from flows.configuration import Configuration
-from flows.device import check_device
-from flows.gate import Judged
-from flows.progress import stage as bar
-from flows.release import Publication, Release, merged, open_registry, publication
-from flows.stage import A, Run, Stage, StageResult
-from flows.tasks import RETRIED_DOWNLOAD, clean, limited_task, publish_task, show_release, system_flow
 from pliant import systems
+from pliant.flows import configuration, gate, settings
+from pliant.flows.configuration import Configuration
+from pliant.flows.device import check_device
+from pliant.flows.gate import Judged
+from pliant.flows.progress import stage as bar
+from pliant.flows.release import Publication, Release, merged, open_registry, publication
+from pliant.flows.stage import A, Run, Stage, StageResult
+from pliant.flows.tasks import RETRIED_DOWNLOAD, clean, limited_task, publish_task, show_release, system_flow
 from pliant.progress import Progress
-from registry.store import FolderStore
-from training.linear import LinearComparison
+from pliant.registry.store import FolderStore
+from pliant.training.linear import LinearComparison
 
 
 class Named(Protocol):

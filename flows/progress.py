@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from pliant.progress import Progress as Report
 from pliant.progress import share
-from training.groups import Repeats
+from pliant.training.groups import Repeats
 
 EVERY = 10.0  # seconds between two lines; a reader is promised one every 15
 ARTIFACT_EVERY = 1.0  # seconds between two updates of Prefect's artifact

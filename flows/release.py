@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from flows import settings
-from flows.settings import Settings
 from pliant.errors import RefusedError, UnreachableError
-from registry.descriptions import of_release
-from registry.mlflow_run import Run
-from registry.mlflow_store import CHALLENGER, CHAMPION, MlflowRegistry
-from registry.mlflow_switch import REFUSED, WAITING
-from registry.names import experiment, system_of
-from registry.package import Package
-from registry.releases import RegistryRelease
-from registry.signing.signatures import signing
+from pliant.flows import settings
+from pliant.flows.settings import Settings
+from pliant.registry.descriptions import of_release
+from pliant.registry.mlflow_run import Run
+from pliant.registry.mlflow_store import CHALLENGER, CHAMPION, MlflowRegistry
+from pliant.registry.mlflow_switch import REFUSED, WAITING
+from pliant.registry.names import experiment, system_of
+from pliant.registry.package import Package
+from pliant.registry.releases import RegistryRelease
+from pliant.registry.signing.signatures import signing
 
 TRAINING = "pliant.training"
 """Tag of a version: its stage's notes as JSON."""

@@ -12,17 +12,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from flows import settings
-from flows.champions import A, Champion
-from flows.device import check_replaces
-from flows.progress import shares
-from flows.release import commit, open_registry, publish_champion
 from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.champions import A, Champion
+from pliant.flows.device import check_replaces
+from pliant.flows.progress import shares
+from pliant.flows.release import commit, open_registry, publish_champion
 from pliant.progress import Progress
-from registry.codec import Artifact
-from registry.mlflow_run import Run
-from registry.package import Package
-from registry.store import FolderStore
+from pliant.registry.codec import Artifact
+from pliant.registry.mlflow_run import Run
+from pliant.registry.package import Package
+from pliant.registry.store import FolderStore
 
 
 @dataclass(frozen=True, slots=True)

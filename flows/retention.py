@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from flows.release import open_registry
-from flows.settings import Settings
 from pliant import systems, temporary
 from pliant.errors import InputError, PliantError
+from pliant.flows.release import open_registry
+from pliant.flows.settings import Settings
 from pliant.progress import Progress
-from registry import mlflow_retention
-from registry.codec import DIGESTS
-from registry.names import prefix
+from pliant.registry import mlflow_retention
+from pliant.registry.codec import DIGESTS
+from pliant.registry.names import prefix
 
 logger = logging.getLogger("pliant.flows")
 

@@ -16,12 +16,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from flows import servers, settings
-from flows.progress import stage
-from flows.settings import Settings
 from pliant import systems
 from pliant.device import describe_device
 from pliant.errors import PliantError
+from pliant.flows import servers, settings
+from pliant.flows.progress import stage
+from pliant.flows.settings import Settings
 
 Flow = Callable[..., Any]
 """A flow as the command line knows it: takes the path of a configuration, values laid over it, and others by name."""

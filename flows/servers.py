@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.settings import Settings
 from pliant.errors import PliantError
+from pliant.flows.settings import Settings
 from pliant.lines import open_log
 
 HOST = "127.0.0.1"

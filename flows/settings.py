@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pliant import redaction
 from pliant.errors import InputError
-from registry.address import database
-from registry.signing.signatures import SIGNING_KEY, TRUSTED_KEYS
+from pliant.registry.address import database
+from pliant.registry.signing.signatures import SIGNING_KEY, TRUSTED_KEYS
 
 _QUIET = {
     "DO_NOT_TRACK": "true",

@@ -12,12 +12,12 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from flows.closure import Entry
-from flows.keys import stage_key
-from flows.progress import stage as progress_of
 from pliant.errors import RegistryError
-from registry.codec import Artifact
-from registry.store import FolderStore
+from pliant.flows.closure import Entry
+from pliant.flows.keys import stage_key
+from pliant.flows.progress import stage as progress_of
+from pliant.registry.codec import Artifact
+from pliant.registry.store import FolderStore
 
 A = TypeVar("A", bound=Artifact)
 Notes = Mapping[str, Any]

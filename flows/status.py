@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from flows.release import open_registry
-from flows.settings import Settings
-from registry import mlflow_switch
-from registry.mlflow_listing import RunSummary, recent_runs
-from registry.mlflow_store import CHAMPION, PREVIOUS, MlflowRegistry
-from registry.package import METRICS
-from registry.releases import RegistryRelease
+from pliant.flows.release import open_registry
+from pliant.flows.settings import Settings
+from pliant.registry import mlflow_switch
+from pliant.registry.mlflow_listing import RunSummary, recent_runs
+from pliant.registry.mlflow_store import CHAMPION, PREVIOUS, MlflowRegistry
+from pliant.registry.package import METRICS
+from pliant.registry.releases import RegistryRelease
 
 RUNS = 5
 RELEASES = 8

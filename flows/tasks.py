@@ -12,13 +12,13 @@ from prefect import Flow, Task, flow, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from flows import retention, settings
-from flows.patience import OUTAGE_WAITS
-from flows.release import Release
-from flows.watch import limits
-from flows.watch.events import emit_champion
-from flows.watch.triggered import triggered
 from pliant.errors import RefusedError, RegistryError
+from pliant.flows import retention, settings
+from pliant.flows.patience import OUTAGE_WAITS
+from pliant.flows.release import Release
+from pliant.flows.watch import limits
+from pliant.flows.watch.events import emit_champion
+from pliant.flows.watch.triggered import triggered
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -25,12 +25,12 @@ class System:
     requires: tuple[str, ...] = ()
 
     def part(self, stage: str, role: str) -> ModuleType:
-        """Import and return the module `<stage>.<name>.<role>`, such as `flows.tokens.flow`."""
-        return import_module(f"{stage}.{self.name}.{role}")
+        """Import and return the module `pliant.<stage>.<name>.<role>`, such as `pliant.flows.tokens.flow`."""
+        return import_module(f"pliant.{stage}.{self.name}.{role}")
 
     def has(self, stage: str, role: str) -> bool:
-        """Whether there is a module `<stage>.<name>.<role>`, of a role that not every system needs."""
-        return find_spec(f"{stage}.{self.name}.{role}") is not None
+        """Whether there is a module `pliant.<stage>.<name>.<role>`, of a role that not every system needs."""
+        return find_spec(f"pliant.{stage}.{self.name}.{role}") is not None
 
 
 SYSTEMS = (

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from benchmarks.harness import Skipped
+from pliant.benchmarks.harness import Skipped
 from qa.stack.programs import PACKAGES, program
 from tests.fixtures.places import ROOT
 

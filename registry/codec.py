@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
-from registry import tensors
-from registry.folder import replace_folder
-from registry.structure import structure
+from pliant.registry import tensors
+from pliant.registry.folder import replace_folder
+from pliant.registry.structure import structure
 
 VALUES, TENSORS, DIGESTS = "artifact.json", "tensors.safetensors", "digests.json"
 REFERENCE = "$tensor"

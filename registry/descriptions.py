@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from registry.package import Package
+from pliant.registry.package import Package
 
 ROWS = 24  # of a table; more are named by their number alone
 DATA, COMMIT = "pliant.data", "pliant.git_commit"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import RegistryError
-from registry.address import check_reachable, current_address, database
+from pliant.registry.address import check_reachable, current_address, database
 
 CONNECT_SECONDS = 5
 

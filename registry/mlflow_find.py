@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from registry.address import ADVICE, is_local, shown
-from registry.package import BUNDLE, Published
+from pliant.registry.address import ADVICE, is_local, shown
+from pliant.registry.package import BUNDLE, Published
 
 DIGEST, KIND = "pliant.digest", "pliant.kind"
 """Tags of a version: what its artifact is known by, and what it is."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from registry.mlflow_run import registry_errors
-from registry.mlflow_store import MlflowRegistry
+from pliant.registry.mlflow_run import registry_errors
+from pliant.registry.mlflow_store import MlflowRegistry
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 from pliant.errors import RegistryError
-from registry.names import lock
+from pliant.registry.names import lock
 
 WAIT_SECONDS = 60.0  # that a publisher waits for another one; a commit takes a second or so
 LEASE_SECONDS = 120.0

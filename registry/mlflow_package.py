@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-import pliant.errors
-from registry import codec
-from registry.address import is_local, local_folder
-from registry.folder import sync_tree
-from registry.mlflow_run import Run, measured
-from registry.package import BUNDLE, Example, Package, frame, needed, pyfunc_file
-from registry.store import NOTES
+from pliant.registry import codec
+from pliant.registry.address import is_local, local_folder
+from pliant.registry.folder import sync_tree
+from pliant.registry.mlflow_run import Run, measured
+from pliant.registry.package import BUNDLE, Example, Package, copy_code, frame, needed, pyfunc_file
+from pliant.registry.store import NOTES
 
 
 def log_model(run: Run, package: Package, tags: Mapping[str, str]) -> Any:
@@ -50,7 +49,7 @@ def _save_model(folder: Path, bundle: Path, package: Package, model: Any) -> Non
         folder,
         python_model=str(code),
         artifacts={BUNDLE: str(bundle)},
-        code_paths=[str(Path(pliant.errors.__file__).parent), str(Path(codec.__file__).parent)],
+        code_paths=[str(copy_code(bundle.parent, "registry"))],
         mlflow_model=model,
         signature=_signature(package),
         input_example=(inputs, dict(package.options)) if package.options else inputs,

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from registry.address import is_local
-from registry.mlflow_find import DIGEST
-from registry.mlflow_run import registry_errors
-from registry.mlflow_store import MlflowRegistry
-from registry.names import release, system_of
-from registry.package import Published
-from registry.releases import FORMER, NOTES
+from pliant.registry.address import is_local
+from pliant.registry.mlflow_find import DIGEST
+from pliant.registry.mlflow_run import registry_errors
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import release, system_of
+from pliant.registry.package import Published
+from pliant.registry.releases import FORMER, NOTES
 
 DAY = 86_400.0  # seconds
 Key = tuple[str, int]

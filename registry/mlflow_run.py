@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
-from registry.address import shown
-from registry.mlflow_reasons import is_missing, is_refused, reason
+from pliant.registry.address import shown
+from pliant.registry.mlflow_reasons import is_missing, is_refused, reason
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

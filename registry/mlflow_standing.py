@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from registry.descriptions import no_longer_served, restated, says_left, says_served, served
-from registry.mlflow_find import find_version
-from registry.names import release as release_model
-from registry.releases import (
+from pliant.registry.descriptions import no_longer_served, restated, says_left, says_served, served
+from pliant.registry.mlflow_find import find_version
+from pliant.registry.names import release as release_model
+from pliant.registry.releases import (
     CONFIGURATION,
     LEFT,
     REASON,

@@ -19,21 +19,21 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import ArtifactError, RefusedError, RegistryError
-from registry import codec, mlflow_find, mlflow_standing, releases
-from registry.address import check_reachable, current_address, database, is_local, set_defaults
-from registry.descriptions import of_release, of_version
-from registry.downloads import Downloads
-from registry.mlflow_client import client_of
-from registry.mlflow_find import DIGEST, KIND, ensure_model, find_model, find_version, published_of
-from registry.mlflow_lock import Check, file_lock, last_release, lease
-from registry.mlflow_package import log_model
-from registry.mlflow_run import Run, registry_errors
-from registry.names import prefix as models_of
-from registry.names import release as release_model
-from registry.names import system_of
-from registry.package import METRICS, Package, Published, metrics_text
-from registry.releases import RegistryRelease, now_text
-from registry.signing.signatures import UNSIGNED, Signing
+from pliant.registry import codec, mlflow_find, mlflow_standing, releases
+from pliant.registry.address import check_reachable, current_address, database, is_local, set_defaults
+from pliant.registry.descriptions import of_release, of_version
+from pliant.registry.downloads import Downloads
+from pliant.registry.mlflow_client import client_of
+from pliant.registry.mlflow_find import DIGEST, KIND, ensure_model, find_model, find_version, published_of
+from pliant.registry.mlflow_lock import Check, file_lock, last_release, lease
+from pliant.registry.mlflow_package import log_model
+from pliant.registry.mlflow_run import Run, registry_errors
+from pliant.registry.names import prefix as models_of
+from pliant.registry.names import release as release_model
+from pliant.registry.names import system_of
+from pliant.registry.package import METRICS, Package, Published, metrics_text
+from pliant.registry.releases import RegistryRelease, now_text
+from pliant.registry.signing.signatures import UNSIGNED, Signing
 
 CHAMPION, PREVIOUS = "champion", "previous"
 CHALLENGER = "challenger"

@@ -7,11 +7,11 @@ without that alias: nobody serves it but a service that tries it (`shadow`, `can
 from __future__ import annotations
 
 from pliant.errors import RegistryError, UnreachableError
-from registry import mlflow_standing
-from registry.mlflow_run import registry_errors
-from registry.mlflow_store import CHALLENGER, CHAMPION, PREVIOUS, MlflowRegistry
-from registry.names import release as release_model
-from registry.releases import LEFT, RegistryRelease
+from pliant.registry import mlflow_standing
+from pliant.registry.mlflow_run import registry_errors
+from pliant.registry.mlflow_store import CHALLENGER, CHAMPION, PREVIOUS, MlflowRegistry
+from pliant.registry.names import release as release_model
+from pliant.registry.releases import LEFT, RegistryRelease
 
 SHADOW, CANARY = "shadow", "canary"
 TRIALS = (SHADOW, CANARY)

@@ -18,10 +18,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pliant.errors import InputError, RegistryError
-from registry.address import shown
-from registry.mlflow_run import registry_errors
-from registry.mlflow_store import MlflowRegistry
-from registry.names import release
+from pliant.registry.address import shown
+from pliant.registry.mlflow_run import registry_errors
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import release
 
 EVENT = "model_version_alias.created"
 SIGNATURE, TIMESTAMP, DELIVERY = "x-mlflow-signature", "x-mlflow-timestamp", "x-mlflow-delivery-id"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+import pliant.errors
 from pliant import systems
 from pliant.errors import ArtifactError
 
@@ -24,6 +26,9 @@ BUNDLE = "bundle"
 METRICS = "pliant.metrics"
 """Tag of a version: the metrics that it was published with, as JSON, the first ones where there are many."""
 METRICS_KEPT = 40
+
+LINKED = ("benchmarks", "cli", "flows", "profiling", "registry", "serving", "training")
+"""Packages of `pliant` that lie beside it in a checkout, with a link in it."""
 
 NEEDED = ("cattrs", "mlflow", "numpy", "pandas", "safetensors", "torch")
 """Distributions that every model's code imports."""
@@ -75,6 +80,16 @@ def needed(kind: str) -> tuple[str, ...]:
     """Return the distributions that an artifact of `kind` needs in an MLflow client, sorted."""
     own = {system.name: system.requires for system in systems.SYSTEMS}.get(kind.partition("-")[0], ())
     return tuple(sorted({*NEEDED, *own}))
+
+
+def copy_code(folder: Path, *packages: str) -> Path:
+    """Copy `pliant` into `folder`, of its linked packages `packages` alone, and return where the copy lies."""
+    source, apart = Path(pliant.errors.__file__).parent, set(LINKED).difference(packages)
+
+    def left_out(place: str, names: list[str]) -> set[str]:
+        return {name for name in names if name == "__pycache__" or (name in apart and Path(place) == source)}
+
+    return Path(shutil.copytree(source, folder / source.name, ignore=left_out))
 
 
 def pyfunc_file(kind: str) -> Path:

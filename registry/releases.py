@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pliant.errors import ArtifactError, RegistryError
-from registry.names import release
-from registry.package import Published
+from pliant.registry.names import release
+from pliant.registry.package import Published
 
 MODELS, FORMER = "pliant.models", "pliant.former"
 SINCE, STATE, REASON = "pliant.since", "pliant.state", "pliant.reason"

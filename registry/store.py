@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import InputError, RegistryError
-from registry import codec
-from registry.codec import Artifact, T
-from registry.folder import add_folder
+from pliant.registry import codec
+from pliant.registry.codec import Artifact, T
+from pliant.registry.folder import add_folder
 
 NOTES = "notes.json"
 """Beside an artifact that is kept: what whoever made it noted. No part of the artifact, and published with none."""

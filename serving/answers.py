@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pliant.protocol import Action, Answer, Launch, Request
-from serving.way_back import WayBack
+from pliant.serving.way_back import WayBack
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,17 +35,17 @@ from pliant.protocol import (
     Scheduler,
     Woke,
 )
-from serving.answer_rate import AnswerRate
-from serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected, judged, settle_what_ran
-from serving.client import ANYBODY, Client
-from serving.clock import Clock
-from serving.recovery import Recovery
-from serving.tracing.launches import add_launches
-from serving.tracing.traced import current
-from serving.way_back import current_way_back
-from serving.workers.spares import Spares
-from serving.workers.worker import Rebuild, Worker
-from serving.workers.worker_slot import WorkerSlot
+from pliant.serving.answer_rate import AnswerRate
+from pliant.serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected, judged, settle_what_ran
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.clock import Clock
+from pliant.serving.recovery import Recovery
+from pliant.serving.tracing.launches import add_launches
+from pliant.serving.tracing.traced import current
+from pliant.serving.way_back import current_way_back
+from pliant.serving.workers.spares import Spares
+from pliant.serving.workers.worker import Rebuild, Worker
+from pliant.serving.workers.worker_slot import WorkerSlot
 
 logger = logging.getLogger("pliant.serving")
 

@@ -20,14 +20,14 @@ from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 
-import serving
+import pliant.errors
 from pliant import systems
 from pliant.errors import InputError, WorkerError
 from pliant.lines import open_log
-from serving.http.access.hosts import is_wildcard
-from serving.http.access.settings import check_access
-from serving.settings import PREFIX, Settings, to_environment
-from serving.workers.devices import devices
+from pliant.serving.http.access.hosts import is_wildcard
+from pliant.serving.http.access.settings import check_access
+from pliant.serving.settings import PREFIX, Settings, to_environment
+from pliant.serving.workers.devices import devices
 
 LOCAL = {4: "127.0.0.1", 6: "[::1]"}
 """How a process of this machine reaches a service that listens on all addresses, by the version of IP."""
@@ -197,13 +197,13 @@ def _check_journal(path: Path | None) -> None:
 
 def _lacking(settings: Settings) -> str:
     """Return why there is nothing to serve yet; empty if there is something."""
-    from serving.lifecycle.first_release import lacking
+    from pliant.serving.lifecycle.first_release import lacking
 
     return lacking(settings)
 
 
 def _command(settings: Settings, port: int, service: str = "") -> list[str]:
-    root = Path(serving.__file__).parents[1]
+    root = Path(pliant.errors.__file__).parents[1]
     options = ["--working-dir", str(root), "--host", settings.host, "--port", str(port)]
     options += ["--timeout-graceful-shutdown", str(DRAIN_SECONDS)]
     if settings.tls_cert:
@@ -213,7 +213,7 @@ def _command(settings: Settings, port: int, service: str = "") -> list[str]:
 
 def service_path(system: str) -> str:
     """Return the import path by which BentoML finds the service."""
-    return f"serving.{system}.service:{system.capitalize()}Service"
+    return f"pliant.serving.{system}.service:{system.capitalize()}Service"
 
 
 def _environment(settings: Settings, home: Path, ours: Mapping[str, str]) -> dict[str, str]:

@@ -12,8 +12,8 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 
 from pliant.fallbacks import Fallback
 from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, JournalEntry, Launch, Restarted
-from serving.answers import Completed, Rejected
-from serving.arms import is_copy
+from pliant.serving.answers import Completed, Rejected
+from pliant.serving.arms import is_copy
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)

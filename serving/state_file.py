@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from serving.unwritten import Writing
+from pliant.serving.unwritten import Writing
 
 logger = logging.getLogger("pliant.serving")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 
-from serving.arms import is_copy
+from pliant.serving.arms import is_copy
 
 
 class WayBack:

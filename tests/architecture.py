@@ -16,6 +16,9 @@ from pliant import systems
 
 OURS = ("pliant", "training", "profiling", "registry", "serving", "flows", "benchmarks", "cli", "deploy", "tests", "qa")
 
+LINKED = ("training", "profiling", "registry", "serving", "flows", "benchmarks", "cli")
+"""Packages of `pliant` that lie beside it. The rules call both the folder and the package `serving`."""
+
 TESTING = ("tests", "qa")
 """Folders that may import and keep anything; nothing else imports them, and tests nothing of qa."""
 
@@ -137,7 +140,8 @@ READ_ONLY = ("Mapping", "Sequence", "Set", "frozenset", "tuple", "Final", "Class
 def violations(path: str, source: str) -> list[str]:
     """Return a sentence for each rule that the file breaks. `path`: relative to the repository, with forward slashes."""
     tree = ast.parse(source)
-    sentences: list[str] = []
+    outside = [module for module in _full_imports(tree) if module.partition(".")[0] in LINKED]
+    sentences = [f"imports {module}, which an installed Pliant has within `pliant` alone" for module in outside]
     if _folder(path) not in TESTING:
         sentences += [sentence for module in imports(tree) for sentence in _judge_import(path, module)]
         sentences += [f"keeps mutable state in the module: {name}" for name in _mutable_globals(tree)]
@@ -186,10 +190,16 @@ def _known(module: str, names: Mapping[str, str]) -> str:
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """Yield the full names of all imports, wherever in the file: `from a import b` gives `a.b`.
+    """Yield the names of all imports, wherever in the file: `from a import b` gives `a.b`, and `pliant.serving` `serving`.
 
     `System.part("a", "b")`, which imports a module of every system, gives `a.SYSTEM.b`.
     """
+    for module in _full_imports(tree):
+        inner = module.removeprefix("pliant.")
+        yield inner if inner.partition(".")[0] in LINKED else module
+
+
+def _full_imports(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
             case ast.Import(names):
@@ -201,7 +211,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
             ):
                 yield str(name)
             case ast.Call(func=ast.Attribute(attr="part"), args=[ast.Constant(stage), ast.Constant(role)]):
-                yield f"{stage}.SYSTEM.{role}"
+                yield f"pliant.{stage}.SYSTEM.{role}"
 
 
 def _folder(path: str) -> str:

@@ -25,6 +25,7 @@ def test_the_tree_keeps_the_rules_of_the_house():
 
 
 BROKEN = [
+    ("serving/driver.py", "from serving import journal", "imports serving.journal, which an installed"),
     ("pliant/report.py", "@dataclass(slots=True)\nclass Report: ...", "lets others change Report"),
     ("serving/answers.py", "@dataclass(frozen=False, slots=True)\nclass Reply: ...", "lets others change Reply"),
     ("registry/store.py", "@dataclass(frozen=True)\nclass Kept: ...", "has a dataclass without slots: Kept"),
@@ -35,40 +36,32 @@ BROKEN = [
     ),
     (
         "flows/bins/stages.py",
-        "from flows.cascade import champions",
-        "imports flows.cascade.champions of another system",
+        "from pliant.flows.cascade import champions",
+        "imports flows.cascade.champions of another",
     ),
     ("serving/packing/api.py", "import pliant.tokens.plan", "imports pliant.tokens.plan of another system"),
     ("serving/driver.py", "from pliant.bins import plan", "imports pliant.bins.plan of a system, and stands beside"),
-    (
-        "training/texts.py",
-        "def f():\n    import training.packing.corpus",
-        "imports training.packing.corpus of a system",
-    ),
-    ("flows/gate.py", "from benchmarks import console", "imports benchmarks.console, which is no part of the product"),
-    (
-        "cli/bins/simulate.py",
-        "from benchmarks.bins.traces import stable",
-        "imports benchmarks.bins.traces.stable, which",
-    ),
-    ("cli/bins/old_loads.py", "from benchmarks.bins import study", "imports benchmarks.bins.study, which is no part"),
+    ("training/texts.py", "def f():\n    import pliant.training.packing.corpus", "imports training.packing.corpus of"),
+    ("flows/gate.py", "from pliant.benchmarks import console", "imports benchmarks.console, which is no"),
+    ("cli/bins/simulate.py", "from pliant.benchmarks.bins.traces import stable", "imports benchmarks.bins"),
+    ("cli/bins/old_loads.py", "from pliant.benchmarks.bins import study", "imports benchmarks.bins"),
     ("flows/gate.py", "x = system.part('benchmarks', 'bench')", "imports benchmarks.SYSTEM.bench, which is no part"),
     ("serving/launch.py", "x = system.part('flows', 'run')", "imports flows.SYSTEM.run"),
-    ("cli/main.py", "import benchmarks.results", "imports benchmarks.results, which is no part of the product"),
-    ("cli/main.py", "from flows.tokens import run", "imports flows.tokens.run of a system, and stands beside them"),
+    ("cli/main.py", "import pliant.benchmarks.results", "imports benchmarks.results, which is no part of the product"),
+    ("cli/main.py", "from pliant.flows.tokens import run", "imports flows.tokens.run of a system"),
     ("pliant/tokens/plan.py", "import torch", "imports torch outside of pliant/*/model.py"),
     ("pliant/report.py", "from timm.layers import x", "imports timm.layers.x outside of pliant/*/model.py"),
     ("pliant/report.py", "def f():\n    import mlflow", "imports mlflow, which a bare GPU machine lacks"),
-    ("pliant/tokens/model.py", "from training import data", "imports training.data"),
+    ("pliant/tokens/model.py", "from pliant.training import data", "imports training.data"),
     ("pliant/tokens/model.py", "import pydantic", "imports pydantic, which a bare GPU machine lacks"),
     ("training/data.py", "import prefect", "imports prefect, which a bare GPU machine lacks"),
-    ("profiling/tokens/accuracy.py", "from training.data import ImageData", "imports training.data.ImageData"),
+    ("profiling/tokens/accuracy.py", "from pliant.training.data import ImageData", "imports training.data.ImageData"),
     ("registry/codec.py", "from pliant.tokens.artifact import Task", "imports pliant.tokens.artifact.Task"),
     ("registry/store.py", "import mlflow", "imports mlflow outside of registry/mlflow_*.py"),
     ("serving/driver.py", "import bentoml", "imports bentoml outside of serving/*/service.py"),
-    ("serving/driver.py", "from training import data", "imports training.data"),
+    ("serving/driver.py", "from pliant.training import data", "imports training.data"),
     ("serving/driver.py", "import torch", "imports torch outside of pliant/*/model.py"),
-    ("flows/tokens/flow.py", "from serving import driver", "imports serving.driver"),
+    ("flows/tokens/flow.py", "from pliant.serving import driver", "imports serving.driver"),
     ("flows/tokens/flow.py", "import bentoml", "imports bentoml outside of serving/*/service.py"),
     ("flows/x.py", "import importlib\nimportlib.import_module('mlflow')", "imports mlflow outside of registry/ml"),
     ("benchmarks/x.py", "from tests.fixtures.tokens import samples", "imports tests.fixtures.tokens.samples"),
@@ -95,9 +88,15 @@ def test_a_planted_breach_is_found(path, source, sentence):
 
 
 MIXED_UP = [
-    ({"flows/a.py": "import flows.b", "flows/b.py": "from flows.a import x"}, "imports go round: flows.a -> flows.b"),
     (
-        {"flows/a.py": "if TYPE_CHECKING:\n    from flows import b", "flows/b.py": "def f():\n    import flows.a"},
+        {"flows/a.py": "import pliant.flows.b", "flows/b.py": "from pliant.flows.a import x"},
+        "imports go round: flows.a",
+    ),
+    (
+        {
+            "flows/a.py": "if TYPE_CHECKING:\n    from pliant.flows import b",
+            "flows/b.py": "def f():\n    import pliant.flows.a",
+        },
         "imports go",
     ),
     ({"serving/x/a.py": "", "tests/serving/y/test_a.py": ""}, "tests/serving/y mirrors no folder"),
@@ -111,8 +110,8 @@ def test_a_planted_disorder_of_the_tree_is_found(sources, sentence):
 
 def test_an_orderly_tree_is_left_alone():
     sources = {
-        "flows/a.py": "import flows.b",
-        "flows/b.py": "import flows",
+        "flows/a.py": "import pliant.flows.b",
+        "flows/b.py": "import pliant.flows",
         "flows/__init__.py": "",
         "tests/flows/test_a.py": "",
     }
@@ -122,17 +121,27 @@ def test_an_orderly_tree_is_left_alone():
 KEPT = [
     ("pliant/tokens/runtime.py", "import torch\nimport time"),
     ("pliant/tokens/plan.py", "import numpy as np\ndef f(rng: np.random.Generator): ...\nGAMMAS = [1]"),
-    ("registry/pyfunc/tokens.py", "import mlflow\nfrom pliant.tokens import runtime\nfrom registry import codec"),
+    (
+        "registry/pyfunc/tokens.py",
+        "import mlflow\nfrom pliant.tokens import runtime\nfrom pliant.registry import codec",
+    ),
     ("registry/codec.py", "from pliant.errors import DigestError\nfrom pliant import errors"),
     ("serving/tokens/service.py", "import bentoml\nfrom pliant.errors import InputError"),
-    ("benchmarks/x.py", "import mlflow, bentoml, prefect, torch\nfrom training import data\nfrom flows import x"),
+    (
+        "benchmarks/x.py",
+        "import mlflow, bentoml, prefect, torch\nfrom pliant.training import data\nfrom pliant.flows import x",
+    ),
     (
         "cli/main.py",
-        "from serving import driver\nfrom benchmarks.demo.run import demo\nfrom benchmarks.harness import bench",
+        "from pliant.serving import driver\nfrom pliant.benchmarks.demo.run import demo\n"
+        "from pliant.benchmarks.harness import bench",
     ),
-    ("cli/bins/old_loads.py", "from benchmarks.bins.traces import bursty, stable"),
-    ("qa/trace.py", "from tests.fixtures import places\nfrom flows.tokens import run\nfrom benchmarks import results"),
-    ("cli/tokens/options.py", "from flows.tokens import run\nfrom pliant.tokens.policies import POLICIES"),
+    ("cli/bins/old_loads.py", "from pliant.benchmarks.bins.traces import bursty, stable"),
+    (
+        "qa/trace.py",
+        "from tests.fixtures import places\nfrom pliant.flows.tokens import run\nfrom pliant.benchmarks import results",
+    ),
+    ("cli/tokens/options.py", "from pliant.flows.tokens import run\nfrom pliant.tokens.policies import POLICIES"),
 ]
 
 
@@ -182,7 +191,7 @@ def test_a_bare_gpu_machine_has_all_that_is_imported_there_before_it_is_used():
             "replay",
         )
     )
-    modules = ", ".join(["benchmarks.tokens.acceptance", "benchmarks.bins.acceptance", *bins])
+    modules = ", ".join(["pliant.benchmarks.tokens.acceptance", "pliant.benchmarks.bins.acceptance", *bins])
     code = f"import sys; sys.modules.update(dict.fromkeys({LACKING!r})); import {modules}"  # importing one raises
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

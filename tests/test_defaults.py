@@ -23,6 +23,9 @@ from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.reference import ReferenceConfig as PackingReference
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.protocol import Request
+from pliant.serving.http.door.limits import DoorLimits
+from pliant.serving.packing.engine.engine import EngineLimits
+from pliant.serving.settings import settings_of
 from pliant.tokens.adaptive import AdaptiveConfig
 from pliant.tokens.batching import BatchingConfig
 from pliant.tokens.infaas import InfaasConfig
@@ -30,9 +33,6 @@ from pliant.tokens.otas import OtasConfig
 from pliant.tokens.published import SyntheticConfig
 from pliant.tokens.reference import ReferenceConfig as TokensReference
 from pliant.tokens.scheduler import Options as TokensOptions
-from serving.http.door.limits import DoorLimits
-from serving.packing.engine.engine import EngineLimits
-from serving.settings import settings_of
 from tests.fixtures.places import ROOT
 
 GOLDEN = ROOT / "tests/golden/defaults.json"

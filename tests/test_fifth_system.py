@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-import cli
-import flows
-import serving
-from cli.main import main
+import pliant.cli
+import pliant.flows
+import pliant.serving
 from pliant import systems
+from pliant.cli.main import main
+from pliant.registry.names import experiment, prefix
+from pliant.serving.settings import from_environment, settings_of, to_environment
 from pliant.systems import System
-from registry.names import experiment, prefix
-from serving.settings import from_environment, settings_of, to_environment
 from tests.fixtures.places import ROOT
 
 FIFTH = ROOT / "tests" / "fixtures" / "fifth"
@@ -24,8 +24,8 @@ ECHO = System("echo", "requests that are given back as they came")
 @pytest.fixture(autouse=True)
 def fifth(monkeypatch, tmp_path):
     """Its folders beside those of the others, and its entry in the list; afterwards nothing is left of it."""
-    for stage in (cli, flows, serving):
-        monkeypatch.setattr(stage, "__path__", [*stage.__path__, str(FIFTH / stage.__name__)])
+    for stage in (pliant.cli, pliant.flows, pliant.serving):
+        monkeypatch.setattr(stage, "__path__", [*stage.__path__, str(FIFTH / stage.__name__.rpartition(".")[2])])
     monkeypatch.setattr(systems, "SYSTEMS", (*systems.SYSTEMS, ECHO))
     monkeypatch.chdir(tmp_path)
     before = dict(os.environ)
@@ -34,7 +34,7 @@ def fifth(monkeypatch, tmp_path):
     os.environ.update(before)
     for name in [name for name in sys.modules if ".echo" in name]:
         del sys.modules[name]
-    for stage in (cli, flows, serving):
+    for stage in (pliant.cli, pliant.flows, pliant.serving):
         vars(stage).pop("echo", None)
 
 

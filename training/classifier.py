@@ -25,12 +25,12 @@ from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import layers, positions, typed, weights
 from pliant.progress import Progress, silent
-from training import groups
-from training.precision import PRECISIONS, lowered
-from training.rows import Rows, batches, fit_rows
-from training.rows import encode as encode
-from training.starts import Start
-from training.text_data import TextData
+from pliant.training import groups
+from pliant.training.precision import PRECISIONS, lowered
+from pliant.training.rows import Rows, batches, fit_rows
+from pliant.training.rows import encode as encode
+from pliant.training.starts import Start
+from pliant.training.text_data import TextData
 
 
 @dataclass(frozen=True, slots=True)

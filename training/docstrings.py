@@ -35,8 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from training.data import Split, cut
-from training.text_data import Shares, TextData, assemble
+from pliant.training.data import Split, cut
+from pliant.training.text_data import Shares, TextData, assemble
 
 PACKAGES = ("matplotlib", "networkx", "numpy", "pandas", "scipy", "sklearn", "sympy", "torch", "transformers")
 TASKS = ("package", "kind", "parameters", "same")

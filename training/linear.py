@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data import ImageData
-from training.text_data import TextData
+from pliant.training.data import ImageData
+from pliant.training.text_data import TextData
 
 ROWS = 10_000  # that a linear model is fitted on, at most
 WORDS = 20_000  # the most frequent ones are read

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from training.text_data import TextData
+from pliant.training.text_data import TextData
 
 
 @dataclass(frozen=True, slots=True)

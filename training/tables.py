@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pliant.errors import InputError
-from training.labels import SURROGATE
+from pliant.training.labels import SURROGATE
 
 SCHEMES = ("parquet", "csv", "json")
 MOST_ROWS = 10_000_000  # of a table, as its texts and labels are held in memory

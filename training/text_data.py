@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from training.groups import Repeats, Split, of_texts, separate
-from training.labels import text_fault
+from pliant.training.groups import Repeats, Split, of_texts, separate
+from pliant.training.labels import text_fault
 
 Index = NDArray[np.int64]
 

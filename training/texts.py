@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from training import tables
-from training.data import cut, fetch_rows, split
-from training.labels import classes_of, label_fault, text_fault
-from training.tables import Faults, Table
-from training.text_data import Shares, TextData, assemble
+from pliant.training import tables
+from pliant.training.data import cut, fetch_rows, split
+from pliant.training.labels import classes_of, label_fault, text_fault
+from pliant.training.tables import Faults, Table
+from pliant.training.text_data import Shares, TextData, assemble
 
 LABELS = ("label", "labels", "intent", "scenario", "score", "target")
 PAIRS = (
@@ -91,7 +91,7 @@ def load(
     scheme, _, rest = address.partition(":")
     match scheme:
         case "docstrings":
-            from training import docstrings
+            from pliant.training import docstrings
 
             return docstrings.load(rest or "package", name, seed, limit, shares)
         case "parquet" | "csv" | "json":

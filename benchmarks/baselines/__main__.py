@@ -1,4 +1,4 @@
-"""`python -m benchmarks.baselines litserve|ray PORT`: one service in the foreground. BentoML has a command of its own."""
+"""`python -m pliant.benchmarks.baselines litserve|ray PORT`: one service in the foreground."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import sys
 from importlib import import_module
 
 if __name__ == "__main__":
-    import_module(f"benchmarks.baselines.{sys.argv[1]}_service").main(int(sys.argv[2]))
+    import_module(f"pliant.benchmarks.baselines.{sys.argv[1]}_service").main(int(sys.argv[2]))

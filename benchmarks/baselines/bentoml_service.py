@@ -1,6 +1,6 @@
 """The champion behind BentoML with its own adaptive batching.
 
-`bentoml serve benchmarks.baselines.bentoml_service:Classifier`.
+`bentoml serve pliant.benchmarks.baselines.bentoml_service:Classifier`.
 Options: `max_batch_size`; `max_latency_ms` (a request that BentoML predicts to take longer is answered 503);
 `inside`, requests in flight beyond which it answers 429 at once. BentoML's batches are lists, so one question
 travels as a list of one: `ListOfOne` wraps the body and unwraps the answer. The patches that Pliant's own service has
@@ -14,9 +14,9 @@ from typing import Any
 
 import bentoml
 
-from benchmarks.baselines.list_of_one import ListOfOne
-from benchmarks.baselines.model import PATH, Answer, Model, options, read, spec
-from serving.bento.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
+from pliant.benchmarks.baselines.list_of_one import ListOfOne
+from pliant.benchmarks.baselines.model import PATH, Answer, Model, options, read, spec
+from pliant.serving.bento.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
 
 OPTIONS = options()
 

@@ -18,17 +18,17 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 
-from benchmarks.baselines.model import MODEL_VARIABLE, OPTIONS_VARIABLE, Artifact, ModelSpec
-from benchmarks.baselines.settings import Options, Rival
-from benchmarks.load_generator import allow_many_connections
-from benchmarks.places import ROOT
-from flows import servers
+from pliant.benchmarks.baselines.model import MODEL_VARIABLE, OPTIONS_VARIABLE, Artifact, ModelSpec
+from pliant.benchmarks.baselines.settings import Options, Rival
+from pliant.benchmarks.load_generator import allow_many_connections
+from pliant.benchmarks.places import ROOT
 from pliant.errors import PliantError
-from registry.names import TOKENS_TASK
-from serving.lifecycle.artifacts import Registry
-from serving.tokens.catalog import load_catalog
+from pliant.flows import servers
+from pliant.registry.names import TOKENS_TASK
+from pliant.serving.lifecycle.artifacts import Registry
+from pliant.serving.tokens.catalog import load_catalog
 
-PACKAGE = "benchmarks.baselines"
+PACKAGE = "pliant.benchmarks.baselines"
 START_SECONDS = 180.0
 PROBE_SECONDS = 1.0
 

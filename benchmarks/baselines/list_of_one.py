@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from benchmarks.baselines.model import PATH
+from pliant.benchmarks.baselines.model import PATH
 
 BEFORE, AFTER = b'{"questions":[', b"]}"
 

@@ -12,7 +12,7 @@ from typing import Any
 import litserve
 from fastapi import Request, Response
 
-from benchmarks.baselines.model import PATH, Answer, Model, Question, options, read, spec
+from pliant.benchmarks.baselines.model import PATH, Answer, Model, Question, options, read, spec
 
 
 class Classifier(litserve.LitAPI):  # type: ignore[misc]

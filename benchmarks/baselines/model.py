@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from pliant.device import AUTO, resolve_device
 from pliant.models.image import MAX_PIXELS, decode
+from pliant.registry import codec
 from pliant.tokens.artifact import Backbone, Task
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime
-from registry import codec
 
 MODEL_VARIABLE, OPTIONS_VARIABLE = "RIVAL_MODEL", "RIVAL_OPTIONS"
 GAMMA = 0

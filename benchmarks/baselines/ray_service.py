@@ -20,9 +20,9 @@ from ray.serve.config import HTTPOptions
 from ray.serve.schema import LoggingConfig
 from starlette.requests import Request
 
-from benchmarks.baselines.model import PATH, Answer, Model, Question, options, read, spec
-from benchmarks.baselines.settings import Options
-from flows import servers
+from pliant.benchmarks.baselines.model import PATH, Answer, Model, Question, options, read, spec
+from pliant.benchmarks.baselines.settings import Options
+from pliant.flows import servers
 
 HOST = servers.HOST
 

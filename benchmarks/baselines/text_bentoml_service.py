@@ -11,9 +11,9 @@ import os
 
 import bentoml
 
-from benchmarks.baselines.model import MODEL_VARIABLE, options
-from benchmarks.baselines.text_model import PATH, TextModel, TextSpec
-from serving.bento.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
+from pliant.benchmarks.baselines.model import MODEL_VARIABLE, options
+from pliant.benchmarks.baselines.text_model import PATH, TextModel, TextSpec
+from pliant.serving.bento.bentoml_patches import freeze_gc, patch_timeouts, switch_off_tracing
 
 OPTIONS = options()
 

@@ -16,10 +16,10 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from benchmarks.baselines.model import MODEL_VARIABLE, options
-from benchmarks.baselines.text_model import PATH, TextModel, TextSpec
-from flows.servers import HOST
+from pliant.benchmarks.baselines.model import MODEL_VARIABLE, options
+from pliant.benchmarks.baselines.text_model import PATH, TextModel, TextSpec
 from pliant.device import AUTO, resolve_device
+from pliant.flows.servers import HOST
 
 Embed = Callable[[list[str]], list[list[float]]]
 

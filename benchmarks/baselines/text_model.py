@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.baselines.model import Artifact
+from pliant.benchmarks.baselines.model import Artifact
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.device import AUTO, resolve_device
-from registry import codec
-from serving.bins.reading import TokenReader
+from pliant.registry import codec
+from pliant.serving.bins.reading import TokenReader
 
 PATH = "/embed"
 WARM_LENGTHS = (8, 16, 32, 64, 128, 256)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.baselines.settings import Options, Rival
+from pliant.benchmarks.baselines.settings import Options, Rival
 
 PADDED, DYNAMIC, SENTENCE, BENTOML = "padded", "dynamic", "sentence-transformers", "bentoml"
 

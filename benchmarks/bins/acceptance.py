@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.results import Add, Target
-from benchmarks.runs import medians_in_turns
+from pliant.benchmarks.results import Add, Target
+from pliant.benchmarks.runs import medians_in_turns
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.model import module

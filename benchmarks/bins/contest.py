@@ -13,9 +13,9 @@ from itertools import product
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks import harness
-from benchmarks.bins import study, traces
-from benchmarks.bins.study import (
+from pliant.benchmarks import harness
+from pliant.benchmarks.bins import study, traces
+from pliant.benchmarks.bins.study import (
     DT,
     IG,
     ILB,
@@ -31,9 +31,9 @@ from benchmarks.bins.study import (
     Scheme,
     Setting,
 )
-from benchmarks.harness import Context, Measured, need
-from benchmarks.results import Target
-from benchmarks.runs import run_all
+from pliant.benchmarks.harness import Context, Measured, need
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.runs import run_all
 
 GROUNDS = ("bert-base", "bert-large")
 HEAD = tuple(product(GROUNDS, ("drifting",), (40, 90), (0.5,)))

@@ -21,19 +21,19 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.demo.comparison import Comparison
-from benchmarks.endpoint import serving_each
-from benchmarks.load_generator import Form, Parsed, capacity, replay, turns, warm
-from flows.bins import champions
-from flows.release import open_registry
-from flows.settings import Settings
+from pliant.benchmarks.demo.comparison import Comparison
+from pliant.benchmarks.endpoint import serving_each
+from pliant.benchmarks.load_generator import Form, Parsed, capacity, replay, turns, warm
 from pliant.bins.artifact import Bins
 from pliant.errors import RegistryError
+from pliant.flows.bins import champions
+from pliant.flows.release import open_registry
+from pliant.flows.settings import Settings
 from pliant.progress import Progress
 from pliant.protocol import Request
 from pliant.report import Observation, summarise
+from pliant.training import docstrings
 from pliant.workload import RequestKind, alternating, piecewise, requests
-from training import docstrings
 
 OVERRIDES: Mapping[str, Any] = {
     "streams": [{"data": "docstrings:package", "limit": 2200}],
@@ -130,7 +130,7 @@ def table(compared: Compared) -> Table:
 def measure(bins: Bins, pool: Sequence[Example]) -> Compared:
     """Probe, then both in turns, every round another one first."""
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
-    from flows.progress import stage
+    from pliant.flows.progress import stage
 
     options = {name: {"policy": policy, "refresh_seconds": 0.0} for name, policy in POLICIES.items()}
     with ExitStack() as stack:

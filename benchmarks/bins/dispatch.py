@@ -21,12 +21,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.bins import traces
-from benchmarks.bins.published import BERT_BASE, LONGEST
-from benchmarks.bins.study import published_bins
-from benchmarks.harness import Context, Measured, need, table
-from benchmarks.results import Target
-from benchmarks.runs import seconds_of
+from pliant.benchmarks.bins import traces
+from pliant.benchmarks.bins.published import BERT_BASE, LONGEST
+from pliant.benchmarks.bins.study import published_bins
+from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.runs import seconds_of
 from pliant.bins.artifact import Shape
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of

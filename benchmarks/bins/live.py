@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from benchmarks import endpoint, places
-from benchmarks.baselines import launch
-from benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, RIVALS, SENTENCE, TextRival
-from benchmarks.bins import traces
-from benchmarks.bins.minilm import MAX_LENGTH, Served, prepared
-from benchmarks.bins.requests import (
+from pliant.benchmarks import endpoint, places
+from pliant.benchmarks.baselines import launch
+from pliant.benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, RIVALS, SENTENCE, TextRival
+from pliant.benchmarks.bins import traces
+from pliant.benchmarks.bins.minilm import MAX_LENGTH, Served, prepared
+from pliant.benchmarks.bins.requests import (
     TASK,
     TIMEOUT,
     Load,
@@ -35,10 +35,10 @@ from benchmarks.bins.requests import (
     real_words,
     texts_for,
 )
-from benchmarks.contenders import Contender, Opener, Turn, key, named, send, winners, with_choice
-from benchmarks.harness import Context, Measured, Stage, need, table
-from benchmarks.load_generator import capacity, in_turns, warm
-from benchmarks.results import Target
+from pliant.benchmarks.contenders import Contender, Opener, Turn, key, named, send, winners, with_choice
+from pliant.benchmarks.harness import Context, Measured, Stage, need, table
+from pliant.benchmarks.load_generator import capacity, in_turns, warm
+from pliant.benchmarks.results import Target
 from pliant.progress import Progress
 from pliant.protocol import Request
 

@@ -16,21 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import places
-from benchmarks.baselines.model import Artifact
-from benchmarks.baselines.text_model import TextSpec
-from benchmarks.bins.requests import TASK
-from flows import settings
-from flows.bins import champions as bins_champions
-from flows.release import open_registry
+from pliant.benchmarks import places
+from pliant.benchmarks.baselines.model import Artifact
+from pliant.benchmarks.baselines.text_model import TextSpec
+from pliant.benchmarks.bins.requests import TASK
 from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.errors import PliantError
+from pliant.flows import settings
+from pliant.flows.bins import champions as bins_champions
+from pliant.flows.release import open_registry
 from pliant.precision import FLOAT32
-from registry.names import BINS_ENCODER
+from pliant.registry.names import BINS_ENCODER
 
 MAX_LENGTH = 256  # tokens: the model's own max_seq_length
-CODE = "import json, sys; from flows.run import run_flow; run_flow('bins', None, json.loads(sys.argv[1]))"
+CODE = "import json, sys; from pliant.flows.run import run_flow; run_flow('bins', None, json.loads(sys.argv[1]))"
 LENGTHS = "lengths.parquet"
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from benchmarks.results import Target
+from pliant.benchmarks.results import Target
 from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Journal, JournalEntry, Launch
-from serving.answers import Completed, Rejected
+from pliant.serving.answers import Completed, Rejected
 
 NEVER = float("inf")
 NOTICED = 2.0  # seconds within which the loss is to be known

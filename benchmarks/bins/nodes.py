@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.bins.cluster import Nodes, cluster
-from benchmarks.bins.node_loss import NEVER, HeadLoss, Loss, Moments, Reply, Story, back_in_use, head_loss, loss
-from benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.bins.cluster import Nodes, cluster
+from pliant.benchmarks.bins.node_loss import NEVER, HeadLoss, Loss, Moments, Reply, Story, back_in_use, head_loss, loss
+from pliant.benchmarks.harness import Context, Measured, need, table
 from pliant.bins.artifact import PLACEMENTS, Bins, Shape
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.scheduler import BinsScheduler
@@ -32,12 +32,12 @@ from pliant.errors import WorkerError
 from pliant.latency import LatencyTable
 from pliant.progress import Progress, share, silent
 from pliant.protocol import Journal
-from serving.clock import loop_clock
-from serving.driver import Driver, Limits
-from serving.workers.ray_pool import RayPool
+from pliant.serving.clock import loop_clock
+from pliant.serving.driver import Driver, Limits
+from pliant.serving.workers.ray_pool import RayPool
 
 if TYPE_CHECKING:
-    from serving.workers.ray_workers import RayWorker  # Ray is loaded when a pool is
+    from pliant.serving.workers.ray_workers import RayWorker  # Ray is loaded when a pool is
 
 WORKERS = 3
 TASK, SHORT, LONG = "text", 32, 128  # tokens

@@ -15,10 +15,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.bins.published import BERT_BASE, BERT_LARGE, LONGEST
-from benchmarks.harness import Context, Measured, table
-from benchmarks.results import Target
-from benchmarks.runs import seconds_of
+from pliant.benchmarks.bins.published import BERT_BASE, BERT_LARGE, LONGEST
+from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.runs import seconds_of
 from pliant.bins.planning.allocate import Demand, allocate
 
 Floats = NDArray[np.float64]

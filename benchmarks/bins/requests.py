@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from benchmarks.bins.traces import Trace
-from benchmarks.load_generator import Form, Parsed, Reply
-from benchmarks.places import ALPACA, existing
+from pliant.benchmarks.bins.traces import Trace
+from pliant.benchmarks.load_generator import Form, Parsed, Reply
+from pliant.benchmarks.places import ALPACA, existing
 from pliant.errors import InputError
 from pliant.protocol import Request
 

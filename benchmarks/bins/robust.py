@@ -12,12 +12,12 @@ from functools import cache, partial
 
 import numpy as np
 
-from benchmarks.bins.published import BERT_BASE, EDGES
-from benchmarks.bins.study import published_bins
-from benchmarks.robust import clients as robust
-from benchmarks.robust import contest
-from benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
-from benchmarks.robust.first_come import Choose, FirstCome
+from pliant.benchmarks.bins.published import BERT_BASE, EDGES
+from pliant.benchmarks.bins.study import published_bins
+from pliant.benchmarks.robust import clients as robust
+from pliant.benchmarks.robust import contest
+from pliant.benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
+from pliant.benchmarks.robust.first_come import Choose, FirstCome
 from pliant.bins import reference
 from pliant.bins.knowledge import Config, Knowledge, Stream, knowledge_of
 from pliant.bins.scheduler import BinsScheduler

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bins.demo import OVERRIDES, Example
-from benchmarks.demo.story_load import Mix, Said
-from registry.names import BINS_PREFIX
-from training import docstrings
+from pliant.benchmarks.bins.demo import OVERRIDES, Example
+from pliant.benchmarks.demo.story_load import Mix, Said
+from pliant.registry.names import BINS_PREFIX
+from pliant.training import docstrings
 
 STREAM = "package"
 MODEL = BINS_PREFIX + STREAM

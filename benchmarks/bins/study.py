@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bins import traces
-from benchmarks.bins.published import BERT_BASE, BERT_LARGE, EDGES, Published
-from benchmarks.bins.traces import Trace
+from pliant.benchmarks.bins import traces
+from pliant.benchmarks.bins.published import BERT_BASE, BERT_LARGE, EDGES, Published
+from pliant.benchmarks.bins.traces import Trace
 from pliant.bins.artifact import Bins, Shape
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
 from pliant.bins.planning import plan as planner

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d
 from scipy.optimize import brentq
 
-from benchmarks import places
-from benchmarks.places import SHARED, existing
+from pliant.benchmarks import places
+from pliant.benchmarks.places import SHARED, existing
 from pliant.errors import InputError
 
 FOLDER = SHARED / "traces"

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.results import Add, Target
-from benchmarks.runs import medians_in_turns
+from pliant.benchmarks.results import Add, Target
+from pliant.benchmarks.runs import medians_in_turns
 from pliant.cascade.runtime import CascadeRuntime, Execution, Payload
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier

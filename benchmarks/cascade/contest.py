@@ -16,10 +16,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from benchmarks import harness
-from benchmarks.cascade.material import Material, materials
-from benchmarks.harness import Context, Measured
-from benchmarks.results import Target
+from pliant.benchmarks import harness
+from pliant.benchmarks.cascade.material import Material, materials
+from pliant.benchmarks.harness import Context, Measured
+from pliant.benchmarks.results import Target
 from pliant.cascade.artifact import Candidate, Cascade, Outputs
 from pliant.cascade.evaluate import Evaluation, EvaluationData, evaluate, subset
 from pliant.cascade.plan import PlanConfig, make

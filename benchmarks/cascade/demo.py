@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cascade.replay import HEADINGS, KEPT, LoadConfig, Loaded, largest, measure
-from benchmarks.demo.comparison import Comparison
-from flows.release import open_registry
-from flows.settings import Settings
+from pliant.benchmarks.cascade.replay import HEADINGS, KEPT, LoadConfig, Loaded, largest, measure
+from pliant.benchmarks.demo.comparison import Comparison
+from pliant.flows.release import open_registry
+from pliant.flows.settings import Settings
 
 # Chosen on one core with AVX2 at some 10 Gflop/s, where training both levels takes half a minute (docs/log).
 OVERRIDES: Mapping[str, Any] = {
@@ -49,7 +49,7 @@ LOAD = LoadConfig(seconds=3.0, share=2.0, probe=1.5, turns=2)
 def demo(project: Settings, console: Console) -> Comparison:
     """Compare the default with the large model alone, and point at the picture."""
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
-    from flows.progress import stage
+    from pliant.flows.progress import stage
 
     with stage("the cascade and its large model under one load") as progress:
         cascade, compared = measure([DEFAULT], LOAD, progress)

@@ -17,24 +17,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import places
-from benchmarks.harness import Context
-from flows import settings
+from pliant.benchmarks import places
+from pliant.benchmarks.harness import Context
 from pliant.cascade.artifact import Outputs, Pruning
 from pliant.device import device_class, threads
+from pliant.flows import settings
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
+from pliant.profiling.cascade.latency import LatencyConfig, profile
+from pliant.profiling.cascade.outputs import OutputsConfig, run_all
+from pliant.profiling.timer import TimerConfig
 from pliant.progress import Progress, share
-from profiling.cascade.latency import LatencyConfig, profile
-from profiling.cascade.outputs import OutputsConfig, run_all
-from profiling.timer import TimerConfig
-from registry import codec
-from registry.store import FolderStore
-from training.classifier import ClassifierConfig, train
-from training.data import Split
-from training.starts import Start, pretrained
-from training.text_data import Shares, TextData, assemble
-from training.texts import load
+from pliant.registry import codec
+from pliant.registry.store import FolderStore
+from pliant.training.classifier import ClassifierConfig, train
+from pliant.training.data import Split
+from pliant.training.starts import Start, pretrained
+from pliant.training.text_data import Shares, TextData, assemble
+from pliant.training.texts import load
 
 FOLDER = places.SHARED / "text"
 RECIPE = 1  # raised when the training code changes what it makes

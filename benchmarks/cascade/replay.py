@@ -18,18 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.endpoint import serving
-from benchmarks.load_generator import Form, Parsed, Reply, capacity, later, replay, turns
-from flows import settings
-from flows.cascade.champions import champion_artifacts
+from pliant.benchmarks.endpoint import serving
+from pliant.benchmarks.load_generator import Form, Parsed, Reply, capacity, later, replay, turns
 from pliant.cascade.artifact import Cascade
 from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.cascade.champions import champion_artifacts
 from pliant.progress import Progress, silent
 from pliant.protocol import Request
 from pliant.report import Report, summarise
+from pliant.training import docstrings
+from pliant.training.text_data import TextData
 from pliant.workload import poisson
-from training import docstrings
-from training.text_data import TextData
 
 MOST_TEXTS = 2000
 HEADINGS = ("candidate", "in time", "acc.", "good/s", "p50 ms", "p99 ms", "level", "cut")

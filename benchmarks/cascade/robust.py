@@ -13,10 +13,10 @@ from functools import cache, partial
 
 import numpy as np
 
-from benchmarks.robust import clients as robust
-from benchmarks.robust import contest
-from benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
-from benchmarks.robust.first_come import FirstCome
+from pliant.benchmarks.robust import clients as robust
+from pliant.benchmarks.robust import contest
+from pliant.benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
+from pliant.benchmarks.robust.first_come import FirstCome
 from pliant.cascade import simulated
 from pliant.cascade.artifact import Cascade, LevelOutputs, Outputs
 from pliant.cascade.batching import BatchTimes

@@ -13,12 +13,12 @@ from functools import partial
 
 from rich.console import Console
 
-from benchmarks.demo.comparison import Comparison, conclude
-from flows import servers, settings
-from flows.progress import observed
-from flows.run import run_connected, show, with_prefect
-from flows.settings import Settings
 from pliant import systems
+from pliant.benchmarks.demo.comparison import Comparison, conclude
+from pliant.flows import servers, settings
+from pliant.flows.progress import observed
+from pliant.flows.run import run_connected, show, with_prefect
+from pliant.flows.settings import Settings
 
 FIRST_PORT = 3000
 
@@ -71,7 +71,7 @@ def demo(names: Sequence[str], keep: bool, check: bool = False) -> int:
 def _load(project: Settings, system: str) -> None:
     """Do what takes seconds while Prefect's server starts: load torch and the flow, and make MLflow's new database."""
     systems.system(system).part("flows", "flow")
-    from flows.release import open_registry
+    from pliant.flows.release import open_registry
 
     open_registry(project, system).create()
 
@@ -97,8 +97,8 @@ def _point_on(console: Console) -> None:
 
 
 def _keep(console: Console, project: Settings, prefect: str, chosen: Sequence[str]) -> None:
-    from benchmarks.endpoint import serving
-    from flows.progress import stage
+    from pliant.benchmarks.endpoint import serving
+    from pliant.flows.progress import stage
 
     with ExitStack() as stack:
         with stage("MLflow's server"):

@@ -24,16 +24,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.demo.story_follow import Follower, Mark, MissedError
-from benchmarks.demo.story_load import Answer, Clients, Speech
-from benchmarks.endpoint import serving
-from flows import settings
-from flows.run import with_prefect
-from flows.settings import ROLLOUT, Settings
 from pliant import systems
+from pliant.benchmarks.demo.story_follow import Follower, Mark, MissedError
+from pliant.benchmarks.demo.story_load import Answer, Clients, Speech
+from pliant.benchmarks.endpoint import serving
 from pliant.errors import PliantError
+from pliant.flows import settings
+from pliant.flows.run import with_prefect
+from pliant.flows.settings import ROLLOUT, Settings
+from pliant.serving.events import ALARM, CHAMPION, ROLLBACK
 from pliant.systems import System
-from serving.events import ALARM, CHAMPION, ROLLBACK
 
 SYSTEM = "bins"
 """Its flow is the quickest that has something to learn from a change: bins for the lengths that it has seen."""
@@ -168,7 +168,7 @@ def _tell(scene: _Scene) -> str:
 
 def _run_flow(scene: _Scene, overrides: Mapping[str, Any], reason: str | None = None) -> dict[str, Any]:
     """Run the flow here. A failed stage is raised as one sentence."""
-    from flows.run import run
+    from pliant.flows.run import run
 
     return run(partial(scene.flow, reason=reason), None, overrides)
 
@@ -268,7 +268,7 @@ def _force_and_take_back(scene: _Scene, overrides: Mapping[str, Any]) -> None:
 
 def command(*words: str) -> None:
     """Run `pliant promote` or `pliant rollback` in this process."""
-    from cli import releases
+    from pliant.cli import releases
 
     parser = ArgumentParser(prog="pliant")
     releases.commands(parser.add_subparsers())
@@ -284,7 +284,7 @@ def _served(scene: _Scene) -> int:
 
 def _number_of(scene: _Scene, released: Mapping[str, Any]) -> int:
     """Return the release that names the versions of a flow. Raises `MissedError` where there is none."""
-    from registry.mlflow_switch import history
+    from pliant.registry.mlflow_switch import history
 
     model = scene.part.MODEL
     for release in history(_registry(scene), SYSTEM):
@@ -294,14 +294,14 @@ def _number_of(scene: _Scene, released: Mapping[str, Any]) -> int:
 
 
 def _registry(scene: _Scene) -> Any:
-    from flows.release import open_registry
+    from pliant.flows.release import open_registry
 
     return open_registry(scene.project, SYSTEM)
 
 
 def _releases(scene: _Scene) -> dict[int, int]:
     """Return version of the model -> number of the first release with it, as answers name versions alone."""
-    from registry.mlflow_switch import history
+    from pliant.registry.mlflow_switch import history
 
     releases = history(_registry(scene), SYSTEM)  # the newest first
     return {release.versions[scene.part.MODEL]: release.number for release in releases}

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.demo.story_load import Clients
-from serving.events import Event, latest_events
+from pliant.benchmarks.demo.story_load import Clients
+from pliant.serving.events import Event, latest_events
 
 LOOK_SECONDS = 0.5
 T = TypeVar("T")

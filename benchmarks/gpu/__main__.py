@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu`: the acceptance kit of a GPU."""
+"""`python -m pliant.benchmarks.gpu`: the acceptance kit of a GPU."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.gpu.run import LIMITS, Outcome, named, run_stage, save, table
-from benchmarks.results import exit_status
+from pliant.benchmarks.gpu.run import LIMITS, Outcome, named, run_stage, save, table
+from pliant.benchmarks.results import exit_status
 from pliant.errors import PliantError
 
 INCOMPLETE = 3
@@ -19,10 +19,10 @@ Stages, in this order, and the seconds that each may take:
 {chr(10).join(f"  {stage:<8} {limit:4.0f}" for stage, limit in LIMITS.items())}
 
 Where a machine is lent for calls of ten minutes, four calls measure everything:
-  python -m benchmarks.gpu right tokens --out OUT.json
-  python -m benchmarks.gpu packing --out OUT.json
-  python -m benchmarks.gpu bins --out OUT.json
-  python -m benchmarks.gpu cascade --out OUT.json
+  python -m pliant.benchmarks.gpu right tokens --out OUT.json
+  python -m pliant.benchmarks.gpu packing --out OUT.json
+  python -m pliant.benchmarks.gpu bins --out OUT.json
+  python -m pliant.benchmarks.gpu cascade --out OUT.json
 Each adds its stages to the file. What other commits, devices and settings measured, and a stage that runs again, stay in
 it under "earlier".
 
@@ -36,7 +36,7 @@ Exit status: 0 every target is met, 1 a target is missed, 3 nothing was measured
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the stages that are named (all without names), print a table, write the file and return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu",
+        prog="python -m pliant.benchmarks.gpu",
         description="Measure what runs on this machine's GPU, whether it is right, and how fast it is.",
         epilog=HOW,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -75,7 +75,7 @@ def status(outcomes: Sequence[Outcome]) -> int:
 
 def missing(device: str) -> str:
     """Return why this device cannot be measured; empty if it can."""
-    from benchmarks.gpu.run import device_name
+    from pliant.benchmarks.gpu.run import device_name
 
     try:
         device_name(device)

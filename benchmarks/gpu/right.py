@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks.results import Add, Target
+from pliant.benchmarks.results import Add, Target
 from pliant.errors import PliantError
 
 TESTS = "qa/gpu"

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.results import Target, commit, read, write
+from pliant.benchmarks.results import Target, commit, read, write
 
 LIMITS: Mapping[str, float] = {"right": 320.0, "tokens": 240.0, "packing": 570.0, "bins": 570.0, "cascade": 300.0}
 """The stages in their order, and the seconds that each may take; `right` and `tokens` together fit one call."""
@@ -67,7 +67,7 @@ def run_stage(stage: str, device: str, tiny: bool, limit: float) -> Outcome:
 
 def command(stage: str, device: str, tiny: bool, folder: str) -> list[str]:
     """Return the command that runs a stage, which writes `<folder>/<stage>.json`."""
-    words = [sys.executable, "-m", "benchmarks.gpu.stage", stage, "--device", device, "--out", folder]
+    words = [sys.executable, "-m", "pliant.benchmarks.gpu.stage", stage, "--device", device, "--out", folder]
     return words + ["--tiny"] * tiny
 
 
@@ -165,7 +165,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 def device_name(device: str) -> str:
     """Return the class of device. Raises `InputError` for a device that this machine lacks."""
-    from benchmarks.gpu.stage import THREADS
+    from pliant.benchmarks.gpu.stage import THREADS
     from pliant.device import device_class, threads  # imports torch
 
     with threads(THREADS):

@@ -1,6 +1,6 @@
 """Runs one stage in this process, and writes what it measures part by part: what comes after a crash is lost, no more.
 
-`run.py` starts it, with a time limit, as `python -m benchmarks.gpu.stage NAME --device cuda --out FOLDER`.
+`run.py` starts it, with a time limit, as `python -m pliant.benchmarks.gpu.stage NAME --device cuda --out FOLDER`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import Target, write
 from pliant import systems
+from pliant.benchmarks.results import Target, write
 from pliant.device import threads
 from pliant.errors import PliantError
 
@@ -68,7 +68,7 @@ def run(stage: str, device: str, tiny: bool, report: Report) -> bool:
 def _module(stage: str) -> Any:
     if stage in systems.names():
         return systems.system(stage).part("benchmarks", "acceptance")
-    return import_module(f"benchmarks.gpu.{stage}")
+    return import_module(f"pliant.benchmarks.gpu.{stage}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

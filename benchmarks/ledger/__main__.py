@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.ledger import measure
-from benchmarks.ledger.entries import ELSEWHERE, ENTRIES, Entry
-from benchmarks.ledger.measure import Measure, Origin
-from benchmarks.ledger.rule import Figure, Line, figure, from_plain, kept, limit, to_plain
-from benchmarks.results import git
-from flows import settings
+from pliant.benchmarks.ledger import measure
+from pliant.benchmarks.ledger.entries import ELSEWHERE, ENTRIES, Entry
+from pliant.benchmarks.ledger.measure import Measure, Origin
+from pliant.benchmarks.ledger.rule import Figure, Line, figure, from_plain, kept, limit, to_plain
+from pliant.benchmarks.results import git
+from pliant.flows import settings
 
 LEDGER = Path("benchmarks/ledger.json")
 

@@ -39,7 +39,10 @@ class Elsewhere:
     def command(self) -> str:
         """Return what measures it again."""
         bench, _, part = self.result.partition("-")
-        special = {"stack": f"make stack-test ONLY={part}", "gpu": "python -m benchmarks.gpu, on a machine with one"}
+        special = {
+            "stack": f"make stack-test ONLY={part}",
+            "gpu": "python -m pliant.benchmarks.gpu, on a machine with one",
+        }
         return special.get(bench, f"pliant bench {bench} --part {part}")
 
 

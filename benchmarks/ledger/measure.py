@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from benchmarks.harness import RESULTS, Context, Skipped
-from benchmarks.ledger.entries import Elsewhere, Entry
-from benchmarks.ledger.rule import Figure, Line, Machine, elsewhere, judge, must_repeat
-from benchmarks.parts import PARTS
-from benchmarks.places import ROOT
-from benchmarks.results import Target, commit, git, read
-from flows import settings
-from flows.progress import stage
+from pliant.benchmarks.harness import RESULTS, Context, Skipped
+from pliant.benchmarks.ledger.entries import Elsewhere, Entry
+from pliant.benchmarks.ledger.rule import Figure, Line, Machine, elsewhere, judge, must_repeat
+from pliant.benchmarks.parts import PARTS
+from pliant.benchmarks.places import ROOT
+from pliant.benchmarks.results import Target, commit, git, read
 from pliant.errors import PliantError
+from pliant.flows import settings
+from pliant.flows.progress import stage
 
 NOTHING = Target("", float("nan"), ">=", 0.0)
 Measure = Callable[[], Sequence[Target]]
@@ -105,7 +105,7 @@ def measure_part(bench: str, name: str) -> Measure:
 
 def _demo(system: str) -> Target:
     """Run a system's demo in a process of its own, whose champion stays; return how far Pliant is ahead in it."""
-    command = [sys.executable, "-m", "cli", "demo", system]
+    command = [sys.executable, "-m", "pliant.cli", "demo", system]
     done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
     if done.returncode != 0:
         raise PliantError(f"pliant demo {system} ended with status {done.returncode}")

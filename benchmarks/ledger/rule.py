@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
 
-from benchmarks.results import Target
+from pliant.benchmarks.results import Target
 
 STALE = 14
 """Days after which a figure that is measured elsewhere no longer counts as known."""

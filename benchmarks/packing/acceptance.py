@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.packing.turns import Contender, Row, serve
-from benchmarks.results import Add, Target
+from pliant.benchmarks.packing.turns import Contender, Row, serve
+from pliant.benchmarks.results import Add, Target
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import in_precision, load_generator, weights
 from pliant.packing.engine.submission import Submission
@@ -28,7 +28,7 @@ from pliant.packing.scheduling.iteration_cost import LinearCost, fit
 from pliant.packing.scheduling.plan import best_batch
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
-from profiling.packing.steps import StepsConfig, profile
+from pliant.profiling.packing.steps import StepsConfig, profile
 
 OURS, THEIRS = "default", "transformers"
 OVERLOAD = 1.6  # arrivals over what transformers' scheduler serves at its best

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
-from benchmarks.harness import Context, Measured, table
-from benchmarks.packing.transformers_engine import ContinuousBatching
-from benchmarks.packing.turns import device
-from benchmarks.results import Target
+from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.packing.transformers_engine import ContinuousBatching
+from pliant.benchmarks.packing.turns import device
+from pliant.benchmarks.results import Target
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import load_generator, weights
 from pliant.packing.engine.paged_engine import PagedEngine

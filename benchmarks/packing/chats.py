@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.load_generator import Form, Parsed
-from flows import settings
-from flows.packing import champions
+from pliant.benchmarks.load_generator import Form, Parsed
 from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.packing import champions
 from pliant.packing.artifact import Packing
 from pliant.protocol import Request
-from training.packing import corpus
+from pliant.training.packing import corpus
 
 MOST_QUESTIONS = 2000
 

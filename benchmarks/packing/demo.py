@@ -16,11 +16,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.demo.comparison import Comparison
-from benchmarks.packing.chats import live_packing, questions
-from benchmarks.packing.live import HEADINGS, OURS, RIVAL, Contest, ContestConfig, contest
-from flows.release import open_registry
-from flows.settings import Settings
+from pliant.benchmarks.demo.comparison import Comparison
+from pliant.benchmarks.packing.chats import live_packing, questions
+from pliant.benchmarks.packing.live import HEADINGS, OURS, RIVAL, Contest, ContestConfig, contest
+from pliant.flows.release import open_registry
+from pliant.flows.settings import Settings
 
 OVERRIDES: Mapping[str, Any] = {
     "embedded": {"width": 64, "layers": 24, "first": 2, "joined": 0.05, "epochs": 0.22, "batch_tokens": 512},
@@ -48,7 +48,7 @@ COLOURS = {OURS: "#c1440e", RIVAL: "#1f5f8b"}
 def demo(project: Settings, console: Console) -> Comparison:
     """Print the comparison and point at the picture. Raises `RegistryError` without a champion."""
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
-    from flows.progress import stage
+    from pliant.flows.progress import stage
 
     packing = live_packing()
     with stage("packing: chats in turns") as progress:

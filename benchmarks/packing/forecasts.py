@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import kendalltau
 
-from benchmarks.packing.traces import Floats, Ints, Lengths
+from pliant.benchmarks.packing.traces import Floats, Ints, Lengths
 from pliant.errors import InputError
 from pliant.packing.artifact import BUCKETS
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES

@@ -23,9 +23,9 @@ import psutil
 from numpy.typing import NDArray
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.endpoint import processes, processor_seconds, serving_each
-from benchmarks.load_generator import Form, Reply, capacity, replay, turns, warm
-from benchmarks.packing.chats import Question, form
+from pliant.benchmarks.endpoint import processes, processor_seconds, serving_each
+from pliant.benchmarks.load_generator import Form, Reply, capacity, replay, turns, warm
+from pliant.benchmarks.packing.chats import Question, form
 from pliant.progress import Progress, share, silent
 from pliant.protocol import Request
 from pliant.report import Observation
@@ -36,7 +36,7 @@ HEADINGS = (
     "policy", "chats", "accepted", "of these in time", "of all in time", "in time/s", "tokens/s in time", "p50 ms", "p90 ms",
     "preemptions",
 )  # fmt: skip
-ENGINE = "serving.packing.engine.engine_process"
+ENGINE = "pliant.serving.packing.engine.engine_process"
 """What the command of an engine's process names."""
 WARM_DEADLINE = 60.0  # seconds, of chats that are not measured
 TIMEOUT = 30.0  # seconds

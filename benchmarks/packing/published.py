@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import places
-from benchmarks.harness import Context, Measured, need, table
-from benchmarks.packing.hardware import (
+from pliant.benchmarks import places
+from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.packing.hardware import (
     A100,
     ALONE,
     GPT_3_175B,
@@ -36,8 +36,8 @@ from benchmarks.packing.hardware import (
     Spread,
     memory_of,
 )
-from benchmarks.places import ALPACA, existing
-from benchmarks.results import Target
+from pliant.benchmarks.places import ALPACA, existing
+from pliant.benchmarks.results import Target
 from pliant.packing.artifact import BUCKETS
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.policy import Rules

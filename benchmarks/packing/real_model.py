@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import places
-from benchmarks.harness import Context, Measured, need, table
-from benchmarks.packing.turns import FORMS, Contender, Row, serve
-from benchmarks.places import ALPACA
-from benchmarks.results import Target
-from flows import settings
-from flows.champions import Champion
-from flows.packing.champions import fetch_generator, fetch_predictor, load_champions
-from flows.packing.lengths import rendered
-from flows.release import open_registry
+from pliant.benchmarks import places
+from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.packing.turns import FORMS, Contender, Row, serve
+from pliant.benchmarks.places import ALPACA
+from pliant.benchmarks.results import Target
+from pliant.flows import settings
+from pliant.flows.champions import Champion
+from pliant.flows.packing.champions import fetch_generator, fetch_predictor, load_champions
+from pliant.flows.packing.lengths import rendered
+from pliant.flows.release import open_registry
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import PredictorModel, tokenizer_of
@@ -34,7 +34,7 @@ from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.progress import Progress, share, silent
-from training.packing import prompts
+from pliant.training.packing import prompts
 
 NAME = "smollm2-135m-instruct"
 MISSING = (

@@ -13,10 +13,10 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.results import Target
-from benchmarks.robust import clients as crowd
-from benchmarks.robust import contest
-from benchmarks.runs import run_all
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.robust import clients as crowd
+from pliant.benchmarks.robust import contest
+from pliant.benchmarks.runs import run_all
 from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.iteration_cost import LinearCost

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from benchmarks.harness import Context, Measured, need, table
-from benchmarks.packing import traces
-from benchmarks.packing.forecasts import Foretold, by_prompt
-from benchmarks.packing.hardware import A100, LLAMA_13B
-from benchmarks.packing.study import Ground, capacity, large, prompts
-from benchmarks.packing.traces import at_rate
-from benchmarks.results import Target
-from benchmarks.runs import run_all
+from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.packing import traces
+from pliant.benchmarks.packing.forecasts import Foretold, by_prompt
+from pliant.benchmarks.packing.hardware import A100, LLAMA_13B
+from pliant.benchmarks.packing.study import Ground, capacity, large, prompts
+from pliant.benchmarks.packing.traces import at_rate
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.runs import run_all
 from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules

@@ -18,14 +18,14 @@ from statistics import median
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks import harness
-from benchmarks.harness import Context, Measured, need
-from benchmarks.packing import forecasts, traces, vicuna
-from benchmarks.packing.forecasts import Foretold, by_prompt
-from benchmarks.packing.hardware import A100, LLAMA_13B, LLAMA_33B, Accelerator, LargeModel, Roofline, memory_of
-from benchmarks.packing.traces import Load, as_recorded, at_once, at_rate
-from benchmarks.results import Target
-from benchmarks.runs import run_all
+from pliant.benchmarks import harness
+from pliant.benchmarks.harness import Context, Measured, need
+from pliant.benchmarks.packing import forecasts, traces, vicuna
+from pliant.benchmarks.packing.forecasts import Foretold, by_prompt
+from pliant.benchmarks.packing.hardware import A100, LLAMA_13B, LLAMA_33B, Accelerator, LargeModel, Roofline, memory_of
+from pliant.benchmarks.packing.traces import Load, as_recorded, at_once, at_rate
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.runs import run_all
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory, Prompt

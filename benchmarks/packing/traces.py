@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import places
-from benchmarks.places import SHARED
+from pliant.benchmarks import places
+from pliant.benchmarks.places import SHARED
 from pliant.errors import InputError
 from pliant.workload import poisson
 

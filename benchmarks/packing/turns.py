@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from benchmarks.packing.transformers_engine import TransformersEngine
+from pliant.benchmarks.packing.transformers_engine import TransformersEngine
 from pliant.errors import WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import runtime

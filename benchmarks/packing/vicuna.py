@@ -18,19 +18,19 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import places
-from benchmarks.harness import Context, Measured, need
-from benchmarks.packing import traces
-from benchmarks.packing.forecasts import Foretold, foretold
-from benchmarks.packing.traces import Floats, Ints
-from benchmarks.places import ALPACA, existing
-from flows import settings
+from pliant.benchmarks import places
+from pliant.benchmarks.harness import Context, Measured, need
+from pliant.benchmarks.packing import traces
+from pliant.benchmarks.packing.forecasts import Foretold, foretold
+from pliant.benchmarks.packing.traces import Floats, Ints
+from pliant.benchmarks.places import ALPACA, existing
+from pliant.flows import settings
 from pliant.packing.engine.model import PredictorModel
 from pliant.packing.scheduling.forecast import MEDIAN
 from pliant.progress import Progress, share, silent
-from training.packing import predictor as packing_predictor
-from training.packing.lengths import observed
-from training.packing.predictor import PredictorConfig
+from pliant.training.packing import predictor as packing_predictor
+from pliant.training.packing.lengths import observed
+from pliant.training.packing.predictor import PredictorConfig
 
 CONTEXT = 2048  # of Vicuna and of the models that S3 was measured with
 FOLDS = 2

@@ -12,11 +12,11 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from benchmarks.harness import Context, Measured, table
-from benchmarks.results import Target
-from benchmarks.robust.clients import CLIENTS, DISTURBANCES
-from benchmarks.runs import run_all
 from pliant import systems
+from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.robust.clients import CLIENTS, DISTURBANCES
+from pliant.benchmarks.runs import run_all
 from pliant.progress import Progress, silent
 from pliant.worlds import World, worlds
 

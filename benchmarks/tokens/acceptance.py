@@ -16,19 +16,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.results import Add, Target
-from benchmarks.runs import medians_in_turns
+from pliant.benchmarks.results import Add, Target
+from pliant.benchmarks.runs import medians_in_turns
 from pliant.errors import OfflineError
 from pliant.models.graphs import BUCKETS
 from pliant.precision import has_bfloat16
+from pliant.profiling.timer import TimerConfig
+from pliant.profiling.tokens.latency import LatencyConfig, profile
 from pliant.tokens.artifact import GAMMAS, Backbone, Head, Task
 from pliant.tokens.model import create_vit
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime, load_model
-from profiling.timer import TimerConfig
-from profiling.tokens.latency import LatencyConfig, profile
-from training.data import digits
-from training.tokens.foundation import FoundationConfig, from_timm, pretrain
-from training.tokens.task import TaskConfig, train
+from pliant.training.data import digits
+from pliant.training.tokens.foundation import FoundationConfig, from_timm, pretrain
+from pliant.training.tokens.task import TaskConfig, train
 
 ARCHITECTURE, TASKS, CLASSES, DIGEST = "vit_base_patch16_224", 3, 100, "random"
 ERROR = 0.10  # of the latency table, at every batch

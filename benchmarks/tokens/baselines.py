@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from benchmarks.harness import Context, Measured
-from benchmarks.load_generator import Example, Reply, in_turns, replay
-from benchmarks.results import Target
-from benchmarks.tokens.demo import champion, print_table
-from benchmarks.tokens.endpoint import address, test_examples
-from benchmarks.tokens.replay import ADAPTIVE, ReplayConfig, Replayed, compare
+from pliant.benchmarks.harness import Context, Measured
+from pliant.benchmarks.load_generator import Example, Reply, in_turns, replay
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.tokens.demo import champion, print_table
+from pliant.benchmarks.tokens.endpoint import address, test_examples
+from pliant.benchmarks.tokens.replay import ADAPTIVE, ReplayConfig, Replayed, compare
 from pliant.errors import InputError
 from pliant.progress import Progress
 from pliant.protocol import JournalEntry, Request

@@ -11,15 +11,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.demo.comparison import Comparison
-from benchmarks.tokens.endpoint import live_bundle, test_examples, together
-from benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, figure, rows
-from flows import settings
-from flows.release import open_registry
-from flows.run import run_flow
-from flows.settings import Settings
-from flows.tokens.champions import load_champion
-from flows.tokens.stages import Bundle
+from pliant.benchmarks.demo.comparison import Comparison
+from pliant.benchmarks.tokens.endpoint import live_bundle, test_examples, together
+from pliant.benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, figure, rows
+from pliant.flows import settings
+from pliant.flows.release import open_registry
+from pliant.flows.run import run_flow
+from pliant.flows.settings import Settings
+from pliant.flows.tokens.champions import load_champion
+from pliant.flows.tokens.stages import Bundle
 from pliant.tokens.reference import ReferenceConfig
 
 # Few stretches, each long beside the deadlines: what waits when a loud one ends is then a small part of it. Every correct
@@ -80,7 +80,7 @@ def demo(project: Settings, console: Console) -> Comparison:
 def measure(config: ReplayConfig) -> Replayed:
     """Compare over HTTP, with progress on the terminal."""
     # Imported late: Prefect reads its settings at import, and `with_prefect` prepares them.
-    from flows.progress import stage
+    from pliant.flows.progress import stage
 
     with ExitStack() as stack:
         with stage("endpoints") as progress:

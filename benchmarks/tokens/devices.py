@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from benchmarks.harness import Context, Measured, table
-from benchmarks.results import Target
+from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.results import Target
 from pliant.progress import Progress, silent
 from pliant.report import report
 from pliant.simulator import simulate

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from benchmarks import endpoint
-from benchmarks.load_generator import Example, examples
-from benchmarks.tokens.replay import ADAPTIVE, FIXED, Endpoint
-from flows import settings
-from flows.tokens.champions import load_champion
-from flows.tokens.stages import Bundle
+from pliant.benchmarks import endpoint
+from pliant.benchmarks.load_generator import Example, examples
+from pliant.benchmarks.tokens.replay import ADAPTIVE, FIXED, Endpoint
 from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.tokens.champions import load_champion
+from pliant.flows.tokens.stages import Bundle
 from pliant.progress import Progress, silent
-from training import data
-from training.tokens.labelled import original
+from pliant.training import data
+from pliant.training.tokens.labelled import original
 
 POLICY_OF = {ADAPTIVE: "default", FIXED: "pets"}
 

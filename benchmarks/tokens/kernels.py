@@ -13,18 +13,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.harness import Context, Measured, table
-from benchmarks.results import Target
-from benchmarks.runs import seconds_of
-from flows import settings
-from flows.tokens.champions import load_champion
+from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.runs import seconds_of
 from pliant.device import threads as torch_threads
+from pliant.flows import settings
+from pliant.flows.tokens.champions import load_champion
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import GAMMAS, Backbone, Head, Task
 from pliant.tokens.model import create_vit
 from pliant.tokens.runtime import Payload, TokensRuntime, load_model, normaliser
-from training.tokens.foundation import FoundationConfig
-from training.tokens.task import TaskConfig
+from pliant.training.tokens.foundation import FoundationConfig
+from pliant.training.tokens.task import TaskConfig
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 ROUNDS = (3, 15)  # at least and at most

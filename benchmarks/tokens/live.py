@@ -17,24 +17,24 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from benchmarks import harness
-from benchmarks.baselines import launch
-from benchmarks.baselines.settings import RIVALS, TRIED, Rival, Tried
-from benchmarks.contenders import Contender, Key, Opener, key, named, send, winners, with_choice
-from benchmarks.harness import Context, Measured, Stage
-from benchmarks.load_generator import Example, capacity, warm
-from benchmarks.results import Target
-from benchmarks.tokens.demo import champion
-from benchmarks.tokens.endpoint import address, test_examples
-from benchmarks.tokens.policies import OUTCOMES
-from flows import settings
-from flows.release import open_registry
+from pliant.benchmarks import harness
+from pliant.benchmarks.baselines import launch
+from pliant.benchmarks.baselines.settings import RIVALS, TRIED, Rival, Tried
+from pliant.benchmarks.contenders import Contender, Key, Opener, key, named, send, winners, with_choice
+from pliant.benchmarks.harness import Context, Measured, Stage
+from pliant.benchmarks.load_generator import Example, capacity, warm
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.tokens.demo import champion
+from pliant.benchmarks.tokens.endpoint import address, test_examples
+from pliant.benchmarks.tokens.policies import OUTCOMES
+from pliant.flows import settings
+from pliant.flows.release import open_registry
 from pliant.protocol import Request
+from pliant.registry.mlflow_store import CHAMPION
 from pliant.report import Report, summarise
 from pliant.tokens.policies import SERVED
 from pliant.tokens.reference import ReferenceConfig, kinds
 from pliant.workload import poisson, requests
-from registry.mlflow_store import CHAMPION
 
 DEFAULT, PETS = "default", "pets"
 LIVE, SWEEP = "live", "sweep"

@@ -13,9 +13,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness import Context, Measured, table
-from benchmarks.results import Target
-from benchmarks.runs import seconds_of
+from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.runs import seconds_of
 from pliant.tokens.batching import Batch, BatchingConfig, Queue
 from pliant.tokens.plan import plan, planned_batch
 from pliant.tokens.policy import Knowledge

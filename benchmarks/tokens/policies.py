@@ -16,13 +16,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from benchmarks import harness
-from benchmarks.harness import Context, Measured
-from benchmarks.places import SHARED
-from benchmarks.results import Target
-from benchmarks.runs import run_all
-from flows import settings
-from flows.tokens.champions import load_champion
+from pliant.benchmarks import harness
+from pliant.benchmarks.harness import Context, Measured
+from pliant.benchmarks.places import SHARED
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.runs import run_all
+from pliant.flows import settings
+from pliant.flows.tokens.champions import load_champion
 from pliant.progress import Progress, silent
 from pliant.protocol import Request
 from pliant.report import report

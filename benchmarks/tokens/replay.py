@@ -18,8 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from benchmarks.harness import Stage
-from benchmarks.load_generator import Example, Reply, capacity, later, replay, turns
+from pliant.benchmarks.harness import Stage
+from pliant.benchmarks.load_generator import Example, Reply, capacity, later, replay, turns
 from pliant.progress import Progress
 from pliant.protocol import Request
 from pliant.report import Report, summarise

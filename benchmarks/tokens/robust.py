@@ -12,9 +12,9 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.robust import clients as robust
-from benchmarks.robust import contest
-from benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
+from pliant.benchmarks.robust import clients as robust
+from pliant.benchmarks.robust import contest
+from pliant.benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
 from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Finished, Journal, Launch, Scheduler
 from pliant.tokens.artifact import RateRule

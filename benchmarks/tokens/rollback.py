@@ -11,22 +11,22 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.demo.story import own_environment
-from benchmarks.demo.story_load import Clients, Mix, Said, Speech
-from benchmarks.endpoint import serving
-from benchmarks.harness import Context, Measured
-from benchmarks.load_generator import IMAGES, Example, capacity
-from benchmarks.results import Target
-from benchmarks.tokens.demo import OVERRIDES
-from benchmarks.tokens.endpoint import live_bundle, test_examples
-from flows import settings
-from flows.release import open_registry
-from flows.run import run_flow
-from flows.tokens.champions import load_champion
+from pliant.benchmarks.demo.story import own_environment
+from pliant.benchmarks.demo.story_load import Clients, Mix, Said, Speech
+from pliant.benchmarks.endpoint import serving
+from pliant.benchmarks.harness import Context, Measured
+from pliant.benchmarks.load_generator import IMAGES, Example, capacity
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.tokens.demo import OVERRIDES
+from pliant.benchmarks.tokens.endpoint import live_bundle, test_examples
+from pliant.flows import settings
+from pliant.flows.release import open_registry
+from pliant.flows.run import run_flow
+from pliant.flows.tokens.champions import load_champion
 from pliant.progress import Progress
-from registry import mlflow_switch
-from registry.mlflow_store import MlflowRegistry
-from registry.names import TOKENS_TASK
+from pliant.registry import mlflow_switch
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import TOKENS_TASK
 
 SYSTEM, TASK = "tokens", "digit"
 SWITCHES, PAUSE = 5, 3.0  # seconds before each

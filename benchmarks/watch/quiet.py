@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness import Context, Measured, need, table
-from benchmarks.results import Target
-from benchmarks.runs import run_all
-from benchmarks.watch import streams
-from benchmarks.watch.evidence import evidence
-from benchmarks.watch.streams import Recording, recordings
+from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.runs import run_all
+from pliant.benchmarks.watch import streams
+from pliant.benchmarks.watch.evidence import evidence
+from pliant.benchmarks.watch.streams import Recording, recordings
 from pliant.progress import Progress, silent
 from pliant.watch.detector import threshold
 from pliant.watch.system import ALPHA, part

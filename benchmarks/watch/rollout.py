@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from benchmarks.harness import Context, Measured, table
-from benchmarks.results import Target
+from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.results import Target
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import Rollout, Stage
 from pliant.rollout.events import CanaryOutcome, Event, Label, ShadowCompared

@@ -17,7 +17,7 @@ import pandas
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks import places
+from pliant.benchmarks import places
 from pliant.watch.betting import Direction
 from pliant.watch.binning import Binning, classes, linear, logarithmic
 from pliant.watch.detector import Stream

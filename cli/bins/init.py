@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.init import AUTO, quoted
+from pliant.cli.init import AUTO, quoted
 from pliant.progress import silent
 
 if TYPE_CHECKING:
-    from flows.bins.config import BinsFlowConfig
+    from pliant.flows.bins.config import BinsFlowConfig
 
 MODEL = "encoder to serve as it is: a folder, hub:NAME, cascade:TASK, or auto (a classifier is trained on the data)"
 DATA = "texts as they come: a .csv, .json(l) or .parquet file with the columns text and label, hub:NAME, docstrings:package"
 
 
 def content(model: str, data: str) -> str:
-    from flows.bins.config import EMBEDDED
+    from pliant.flows.bins.config import EMBEDDED
 
     encoder = EMBEDDED if model == AUTO else model
     return (
@@ -26,6 +26,6 @@ def content(model: str, data: str) -> str:
 
 
 def check(config: BinsFlowConfig) -> None:
-    from flows.bins import stages
+    from pliant.flows.bins import stages
 
     stages.load_streams(config, silent)

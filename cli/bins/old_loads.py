@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.bins.traces import bursty, stable
-from cli import loads
+from pliant.benchmarks.bins.traces import bursty, stable
+from pliant.cli import loads
 from pliant.errors import InputError
 
 

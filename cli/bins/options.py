@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from cli import options
+from pliant.cli import options
 
 OVERRIDES = ("data", "encoder", "lengths", "slo", "device", "other_device", "limit")
 
@@ -19,7 +19,7 @@ def train(parser: ArgumentParser) -> None:
 
 
 def run_flow(args: Namespace) -> dict[str, Any]:
-    from flows.run import run_flow
+    from pliant.flows.run import run_flow
 
     return run_flow("bins", args.config, options.given(args, OVERRIDES), args.new_task)
 

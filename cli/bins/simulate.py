@@ -17,9 +17,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Column, Table
 
-from cli import loads
-from flows import settings
-from flows.bins.champions import champion_artifacts
 from pliant.bins.artifact import PLACEMENTS, Bins
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
@@ -27,7 +24,10 @@ from pliant.bins.planning.plan import start_plan
 from pliant.bins.reference import ReferenceConfig, capacity, reference_load
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
+from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
+from pliant.flows import settings
+from pliant.flows.bins.champions import champion_artifacts
 from pliant.protocol import Request
 from pliant.report import observations, summarise
 from pliant.simulator import simulate
@@ -144,7 +144,7 @@ def requests_of(load: str, bins: Sequence[Bins], workers: int, seed: int) -> lis
     if load == "reference":
         return _reference(bins, workers, seed)
     if load.startswith(TWITTER):
-        from cli.bins.old_loads import twitter
+        from pliant.cli.bins.old_loads import twitter
 
         return _drawn(*twitter(load, seed, KINDS, MOST_REQUESTS), bins, rng)
     if load.startswith(loads.TRACE):

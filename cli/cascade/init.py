@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.init import AUTO, quoted
+from pliant.cli.init import AUTO, quoted
 
 if TYPE_CHECKING:
-    from flows.cascade.config import CascadeFlowConfig
+    from pliant.flows.cascade.config import CascadeFlowConfig
 
 MODEL = "pretrained encoder to fine-tune: a folder, hub:NAME, or auto (one that can be had, else random weights)"
 DATA = "labelled texts: a .csv, .json(l) or .parquet file with the columns text and label, hub:NAME, docstrings:package"
@@ -40,6 +40,6 @@ def content(model: str, data: str) -> str:
 
 
 def check(config: CascadeFlowConfig) -> None:
-    from flows.cascade import stages
+    from pliant.flows.cascade import stages
 
     stages.load_data(config)

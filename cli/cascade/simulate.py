@@ -13,22 +13,22 @@ import numpy as np
 from rich.console import Console
 from rich.table import Column, Table
 
-from cli import loads
-from flows import settings
-from flows.cascade.champions import load_champions, outputs_on_test
-from flows.champions import Champion
-from flows.release import open_registry
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.knowledge import Knowledge, knowledge
 from pliant.cascade.reference import ReferenceConfig, ReferenceLoad, reference_load
 from pliant.cascade.route import number_of
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import SimulatedCascade, Walks, capacity, walks
+from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
+from pliant.flows import settings
+from pliant.flows.cascade.champions import load_champions, outputs_on_test
+from pliant.flows.champions import Champion
+from pliant.flows.release import open_registry
 from pliant.protocol import Request
+from pliant.registry.store import FolderStore
 from pliant.report import Report, report
 from pliant.simulator import simulate
-from registry.store import FolderStore
 
 MOST_REQUESTS = 200_000
 DEADLINE = 0.5

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.init import AUTO, quoted
+from pliant.cli.init import AUTO, quoted
 
 if TYPE_CHECKING:
-    from flows.packing.config import PackingFlowConfig
+    from pliant.flows.packing.config import PackingFlowConfig
 
 MODEL = "generator to serve: a folder, hub:NAME, or auto (a small one is trained on docstrings)"
 DATA = "prompts as they come: a .csv, .json(l) or .parquet file with a column prompt or text, hub:NAME, or docstrings"
 
 
 def content(model: str, data: str) -> str:
-    from flows.packing.config import EMBEDDED
+    from pliant.flows.packing.config import EMBEDDED
 
     generator = EMBEDDED if model == AUTO else model
     return (
@@ -25,8 +25,8 @@ def content(model: str, data: str) -> str:
 
 
 def check(config: PackingFlowConfig) -> None:
-    import training.packing.prompts
-    from flows.packing.config import CORPUS
+    import pliant.training.packing.prompts
+    from pliant.flows.packing.config import CORPUS
 
     if config.prompts != CORPUS:
-        training.packing.prompts.load(config.prompts)
+        pliant.training.packing.prompts.load(config.prompts)

@@ -10,15 +10,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flows.packing.config import PackingFlowConfig
-    from flows.packing.measure import Measured
+    from pliant.flows.packing.config import PackingFlowConfig
+    from pliant.flows.packing.measure import Measured
     from pliant.packing.artifact import Generator
     from pliant.progress import Progress
 
 
 def options(parser: ArgumentParser) -> None:
     """Add the options of `pliant profile packing`."""
-    from serving.packing.settings import ENGINES
+    from pliant.serving.packing.settings import ENGINES
 
     text = "whose iterations are measured: pliant (default), or vllm, which docs/vllm.md says how to install"
     parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help=text)
@@ -28,9 +28,9 @@ def arguments(args: Namespace) -> dict[str, Any]:
     """Return what `reprofile` takes besides. Raises `PliantError` where the engine is not installed."""
     if args.engine != "vllm":
         return {}
-    from flows import settings
-    from serving.packing.vllm import engine
-    from serving.workers.child_process import Interpreter
+    from pliant.flows import settings
+    from pliant.serving.packing.vllm import engine
+    from pliant.serving.workers.child_process import Interpreter
 
     home = settings.read().home
     return {"measure": partial(_measure, home, Interpreter(engine.python_of(home), engine.environment_of(home)))}
@@ -40,12 +40,12 @@ def _measure(
     home: Path, interpreter: Any, config: PackingFlowConfig, generator: Generator, progress: Progress
 ) -> Measured:
     """Measure vLLM's iterations with the memory of the settings, in pages that vLLM has. It moves nothing to the host."""
-    from flows.device import configured_class
-    from flows.packing.measure import Measured, fitting_memory, on_device, token_bytes
+    from pliant.flows.device import configured_class
+    from pliant.flows.packing.measure import Measured, fitting_memory, on_device, token_bytes
     from pliant.packing.scheduling.iteration_cost import fit
-    from profiling.packing.steps import states
-    from serving.packing.vllm.measuring import AHEAD, MeasuringSpec, measure
-    from serving.packing.vllm.model_folder import pages_of, write
+    from pliant.profiling.packing.steps import states
+    from pliant.serving.packing.vllm.measuring import AHEAD, MeasuringSpec, measure
+    from pliant.serving.packing.vllm.model_folder import pages_of, write
 
     generator = on_device(generator, config.device)
     memory = replace(pages_of(fitting_memory(config, generator), config.device), host_pages=0)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.packing import traces
-from benchmarks.packing.forecasts import by_prompt
-from cli import loads
+from pliant.benchmarks.packing import traces
+from pliant.benchmarks.packing.forecasts import by_prompt
+from pliant.cli import loads
 from pliant.errors import InputError
 
 AZURE_SECONDS = "300"

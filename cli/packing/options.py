@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from functools import partial
 from typing import Any
 
-from cli import options
+from pliant.cli import options
 
 OVERRIDES = ("data", "generator", "predictor", "precision", "device", "other_device", "limit")
 
@@ -26,13 +26,13 @@ def train(parser: ArgumentParser) -> None:
 
 
 def run_flow(args: Namespace) -> dict[str, Any]:
-    from flows import settings
-    from flows.run import run, run_flow, with_prefect
+    from pliant.flows import settings
+    from pliant.flows.run import run, run_flow, with_prefect
 
     if args.observed is None:
         return run_flow("packing", args.config, options.given(args, OVERRIDES), args.new_task)
     with with_prefect(settings.read()):
-        from flows.packing.retrain import packing_retrain
+        from pliant.flows.packing.retrain import packing_retrain
 
         return run(partial(packing_retrain, args.observed or None), None, {})
 
@@ -42,7 +42,7 @@ def serve(parser: ArgumentParser) -> None:
 
     options.serving(parser)
     options.policy(parser, SERVED)
-    from serving.packing.settings import ENGINES
+    from pliant.serving.packing.settings import ENGINES
 
     text = "what runs the model: pliant (default), or vllm, which docs/vllm.md says how to install"
     parser.add_argument("--engine", choices=ENGINES, help=text)

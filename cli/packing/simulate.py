@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Column, Table
 
-from cli import loads
-from flows import settings
-from flows.packing import champions
-from flows.release import open_registry
+from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
+from pliant.flows import settings
+from pliant.flows.packing import champions
+from pliant.flows.release import open_registry
 from pliant.packing.artifact import Packing
 from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.policy import POLICIES
@@ -99,7 +99,7 @@ def requests_of(load: str, packing: Packing, context: int, seed: int) -> Load:
     if load == "reference":
         return Load(reference_load(packing, context, capacity(packing), seed, ReferenceConfig()).prompts)
     if kind in ("azure", "sharegpt"):
-        from cli.packing.old_loads import recorded
+        from pliant.cli.packing.old_loads import recorded
 
         trace = recorded(load, kind, numbers, context, seed, MOST_REQUESTS)
         fitting = _fitting(packing, context, trace.times, trace.lengths, trace.forecasts, trace.buckets)

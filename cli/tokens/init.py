@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.init import AUTO, quoted
+from pliant.cli.init import AUTO, quoted
 
 if TYPE_CHECKING:
-    from flows.tokens.config import TokensFlowConfig
+    from pliant.flows.tokens.config import TokensFlowConfig
 
 MODEL = "vision transformer: timm:ARCHITECTURE, file:ARCHITECTURE:PATH, or auto (a small one is trained on the data)"
 DATA = "labelled pictures: a folder with one folder a class, a .parquet file, hub:NAME, or digits:digit"
@@ -23,6 +23,6 @@ def content(model: str, data: str) -> str:
 
 
 def check(config: TokensFlowConfig) -> None:
-    from flows.tokens import stages
+    from pliant.flows.tokens import stages
 
     stages.load_data(config)

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from cli import options
+from pliant.cli import options
 
 OVERRIDES = ("data", "upstream", "backbone", "device", "other_device", "limit")
 
@@ -18,7 +18,7 @@ def train(parser: ArgumentParser) -> None:
 
 
 def run_flow(args: Namespace) -> dict[str, Any]:
-    from flows.run import run_flow
+    from pliant.flows.run import run_flow
 
     return run_flow("tokens", args.config, options.given(args, OVERRIDES), args.new_task)
 

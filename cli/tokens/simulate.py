@@ -9,12 +9,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from cli import loads
-from flows import settings
-from flows.tokens.champions import load_champion
-from flows.tokens.stages import Bundle
 from pliant import workload
+from pliant.cli import loads
 from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.tokens.champions import load_champion
+from pliant.flows.tokens.stages import Bundle
 from pliant.protocol import Request
 from pliant.report import Report, report
 from pliant.simulator import simulate

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from flows import champions
-from flows.bins.config import EdgesConfig, EngineConfig
-from flows.champions import Champion, fetch
-from flows.patience import patiently
-from flows.release import TRAINING, open_registry
-from flows.settings import Settings
 from pliant.bins.artifact import Bins, Encoder
-from profiling.bins.latency import LatencyConfig
-from registry.mlflow_store import MlflowRegistry
-from registry.names import BINS_ENCODER, BINS_PREFIX
+from pliant.flows import champions
+from pliant.flows.bins.config import EdgesConfig, EngineConfig
+from pliant.flows.champions import Champion, fetch
+from pliant.flows.patience import patiently
+from pliant.flows.release import TRAINING, open_registry
+from pliant.flows.settings import Settings
+from pliant.profiling.bins.latency import LatencyConfig
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 
 VERSION = "pliant.encoder"
 """Tag of a version of bins: the number of the version of its encoder's model."""

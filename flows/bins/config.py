@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flows import config
-from flows.arithmetic import ArithmeticConfig
-from flows.starts import is_embedded, pretrained
 from pliant.bins.artifact import ENGINES, PLACEMENTS, check_device
 from pliant.bins.reference import ReferenceConfig
 from pliant.errors import InputError
-from profiling.bins.latency import LatencyConfig
-from training.bins import encoder as bins_encoder
-from training.classifier import ClassifierConfig
-from training.starts import LARGE, ScratchConfig
-from training.text_data import Shares
-from training.texts import Columns
+from pliant.flows import config
+from pliant.flows.arithmetic import ArithmeticConfig
+from pliant.flows.starts import is_embedded, pretrained
+from pliant.profiling.bins.latency import LatencyConfig
+from pliant.training.bins import encoder as bins_encoder
+from pliant.training.classifier import ClassifierConfig
+from pliant.training.starts import LARGE, ScratchConfig
+from pliant.training.text_data import Shares
+from pliant.training.texts import Columns
 
 EMBEDDED, AUTO, DATA, SCRATCH = "embedded", "auto", "data", "scratch"
 FINE_TUNING = ClassifierConfig(epochs=16, batch=16, rate=2e-4, head_rate=2e-3)

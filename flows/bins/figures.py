@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flows.bins.plan import Choice, ShapeTrial
 from pliant.bins.artifact import Bins
+from pliant.flows.bins.plan import Choice, ShapeTrial
 from pliant.latency import LatencyTable
 
 matplotlib.use("Agg")

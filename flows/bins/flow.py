@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flows import settings
-from flows.arithmetic import half_of
-from flows.bins import publish
-from flows.bins.champions import Score, fetch_score, load_champions
-from flows.bins.config import BinsFlowConfig
-from flows.bins.gate import Candidate, judge
-from flows.bins.plan import describe
-from flows.bins.stages import Stream, StreamResults, load_streams, run_stream
-from flows.gate import to_markdown
-from flows.pipeline import Compared, Pipeline, Shown, Verdicts
-from flows.release import Publication, open_registry
-from flows.watch.nightly import Nightly
+from pliant.flows import settings
+from pliant.flows.arithmetic import half_of
+from pliant.flows.bins import publish
+from pliant.flows.bins.champions import Score, fetch_score, load_champions
+from pliant.flows.bins.config import BinsFlowConfig
+from pliant.flows.bins.gate import Candidate, judge
+from pliant.flows.bins.plan import describe
+from pliant.flows.bins.stages import Stream, StreamResults, load_streams, run_stream
+from pliant.flows.gate import to_markdown
+from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
+from pliant.flows.release import Publication, open_registry
+from pliant.flows.watch.nightly import Nightly
 from pliant.progress import Progress
-from registry.names import BINS_PREFIX
+from pliant.registry.names import BINS_PREFIX
 
 
 class BinsPipeline(Pipeline[BinsFlowConfig, Stream, StreamResults, Candidate]):
@@ -87,7 +87,7 @@ bins = BinsPipeline.flow()
 NIGHTLY = (
     Nightly(
         "bins",
-        "flows.bins.flow.bins",
+        "pliant.flows.bins.flow.bins",
         "0 5 * * *",
         "Trains, compiles, profiles and promotes the bins system, stream by stream, and adapts the bins to what the journal "
         "of a service says was asked (without one: to the texts of the data). Measures nothing where nothing changed.",

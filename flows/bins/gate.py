@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flows.bins.champions import Score
-from flows.bins.config import GateConfig
-from flows.gate import FIRST, Judged, other_device, rejection
 from pliant.bins.artifact import Bins, Shape
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.reference import ReferenceConfig, ReferenceLoad, capacity, reference_load
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
+from pliant.flows.bins.champions import Score
+from pliant.flows.bins.config import GateConfig
+from pliant.flows.gate import FIRST, Judged, other_device, rejection
 from pliant.latency import LatencyTable
 from pliant.progress import Progress, silent
 from pliant.report import Report, observations, summarise

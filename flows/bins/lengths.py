@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flows.bins.config import DATA, EdgesConfig, StreamConfig
 from pliant.bins.artifact import Encoder
 from pliant.errors import InputError
+from pliant.flows.bins.config import DATA, EdgesConfig, StreamConfig
 from pliant.progress import Progress
-from training.bins import lengths
-from training.text_data import TextData
+from pliant.training.bins import lengths
+from pliant.training.text_data import TextData
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,21 +17,21 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flows.arithmetic import taken, too_costly, too_slow
-from flows.bins import plan
-from flows.bins.config import AUTO, BinsFlowConfig
-from flows.device import configured_class
-from flows.progress import shares
 from pliant.bins.artifact import Bins, Encoder, Shape
 from pliant.bins.runtimes.cache import versions
 from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import ArtifactError, InputError, PliantError
+from pliant.flows.arithmetic import taken, too_costly, too_slow
+from pliant.flows.bins import plan
+from pliant.flows.bins.config import AUTO, BinsFlowConfig
+from pliant.flows.device import configured_class
+from pliant.flows.progress import shares
 from pliant.latency import LatencyTable
 from pliant.models.graphs import reason_of
 from pliant.precision import FLOAT32
+from pliant.profiling.bins.latency import LatencyConfig, Measured, profile
 from pliant.progress import Progress, share
-from profiling.bins.latency import LatencyConfig, Measured, profile
 
 Files = Mapping[str, str]
 Trial = tuple[str, str]

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flows.bins.config import AUTO, EdgesConfig
 from pliant.bins.artifact import Shape
 from pliant.bins.planning.edges import choose_edges, padding_cost, worthwhile_batches
+from pliant.flows.bins.config import AUTO, EdgesConfig
 from pliant.latency import LatencyTable
 
 Seconds = NDArray[np.float64]

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import numpy as np
 
-from flows import curves
-from flows.bins import figures
-from flows.bins.champions import SCORE, VERSION, Record
-from flows.bins.config import BinsFlowConfig
-from flows.bins.plan import Choice, ShapeTrial, describe
-from flows.bins.stages import StreamResults
-from flows.champions import RECORD, record_to_json
-from flows.release import TRAINING, Publication, commit
-from flows.stage import Notes
 from pliant.bins.artifact import Bins, Encoder
-from registry.mlflow_run import Run
-from registry.names import BINS_ENCODER, BINS_PREFIX
-from registry.package import Example, Package
+from pliant.flows import curves
+from pliant.flows.bins import figures
+from pliant.flows.bins.champions import SCORE, VERSION, Record
+from pliant.flows.bins.config import BinsFlowConfig
+from pliant.flows.bins.plan import Choice, ShapeTrial, describe
+from pliant.flows.bins.stages import StreamResults
+from pliant.flows.champions import RECORD, record_to_json
+from pliant.flows.release import TRAINING, Publication, commit
+from pliant.flows.stage import Notes
+from pliant.registry.mlflow_run import Run
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
+from pliant.registry.package import Example, Package
 
 TEXTS = ("Return the sorted array.", "Raised when a connection is lost.")
 PLAN = "pliant.plan"

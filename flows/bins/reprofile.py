@@ -12,27 +12,27 @@ from typing import Any
 
 from rich.table import Table
 
-from flows import settings
-from flows.bins.champions import Record, fetch_encoder, fetch_float32_score, fetch_score, load_champions
-from flows.bins.config import BinsFlowConfig, EngineConfig
-from flows.bins.measure import Half, finish, measure
-from flows.bins.plan import describe
-from flows.bins.publish import LENGTHS, bins_package, choice_of, weighed_of
-from flows.champions import Champion
-from flows.device import configured_class
-from flows.release import open_registry
-from flows.reprofile import Profiled
-from flows.reprofile import reprofile as reprofile_champions
 from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.device import resolve_device
+from pliant.flows import settings
+from pliant.flows.bins.champions import Record, fetch_encoder, fetch_float32_score, fetch_score, load_champions
+from pliant.flows.bins.config import BinsFlowConfig, EngineConfig
+from pliant.flows.bins.measure import Half, finish, measure
+from pliant.flows.bins.plan import describe
+from pliant.flows.bins.publish import LENGTHS, bins_package, choice_of, weighed_of
+from pliant.flows.champions import Champion
+from pliant.flows.device import configured_class
+from pliant.flows.release import open_registry
+from pliant.flows.reprofile import Profiled
+from pliant.flows.reprofile import reprofile as reprofile_champions
 from pliant.precision import FLOAT32, is_fast
 from pliant.progress import Progress, share
-from registry.mlflow_store import MlflowRegistry
+from pliant.registry.mlflow_store import MlflowRegistry
 
 
 def reprofile(device: str, threads: int, progress: Progress, other_device: bool = False) -> dict[str, int]:
-    """Print the shapes and return the version published per stream. Raises as `flows.reprofile.reprofile`."""
+    """Print the shapes and return the version published per stream. Raises as `pliant.flows.reprofile.reprofile`."""
     registry = open_registry(settings.read(), "bins")
     here = configured_class(BinsFlowConfig(device=device, threads=threads))
     again = partial(_again, registry, device, threads)

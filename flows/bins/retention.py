@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from flows.settings import Settings
 from pliant.bins.artifact import Bins
 from pliant.bins.runtimes.cache import cache_folder
-from registry import codec
-from registry.mlflow_retention import DAY
-from registry.mlflow_store import MlflowRegistry
-from registry.names import BINS_ENCODER, BINS_PREFIX
+from pliant.flows.settings import Settings
+from pliant.registry import codec
+from pliant.registry.mlflow_retention import DAY
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 
 
 def unused_folders(settings: Settings, registry: MlflowRegistry, going: frozenset[tuple[str, ...]]) -> Iterator[Path]:

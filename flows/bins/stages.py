@@ -16,37 +16,37 @@ from typing import Any
 
 import numpy as np
 
-import flows.bins.lengths
 import pliant.bins.runtimes.cache
-import profiling.bins.accuracy
-import training.bins.encoder
-import training.classifier
-import training.linear
-import training.loading
-import training.starts
-import training.texts
-from flows import settings
-from flows.arithmetic import half_of
-from flows.bins.config import EMBEDDED, SCRATCH, BinsFlowConfig, StreamConfig
-from flows.bins.lengths import Lengths
-from flows.bins.measure import Half, Latencies, finish, measure
-from flows.champions import fetch
-from flows.config import check_distinct
-from flows.device import configured_class
-from flows.keys import contents
-from flows.patience import patiently
-from flows.progress import tell
-from flows.release import open_registry
-from flows.stage import Notes, Run, Stage, StageResult
+import pliant.flows.bins.lengths
+import pliant.profiling.bins.accuracy
+import pliant.training.bins.encoder
+import pliant.training.classifier
+import pliant.training.linear
+import pliant.training.loading
+import pliant.training.starts
+import pliant.training.texts
 from pliant.bins.artifact import Bins, Encoder
 from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.errors import ArtifactError, InputError, RegistryError
+from pliant.flows import settings
+from pliant.flows.arithmetic import half_of
+from pliant.flows.bins.config import EMBEDDED, SCRATCH, BinsFlowConfig, StreamConfig
+from pliant.flows.bins.lengths import Lengths
+from pliant.flows.bins.measure import Half, Latencies, finish, measure
+from pliant.flows.champions import fetch
+from pliant.flows.config import check_distinct
+from pliant.flows.device import configured_class
+from pliant.flows.keys import contents
+from pliant.flows.patience import patiently
+from pliant.flows.progress import tell
+from pliant.flows.release import open_registry
+from pliant.flows.stage import Notes, Run, Stage, StageResult
 from pliant.models.artifact import Classifier
 from pliant.precision import FLOAT32
 from pliant.progress import Progress, share
-from registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
-from training.linear import LinearComparison
-from training.text_data import TextData
+from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
+from pliant.training.linear import LinearComparison
+from pliant.training.text_data import TextData
 
 CASCADE = "cascade:"
 TESTED = 1000
@@ -93,15 +93,15 @@ def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
         tell(streams[-1].name, data.repeats if data else None)
         progress(number + 1, len(config.streams))
     check_distinct("streams", [stream.name for stream in streams], "each of its own name")
-    training.loading.look(config.embedded.start, training.starts.pretrained)
+    pliant.training.loading.look(config.embedded.start, pliant.training.starts.pretrained)
     for later in streams[1:]:  # the first is read at once
-        read = partial(training.bins.encoder.load, name=later.name, max_length=later.config.max_length)
-        training.loading.look(later.config.encoder, read)
+        read = partial(pliant.training.bins.encoder.load, name=later.name, max_length=later.config.max_length)
+        pliant.training.loading.look(later.config.encoder, read)
     return streams
 
 
 def _data(stream: StreamConfig, config: BinsFlowConfig) -> TextData:
-    return training.texts.load(
+    return pliant.training.texts.load(
         stream.data, stream.name, config.seed, stream.limit, config.embedded.shares, stream.columns
     )
 
@@ -127,9 +127,9 @@ def make_encoder(config: BinsFlowConfig, stream: Stream, progress: Progress) -> 
         encoder, notes["curves"] = _embedded(config, stream, share(progress, 0, 90))
     elif address.startswith(CASCADE):
         classifier, _ = _of_cascade(address)
-        encoder = training.bins.encoder.of_classifier(classifier, stream.name, longest or classifier.max_length)
+        encoder = pliant.training.bins.encoder.of_classifier(classifier, stream.name, longest or classifier.max_length)
     else:
-        encoder = training.bins.encoder.load(address, stream.name, longest)
+        encoder = pliant.training.bins.encoder.load(address, stream.name, longest)
     notes |= {"seconds": time.monotonic() - began, "parameters": sum(array.size for array in encoder.weights.values())}
     return encoder, notes | _score(config, stream.data, encoder, share(progress, 90, 100))
 
@@ -141,14 +141,14 @@ def _embedded(config: BinsFlowConfig, stream: Stream, progress: Progress) -> tup
         raise InputError("data", "none", "texts to train the embedded encoder on")
     if embedded.start == SCRATCH:
         texts = [part for pair in data.texts(data.split.fit) for part in pair if part is not None]
-        start = training.starts.scratch(embedded.scratch, texts)
+        start = pliant.training.starts.scratch(embedded.scratch, texts)
     else:
-        start = training.starts.pretrained(embedded.start)
-    classifier, curves = training.classifier.train(
+        start = pliant.training.starts.pretrained(embedded.start)
+    classifier, curves = pliant.training.classifier.train(
         embedded.classifier, stream.name, data, start, config.device, progress
     )
     longest = stream.config.max_length or embedded.scratch.positions
-    return training.bins.encoder.of_classifier(classifier, stream.name, longest), asdict(curves)
+    return pliant.training.bins.encoder.of_classifier(classifier, stream.name, longest), asdict(curves)
 
 
 def _score(
@@ -158,8 +158,8 @@ def _score(
         return {}
     rows = data.split.test
     texts, device = data.texts(rows), config.device
-    output_RK = profiling.bins.accuracy.outputs(encoder, texts, device, config.threads, progress, precision)
-    compared = training.linear.compare_texts(data, output_RK)
+    output_RK = pliant.profiling.bins.accuracy.outputs(encoder, texts, device, config.threads, progress, precision)
+    compared = pliant.training.linear.compare_texts(data, output_RK)
     return {"score": {"accuracy": compared.model_score, "data": data.fingerprint}, "linear": asdict(compared)}
 
 
@@ -192,7 +192,7 @@ def _cascade_digest(address: str) -> str | None:
 def _lengths_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
     return {
         "sources": stream.config.lengths,
-        "files": flows.bins.lengths.digests(stream.config),
+        "files": pliant.flows.bins.lengths.digests(stream.config),
         "data": stream.data.fingerprint if stream.data else None,
         "least": config.edges.least,
     }
@@ -201,7 +201,7 @@ def _lengths_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
 def make_lengths(
     config: BinsFlowConfig, stream: Stream, encoder: StageResult[Encoder], progress: Progress
 ) -> tuple[Lengths, Notes]:
-    lengths = flows.bins.lengths.observe(
+    lengths = pliant.flows.bins.lengths.observe(
         stream.config, stream.name, encoder.load(), stream.data, config.edges, progress
     )
     return lengths, {"source": lengths.source}
@@ -244,7 +244,9 @@ def half_to_try(config: BinsFlowConfig, data: TextData | None, encoder: Encoder)
     rows = data.split.profiling[:TESTED]
     texts, device, threads = data.texts(rows), config.device, config.threads
     labels = data.labels[rows].astype(np.int64) if encoder.classes and data.classes == encoder.classes else None
-    return Half(precision, lambda: profiling.bins.accuracy.cost(encoder, texts, labels, precision, device, threads))
+    return Half(
+        precision, lambda: pliant.profiling.bins.accuracy.cost(encoder, texts, labels, precision, device, threads)
+    )
 
 
 def _bins_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:

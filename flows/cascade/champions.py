@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flows import champions
-from flows.champions import Champion, fetch
-from flows.release import open_registry
-from flows.settings import Settings
-from flows.stage import StageResult
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.plan import PlanConfig
 from pliant.errors import ArtifactError, RegistryError
+from pliant.flows import champions
+from pliant.flows.champions import Champion, fetch
+from pliant.flows.release import open_registry
+from pliant.flows.settings import Settings
+from pliant.flows.stage import StageResult
 from pliant.models.artifact import Classifier
-from profiling.cascade.latency import LatencyConfig
-from registry.mlflow_store import MlflowRegistry
-from registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
-from registry.store import FolderStore
+from pliant.profiling.cascade.latency import LatencyConfig
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
+from pliant.registry.store import FolderStore
 
 
 @dataclass(frozen=True, slots=True)

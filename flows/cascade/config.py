@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flows import config
-from flows.arithmetic import ArithmeticConfig
-from flows.feedback import FeedbackConfig
-from flows.starts import is_embedded, pretrained
 from pliant.cascade.plan import LEAST_TEXTS, PlanConfig
 from pliant.cascade.reference import ReferenceConfig
 from pliant.errors import InputError
+from pliant.flows import config
+from pliant.flows.arithmetic import ArithmeticConfig
+from pliant.flows.feedback import FeedbackConfig
+from pliant.flows.starts import is_embedded, pretrained
 from pliant.precision import FLOAT32
-from profiling.cascade.latency import LatencyConfig
-from profiling.cascade.outputs import OutputsConfig
-from training.classifier import ClassifierConfig
-from training.starts import LARGE, SMALL, ScratchConfig
-from training.text_data import Shares
-from training.texts import Columns
+from pliant.profiling.cascade.latency import LatencyConfig
+from pliant.profiling.cascade.outputs import OutputsConfig
+from pliant.training.classifier import ClassifierConfig
+from pliant.training.starts import LARGE, SMALL, ScratchConfig
+from pliant.training.text_data import Shares
+from pliant.training.texts import Columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flows.cascade.config import CascadeFlowConfig, LearnConfig
-from flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of_input, tenants
-from flows.stage import Notes, Stage, StageResult
 from pliant.cascade.artifact import Outputs
 from pliant.cascade.pool import mark, pooled
+from pliant.flows.cascade.config import CascadeFlowConfig, LearnConfig
+from pliant.flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of_input, tenants
+from pliant.flows.stage import Notes, Stage, StageResult
 from pliant.outcomes.files import read_labels
 from pliant.outcomes.labels import LabelRecord, teachable
 from pliant.progress import Progress
-from training import groups
-from training.groups import Split
-from training.text_data import TextData, assemble, is_text, with_fit
+from pliant.training import groups
+from pliant.training.groups import Split
+from pliant.training.text_data import TextData, assemble, is_text, with_fit
 
 TEST_SHARE = 4  # a test has a quarter of the rows that a plan has: lessons are split like that
 Row = tuple[str, str | None, float, str]

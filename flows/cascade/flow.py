@@ -9,24 +9,24 @@ from typing import Any
 
 from prefect.artifacts import create_table_artifact
 
-from flows import settings
-from flows.arithmetic import half_of
-from flows.cascade import feedback, publish
-from flows.cascade.champions import load_champions, outputs_on_test, store_classifiers
-from flows.cascade.config import CascadeFlowConfig
-from flows.cascade.gate import EvaluatedCascade, judge
-from flows.cascade.stages import TaskData, TaskResults, in_precision, load_data, pool, run_task
-from flows.champions import Champion
-from flows.gate import to_markdown
-from flows.pipeline import Compared, Pipeline, Shown, Verdicts
-from flows.release import Publication, open_registry
-from flows.watch.nightly import Nightly
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.evaluate import with_test_accuracy
 from pliant.errors import PliantError
+from pliant.flows import settings
+from pliant.flows.arithmetic import half_of
+from pliant.flows.cascade import feedback, publish
+from pliant.flows.cascade.champions import load_champions, outputs_on_test, store_classifiers
+from pliant.flows.cascade.config import CascadeFlowConfig
+from pliant.flows.cascade.gate import EvaluatedCascade, judge
+from pliant.flows.cascade.stages import TaskData, TaskResults, in_precision, load_data, pool, run_task
+from pliant.flows.champions import Champion
+from pliant.flows.gate import to_markdown
+from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
+from pliant.flows.release import Publication, open_registry
+from pliant.flows.watch.nightly import Nightly
 from pliant.progress import Progress
-from registry.names import CASCADE_TASK
-from registry.store import FolderStore
+from pliant.registry.names import CASCADE_TASK
+from pliant.registry.store import FolderStore
 
 logger = logging.getLogger("pliant.flows")
 
@@ -129,7 +129,7 @@ cascade = CascadePipeline.flow()
 NIGHTLY = (
     Nightly(
         "cascade",
-        "flows.cascade.flow.cascade",
+        "pliant.flows.cascade.flow.cascade",
         "0 4 * * *",
         "Retrains, profiles, plans and promotes the cascade system, task by task, also from labels that clients reported; "
         "trains nothing where nothing changed.",

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import beta, binom
 
-from flows.cascade.config import GateConfig
-from flows.gate import FIRST, Judged, other_device, rejection
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.evaluate import EvaluationData, evaluate, with_test_accuracy
 from pliant.cascade.knowledge import knowledge
@@ -23,6 +21,8 @@ from pliant.cascade.reference import ReferenceConfig, reference_load
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import SimulatedCascade, capacity, walks
 from pliant.errors import ArtifactError
+from pliant.flows.cascade.config import GateConfig
+from pliant.flows.gate import FIRST, Judged, other_device, rejection
 from pliant.progress import Progress, silent
 from pliant.report import Report, report
 from pliant.simulator import simulate

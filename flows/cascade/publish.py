@@ -14,22 +14,22 @@ from pathlib import Path
 
 import numpy as np
 
-from flows import curves
-from flows.cascade import figures
-from flows.cascade.champions import Record, Saved
-from flows.cascade.config import CascadeFlowConfig
-from flows.cascade.stages import TaskResults
-from flows.champions import RECORD, record_to_json
-from flows.release import TRAINING, Publication, commit, metric
-from flows.stage import Notes, StageResult
 from pliant.cascade.artifact import Candidate, Cascade, LevelProfile, Outputs
 from pliant.cascade.calibrate import Reliability, reliability
 from pliant.cascade.evaluate import EvaluationData
 from pliant.cascade.route import answers, confidence
+from pliant.flows import curves
+from pliant.flows.cascade import figures
+from pliant.flows.cascade.champions import Record, Saved
+from pliant.flows.cascade.config import CascadeFlowConfig
+from pliant.flows.cascade.stages import TaskResults
+from pliant.flows.champions import RECORD, record_to_json
+from pliant.flows.release import TRAINING, Publication, commit, metric
+from pliant.flows.stage import Notes, StageResult
 from pliant.models.artifact import Classifier
-from registry.mlflow_run import Run
-from registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
-from registry.package import Example, Option, Package
+from pliant.registry.mlflow_run import Run
+from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
+from pliant.registry.package import Example, Option, Package
 
 FIRST = ("Return the sorted array.", "Raised when a connection is lost.")
 SECOND = ("The input is not changed.", "Raised when a file is lost.")

@@ -12,9 +12,11 @@ from functools import cache, partial
 
 from rich.table import Table
 
-from flows import settings
-from flows.arithmetic import FASTER
-from flows.cascade.champions import (
+from pliant.cascade.artifact import Cascade, Outputs
+from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.arithmetic import FASTER
+from pliant.flows.cascade.champions import (
     Record,
     Saved,
     fetch_classifiers,
@@ -22,21 +24,19 @@ from flows.cascade.champions import (
     saved_outputs,
     versions,
 )
-from flows.cascade.config import CascadeFlowConfig
-from flows.cascade.publish import rerouted, task_package
-from flows.cascade.stages import Latencies, in_precision, measure, planned, slowdown
-from flows.champions import Champion
-from flows.device import configured_class
-from flows.progress import shares
-from flows.release import open_registry
-from flows.reprofile import Profiled
-from flows.reprofile import reprofile as reprofile_champions
-from pliant.cascade.artifact import Cascade, Outputs
-from pliant.errors import RegistryError
+from pliant.flows.cascade.config import CascadeFlowConfig
+from pliant.flows.cascade.publish import rerouted, task_package
+from pliant.flows.cascade.stages import Latencies, in_precision, measure, planned, slowdown
+from pliant.flows.champions import Champion
+from pliant.flows.device import configured_class
+from pliant.flows.progress import shares
+from pliant.flows.release import open_registry
+from pliant.flows.reprofile import Profiled
+from pliant.flows.reprofile import reprofile as reprofile_champions
 from pliant.models.artifact import Classifier
 from pliant.precision import FLOAT32, is_fast
 from pliant.progress import Progress
-from registry.store import FolderStore
+from pliant.registry.store import FolderStore
 
 SavedPair = tuple[Saved, Saved]
 """Outputs on the profiling split and on the test split, of one precision."""
@@ -45,7 +45,7 @@ SavedPair = tuple[Saved, Saved]
 def reprofile(device: str, threads: int, progress: Progress, other_device: bool = False) -> dict[str, int]:
     """Print the candidates and return the version published per task. Needs the outputs that the flow saved.
 
-    Raises as `flows.reprofile.reprofile`.
+    Raises as `pliant.flows.reprofile.reprofile`.
     """
     project = settings.read()
     registry, store = open_registry(project, "cascade"), FolderStore(project.store)

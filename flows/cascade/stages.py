@@ -19,31 +19,31 @@ from numpy.typing import NDArray
 
 import pliant.cascade.evaluate
 import pliant.cascade.plan
-import profiling.cascade.latency
-import profiling.cascade.outputs
-import training.classifier
-import training.linear
-import training.loading
-import training.starts
-import training.texts
-from flows.arithmetic import half_of, taken, too_costly, too_slow
-from flows.cascade import feedback
-from flows.cascade.config import CascadeFlowConfig, LevelConfig
-from flows.config import check_distinct, check_name
-from flows.device import configured_class
-from flows.keys import contents
-from flows.progress import tell
-from flows.stage import Notes, Run, Stage, StageResult
+import pliant.profiling.cascade.latency
+import pliant.profiling.cascade.outputs
+import pliant.training.classifier
+import pliant.training.linear
+import pliant.training.loading
+import pliant.training.starts
+import pliant.training.texts
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.plan import tolerance_of
 from pliant.device import device_class, threads
 from pliant.errors import ArtifactError, InputError
+from pliant.flows.arithmetic import half_of, taken, too_costly, too_slow
+from pliant.flows.cascade import feedback
+from pliant.flows.cascade.config import CascadeFlowConfig, LevelConfig
+from pliant.flows.config import check_distinct, check_name
+from pliant.flows.device import configured_class
+from pliant.flows.keys import contents
+from pliant.flows.progress import tell
+from pliant.flows.stage import Notes, Run, Stage, StageResult
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
 from pliant.progress import Progress, share
-from training.linear import LinearComparison
-from training.starts import Start
-from training.text_data import TextData
+from pliant.training.linear import LinearComparison
+from pliant.training.starts import Start
+from pliant.training.text_data import TextData
 
 SPLITS = ("profiling", "test")
 
@@ -105,7 +105,7 @@ class TaskResults:
 def load_data(config: CascadeFlowConfig) -> list[TextData]:
     """Return one data set a task. Raises `InputError` for too few texts, and for two tasks of one name."""
     loaded = [
-        training.texts.load(task.data, task.name, config.seed, task.limit, task.shares, task.columns)
+        pliant.training.texts.load(task.data, task.name, config.seed, task.limit, task.shares, task.columns)
         for task in config.tasks
     ]
     for data in loaded:  # before anything is trained
@@ -120,7 +120,7 @@ def load_data(config: CascadeFlowConfig) -> list[TextData]:
     wanted = "at least one task, each of its own name (NAME=ADDRESS)"
     check_distinct("tasks", [data.name for data in loaded], wanted)
     for start in {level.start for task in config.tasks for level in config.levels_of(task)}:
-        training.loading.look(start, training.starts.pretrained)
+        pliant.training.loading.look(start, pliant.training.starts.pretrained)
     return loaded
 
 
@@ -139,7 +139,7 @@ def make_level(
 ) -> tuple[Classifier, Notes]:
     """Train one classifier; its curves are in the notes."""
     began = time.monotonic()
-    classifier, curves = training.classifier.train(
+    classifier, curves = pliant.training.classifier.train(
         level.classifier, level.name, data, _start(level, data), config.device, progress
     )
     parameters = sum(array.size for array in classifier.weights.values())
@@ -153,9 +153,9 @@ def make_level(
 def _start(level: LevelConfig, data: TextData) -> Start:
     """Return what the level starts from. A new vocabulary is made of the fit split alone."""
     if level.start != "scratch":
-        return training.starts.pretrained(level.start)
+        return pliant.training.starts.pretrained(level.start)
     texts = [text for pair in data.texts(data.split.fit) for text in pair if text is not None]
-    return training.starts.scratch(level.scratch, texts)
+    return pliant.training.starts.scratch(level.scratch, texts)
 
 
 def _outputs_of(config: CascadeFlowConfig, data: TextData, levels: Levels, split: str) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def make_outputs(
     digests = [level.digest for level in levels.values()]
     index = {"profiling": data.split.profiling, "test": data.split.test}[split]
     with threads(config.threads):
-        outputs = profiling.cascade.outputs.run_all(
+        outputs = pliant.profiling.cascade.outputs.run_all(
             classifiers, data, index, config.outputs, config.device, progress, digests
         )
     return outputs, {}
@@ -189,7 +189,7 @@ def _linear_of(data: TextData) -> dict[str, Any]:
 def make_linear(data: TextData, test: StageResult[Outputs], progress: Progress) -> tuple[LinearComparison, Notes]:
     """Compare the last level, whose outputs on the test split are there, with a linear model of the same texts."""
     progress(0, 1)
-    return training.linear.compare_texts(data, test.load().levels[-1].logits), {}
+    return pliant.training.linear.compare_texts(data, test.load().levels[-1].logits), {}
 
 
 def _latencies_of(config: CascadeFlowConfig) -> dict[str, Any]:
@@ -217,7 +217,9 @@ def measure(config: CascadeFlowConfig, classifiers: Sequence[Classifier], progre
                     continue
                 done = len(plain) + len(importance)
                 part = share(progress, 100 * done // total, 100 * (done + 1) // total)
-                table = profiling.cascade.latency.profile(classifier, config.latency, config.device, part, wanted)
+                table = pliant.profiling.cascade.latency.profile(
+                    classifier, config.latency, config.device, part, wanted
+                )
                 tables.append(table)
         device = device_class(config.device)
     return Latencies(device, tuple(plain), tuple(importance), config.latency.execution.precision)

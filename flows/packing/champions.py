@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flows import champions
-from flows.champions import Champion, fetch
-from flows.packing.config import MemoryConfig, PlanConfig
-from flows.release import open_registry
-from flows.settings import Settings
+from pliant.flows import champions
+from pliant.flows.champions import Champion, fetch
+from pliant.flows.packing.config import MemoryConfig, PlanConfig
+from pliant.flows.release import open_registry
+from pliant.flows.settings import Settings
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.scheduling.reference import ReferenceConfig
-from profiling.packing.steps import StepsConfig
-from registry.mlflow_store import MlflowRegistry
-from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+from pliant.profiling.packing.steps import StepsConfig
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 
 GENERATOR, PREDICTOR = "pliant.generator", "pliant.predictor"
 """Tags of a plan's version: the numbers of the versions of its generator's and its predictor's models."""

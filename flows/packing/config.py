@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flows import config
-from flows.starts import is_embedded, pretrained
 from pliant.errors import InputError
+from pliant.flows import config
+from pliant.flows.starts import is_embedded, pretrained
 from pliant.packing.artifact import PRECISIONS
 from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.packing.scheduling.safety import BOUNDS
-from profiling.packing.steps import StepsConfig
-from training.packing.generator import GeneratorConfig
-from training.packing.predictor import PredictorConfig
+from pliant.profiling.packing.steps import StepsConfig
+from pliant.training.packing.generator import GeneratorConfig
+from pliant.training.packing.predictor import PredictorConfig
 
 EMBEDDED, CORPUS = "embedded", "docstrings"
 EMBEDDED_PAGES = 48

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import training.packing.predictor
-from flows.packing import champions
-from flows.packing.gate import Candidate
-from flows.packing.learn import RetrainResults
-from flows.packing.stages import ModelResults, forecasts_of
-from registry.mlflow_store import MlflowRegistry
-from training.packing.lengths import LengthData
+import pliant.training.packing.predictor
+from pliant.flows.packing import champions
+from pliant.flows.packing.gate import Candidate
+from pliant.flows.packing.learn import RetrainResults
+from pliant.flows.packing.stages import ModelResults, forecasts_of
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.training.packing.lengths import LengthData
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Challenger:
 def challenger_of(results: ModelResults | RetrainResults, context: int) -> Challenger:
     """Return the challenger that a run of a flow made."""
     held_out = results.lengths.load().part(held_out=True)
-    figures = training.packing.predictor.judge(results.predictor.load(), held_out)
+    figures = pliant.training.packing.predictor.judge(results.predictor.load(), held_out)
     candidate = Candidate(results.plan.load(), context, figures["pinball"])
     return Challenger(candidate, held_out, figures["constant_pinball"])
 
@@ -55,5 +55,5 @@ def champion_against(registry: MlflowRegistry, challenger: Challenger) -> Candid
     predictor = champions.fetch_predictor(registry, champion)
     forecasts, buckets = forecasts_of(predictor, challenger.held_out.prompts)
     packing = replace(old, forecasts=forecasts, buckets=buckets)
-    figures = training.packing.predictor.judge(predictor, challenger.held_out)
+    figures = pliant.training.packing.predictor.judge(predictor, challenger.held_out)
     return Candidate(packing, context, figures["pinball"])

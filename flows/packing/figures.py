@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from flows.packing.plan import Choice
+from pliant.flows.packing.plan import Choice
 from pliant.packing.artifact import Packing
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
 from pliant.packing.scheduling.iteration_cost import LinearCost, Point

@@ -11,24 +11,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from flows import settings
-from flows.champions import Champion
-from flows.packing import publish
-from flows.packing.champions import load_champions, origin_of
-from flows.packing.config import PackingFlowConfig
-from flows.packing.contest import Challenger, challenger_of, champion_against
-from flows.packing.gate import Candidate, judge
-from flows.packing.learn import RetrainResults
-from flows.packing.lengths import select_prompts
-from flows.packing.plan import describe
-from flows.packing.stages import ModelData, ModelResults, load_corpus, run_model
-from flows.pipeline import Pipeline, Shown, U, Verdicts
-from flows.progress import tell
-from flows.release import Publication, Release, open_registry
-from flows.watch.nightly import Nightly
+from pliant.flows import settings
+from pliant.flows.champions import Champion
+from pliant.flows.packing import publish
+from pliant.flows.packing.champions import load_champions, origin_of
+from pliant.flows.packing.config import PackingFlowConfig
+from pliant.flows.packing.contest import Challenger, challenger_of, champion_against
+from pliant.flows.packing.gate import Candidate, judge
+from pliant.flows.packing.learn import RetrainResults
+from pliant.flows.packing.lengths import select_prompts
+from pliant.flows.packing.plan import describe
+from pliant.flows.packing.stages import ModelData, ModelResults, load_corpus, run_model
+from pliant.flows.pipeline import Pipeline, Shown, U, Verdicts
+from pliant.flows.progress import tell
+from pliant.flows.release import Publication, Release, open_registry
+from pliant.flows.watch.nightly import Nightly
 from pliant.packing.artifact import Packing
 from pliant.progress import Progress
-from registry.names import PACKING_PREFIX
+from pliant.registry.names import PACKING_PREFIX
 
 R = TypeVar("R", ModelResults, RetrainResults)
 
@@ -110,7 +110,7 @@ packing = PackingPipeline.flow()
 NIGHTLY = (
     Nightly(
         "packing",
-        "flows.packing.flow.packing",
+        "pliant.flows.packing.flow.packing",
         "0 6 * * *",
         "Trains, observes, profiles, plans and promotes the packing system's generator and its length predictor; trains and "
         "measures nothing where nothing changed.",
@@ -118,7 +118,7 @@ NIGHTLY = (
     ),
     Nightly(
         "packing-retrain",
-        "flows.packing.retrain.packing_retrain",
+        "pliant.flows.packing.retrain.packing_retrain",
         "0 7 * * *",
         "Trains the champion's length predictor further on the outputs that a service observed (it writes them where it is "
         "told to); promoted only through the gate. Releases nothing where too few were observed: after an alarm the packing "

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from flows.gate import FIRST, Judged, other_device, rejection
-from flows.packing.config import GateConfig
-from flows.packing.plan import PolicyFigures, simulate_policy
+from pliant.flows.gate import FIRST, Judged, other_device, rejection
+from pliant.flows.packing.config import GateConfig
+from pliant.flows.packing.plan import PolicyFigures, simulate_policy
 from pliant.packing.artifact import Packing
 from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-import training.packing.predictor
-from flows.champions import Champion
-from flows.packing.config import LengthsConfig, PackingFlowConfig
-from flows.packing.lengths import LEAST, Observed
-from flows.packing.observed import Output, drift, usable_outputs
-from flows.packing.stages import finish, requests_of
-from flows.stage import Notes, Run, Stage, StageResult
+import pliant.training.packing.predictor
+from pliant.flows.champions import Champion
+from pliant.flows.packing.config import LengthsConfig, PackingFlowConfig
+from pliant.flows.packing.lengths import LEAST, Observed
+from pliant.flows.packing.observed import Output, drift, usable_outputs
+from pliant.flows.packing.stages import finish, requests_of
+from pliant.flows.stage import Notes, Run, Stage, StageResult
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.progress import Progress
-from training import groups
+from pliant.training import groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +112,11 @@ def make_predictor(
     observed, former = lengths.load(), champion.predictor
     fit, held_out = observed.part(held_out=False), observed.part(held_out=True)
     predictor_config = replace(config.retrain.predictor, max_length=former.max_length)
-    weight_R = training.packing.predictor.mispredicted(former, fit, config.retrain.weight)
-    predictor = training.packing.predictor.retrain(
+    weight_R = pliant.training.packing.predictor.mispredicted(former, fit, config.retrain.weight)
+    predictor = pliant.training.packing.predictor.retrain(
         former, fit, weight_R, predictor_config, progress, test=held_out, device=config.device
     )
-    before = training.packing.predictor.judge(former, held_out)
+    before = pliant.training.packing.predictor.judge(former, held_out)
     return predictor, {
         "judged": dict(predictor.metrics),
         "before": before,

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-import training.packing.corpus
-import training.packing.prompts
-from flows.packing.config import CORPUS, LengthsConfig, PackingFlowConfig
-from flows.packing.measure import token_bytes, weight_bytes
+import pliant.training.packing.corpus
+import pliant.training.packing.prompts
 from pliant.device import free_bytes, reporting_memory
 from pliant.errors import ArtifactError, InputError
+from pliant.flows.packing.config import CORPUS, LengthsConfig, PackingFlowConfig
+from pliant.flows.packing.measure import token_bytes, weight_bytes
 from pliant.packing.artifact import Generator
 from pliant.packing.chat import template_of
 from pliant.packing.engine.budget import check_fits
@@ -28,10 +28,10 @@ from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import tokenizer_of
 from pliant.packing.scheduling.request import Memory
 from pliant.progress import Progress
-from training import groups
-from training.groups import Repeats
-from training.packing.corpus import PARTS, Corpus
-from training.packing.lengths import LengthData
+from pliant.training import groups
+from pliant.training.groups import Repeats
+from pliant.training.packing.corpus import PARTS, Corpus
+from pliant.training.packing.lengths import LengthData
 
 LEAST = 10  # prompts of either part
 PAGE_TOKENS = 16
@@ -79,7 +79,7 @@ def select_prompts(config: PackingFlowConfig, corpus: Corpus | None) -> PromptSe
     if config.prompts == CORPUS:
         if corpus is None:
             raise InputError("prompts", CORPUS, "an address of prompts, where there is no corpus")
-        asks = {part: [turn.ask for turn in training.packing.corpus.select(corpus, part)] for part in PARTS}
+        asks = {part: [turn.ask for turn in pliant.training.packing.corpus.select(corpus, part)] for part in PARTS}
         trained, texts = set(map(groups.key, asks["fit"])), (*asks["profiling"], *asks["test"])
         fit, held = (
             [text for text in _shuffled(asks[part], rng) if groups.key(text) not in trained]
@@ -87,7 +87,7 @@ def select_prompts(config: PackingFlowConfig, corpus: Corpus | None) -> PromptSe
         )
         name = CORPUS
     else:
-        name, texts = training.packing.prompts.load(config.prompts, config.column)
+        name, texts = pliant.training.packing.prompts.load(config.prompts, config.column)
         mixed = _shuffled(texts, rng)[: lengths.requests]
         count = round(lengths.held_out * len(mixed))
         held, fit = mixed[:count], mixed[count:]

@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from flows.device import configured_class
-from flows.packing.config import MemoryConfig, PackingFlowConfig
 from pliant.device import free_bytes, reporting_memory
 from pliant.errors import InputError
+from pliant.flows.device import configured_class
+from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.budget import check_fits, pages_within
 from pliant.packing.engine.model import in_precision
 from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
 from pliant.packing.scheduling.request import Memory
 from pliant.precision import has_bfloat16, usable_precision
+from pliant.profiling.packing.precision import fastest
+from pliant.profiling.packing.steps import profile
 from pliant.progress import Progress
-from profiling.packing.precision import fastest
-from profiling.packing.steps import profile
 
 DEFAULT, LOW = "float32", "bfloat16"
 BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}

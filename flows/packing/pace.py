@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from pliant.packing.artifact import Packing, Predictor
 from pliant.packing.scheduling.reference import capacity
-from profiling.packing import pace
+from pliant.profiling.packing import pace
 
 logger = logging.getLogger("pliant.flows")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flows.packing.config import PlanConfig
+from pliant.flows.packing.config import PlanConfig
 from pliant.packing.artifact import Packing
 from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.policy import Rules

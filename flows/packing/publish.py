@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from flows.champions import RECORD, record_to_json
-from flows.packing import figures as packing_figures
-from flows.packing.champions import GENERATOR, ORIGIN, PREDICTOR, Record, origin_of
-from flows.packing.config import PackingFlowConfig
-from flows.packing.learn import LoadedChampion, RetrainResults
-from flows.packing.pace import Pace
-from flows.packing.plan import Choice, PolicyFigures, describe
-from flows.packing.stages import ModelResults
-from flows.release import TRAINING, Publication, commit, metric
-from flows.stage import Notes, StageResult
+from pliant.flows.champions import RECORD, record_to_json
+from pliant.flows.packing import figures as packing_figures
+from pliant.flows.packing.champions import GENERATOR, ORIGIN, PREDICTOR, Record, origin_of
+from pliant.flows.packing.config import PackingFlowConfig
+from pliant.flows.packing.learn import LoadedChampion, RetrainResults
+from pliant.flows.packing.pace import Pace
+from pliant.flows.packing.plan import Choice, PolicyFigures, describe
+from pliant.flows.packing.stages import ModelResults
+from pliant.flows.release import TRAINING, Publication, commit, metric
+from pliant.flows.stage import Notes, StageResult
 from pliant.packing.artifact import Generator, Packing, Predictor
-from registry.mlflow_run import Run
-from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
-from registry.package import Package
+from pliant.registry.mlflow_run import Run
+from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+from pliant.registry.package import Package
 
 PROMPTS = ("Summarise: Return the sorted array.", "What kind of thing is it? Raised when a file is lost.")
 PLAN = "pliant.plan"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rich.table import Table
 
-from flows import settings
-from flows.champions import Champion
-from flows.device import configured_class
-from flows.packing.champions import (
+from pliant.flows import settings
+from pliant.flows.champions import Champion
+from pliant.flows.device import configured_class
+from pliant.flows.packing.champions import (
     GENERATOR,
     PREDICTOR,
     Record,
@@ -23,18 +23,18 @@ from flows.packing.champions import (
     load_champions,
     origin_of,
 )
-from flows.packing.config import PackingFlowConfig
-from flows.packing.measure import Measure, token_bytes
-from flows.packing.measure import measure as measure_embedded
-from flows.packing.plan import Choice, describe
-from flows.packing.publish import log_plan, plan_package
-from flows.packing.stages import finish
-from flows.release import open_registry
-from flows.reprofile import Profiled
-from flows.reprofile import reprofile as reprofile_champions
+from pliant.flows.packing.config import PackingFlowConfig
+from pliant.flows.packing.measure import Measure, token_bytes
+from pliant.flows.packing.measure import measure as measure_embedded
+from pliant.flows.packing.plan import Choice, describe
+from pliant.flows.packing.publish import log_plan, plan_package
+from pliant.flows.packing.stages import finish
+from pliant.flows.release import open_registry
+from pliant.flows.reprofile import Profiled
+from pliant.flows.reprofile import reprofile as reprofile_champions
 from pliant.packing.artifact import Packing
 from pliant.progress import Progress, share
-from registry.package import Package
+from pliant.registry.package import Package
 
 
 def reprofile(
@@ -44,7 +44,7 @@ def reprofile(
     other_device: bool = False,
     measure: Measure = measure_embedded,
 ) -> dict[str, int]:
-    """Print the policies' figures and return the version published per model. Raises as `flows.reprofile.reprofile`."""
+    """Print the policies' figures and return each model's version. Raises as `pliant.flows.reprofile.reprofile`."""
     registry = open_registry(settings.read(), "packing")
     here = configured_class(PackingFlowConfig(device=device, threads=threads))
 

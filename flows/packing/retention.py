@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from flows.settings import Settings
+from pliant.flows.settings import Settings
 from pliant.packing.vllm.model_folder import FOLDER, folder_of
-from registry.mlflow_retention import DAY
-from registry.mlflow_store import MlflowRegistry
-from registry.names import PACKING_GENERATOR
+from pliant.registry.mlflow_retention import DAY
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import PACKING_GENERATOR
 
 
 def unused_folders(settings: Settings, registry: MlflowRegistry, going: frozenset[tuple[str, ...]]) -> Iterator[Path]:

@@ -12,25 +12,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from flows import configuration, settings
-from flows.packing import config as packing_config
-from flows.packing import learn
-from flows.packing import observed as packing_observed
-from flows.packing.champions import Record, champion_artifacts, fetch_generator, fetch_predictor, load_champions
-from flows.packing.config import PackingFlowConfig
-from flows.packing.contest import Challenger, challenger_of
-from flows.packing.flow import JudgedPlans
-from flows.packing.learn import LoadedChampion, RetrainData, RetrainResults
-from flows.packing.publish import register_retrained
-from flows.packing.reprofile import config_of
-from flows.pipeline import Shown, tasks
-from flows.release import Publication, Release, merged, open_registry
-from flows.tasks import system_flow
-from flows.watch.triggered import follow_up
 from pliant.errors import RegistryError
+from pliant.flows import configuration, settings
+from pliant.flows.packing import config as packing_config
+from pliant.flows.packing import learn
+from pliant.flows.packing import observed as packing_observed
+from pliant.flows.packing.champions import Record, champion_artifacts, fetch_generator, fetch_predictor, load_champions
+from pliant.flows.packing.config import PackingFlowConfig
+from pliant.flows.packing.contest import Challenger, challenger_of
+from pliant.flows.packing.flow import JudgedPlans
+from pliant.flows.packing.learn import LoadedChampion, RetrainData, RetrainResults
+from pliant.flows.packing.publish import register_retrained
+from pliant.flows.packing.reprofile import config_of
+from pliant.flows.pipeline import Shown, tasks
+from pliant.flows.release import Publication, Release, merged, open_registry
+from pliant.flows.tasks import system_flow
+from pliant.flows.watch.triggered import follow_up
 from pliant.progress import Progress, silent
-from registry.names import PACKING_PREFIX
-from registry.store import FolderStore
+from pliant.registry.names import PACKING_PREFIX
+from pliant.registry.store import FolderStore
 
 
 @dataclass(frozen=True)

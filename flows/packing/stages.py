@@ -12,28 +12,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import flows.packing.lengths
-import flows.packing.pace
-import flows.packing.plan
-import training.loading
-import training.packing.comparison
-import training.packing.corpus
-import training.packing.encoder
-import training.packing.generator
-import training.packing.predictor
-from flows.device import configured_class
-from flows.keys import contents
-from flows.packing.config import CORPUS, EMBEDDED, MemoryConfig, PackingFlowConfig
-from flows.packing.lengths import Observed, PromptSet
-from flows.packing.measure import Measured, converted, known_precision, measure, token_bytes
-from flows.packing.plan import Choice
-from flows.stage import Notes, Run, Stage, StageResult
+import pliant.flows.packing.lengths
+import pliant.flows.packing.pace
+import pliant.flows.packing.plan
+import pliant.training.loading
+import pliant.training.packing.comparison
+import pliant.training.packing.corpus
+import pliant.training.packing.encoder
+import pliant.training.packing.generator
+import pliant.training.packing.predictor
+from pliant.flows.device import configured_class
+from pliant.flows.keys import contents
+from pliant.flows.packing.config import CORPUS, EMBEDDED, MemoryConfig, PackingFlowConfig
+from pliant.flows.packing.lengths import Observed, PromptSet
+from pliant.flows.packing.measure import Measured, converted, known_precision, measure, token_bytes
+from pliant.flows.packing.plan import Choice
+from pliant.flows.stage import Notes, Run, Stage, StageResult
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.model import PredictorModel
 from pliant.packing.scheduling.plan import best_batch
 from pliant.precision import has_bfloat16
 from pliant.progress import Progress
-from training.packing.corpus import Corpus
+from pliant.training.packing.corpus import Corpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ class ModelResults:
 
 def load_corpus(config: PackingFlowConfig) -> Corpus | None:
     """Return the corpus; None where nothing needs it. Generator and predictor's encoder are looked at before all work."""
-    training.loading.look(config.generator, training.packing.generator.check)
-    read = partial(training.packing.encoder.read, max_length=config.predictor.max_length)
-    training.loading.look(config.predictor.encoder, read)
+    pliant.training.loading.look(config.generator, pliant.training.packing.generator.check)
+    read = partial(pliant.training.packing.encoder.read, max_length=config.predictor.max_length)
+    pliant.training.loading.look(config.predictor.encoder, read)
     if config.generator != EMBEDDED and config.prompts != CORPUS:
         return None
-    return training.packing.corpus.load(config.seed)
+    return pliant.training.packing.corpus.load(config.seed)
 
 
 def _generator_of(config: PackingFlowConfig, corpus: Corpus | None) -> dict[str, Any]:
@@ -112,8 +112,8 @@ def new_generator(config: PackingFlowConfig, corpus: Corpus | None, progress: Pr
     """Train, read or download the generator."""
     if config.generator == EMBEDDED:
         assert corpus is not None  # load_corpus gives it where the generator is embedded
-        return training.packing.generator.train(config.embedded, corpus, progress)
-    generator = training.packing.generator.load(config.generator, known_precision(config) or "float32")
+        return pliant.training.packing.generator.train(config.embedded, corpus, progress)
+    generator = pliant.training.packing.generator.load(config.generator, known_precision(config) or "float32")
     progress(1, 1)
     return generator
 
@@ -121,7 +121,7 @@ def new_generator(config: PackingFlowConfig, corpus: Corpus | None, progress: Pr
 def _compare(config: PackingFlowConfig, generator: Generator) -> None:
     """Raise `InputError` unless the engine writes as transformers does. The embedded generator is of the tested Llamas."""
     if config.generator != EMBEDDED:
-        training.packing.comparison.compare(config.generator.partition(":")[2], generator, config.device)
+        pliant.training.packing.comparison.compare(config.generator.partition(":")[2], generator, config.device)
 
 
 def _lengths_of(config: PackingFlowConfig, prompts: PromptSet) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def make_lengths(
     config: PackingFlowConfig, generator: StageResult[Generator], prompts: PromptSet, progress: Progress
 ) -> tuple[Observed, Notes]:
     began = time.monotonic()
-    observed = flows.packing.lengths.observe(
+    observed = pliant.flows.packing.lengths.observe(
         generator.load(), prompts, config.lengths, config.device, config.threads, config.seed, progress
     )
     return observed, {
@@ -152,7 +152,7 @@ def make_predictor(
 ) -> tuple[Predictor, Notes]:
     """Train the predictor on the lengths to fit, and judge it by those held out."""
     began, observed = time.monotonic(), lengths.load()
-    predictor = training.packing.predictor.train(
+    predictor = pliant.training.packing.predictor.train(
         config.predictor,
         observed.part(held_out=False),
         progress,
@@ -214,7 +214,7 @@ def make_plan(
         precision=measured.precision,
     )
     planned, choice = finish(draft, loaded.context, config, progress)
-    pace = flows.packing.pace.measure(forecaster, observed.part(held_out=True).prompts, planned, config.device)
+    pace = pliant.flows.packing.pace.measure(forecaster, observed.part(held_out=True).prompts, planned, config.device)
     return planned, {"choice": asdict(choice), "pace": asdict(pace)}
 
 
@@ -223,7 +223,7 @@ def finish(draft: Packing, context: int, config: PackingFlowConfig, progress: Pr
     allowed = min(config.memory.sequences, config.memory.step_tokens)
     best = best_batch(draft.steps, draft.prompt_tokens.tolist(), draft.output_tokens.tolist(), allowed)
     draft = replace(draft, memory=replace(draft.memory, sequences=best))
-    choice = flows.packing.plan.choose(draft, context, config.plan, config.reference, progress)
+    choice = pliant.flows.packing.plan.choose(draft, context, config.plan, config.reference, progress)
     return replace(draft, level=choice.level, patience=choice.patience), choice
 
 

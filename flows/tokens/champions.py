@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from flows.champions import fetch, fetch_champions
-from flows.patience import patiently
-from flows.release import open_registry
-from flows.settings import Settings
-from flows.tokens.stages import Bundle
 from pliant.errors import RegistryError
+from pliant.flows.champions import fetch, fetch_champions
+from pliant.flows.patience import patiently
+from pliant.flows.release import open_registry
+from pliant.flows.settings import Settings
+from pliant.flows.tokens.stages import Bundle
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PROFILE, TOKENS_TASK
 from pliant.tokens.artifact import Backbone, Profile, Task
-from registry.mlflow_store import MlflowRegistry
-from registry.names import TOKENS_BACKBONE, TOKENS_PROFILE, TOKENS_TASK
 
 
 def load_champion(settings: Settings) -> Bundle | None:

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flows import config
-from flows.arithmetic import ArithmeticConfig
-from flows.feedback import FeedbackConfig
 from pliant.errors import InputError
+from pliant.flows import config
+from pliant.flows.arithmetic import ArithmeticConfig
+from pliant.flows.feedback import FeedbackConfig
+from pliant.profiling.tokens.latency import LatencyConfig
 from pliant.tokens.reference import ReferenceConfig
-from profiling.tokens.latency import LatencyConfig
-from training.data import Columns
-from training.tokens.foundation import FoundationConfig
-from training.tokens.task import TaskConfig
+from pliant.training.data import Columns
+from pliant.training.tokens.foundation import FoundationConfig
+from pliant.training.tokens.task import TaskConfig
 
 
 @dataclass(frozen=True, slots=True)

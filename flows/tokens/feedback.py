@@ -8,11 +8,11 @@ from collections.abc import Collection
 
 import numpy as np
 
-from flows.feedback import FeedbackConfig, Lesson, lessons, part_of_input
+from pliant.flows.feedback import FeedbackConfig, Lesson, lessons, part_of_input
 from pliant.outcomes.files import KeptInput
-from training.data import ImageData
-from training.tokens import labelled
-from training.tokens.labelled import LabelledPicture
+from pliant.training.data import ImageData
+from pliant.training.tokens import labelled
+from pliant.training.tokens.labelled import LabelledPicture
 
 logger = logging.getLogger("pliant")
 

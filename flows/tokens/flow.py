@@ -7,20 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flows import settings
-from flows.pipeline import Compared, Pipeline, Shown, Verdicts
-from flows.release import Publication
-from flows.tokens import publish
-from flows.tokens.champions import load_champion, task_digest
-from flows.tokens.config import TokensFlowConfig
-from flows.tokens.feedback import with_lessons
-from flows.tokens.gate import judge
-from flows.tokens.remeasure import comparable
-from flows.tokens.stages import Bundle, TokensData, TokensResults, load_data, load_upstream, run_tasks
-from flows.watch.nightly import Nightly
+from pliant.flows import settings
+from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
+from pliant.flows.release import Publication
+from pliant.flows.tokens import publish
+from pliant.flows.tokens.champions import load_champion, task_digest
+from pliant.flows.tokens.config import TokensFlowConfig
+from pliant.flows.tokens.feedback import with_lessons
+from pliant.flows.tokens.gate import judge
+from pliant.flows.tokens.remeasure import comparable
+from pliant.flows.tokens.stages import Bundle, TokensData, TokensResults, load_data, load_upstream, run_tasks
+from pliant.flows.watch.nightly import Nightly
 from pliant.progress import Progress
-from registry.names import TOKENS_TASK
-from training.linear import LinearComparison
+from pliant.registry.names import TOKENS_TASK
+from pliant.training.linear import LinearComparison
 
 
 class TokensPipeline(Pipeline[TokensFlowConfig, TokensData, TokensResults, Bundle]):
@@ -84,7 +84,7 @@ tokens = TokensPipeline.flow()
 NIGHTLY = (
     Nightly(
         "tokens",
-        "flows.tokens.flow.tokens",
+        "pliant.flows.tokens.flow.tokens",
         "0 3 * * *",
         "Retrains, profiles and promotes the tokens system, also from pictures whose classes clients of a service reported "
         '(docs/tokens.md, "Learning from labels"); trains nothing where nothing changed.',

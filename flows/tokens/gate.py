@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flows.gate import FIRST, Judged, other_device, rejection
-from flows.tokens.config import GateConfig
-from flows.tokens.stages import Bundle
+from pliant.flows.gate import FIRST, Judged, other_device, rejection
+from pliant.flows.tokens.config import GateConfig
+from pliant.flows.tokens.stages import Bundle
 from pliant.progress import Progress, silent
 from pliant.report import Report, report
 from pliant.simulator import simulate

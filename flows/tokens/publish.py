@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from flows.release import TRAINING, Publication, commit
-from flows.stage import Notes, StageResult
-from flows.tokens.figures import rate_map, sweeps, trade_off
-from flows.tokens.gate import Side, Verdict
-from flows.tokens.stages import Bundle, TokensResults
+from pliant.flows.release import TRAINING, Publication, commit
+from pliant.flows.stage import Notes, StageResult
+from pliant.flows.tokens.figures import rate_map, sweeps, trade_off
+from pliant.flows.tokens.gate import Side, Verdict
+from pliant.flows.tokens.stages import Bundle, TokensResults
+from pliant.registry.mlflow_run import Run
+from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
+from pliant.registry.package import Package
 from pliant.tokens.artifact import Profile
-from registry.mlflow_run import Run
-from registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
-from registry.package import Package
-from training.linear import LinearComparison
+from pliant.training.linear import LinearComparison
 
 
 def register(published: Publication, results: TokensResults) -> list[str]:

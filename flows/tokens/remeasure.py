@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-import profiling.tokens.accuracy
-from flows.stage import Notes, Run, Stage
-from flows.tokens.config import TokensFlowConfig
-from flows.tokens.stages import Bundle
+import pliant.profiling.tokens.accuracy
 from pliant.device import threads
 from pliant.errors import InputError
+from pliant.flows.stage import Notes, Run, Stage
+from pliant.flows.tokens.config import TokensFlowConfig
+from pliant.flows.tokens.stages import Bundle
 from pliant.precision import check_precision
 from pliant.progress import Progress
 from pliant.tokens.artifact import FLOAT32, Task
-from training.data import ImageData
-from training.pictures import Index
-from training.tokens.labelled import is_joined
+from pliant.training.data import ImageData
+from pliant.training.pictures import Index
+from pliant.training.tokens.labelled import is_joined
 
 
 def to_measure(champion: Bundle, loaded: Sequence[ImageData]) -> list[tuple[Task, ImageData]]:
@@ -62,7 +62,7 @@ def measure(
     half = precision if precision not in (None, FLOAT32) and _runs(precision, config.device) else None
     gammas = tuple(sorted(task.test_accuracy))
     with threads(config.threads):
-        measured = profiling.tokens.accuracy.profile(
+        measured = pliant.profiling.tokens.accuracy.profile(
             champion.backbone,
             task,
             replace(data, labels=_places(data, task)),

@@ -6,19 +6,19 @@ from functools import partial
 
 from rich.table import Table
 
-from flows import settings
-from flows.champions import fetch
-from flows.device import check_replaces, configured_class
-from flows.release import open_registry
-from flows.reprofile import Profiled, publish
-from flows.tokens.champions import champion_models
-from flows.tokens.config import TokensFlowConfig
-from flows.tokens.publish import profile_package
-from flows.tokens.stages import measure
 from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.champions import fetch
+from pliant.flows.device import check_replaces, configured_class
+from pliant.flows.release import open_registry
+from pliant.flows.reprofile import Profiled, publish
+from pliant.flows.tokens.champions import champion_models
+from pliant.flows.tokens.config import TokensFlowConfig
+from pliant.flows.tokens.publish import profile_package
+from pliant.flows.tokens.stages import measure
 from pliant.progress import Progress
+from pliant.registry.names import TOKENS_PROFILE
 from pliant.tokens.artifact import Profile
-from registry.names import TOKENS_PROFILE
 
 
 def reprofile(device: str, thread_count: int, progress: Progress, other_device: bool = False) -> int:

@@ -13,31 +13,31 @@ from typing import Any
 
 import numpy as np
 
-import profiling.tokens.accuracy
-import profiling.tokens.latency
-import profiling.tokens.precision
-import training.data
-import training.linear
-import training.tokens.foundation
-import training.tokens.sweep
-import training.tokens.task
-from flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
-from flows.config import check_distinct, check_name, named_address
-from flows.device import configured_class
-from flows.progress import tell
-from flows.stage import Notes, Run, Stage, StageResult
-from flows.tokens.config import TokensFlowConfig
+import pliant.profiling.tokens.accuracy
+import pliant.profiling.tokens.latency
+import pliant.profiling.tokens.precision
+import pliant.training.data
+import pliant.training.linear
+import pliant.training.tokens.foundation
+import pliant.training.tokens.sweep
+import pliant.training.tokens.task
 from pliant.device import device_class, threads
 from pliant.errors import InputError
+from pliant.flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
+from pliant.flows.config import check_distinct, check_name, named_address
+from pliant.flows.device import configured_class
+from pliant.flows.progress import tell
+from pliant.flows.stage import Notes, Run, Stage, StageResult
+from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.latency import LatencyTable
 from pliant.precision import is_fast
 from pliant.progress import Progress, share
 from pliant.tokens.artifact import FLOAT32, Backbone, Profile, RateRule, Task
 from pliant.tokens.plan import rate_rule
 from pliant.tokens.runtime import Execution, TokensRuntime
-from training.data import ImageData
-from training.linear import LinearComparison
-from training.tokens import labelled
+from pliant.training.data import ImageData
+from pliant.training.linear import LinearComparison
+from pliant.training.tokens import labelled
 
 TESTED = 1000
 """Test pictures, at most, on which a task is compared with a linear model."""
@@ -48,7 +48,7 @@ def load_data(config: TokensFlowConfig) -> list[ImageData]:
     loaded = []
     for entry in config.data:
         name, address = named_address(entry)
-        loaded.append(training.data.load(address, name, config.seed, config.limit, config.columns))
+        loaded.append(pliant.training.data.load(address, name, config.seed, config.limit, config.columns))
     wanted = "at least one task, each of its own name (NAME=ADDRESS)"
     check_distinct("data", [data.name for data in loaded], wanted)
     for data in loaded:
@@ -61,7 +61,7 @@ def load_upstream(config: TokensFlowConfig, loaded: Sequence[ImageData]) -> Imag
     """Return what the foundation is trained on, split as its tasks are: no foundation has seen what a task tests with."""
     if config.upstream is None:
         return loaded[0]
-    return training.data.load(config.upstream, None, config.seed, None, config.columns)
+    return pliant.training.data.load(config.upstream, None, config.seed, None, config.columns)
 
 
 def _foundation_of(config: TokensFlowConfig, data: ImageData) -> dict[str, Any]:
@@ -86,12 +86,12 @@ def make_foundation(config: TokensFlowConfig, data: ImageData, progress: Progres
     began = time.monotonic()
     match scheme:
         case "embedded":
-            backbone = training.tokens.foundation.pretrain(config.foundation, data, config.device, progress)
+            backbone = pliant.training.tokens.foundation.pretrain(config.foundation, data, config.device, progress)
         case "timm":
-            backbone = training.tokens.foundation.from_timm(rest)
+            backbone = pliant.training.tokens.foundation.from_timm(rest)
         case "file":
             architecture, _, path = rest.partition(":")
-            backbone = training.tokens.foundation.from_file(architecture, path)
+            backbone = pliant.training.tokens.foundation.from_file(architecture, path)
         case _:
             raise InputError("backbone", config.backbone, "embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
     return backbone, {"seconds": time.monotonic() - began}
@@ -119,19 +119,19 @@ def make_task(
     began, task_config = time.monotonic(), config.task
     notes: dict[str, Any] = {}
     if task_config.prompt_rates:
-        sweep = training.tokens.sweep.sweep(task_config, data, foundation, config.device, share(trained, 0, 40))
+        sweep = pliant.training.tokens.sweep.sweep(task_config, data, foundation, config.device, share(trained, 0, 40))
         task_config, trained = replace(task_config, prompt_rate=sweep.best), share(trained, 40, 100)
         notes = {"sweep": asdict(sweep)}
-    task = training.tokens.task.train(task_config, data, foundation, backbone.digest, config.device, trained)
+    task = pliant.training.tokens.task.train(task_config, data, foundation, backbone.digest, config.device, trained)
     notes |= {"prompt_rate": task_config.prompt_rate, "seconds": time.monotonic() - began}
     half = half_of(config.arithmetic, config.device)
     if half is not None:
         with threads(config.threads):
-            ratio = profiling.tokens.precision.slowdown(foundation, task, half, config.device)
+            ratio = pliant.profiling.tokens.precision.slowdown(foundation, task, half, config.device)
         if reason := too_slow(config.arithmetic, half, ratio):
             half, notes["arithmetic"] = None, reason
     gammas = config.latency.gammas
-    task = profiling.tokens.accuracy.profile(
+    task = pliant.profiling.tokens.accuracy.profile(
         foundation, task, data, config.device, gammas, measured, config.measured, half
     )
     return task, notes | {"linear": asdict(_beside_linear(config, foundation, task, data))}
@@ -141,8 +141,8 @@ def _beside_linear(config: TokensFlowConfig, foundation: Backbone, task: Task, d
     """Compare the task, at the gamma of the best profiling accuracy, with a linear model on the first test pictures."""
     best, rows = max(task.accuracy, key=lambda gamma: task.accuracy[gamma]), data.split.test[: config.measured][:TESTED]
     runtime = TokensRuntime(foundation, task.backbone, [task], config.device, Execution(precision=FLOAT32))
-    right_R = profiling.tokens.accuracy.right(runtime, task.name, data, rows, best, foundation.image_size)
-    return training.linear.compare_pictures(data, rows, right_R)
+    right_R = pliant.profiling.tokens.accuracy.right(runtime, task.name, data, rows, best, foundation.image_size)
+    return pliant.training.linear.compare_pictures(data, rows, right_R)
 
 
 def _profile_of(config: TokensFlowConfig) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def measure(
         served = [task.served_in(precision) for task in tasks]
         runtime = TokensRuntime(backbone, digest, served, config.device, Execution(precision=precision))
         names = [task.name for task in served]
-        measured = profiling.tokens.latency.profile(
+        measured = pliant.profiling.tokens.latency.profile(
             runtime, names, backbone.image_size, config.latency, config.device, progress
         )
         device = device_class(config.device)
@@ -203,7 +203,7 @@ def served_precision(
     cost = max(task.cost(half) for task in tasks)
     if reason := too_costly(config, half, cost):
         return FLOAT32, reason
-    ratio = profiling.tokens.precision.slowdown(foundation, tasks[0], half, device)
+    ratio = pliant.profiling.tokens.precision.slowdown(foundation, tasks[0], half, device)
     if reason := too_slow(config, half, ratio):
         return FLOAT32, reason
     return half, taken(half, ratio, cost)

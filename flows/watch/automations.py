@@ -1,4 +1,4 @@
-"""Prefect's automations for alarms and for what goes wrong at night: `python -m flows.watch.automations`.
+"""Prefect's automations for alarms and for what goes wrong at night: `python -m pliant.flows.watch.automations`.
 
 | automation | when | what |
 |---|---|---|
@@ -30,12 +30,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from flows import settings
-from flows.watch import deployments, limits
-from flows.watch.deployments import NOTIFY, POOL
-from flows.watch.nightly import NIGHTLY
 from pliant import systems
 from pliant.errors import PliantError
+from pliant.flows import settings
+from pliant.flows.watch import deployments, limits
+from pliant.flows.watch.deployments import NOTIFY, POOL
+from pliant.flows.watch.nightly import NIGHTLY
 
 PREFIX = "pliant: "
 ALARM_PREFIX = f"{PREFIX}an alarm of "
@@ -163,7 +163,7 @@ def _alarm(deployed: Deployed) -> Any:
     from prefect.automations import AutomationCore, EventTrigger, Posture
     from prefect.events.actions import RunDeployment
 
-    from flows.watch.events import ALARM, PROMISE_BROKEN
+    from pliant.flows.watch.events import ALARM, PROMISE_BROKEN
 
     return AutomationCore(
         name=f"{ALARM_PREFIX}{deployed.alarmed_by}",
@@ -239,7 +239,7 @@ def _targets(client: Any) -> Targets:
         pool = client.read_work_pool(POOL)
     except ObjectNotFound as error:
         raise PliantError(
-            f"Prefect's server lacks what tells people of failures ({error}): run `python -m flows.watch.automations`"
+            f"Prefect's server lacks what tells people of failures ({error}): run `python -m pliant.flows.watch.automations`"
         ) from None
     flows = {flow.id: flow.name for flow in client.read_flows()}
     by = {

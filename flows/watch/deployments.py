@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from flows.watch.nightly import NIGHTLY, Nightly
 from pliant import systems
 from pliant.errors import InputError, PliantError
+from pliant.flows.watch.nightly import NIGHTLY, Nightly
 
 POOL, NOTIFY_POOL = "pliant", "pliant-notify"
 NOTIFY = "pliant-notify/pliant-notify"
@@ -63,7 +63,7 @@ def prepare() -> None:
                 continue
     flow, _, name = NOTIFY.partition("/")
     about = "Tells people what failed or never came; automations start it (flows/watch/automations.py)."
-    _deploy(flow, name, "flows.watch.notify.pliant_notify", about, work_pool_name=NOTIFY_POOL)
+    _deploy(flow, name, "pliant.flows.watch.notify.pliant_notify", about, work_pool_name=NOTIFY_POOL)
 
 
 def deploy(nightly: Nightly, parameters: Mapping[str, Any], cron: str | None = None, zone: str = "UTC") -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 
 from prefect.events import emit_event
 
-from flows import settings
-from flows.release import Release, open_registry
+from pliant.flows import settings
+from pliant.flows.release import Release, open_registry
 
 ALARM, PROMISE_BROKEN = "pliant.alarm", "pliant.promise-broken"
 CHAMPION, ROLLBACK, FLOW_FAILED = "pliant.champion", "pliant.rollback", "pliant.flow-failed"

@@ -17,8 +17,8 @@ from urllib.error import HTTPError
 
 from prefect import flow
 
-from flows import settings
 from pliant import systems
+from pliant.flows import settings
 from pliant.lines import append_whole
 from pliant.redaction import redact
 
@@ -72,7 +72,7 @@ def send(address: str, notice: Mapping[str, str]) -> bool:
 
 
 def _emit(failed_flow: str, sentence: str) -> None:
-    from flows.watch.events import FLOW_FAILED, emit
+    from pliant.flows.watch.events import FLOW_FAILED, emit
 
     system = failed_flow.partition("-")[0]
     if system in systems.names():

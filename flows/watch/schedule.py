@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flows import configuration
-from flows.release import open_registry
-from flows.settings import Settings
-from flows.watch import automations, deployments, limits
 from pliant import systems
 from pliant.errors import InputError
-from registry.releases import RegistryRelease
+from pliant.flows import configuration
+from pliant.flows.release import open_registry
+from pliant.flows.settings import Settings
+from pliant.flows.watch import automations, deployments, limits
+from pliant.registry.releases import RegistryRelease
 
 
 def schedule(project: Settings, system: str, config: Path | None, cron: str | None, zone: str) -> list[str]:

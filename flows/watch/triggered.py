@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, cast
 
-from flows import settings
-from flows.patience import current_run
-from flows.release import Release, check_registry, open_registry
-from flows.watch import debounce, limits, report
-from flows.watch.guard import PrefectRun, guarded
 from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.patience import current_run
+from pliant.flows.release import Release, check_registry, open_registry
+from pliant.flows.watch import debounce, limits, report
+from pliant.flows.watch.guard import PrefectRun, guarded
 
 logger = logging.getLogger("pliant")
 

@@ -10,10 +10,9 @@ from setuptools import setup
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-OURS = ("pliant", "registry", "serving")
 BEGINNINGS = (
     *(f"pliant.packing.vllm.{path.stem}" for path in sorted((ROOT / "pliant/packing/vllm").glob("[a-z]*.py"))),
-    "serving.packing.engine.vllm_predictor_device",
+    "pliant.serving.packing.engine.vllm_predictor_device",
 )
 
 
@@ -31,7 +30,7 @@ def imported(path: Path) -> Iterator[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        yield from (name for name in names if name.split(".")[0] in OURS)
+        yield from (name for name in names if name.split(".")[0] == "pliant")
 
 
 def closure() -> list[str]:

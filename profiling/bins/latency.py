@@ -20,8 +20,8 @@ from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.precision import FLOAT32
+from pliant.profiling.timer import monotonic
 from pliant.progress import Progress, share, silent
-from profiling.timer import monotonic
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from pliant.cascade.runtime import CascadeRuntime, Execution, Payload
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
+from pliant.profiling.timer import TimerConfig, measure, monotonic
 from pliant.progress import Progress, silent
-from profiling.timer import TimerConfig, measure, monotonic
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pliant.latency import LatencyTable
+from pliant.profiling.timer import TimerConfig, Timing, measure
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import GAMMAS
 from pliant.tokens.runtime import Payload, TokensRuntime
-from profiling.timer import TimerConfig, Timing, measure
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pliant.packing.engine.submission import Progress, Status, Submission
+from pliant.serving.packing.messages import NO_STATUS, Deliver, EngineBuild
+from pliant.serving.workers.device_plan import BuildPlan
 from qa.attacks.overload import Message, post
-from serving.packing.messages import NO_STATUS, Deliver, EngineBuild
-from serving.workers.device_plan import BuildPlan
 
 SERVICE = f"{__package__}.idle_service:PackingService"
 DEADLINE = 0.25  # seconds

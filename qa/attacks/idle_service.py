@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pliant.serving.packing.assembly import Maker
+from pliant.serving.packing.service import PackingService
 from qa.attacks.idle_engine import IdleBuild
-from serving.packing.assembly import Maker
-from serving.packing.service import PackingService
 
 __all__ = ["PackingService"]
 

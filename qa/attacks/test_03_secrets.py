@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.servers import free_port, mlflow_server
-from flows.settings import Settings
+from pliant.flows.servers import free_port, mlflow_server
+from pliant.flows.settings import Settings
 from qa.targets import refresh_request, say, under_attack
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.live import running

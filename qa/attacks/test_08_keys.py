@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
+from pliant.serving.http.access.keys import Tenant
 from qa import grounds
 from qa.targets import bearer, exchange, make_keys, under_attack
-from serving.http.access.keys import Tenant
 
 BODY = json.dumps({"inputs": "a dog"}).encode()
 LARGE = json.dumps({"inputs": "a dog " * 150_000}).encode()

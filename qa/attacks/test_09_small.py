@@ -15,14 +15,14 @@ import jsonschema_rs
 import pytest
 import schemathesis
 
-from flows import config
-from flows.bins.config import BinsFlowConfig
-from flows.cascade.config import CascadeFlowConfig
-from flows.tokens.config import TokensFlowConfig
 from pliant.errors import InputError
+from pliant.flows import config
+from pliant.flows.bins.config import BinsFlowConfig
+from pliant.flows.cascade.config import CascadeFlowConfig
+from pliant.flows.tokens.config import TokensFlowConfig
+from pliant.serving.packing.engine.observed import observed_path
 from qa.grounds import GROUNDS, served
 from qa.targets import Targets, exchange, say, under_attack
-from serving.packing.engine.observed import observed_path
 from tests.fixtures.clients import call, wait_for
 from tests.fixtures.live import ConcurrentCalls, go_on, processes
 from tests.fixtures.packing.published import NAME

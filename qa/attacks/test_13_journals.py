@@ -14,17 +14,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.bins.config import EdgesConfig, StreamConfig
-from flows.bins.lengths import observe
-from flows.packing.observed import read as read_observed
 from pliant.errors import WorkerError
+from pliant.flows.bins.config import EdgesConfig, StreamConfig
+from pliant.flows.bins.lengths import observe
+from pliant.flows.packing.observed import read as read_observed
 from pliant.progress import silent
+from pliant.serving.journal import read
+from pliant.serving.launch import Service, launch
+from pliant.serving.packing.engine.observed import observed_path
+from pliant.serving.settings import Settings
 from qa.grounds import GROUNDS
 from qa.targets import Targets, say, under_attack
-from serving.journal import read
-from serving.launch import Service, launch
-from serving.packing.engine.observed import observed_path
-from serving.settings import Settings
 from tests.fixtures.bins.published import encoder, settings_for
 from tests.fixtures.clients import PATIENCE, call, free_port
 from tests.fixtures.live import running

@@ -12,11 +12,11 @@ from itertools import pairwise
 import pytest
 
 from pliant.protocol import Failed
+from pliant.serving.answers import Rejected
+from pliant.serving.clock import loop_clock
+from pliant.serving.driver import Driver
+from pliant.serving.workers.worker import ProcessWorker
 from qa.targets import Targets, honest, say
-from serving.answers import Rejected
-from serving.clock import loop_clock
-from serving.driver import Driver
-from serving.workers.worker import ProcessWorker
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.clients import wait_for
 from tests.fixtures.fakes import EchoModel

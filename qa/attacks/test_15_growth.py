@@ -11,11 +11,11 @@ import numpy as np
 import psutil
 
 from pliant.models.artifact import Classifier
+from pliant.registry import codec
+from pliant.serving.cascade.messages import SHAPE_CACHES, CascadeBuild, ModelBuild
+from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.worker import ProcessWorker
 from qa.targets import MB, Targets, say
-from registry import codec
-from serving.cascade.messages import SHAPE_CACHES, CascadeBuild, ModelBuild
-from serving.workers.device_plan import DevicePlan
-from serving.workers.worker import ProcessWorker
 
 VOCABULARY, LONGEST, BATCHES = 1000, 100, (1, 2, 3, 4, 5, 6, 8, 12, 16)
 WARM, LAUNCHES, EACH = 300, 900, 150

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
+from pliant.serving.packing.bodies import MAX_LOGPROBS
+from pliant.serving.packing.endpoint import MAX_PROMPT_LOGPROBS
 from qa.attacks.test_17_grammars import BODY, request
 from qa.grounds import served
 from qa.targets import Targets, flooding, honest, memory, say
-from serving.packing.bodies import MAX_LOGPROBS
-from serving.packing.endpoint import MAX_PROMPT_LOGPROBS
 from tests.fixtures.packing.published import CONTEXT
 
 AT_ONCE, CALM, SECONDS = 20, 10.0, 25.0

@@ -17,7 +17,7 @@ import torch
 
 from pliant.device import threads
 from pliant.models.classifier import module, weights
-from profiling.cascade.latency import LatencyConfig, profile
+from pliant.profiling.cascade.latency import LatencyConfig, profile
 from qa.targets import Targets, bearer, elsewhere, make_keys, say
 from tests.fixtures.cascade import published as cascade
 from tests.fixtures.live import running

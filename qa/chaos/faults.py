@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from pliant.serving.launch import Service
 from qa.chaos.load import DECLARED, Counts, ask
 from qa.targets import say
-from serving.launch import Service
 from tests.fixtures.live import processes
 
 SLOW_CLIENTS = 100

@@ -13,11 +13,11 @@ import psutil
 import pytest
 from scipy.stats import theilslopes
 
+from pliant.serving.http.large_body import INLINE_BYTES
 from qa.chaos.faults import Victim, strike
 from qa.chaos.load import Counts, capacity, offer
 from qa.grounds import GROUNDS, OFTEN, served
 from qa.targets import MB, Targets, metric, say
-from serving.http.large_body import INLINE_BYTES
 
 MINUTES = float(os.environ.get("PLIANT_CHAOS_MINUTES", "30"))
 SEED = int(os.environ.get("PLIANT_CHAOS_SEED", "0"))

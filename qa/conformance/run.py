@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.places import ROOT, SHARED
+from pliant.benchmarks.places import ROOT, SHARED
 from pliant.errors import PliantError
 from qa.conformance.catalog import VLLM, Client, choose
 from qa.conformance.environments import NotInstalledError, python_of

@@ -42,7 +42,7 @@ def live(system: str, folder: Path) -> Iterator[LiveService]:
 
 @contextmanager
 def _packing(folder: Path) -> Iterator[LiveService]:
-    from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+    from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
     from tests.fixtures.packing import published
 
     given = os.environ.get(REAL_MODEL)
@@ -125,7 +125,7 @@ def write_tiny_model(folder: Path) -> Path:
 
 
 def _generator(folder: Path) -> Any:
-    from training.packing.generator import load
+    from pliant.training.packing.generator import load
 
     return load(f"path:{folder}")
 

@@ -12,12 +12,12 @@ import pytest
 
 from pliant.errors import WorkerError
 from pliant.packing.scheduling.policy import Rules
+from pliant.registry import codec
+from pliant.serving.packing.engine.worker import EngineProcess
+from pliant.serving.packing.messages import EngineBuild
+from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.worker import ProcessWorker
 from qa.gpu.processes import HUNGRY, HungryBuild, cases, on_worker
-from registry import codec
-from serving.packing.engine.worker import EngineProcess
-from serving.packing.messages import EngineBuild
-from serving.workers.device_plan import DevicePlan
-from serving.workers.worker import ProcessWorker
 from tests.fixtures.packing.generators import CONTEXT, SCARCE, generated, prompts, submission, tiny_generator
 
 pytestmark = pytest.mark.slow

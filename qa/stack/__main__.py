@@ -12,14 +12,14 @@ from functools import partial
 
 from rich.console import Console
 
-from benchmarks import harness
-from benchmarks.harness import Context, Measured, Skipped
-from benchmarks.parts import Part
-from benchmarks.places import ROOT
-from benchmarks.results import Target
-from flows import settings
 from pliant import systems
+from pliant.benchmarks import harness
+from pliant.benchmarks.harness import Context, Measured, Skipped
+from pliant.benchmarks.parts import Part
+from pliant.benchmarks.places import ROOT
+from pliant.benchmarks.results import Target
 from pliant.errors import PliantError
+from pliant.flows import settings
 from qa.stack.backup import backup
 from qa.stack.changes import changes
 from qa.stack.commands import follow

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.harness import Context, Measured, Skipped
-from benchmarks.places import ROOT
-from benchmarks.results import Target
-from flows import servers, settings
-from flows.release import open_registry
+from pliant.benchmarks.harness import Context, Measured, Skipped
+from pliant.benchmarks.places import ROOT
+from pliant.benchmarks.results import Target
+from pliant.flows import servers, settings
+from pliant.flows.release import open_registry
 from pliant.progress import Progress
 from qa.stack.backup_picture import Picture, broken_of, differences, picture, versions_of
 from qa.stack.backup_publisher import Publisher, size_of

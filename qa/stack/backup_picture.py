@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.places import ROOT
-from flows.release import open_registry
+from pliant.benchmarks.places import ROOT
 from pliant.errors import ArtifactError, PliantError, RegistryError
+from pliant.flows.release import open_registry
 from pliant.outcomes.files import folder_of, read_labels
+from pliant.registry import codec
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import prefix
 from qa.stack.dashboards_load import DEADLINE, Endpoint
 from qa.stack.night import ENDED
 from qa.stack.stack import Stack
-from registry import codec
-from registry.mlflow_store import MlflowRegistry
-from registry.names import prefix
 
 EXAMPLES = 8  # that are sent, one after the other
 NEAR = 1e-4  # by which probabilities of the same model may differ, as batches do
@@ -128,7 +128,7 @@ def near(first: Any, second: Any) -> bool:
 
 
 def _status(system: str) -> Any:
-    command = [sys.executable, "-m", "cli", "status", system, "--json"]
+    command = [sys.executable, "-m", "pliant.cli", "status", system, "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise PliantError(f"pliant status fails: {done.stderr[-300:]}")

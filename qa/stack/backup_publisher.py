@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from pliant.errors import PliantError
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import prefix
+from pliant.registry.package import Package
 from qa.stack.dashboards_load import await_all
-from registry.mlflow_store import MlflowRegistry
-from registry.names import prefix
-from registry.package import Package
 
 FIRST = 120.0  # seconds within which the first version is published
 

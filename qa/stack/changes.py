@@ -21,20 +21,20 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from benchmarks.demo.story import ENDS, clear, own_environment
-from benchmarks.demo.story_follow import Follower, MissedError
-from benchmarks.demo.story_load import Clients, Mix, Speech
-from benchmarks.endpoint import serving
-from benchmarks.harness import Context, Measured
-from benchmarks.results import Target
-from flows import settings
-from flows.release import open_registry
+from pliant.benchmarks.demo.story import ENDS, clear, own_environment
+from pliant.benchmarks.demo.story_follow import Follower, MissedError
+from pliant.benchmarks.demo.story_load import Clients, Mix, Speech
+from pliant.benchmarks.endpoint import serving
+from pliant.benchmarks.harness import Context, Measured
+from pliant.benchmarks.results import Target
 from pliant.errors import PliantError
+from pliant.flows import settings
+from pliant.flows.release import open_registry
 from pliant.progress import Progress
+from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event
+from pliant.serving.rollout.record import ON_TRIAL, WAITING
+from pliant.serving.rollout.trials import SUPERSEDED
 from qa.stack.night import ENDED, Night, night
-from serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event
-from serving.rollout.record import ON_TRIAL, WAITING
-from serving.rollout.trials import SUPERSEDED
 
 LIMIT = 15 * 60.0  # seconds from a change to the first answer of what was learnt from it
 TRAINING = 1800.0  # seconds within which a first release is there

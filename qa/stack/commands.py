@@ -14,11 +14,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.harness import Context, Measured
-from benchmarks.places import ROOT
-from benchmarks.results import Target
-from flows import servers
+from pliant.benchmarks.harness import Context, Measured
+from pliant.benchmarks.places import ROOT
+from pliant.benchmarks.results import Target
 from pliant.errors import PliantError
+from pliant.flows import servers
 from qa.stack.page import Shell, commands
 
 PAGE = ROOT / "docs" / "deploy.md"

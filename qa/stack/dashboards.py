@@ -19,12 +19,12 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.harness import Context, Measured
-from benchmarks.results import Target
 from deploy.dashboards import DashboardQuery, queries
-from flows import settings
-from flows.settings import ROLLOUT
 from pliant import systems
+from pliant.benchmarks.harness import Context, Measured
+from pliant.benchmarks.results import Target
+from pliant.flows import settings
+from pliant.flows.settings import ROLLOUT
 from qa.stack.changes import SLOW, variables
 from qa.stack.dashboards_load import Clients, Endpoint, await_all, clients_of, misbehave
 from qa.stack.monitoring import Prometheus, prometheus

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.demo.story_load import Speech
+from pliant.benchmarks.demo.story_load import Speech
 from pliant.errors import PliantError
 from qa.stack.changes import Plan
 

@@ -9,8 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-from flows import settings
-from flows.watch import automations, deployments, limits
+from pliant.flows import settings
+from pliant.flows.watch import automations, deployments, limits
 
 
 def main(path: Path) -> None:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows import servers
 from pliant.errors import PliantError
+from pliant.flows import servers
 from qa.stack.proxy import nginx
 from tests.fixtures.certificate import Certificate
 

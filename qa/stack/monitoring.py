@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.places import ROOT
-from flows import servers
-from flows.settings import Settings
+from pliant.benchmarks.places import ROOT
 from pliant.errors import PliantError
+from pliant.flows import servers
+from pliant.flows.settings import Settings
 from qa.stack.programs import program
 
 FOLDER = ROOT / "deploy" / "monitoring"

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from benchmarks.places import ROOT
-from flows import servers
-from flows.settings import Settings
+from pliant.benchmarks.places import ROOT
 from pliant.errors import PliantError
+from pliant.flows import servers
+from pliant.flows.settings import Settings
 from pliant.lines import open_log
 
 POOL = "pliant"

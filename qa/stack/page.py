@@ -14,8 +14,8 @@ from queue import Empty, SimpleQueue
 
 import psutil
 
-from flows import servers
 from pliant.errors import PliantError
+from pliant.flows import servers
 
 DONE = "-- this command is done --"
 SECONDS = 600.0  # of one command

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows import servers
 from pliant.errors import PliantError
+from pliant.flows import servers
 from pliant.lines import open_log
 from qa.stack.programs import program
 

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from benchmarks.harness import Skipped
+from pliant.benchmarks.harness import Skipped
 
 PACKAGES = {
     "postgres": "postgresql",

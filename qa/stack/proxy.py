@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.places import ROOT
-from flows import servers
+from pliant.benchmarks.places import ROOT
 from pliant.errors import PliantError
+from pliant.flows import servers
 from pliant.lines import open_log
 from qa.stack.programs import program
 from tests.fixtures.certificate import Certificate

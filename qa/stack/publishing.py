@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from flows import settings
-from flows.champions import fetch_champions
-from flows.release import open_registry, publication
-from flows.tasks import limited_task, publish_task, show_release, system_flow
 from pliant.bins.artifact import Bins
-from registry import codec
-from registry.names import BINS_ENCODER, BINS_PREFIX
-from registry.package import Package
+from pliant.flows import settings
+from pliant.flows.champions import fetch_champions
+from pliant.flows.release import open_registry, publication
+from pliant.flows.tasks import limited_task, publish_task, show_release, system_flow
+from pliant.registry import codec
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
+from pliant.registry.package import Package
 from tests.fixtures.bins.published import TEXT, encoder, plan
 
 NAME = "colours"

@@ -16,10 +16,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.endpoint import serving
-from flows import servers, settings
-from flows.settings import Settings
+from pliant.benchmarks.endpoint import serving
 from pliant.errors import PliantError
+from pliant.flows import servers, settings
+from pliant.flows.settings import Settings
 from qa.stack.changes import Plan, variables
 from qa.stack.night import ENDED, Night, night
 from qa.stack.postgres import Postgres, postgres

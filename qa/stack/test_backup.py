@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pliant.registry import codec
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import TOKENS_TASK, experiment
+from pliant.registry.package import Package
 from qa.stack import backup as page
 from qa.stack.backup import follow
 from qa.stack.backup_picture import Picture, broken_of, differences, near, versions_of
 from qa.stack.backup_publisher import publish
-from registry import codec
-from registry.mlflow_store import MlflowRegistry
-from registry.names import TOKENS_TASK, experiment
-from registry.package import Package
 from tests.fixtures.tokens.samples import tiny_task
 
 SEEN = Picture(

@@ -8,9 +8,9 @@ from math import nan
 
 import pytest
 
-from benchmarks.demo.story_load import Mix, Speech
-from flows.watch.deployments import nightly_flows
 from pliant import systems
+from pliant.benchmarks.demo.story_load import Mix, Speech
+from pliant.flows.watch.deployments import nightly_flows
 from qa.stack import changes
 from qa.stack.changes import Course, Plan
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from deploy.dashboards import DashboardQuery, queries
+from pliant.serving.monitoring.metric_list import all_metrics
 from qa.stack.dashboards import NOT_HERE, has_series, has_zero, is_not_here
-from serving.monitoring.metric_list import all_metrics
 
 SYSTEMS = ("tokens", "bins")
 

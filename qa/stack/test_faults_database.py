@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness import Skipped
-from flows import settings
-from flows.release import open_registry
+from pliant.benchmarks.harness import Skipped
+from pliant.flows import settings
+from pliant.flows.release import open_registry
+from pliant.serving.launch import launch
 from qa.stack.postgres import Postgres, postgres
 from qa.stack.programs import program
 from qa.stack.publishing import NAME
 from qa.stack.stack import mlflow_server
-from serving.launch import launch
 from tests.fixtures.bins.published import settings_for
 from tests.fixtures.clients import free_port
 from tests.fixtures.runs import PATIENCE

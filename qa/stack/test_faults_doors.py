@@ -17,12 +17,12 @@ from urllib.error import URLError
 
 import pytest
 
-from benchmarks.harness import Skipped
-from flows import servers
+from pliant.benchmarks.harness import Skipped
+from pliant.flows import servers
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.serving.launch import launch
 from qa.stack.guarded import guarded
 from qa.stack.programs import program
-from registry.mlflow_store import MlflowRegistry
-from serving.launch import launch
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.certificate import certificate
 from tests.fixtures.clients import free_port
@@ -103,7 +103,7 @@ def command(words: str, home: Path, **variables: str) -> str:
     """What a command says on standard error that fails with one sentence."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PLIANT_HOME": str(home / "home"), **variables}
     done = subprocess.run(
-        [sys.executable, "-m", "cli", *words.split()],
+        [sys.executable, "-m", "pliant.cli", *words.split()],
         cwd=home,
         env=environment,
         capture_output=True,

@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from benchmarks.harness import Skipped
-from flows import servers
+from pliant.benchmarks.harness import Skipped
+from pliant.flows import servers
 from qa.stack.postgres import DATABASES, OWNER, postgres
 from qa.stack.programs import program
 from tests.deploy.stack import DEPLOY, services

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.harness import Skipped
+from pliant.benchmarks.harness import Skipped
 from pliant.errors import PliantError
 from qa.stack.programs import program
 from qa.stack.proxy import configuration

@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from benchmarks.harness import Skipped
+from pliant.benchmarks.harness import Skipped
+from pliant.serving.settings import Settings
 from qa.stack.proxy import proxy as running_proxy
-from serving.settings import Settings
 from tests.fixtures.certificate import certificate
 
 SYSTEMS = ("tokens", "bins", "cascade", "packing")

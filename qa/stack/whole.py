@@ -10,15 +10,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.harness import Context, Measured, Skipped
-from benchmarks.results import Target
-from flows import settings
+from pliant.benchmarks.harness import Context, Measured, Skipped
+from pliant.benchmarks.results import Target
 from pliant.errors import PliantError
+from pliant.flows import settings
+from pliant.serving.http.access.keys import Tenant
 from qa.stack.monitoring import Prometheus, prometheus
 from qa.stack.proxy import Proxy, proxy
 from qa.stack.stack import SYSTEMS, Answer, Stack, ask, stack
 from qa.targets import make_keys as keys_in
-from serving.http.access.keys import Tenant
 
 LIMIT = 300.0  # seconds, from nothing to the served version
 TRAINED = 600.0  # seconds within which both flows have run

@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pliant.errors import BackboneError, DigestError, RegistryError
-from registry import codec
-from registry.codec import Artifact
+from pliant.registry import codec
+from pliant.registry.codec import Artifact
 
 T = TypeVar("T", bound=Artifact)
 Values = Mapping[str, Any]

@@ -14,8 +14,8 @@ from pliant.bins.artifact import Bins, Encoder, Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
 from pliant.models.text import Reader
-from registry import codec
-from registry.pyfunc import Predictor, Values, labelled, pairs
+from pliant.registry import codec
+from pliant.registry.pyfunc import Predictor, Values, labelled, pairs
 
 
 class EncoderOutputs:

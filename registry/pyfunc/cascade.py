@@ -16,8 +16,8 @@ from pliant.cascade.runtime import CascadeRuntime
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.text import Reader
-from registry import codec
-from registry.pyfunc import Predictor, Values, fetched, labelled, pairs
+from pliant.registry import codec
+from pliant.registry.pyfunc import Predictor, Values, fetched, labelled, pairs
 
 
 class LevelLabels:

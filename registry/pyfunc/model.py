@@ -9,14 +9,14 @@ from typing import Any
 import mlflow
 import pandas as pd
 
-from registry import codec
+from pliant.registry import codec
 
 
 class ArtifactModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLflow is not typed
     def load_context(self, context: Any) -> None:
         folder = Path(context.artifacts["bundle"])
         kind = codec.kind(folder)
-        system = import_module(f"registry.pyfunc.{kind.partition('-')[0]}")
+        system = import_module(f"pliant.registry.pyfunc.{kind.partition('-')[0]}")
         self.predictor = system.KINDS[kind](folder, context.model_config or {})
 
     # A frame or an array, as the signature says: MLflow warns of a hint that names both.

@@ -17,8 +17,8 @@ from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.simulated import simulate
 from pliant.precision import usable_precision
-from registry import codec
-from registry.pyfunc import Predictor, Values
+from pliant.registry import codec
+from pliant.registry.pyfunc import Predictor, Values
 
 PAGE_TOKENS = 16
 SEQUENCES = 8  # at a time

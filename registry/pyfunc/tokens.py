@@ -13,10 +13,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
+from pliant.registry import codec
+from pliant.registry.pyfunc import Predictor, Values, fetched
 from pliant.tokens.artifact import Backbone, Profile, Task
 from pliant.tokens.runtime import Payload, TokensRuntime
-from registry import codec
-from registry.pyfunc import Predictor, Values, fetched
 
 BATCH = 64  # images at once, for the memory's sake
 

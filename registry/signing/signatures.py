@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pliant.errors import InputError, SignatureError
-from registry.names import system_of
-from registry.package import Published
-from registry.signing.key_files import key_id, read_private
+from pliant.registry.names import system_of
+from pliant.registry.package import Published
+from pliant.registry.signing.key_files import key_id, read_private
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey

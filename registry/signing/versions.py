@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pliant.errors import ArtifactError
-from registry import codec
-from registry.mlflow_find import find_version, published_of
-from registry.mlflow_run import registry_errors
-from registry.mlflow_store import CHAMPION, MlflowRegistry
-from registry.mlflow_switch import aliases
-from registry.names import prefix
-from registry.names import release as release_model
-from registry.package import Published
-from registry.releases import SIGNED, now_text
-from registry.signing.signatures import Signer, Trust, TrustedKey, signer_ids
+from pliant.registry import codec
+from pliant.registry.mlflow_find import find_version, published_of
+from pliant.registry.mlflow_run import registry_errors
+from pliant.registry.mlflow_store import CHAMPION, MlflowRegistry
+from pliant.registry.mlflow_switch import aliases
+from pliant.registry.names import prefix
+from pliant.registry.names import release as release_model
+from pliant.registry.package import Published
+from pliant.registry.releases import SIGNED, now_text
+from pliant.registry.signing.signatures import Signer, Trust, TrustedKey, signer_ids
 
 
 @dataclass(frozen=True, slots=True)

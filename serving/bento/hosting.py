@@ -22,8 +22,7 @@ from starlette.middleware.cors import CORSMiddleware
 from pliant import redaction
 from pliant.errors import PliantError, SchedulerError
 from pliant.front_door import FrontDoor
-from pliant.tenants import trusted_tenants
-from serving.bento.bentoml_patches import (
+from pliant.serving.bento.bentoml_patches import (
     count_in_memory,
     freeze_gc,
     leave_out_path_metrics,
@@ -32,19 +31,20 @@ from serving.bento.bentoml_patches import (
     share_the_interpreter,
     switch_off_tracing,
 )
-from serving.bento.supervisor import listening, prepare, report_end_shortly, wait_for_release
-from serving.http.access.certificate import show_certificate
-from serving.http.access.metrics import CertificateMetrics, TenantMetrics
-from serving.http.access.middleware import AccessMiddleware, Gate
-from serving.http.access.settings import access_of, check_access, names
-from serving.http.app import asks_for_prediction
-from serving.http.door.door import Door
-from serving.http.door.install import install
-from serving.http.request_id import RequestIdMiddleware
-from serving.http.routing import ErrorCounter
-from serving.http.unknown_path import UnknownPathMiddleware
-from serving.monitoring import logs
-from serving.tracing.middleware import TracingMiddleware, wants_traces
+from pliant.serving.bento.supervisor import listening, prepare, report_end_shortly, wait_for_release
+from pliant.serving.http.access.certificate import show_certificate
+from pliant.serving.http.access.metrics import CertificateMetrics, TenantMetrics
+from pliant.serving.http.access.middleware import AccessMiddleware, Gate
+from pliant.serving.http.access.settings import access_of, check_access, names
+from pliant.serving.http.app import asks_for_prediction
+from pliant.serving.http.door.door import Door
+from pliant.serving.http.door.install import install
+from pliant.serving.http.request_id import RequestIdMiddleware
+from pliant.serving.http.routing import ErrorCounter
+from pliant.serving.http.unknown_path import UnknownPathMiddleware
+from pliant.serving.monitoring import logs
+from pliant.serving.tracing.middleware import TracingMiddleware, wants_traces
+from pliant.tenants import trusted_tenants
 
 OPTIONS: Mapping[str, Any] = {
     "workers": 1,  # the scheduler's state is in one process
@@ -165,9 +165,9 @@ class HostedService:
             end_process(FAILED)
 
     async def _start(self) -> None:
+        from pliant.serving.settings import from_environment
+        from pliant.serving.workers.devices import devices
         from pliant.systems import system
-        from serving.settings import from_environment
-        from serving.workers.devices import devices
 
         stage = partial(system(self.SYSTEM).part, "serving")
         settings = from_environment(os.environ, stage("settings").SETTINGS)
@@ -185,7 +185,7 @@ class HostedService:
             show_certificate(settings.tls_cert, CertificateMetrics())
         self._traces = None
         if settings.trace_share:
-            from serving.tracing.export import provider_of
+            from pliant.serving.tracing.export import provider_of
 
             self._traces = provider_of(self.SYSTEM, settings.trace_share)
             state.tracer = self._traces.get_tracer("pliant")
@@ -198,7 +198,7 @@ class HostedService:
         """Stop the service, after all connections are closed."""
         await self._assembly.stop()
         if self._traces is not None:
-            from serving.tracing.export import close
+            from pliant.serving.tracing.export import close
 
             await close(self._traces)
 

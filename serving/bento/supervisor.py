@@ -19,8 +19,8 @@ from types import FrameType, TracebackType
 from typing import Any, get_type_hints
 
 from pliant.errors import InputError
-from serving.launch import QUIET, absolute
-from serving.settings import PREFIX, Settings, fields_from_environment
+from pliant.serving.launch import QUIET, absolute
+from pliant.serving.settings import PREFIX, Settings, fields_from_environment
 
 THREADS = "1"  # as under `pliant serve`: flows measure champions with one thread unless they are given another number
 LOCALHOST = "127.0.0.1"
@@ -32,7 +32,7 @@ PATHS = (
 """Settings that name a file or a folder."""
 WAIT = """import sys
 sys.path[:] = {path!r}
-from serving.lifecycle.first_release import main
+from pliant.serving.lifecycle.first_release import main
 sys.exit(main({system!r}, {parent}))"""
 NONE_LEFT = "No active process found for watcher."
 """What BentoML's supervising process ends with where the service process has ended."""

@@ -11,14 +11,14 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from serving.bins import oip, openai, rerank, tei
-from serving.bins.schemas import Status, options_of
-from serving.http.api_errors import ErrorShape, error_response
-from serving.http.app import Handler, add_refresh, add_status, complete, endpoint_of, new_app
-from serving.http.oip.response import shape_of
-from serving.http.oip.routes import add_oip, close_oip
-from serving.http.openai import error_response as openai_errors
-from serving.http.routing import guarded
+from pliant.serving.bins import oip, openai, rerank, tei
+from pliant.serving.bins.schemas import Status, options_of
+from pliant.serving.http.api_errors import ErrorShape, error_response
+from pliant.serving.http.app import Handler, add_refresh, add_status, complete, endpoint_of, new_app
+from pliant.serving.http.oip.response import shape_of
+from pliant.serving.http.oip.routes import add_oip, close_oip
+from pliant.serving.http.openai import error_response as openai_errors
+from pliant.serving.http.routing import guarded
 
 TEI = {
     "/embed": tei.embed,

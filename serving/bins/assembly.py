@@ -17,22 +17,22 @@ from pliant.bins.policies import make
 from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.bins.scheduler import BinsScheduler
 from pliant.errors import WorkerError
-from registry.names import BINS_PREFIX
-from serving.bins.catalog import Catalog, ServedStream, load_catalog
-from serving.bins.endpoint import ORIGINS, BinsEndpoint, Handler, bin_name, handlers_of
-from serving.bins.messages import BinsBuild, StreamBuild
-from serving.bins.settings import BinsSettings
-from serving.clock import loop_clock
-from serving.lifecycle import assembly
-from serving.lifecycle.artifacts import Registry, open_registry
-from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
-from serving.lifecycle.refresh import Source
-from serving.metrics import Metrics
-from serving.watch.watcher import WatchMetrics
-from serving.workers.device_plan import DevicePlan
-from serving.workers.devices import SameDevice, check_devices, device_of
-from serving.workers.ray_cluster import Resources
-from serving.workers.worker import ProcessWorker
+from pliant.registry.names import BINS_PREFIX
+from pliant.serving.bins.catalog import Catalog, ServedStream, load_catalog
+from pliant.serving.bins.endpoint import ORIGINS, BinsEndpoint, Handler, bin_name, handlers_of
+from pliant.serving.bins.messages import BinsBuild, StreamBuild
+from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.clock import loop_clock
+from pliant.serving.lifecycle import assembly
+from pliant.serving.lifecycle.artifacts import Registry, open_registry
+from pliant.serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
+from pliant.serving.lifecycle.refresh import Source
+from pliant.serving.metrics import Metrics
+from pliant.serving.watch.watcher import WatchMetrics
+from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import SameDevice, check_devices, device_of
+from pliant.serving.workers.ray_cluster import Resources
+from pliant.serving.workers.worker import ProcessWorker
 
 
 def check(settings: BinsSettings) -> None:
@@ -84,7 +84,7 @@ def open_pool(settings: BinsSettings) -> tuple[WorkerFactory, Callable[[], None]
     """Return a function that makes workers, and one that closes their pool. Raises `WorkerError` if Ray fails."""
     if settings.pool == "processes":
         return ProcessWorker, _nothing
-    from serving.workers.ray_pool import RayPool
+    from pliant.serving.workers.ray_pool import RayPool
 
     pool = RayPool(settings.ray_address, Resources(num_gpus=float(process_device(settings, 0) == "cuda")))
     return pool.make_worker, pool.close

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Tag, WithJsonSchema
 
-from serving.bins.request import Input, TokenIds
-from serving.http.api_errors import ApiError
-from serving.http.bodies import BY_SHAPE, BY_TYPE, FIRST_ERROR, Lenient, or_none, refused
-from serving.http.tei import Cut, PredictBody
-from serving.http.texts import CleanText, VisibleText, check_count, without_controls
+from pliant.serving.bins.request import Input, TokenIds
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.bodies import BY_SHAPE, BY_TYPE, FIRST_ERROR, Lenient, or_none, refused
+from pliant.serving.http.tei import Cut, PredictBody
+from pliant.serving.http.texts import CleanText, VisibleText, check_count, without_controls
 
 ID_LIMIT = 2**32  # token ids are below it
 TOKENIZED_BYTES = 256 * 1024  # of all texts of a request in UTF-8; the answer is some 20 times as long

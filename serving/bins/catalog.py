@@ -14,11 +14,11 @@ from pathlib import Path
 from pliant.bins.artifact import Bins, Encoder, Shape
 from pliant.bins.knowledge import knowledge_of
 from pliant.errors import ArtifactError, RegistryError
-from registry import codec
-from registry.names import BINS_ENCODER, BINS_PREFIX
-from registry.package import Published
-from serving.lifecycle.artifacts import Artifacts
-from serving.lifecycle.catalog import Fetcher, fetching, only_class
+from pliant.registry import codec
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
+from pliant.registry.package import Published
+from pliant.serving.lifecycle.artifacts import Artifacts
+from pliant.serving.lifecycle.catalog import Fetcher, fetching, only_class
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.device import reporting_memory
 from pliant.errors import InputError
-from registry import codec
-from serving.bins.messages import BinsBuild, Output, Payload, StreamBuild, UnpooledPayload
-from serving.workers.on_device import prepare, usable_precision
+from pliant.registry import codec
+from pliant.serving.bins.messages import BinsBuild, Output, Payload, StreamBuild, UnpooledPayload
+from pliant.serving.workers.on_device import prepare, usable_precision
 
 SHORT = 8  # tokens of the dynamic runtime's shorter warm-up
 

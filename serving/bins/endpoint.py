@@ -13,24 +13,24 @@ from starlette.concurrency import run_in_threadpool
 from pliant.bins.artifact import Shape
 from pliant.errors import InputError
 from pliant.models.text import USUAL
-from serving.answers import Completed, Rejected
-from serving.bins.catalog import Catalog, ServedEncoder, ServedStream
-from serving.bins.judge import BinsJudge
-from serving.bins.messages import UnpooledPayload
-from serving.bins.reading import Token, TokenReader, Tokens
-from serving.bins.request import Answer, Encoder, Input, TextRequest, TokenIds, TokensRequest, is_reranker
-from serving.bins.settings import BinsSettings
-from serving.bins.watched import BinsWatch
-from serving.clock import Clock
-from serving.http import tei
-from serving.http.api_errors import ApiError, api_error_of_drop
-from serving.http.json_body import shorten
-from serving.http.routing import select, unknown_task
-from serving.lifecycle.endpoint import Endpoint, described_devices
-from serving.lifecycle.generation import Generation
-from serving.lifecycle.refresh import Refresher
-from serving.metrics import Metrics
-from serving.window import run_each, width
+from pliant.serving.answers import Completed, Rejected
+from pliant.serving.bins.catalog import Catalog, ServedEncoder, ServedStream
+from pliant.serving.bins.judge import BinsJudge
+from pliant.serving.bins.messages import UnpooledPayload
+from pliant.serving.bins.reading import Token, TokenReader, Tokens
+from pliant.serving.bins.request import Answer, Encoder, Input, TextRequest, TokenIds, TokensRequest, is_reranker
+from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.bins.watched import BinsWatch
+from pliant.serving.clock import Clock
+from pliant.serving.http import tei
+from pliant.serving.http.api_errors import ApiError, api_error_of_drop
+from pliant.serving.http.json_body import shorten
+from pliant.serving.http.routing import select, unknown_task
+from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
+from pliant.serving.lifecycle.generation import Generation
+from pliant.serving.lifecycle.refresh import Refresher
+from pliant.serving.metrics import Metrics
+from pliant.serving.window import run_each, width
 
 WRONG_HEAD = {
     "embedding": "Model is not an embedding model",

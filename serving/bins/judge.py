@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from serving.bins.answer import shares
-from serving.bins.request import Answer
+from pliant.serving.bins.answer import shares
+from pliant.serving.bins.request import Answer
 
 SAME = 0.98  # cosine of two embeddings that say the same
 

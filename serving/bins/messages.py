@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.bins.artifact import Shape
-from serving.workers.device_plan import BuildPlan, DevicePlan
+from pliant.serving.workers.device_plan import BuildPlan, DevicePlan
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
 """A text as its encoder reads it: token ids [N], and for each the text of a pair that it belongs to (0 or 1) [N]."""
@@ -45,7 +45,7 @@ class StreamBuild:
 class BinsBuild(BuildPlan):
     """Makes the runtimes in a device process. A launch's setting numbers the shapes of all streams in order."""
 
-    BUILDER: ClassVar[str] = "serving.bins.device:build"
+    BUILDER: ClassVar[str] = "pliant.serving.bins.device:build"
 
     streams: tuple[StreamBuild, ...]
     placement: str  # one of pliant.bins.artifact.PLACEMENTS

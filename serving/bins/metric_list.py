@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from serving.monitoring.metric_list import COMMON, driven
+from pliant.serving.monitoring.metric_list import COMMON, driven
 
 METRICS = (*driven("bin", ("stream_version", "bin")), *COMMON)

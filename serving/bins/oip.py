@@ -8,14 +8,14 @@ from __future__ import annotations
 import numpy as np
 from starlette.requests import Request
 
-from serving.bins.answer import check_normalize, embeddings, shares
-from serving.bins.request import Answer, Encoder, Endpoint, TextRequest, read_deadline
-from serving.bins.tei import EMBEDDING
-from serving.http.access.roles import client_of
-from serving.http.large_body import checked
-from serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, text_inputs, texts_of
-from serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers, texts
-from serving.http.tei import Cut
+from pliant.serving.bins.answer import check_normalize, embeddings, shares
+from pliant.serving.bins.request import Answer, Encoder, Endpoint, TextRequest, read_deadline
+from pliant.serving.bins.tei import EMBEDDING
+from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.large_body import checked
+from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, text_inputs, texts_of
+from pliant.serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers, texts
+from pliant.serving.http.tei import Cut
 
 EMBEDDINGS, SCORES, LABEL, CLASS, TOKENS = "embedding", "scores", "label", "class", "tokens"
 _TOKENS = TensorSpec(TOKENS, (Form("INT32", (-1,)),))

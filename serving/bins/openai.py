@@ -14,13 +14,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serving.bins.answer import embeddings, respond
-from serving.bins.bodies import OpenaiEmbeddingsBody, inputs_of
-from serving.bins.messages import Output
-from serving.bins.request import Endpoint, TextRequest, read_deadline
-from serving.http import openai
-from serving.http.access.roles import client_of
-from serving.http.routing import arrival
+from pliant.serving.bins.answer import embeddings, respond
+from pliant.serving.bins.bodies import OpenaiEmbeddingsBody, inputs_of
+from pliant.serving.bins.messages import Output
+from pliant.serving.bins.request import Endpoint, TextRequest, read_deadline
+from pliant.serving.http import openai
+from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.routing import arrival
 
 EMBEDDING = "embedding"
 

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from starlette.requests import Request
 
-from serving.bins.messages import Output
-from serving.bins.reading import Token
-from serving.client import ANYBODY, Client
-from serving.http import routing
-from serving.http.bodies import deadline, header_number
+from pliant.serving.bins.messages import Output
+from pliant.serving.bins.reading import Token
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.http import routing
+from pliant.serving.http.bodies import deadline, header_number
 
 DEADLINE = "x-pliant-deadline"
 

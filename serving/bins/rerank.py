@@ -14,12 +14,12 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serving.bins.answer import respond, sigmoid
-from serving.bins.bodies import RerankBody, RerankDocumentsBody, pairs, text_of
-from serving.bins.request import Answer, Endpoint, TextRequest, read_deadline
-from serving.http.access.roles import client_of
-from serving.http.large_body import checked
-from serving.http.routing import arrival, read_fields
+from pliant.serving.bins.answer import respond, sigmoid
+from pliant.serving.bins.bodies import RerankBody, RerankDocumentsBody, pairs, text_of
+from pliant.serving.bins.request import Answer, Endpoint, TextRequest, read_deadline
+from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.large_body import checked
+from pliant.serving.http.routing import arrival, read_fields
 
 RERANKER = "reranker"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.bins.bodies import (
+from pliant.serving.bins.bodies import (
     ClassifyBody,
     DecodeBody,
     EmbedAllBody,
@@ -18,8 +18,8 @@ from serving.bins.bodies import (
     SimilarityBody,
     TokenizeBody,
 )
-from serving.http.bodies import request_body
-from serving.http.schemas import (
+from pliant.serving.http.bodies import request_body
+from pliant.serving.http.schemas import (
     Artifact,
     CommonStatus,
     OpenaiErrorAnswer,

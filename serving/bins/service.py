@@ -1,4 +1,4 @@
-"""The bins system as a BentoML service: `bentoml serve serving.bins.service:BinsService`.
+"""The bins system as a BentoML service: `bentoml serve pliant.serving.bins.service:BinsService`.
 
 What all services share is in serving/bento/hosting.py.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import bentoml
 
-from serving.bento.hosting import OPTIONS, HostedService, host_app, with_access
-from serving.bins.api import create_app
+from pliant.serving.bento.hosting import OPTIONS, HostedService, host_app, with_access
+from pliant.serving.bins.api import create_app
 
 # Seconds until BentoML gives up a request that nothing else ends: longer than any deadline and any hung launch.
 TIMEOUT = 300

@@ -9,8 +9,8 @@ from typing import ClassVar
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.policies import POLICIES
 from pliant.errors import InputError
-from registry import names
-from serving.settings import Settings, check_margin
+from pliant.registry import names
+from pliant.serving.settings import Settings, check_margin
 
 POOLS = ("processes", "ray")
 

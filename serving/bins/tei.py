@@ -18,8 +18,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serving.bins.answer import check_normalize, embeddings, respond, scores
-from serving.bins.bodies import (
+from pliant.serving.bins.answer import check_normalize, embeddings, respond, scores
+from pliant.serving.bins.bodies import (
     ClassifyBody,
     DecodeBody,
     EmbedAllBody,
@@ -30,14 +30,14 @@ from serving.bins.bodies import (
     inputs_of,
     texts_of,
 )
-from serving.bins.request import Endpoint, TextRequest, TokensRequest, is_reranker, read_deadline
-from serving.bins.rerank import rerank_task
-from serving.http import tei
-from serving.http.access.roles import client_of
-from serving.http.api_errors import ApiError, json_response
-from serving.http.large_body import checked
-from serving.http.routing import arrival, read_fields
-from serving.http.texts import check_count
+from pliant.serving.bins.request import Endpoint, TextRequest, TokensRequest, is_reranker, read_deadline
+from pliant.serving.bins.rerank import rerank_task
+from pliant.serving.http import tei
+from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.api_errors import ApiError, json_response
+from pliant.serving.http.large_body import checked
+from pliant.serving.http.routing import arrival, read_fields
+from pliant.serving.http.texts import check_count
 
 error_response = partial(tei.error_response, kinds={**tei.KINDS, 503: (503, "Unhealthy")})
 """Returns an error in TEI's shape. A lost device is restarted, so its clients should retry: 503."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pliant.bins.artifact import Bins
-from serving.answers import Completed
-from serving.bins.answer import shares
-from serving.bins.request import Encoder
-from serving.watch.seen import Seen
-from serving.watch.streams import CONFIDENCES, FACTORS, LENGTHS, confidence_of, labels, numbers
+from pliant.serving.answers import Completed
+from pliant.serving.bins.answer import shares
+from pliant.serving.bins.request import Encoder
+from pliant.serving.watch.seen import Seen
+from pliant.serving.watch.streams import CONFIDENCES, FACTORS, LENGTHS, confidence_of, labels, numbers
 
 
 class BinsWatch:

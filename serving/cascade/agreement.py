@@ -19,16 +19,16 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter
 
 from pliant.cascade.artifact import Cascade
 from pliant.front_door import FrontDoor
-from serving.answers import Completed
-from serving.arms import goes_to_challenger, is_copy, to_champion_as_copy
-from serving.cascade.catalog import Catalog
-from serving.cascade.reading import Draw, Handler, TextInProgress, begin
-from serving.cascade.watched import CascadeWatch
-from serving.client import ANYBODY
-from serving.clock import Clock
-from serving.driver import Driver
-from serving.lifecycle.generation import Generations
-from serving.rollout.copies import Copies
+from pliant.serving.answers import Completed
+from pliant.serving.arms import goes_to_challenger, is_copy, to_champion_as_copy
+from pliant.serving.cascade.catalog import Catalog
+from pliant.serving.cascade.reading import Draw, Handler, TextInProgress, begin
+from pliant.serving.cascade.watched import CascadeWatch
+from pliant.serving.client import ANYBODY
+from pliant.serving.clock import Clock
+from pliant.serving.driver import Driver
+from pliant.serving.lifecycle.generation import Generations
+from pliant.serving.rollout.copies import Copies
 
 QUIET = 0.05  # seconds since the last answer: a client that sends one text after the other is not slowed down
 ROOM = 10.0  # deadline of a comparison, at least, over the large model's mean seconds alone

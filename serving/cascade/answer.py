@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.outcomes.answered import Answered
-from serving.answers import Completed
-from serving.cascade.reading import TextInProgress
+from pliant.serving.answers import Completed
+from pliant.serving.cascade.reading import TextInProgress
 
 
 def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str, Any]:

@@ -13,20 +13,20 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serving.cascade import oip
-from serving.cascade.bodies import EXAMPLES, PredictBody
-from serving.cascade.request import Endpoint, TextRequest, read_request
-from serving.cascade.schemas import Alarm, Prediction, Status, TakenOutcome, TaskList
-from serving.cascade.tei import add_tei
-from serving.http import tei
-from serving.http.api_errors import ErrorShape, error_response, json_response
-from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
-from serving.http.bodies import request_body
-from serving.http.oip import routes
-from serving.http.oip.response import shape_of
-from serving.http.routing import arrival
-from serving.http.schemas import errors
-from serving.outcomes.routes import add_outcomes
+from pliant.serving.cascade import oip
+from pliant.serving.cascade.bodies import EXAMPLES, PredictBody
+from pliant.serving.cascade.request import Endpoint, TextRequest, read_request
+from pliant.serving.cascade.schemas import Alarm, Prediction, Status, TakenOutcome, TaskList
+from pliant.serving.cascade.tei import add_tei
+from pliant.serving.http import tei
+from pliant.serving.http.api_errors import ErrorShape, error_response, json_response
+from pliant.serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
+from pliant.serving.http.bodies import request_body
+from pliant.serving.http.oip import routes
+from pliant.serving.http.oip.response import shape_of
+from pliant.serving.http.routing import arrival
+from pliant.serving.http.schemas import errors
+from pliant.serving.outcomes.routes import add_outcomes
 
 
 def create_app(swagger: Path) -> FastAPI:

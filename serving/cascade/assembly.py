@@ -11,24 +11,24 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.cascade.knowledge import Knowledge, knowledge, numbers, prunes
 from pliant.cascade.scheduler import CascadeScheduler, Options
-from registry.names import CASCADE_PREFIX
-from serving.cascade.agreement import AgreementCounter
-from serving.cascade.catalog import Catalog, load_catalog
-from serving.cascade.endpoint import ORIGINS, CascadeEndpoint
-from serving.cascade.messages import CascadeBuild, ModelBuild
-from serving.cascade.reading import Handler, handler_of, read
-from serving.cascade.settings import CascadeSettings
-from serving.clock import loop_clock
-from serving.lifecycle import assembly
-from serving.lifecycle.artifacts import Registry, open_registry
-from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
-from serving.lifecycle.refresh import Source
-from serving.metrics import Metrics
-from serving.outcomes.outcomes import open_outcomes
-from serving.watch.watcher import WatchMetrics
-from serving.workers.device_plan import DevicePlan
-from serving.workers.devices import SameDevice, check_devices, device_of
-from serving.workers.worker import ProcessWorker
+from pliant.registry.names import CASCADE_PREFIX
+from pliant.serving.cascade.agreement import AgreementCounter
+from pliant.serving.cascade.catalog import Catalog, load_catalog
+from pliant.serving.cascade.endpoint import ORIGINS, CascadeEndpoint
+from pliant.serving.cascade.messages import CascadeBuild, ModelBuild
+from pliant.serving.cascade.reading import Handler, handler_of, read
+from pliant.serving.cascade.settings import CascadeSettings
+from pliant.serving.clock import loop_clock
+from pliant.serving.lifecycle import assembly
+from pliant.serving.lifecycle.artifacts import Registry, open_registry
+from pliant.serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
+from pliant.serving.lifecycle.refresh import Source
+from pliant.serving.metrics import Metrics
+from pliant.serving.outcomes.outcomes import open_outcomes
+from pliant.serving.watch.watcher import WatchMetrics
+from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import SameDevice, check_devices, device_of
+from pliant.serving.workers.worker import ProcessWorker
 
 WARM_BATCHES = (1, 16)  # every classifier runs these batch sizes before the first request
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from pydantic import Field, Tag
 
 from pliant.errors import InputError
-from serving.http.bodies import BY_TYPE, Body, Closed, Utility
-from serving.http.oip.models import Parameters
-from serving.http.texts import VisibleText, check_count
+from pliant.serving.http.bodies import BY_TYPE, Body, Closed, Utility
+from pliant.serving.http.oip.models import Parameters
+from pliant.serving.http.texts import VisibleText, check_count
 
 EXAMPLES: Any = {
     "one": {"summary": "One text", "value": {"task": "reviews", "text": "A film to remember.", "deadline": 0.5}},

@@ -13,10 +13,10 @@ from pathlib import Path
 from pliant.cascade.artifact import Cascade, LevelProfile
 from pliant.errors import ArtifactError, RegistryError
 from pliant.models.artifact import Classifier
-from registry import codec
-from registry.names import CASCADE_PREFIX, CASCADE_TASK, cascade_level
-from serving.lifecycle.artifacts import Artifacts
-from serving.lifecycle.catalog import Fetcher, fetching, only_class
+from pliant.registry import codec
+from pliant.registry.names import CASCADE_PREFIX, CASCADE_TASK, cascade_level
+from pliant.serving.lifecycle.artifacts import Artifacts
+from pliant.serving.lifecycle.catalog import Fetcher, fetching, only_class
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.cascade.artifact import Candidate, Cascade, LevelProfile
-from serving.cascade.catalog import ServedLevel, ServedTask
+from pliant.serving.cascade.catalog import ServedLevel, ServedTask
 
 
 def described(served: ServedTask) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from pliant.cascade.runtime import CascadeRuntime, Execution
 from pliant.device import reporting_memory
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
-from registry import codec
-from serving.cascade.messages import CascadeBuild, Output, Payload
-from serving.workers.on_device import prepare, usable_precision
+from pliant.registry import codec
+from pliant.serving.cascade.messages import CascadeBuild, Output, Payload
+from pliant.serving.workers.on_device import prepare, usable_precision
 
 WARM_TOKENS = (8, 32)  # lengths of the texts that every classifier runs before the first request
 

@@ -13,26 +13,26 @@ from uuid import uuid4
 from pliant.cascade.route import choose, number_of
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.outcomes.figures import Figures
-from serving.answers import Completed, Rejected
-from serving.arms import is_copy
-from serving.cascade import answer
-from serving.cascade.agreement import Agreement, AgreementCounter
-from serving.cascade.catalog import Catalog
-from serving.cascade.described import described
-from serving.cascade.judge import CascadeJudge
-from serving.cascade.reading import Handler, TextInProgress, begin
-from serving.cascade.request import TextRequest
-from serving.cascade.settings import CascadeSettings
-from serving.cascade.watched import CascadeWatch
-from serving.client import ANYBODY, Client
-from serving.clock import Clock
-from serving.http.api_errors import api_error_of, api_error_of_drop, error_content
-from serving.http.routing import unknown_task
-from serving.lifecycle.endpoint import Endpoint, described_devices
-from serving.lifecycle.refresh import Refresher
-from serving.metrics import Metrics
-from serving.outcomes.outcomes import Outcomes, broken_event
-from serving.window import run_each, width
+from pliant.serving.answers import Completed, Rejected
+from pliant.serving.arms import is_copy
+from pliant.serving.cascade import answer
+from pliant.serving.cascade.agreement import Agreement, AgreementCounter
+from pliant.serving.cascade.catalog import Catalog
+from pliant.serving.cascade.described import described
+from pliant.serving.cascade.judge import CascadeJudge
+from pliant.serving.cascade.reading import Handler, TextInProgress, begin
+from pliant.serving.cascade.request import TextRequest
+from pliant.serving.cascade.settings import CascadeSettings
+from pliant.serving.cascade.watched import CascadeWatch
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.clock import Clock
+from pliant.serving.http.api_errors import api_error_of, api_error_of_drop, error_content
+from pliant.serving.http.routing import unknown_task
+from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
+from pliant.serving.lifecycle.refresh import Refresher
+from pliant.serving.metrics import Metrics
+from pliant.serving.outcomes.outcomes import Outcomes, broken_event
+from pliant.serving.window import run_each, width
 
 JUDGE = CascadeJudge()
 ORIGINS = ("task_version", "candidate", "level", "reason")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.workers.device_plan import BuildPlan, DevicePlan
+from pliant.serving.workers.device_plan import BuildPlan, DevicePlan
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
 """A text as a level reads it: token ids [N], and for each the text of a pair that it belongs to (0 or 1) [N]."""
@@ -54,7 +54,7 @@ Then the inputs and outputs of layers lie between what the caches keep, and what
 class CascadeBuild(BuildPlan):
     """Makes the models in a device process, whose caches and free memory are bounded before torch is imported."""
 
-    BUILDER: ClassVar[str] = "serving.cascade.device:build"
+    BUILDER: ClassVar[str] = "pliant.serving.cascade.device:build"
 
     models: tuple[ModelBuild, ...]
     plan: DevicePlan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.monitoring.metric_list import COMMON, LABELS, Metric, driven, labelled
+from pliant.serving.monitoring.metric_list import COMMON, LABELS, Metric, driven, labelled
 
 METRICS = (
     *driven("model", ("task_version", "candidate", "level", "reason")),

@@ -11,15 +11,15 @@ from typing import Any
 
 from starlette.requests import Request
 
-from serving.cascade.bodies import OipParameters
-from serving.cascade.request import Described, Endpoint, check_pairs, select_task, to_request
-from serving.cascade.tei import check_cut, check_errors, raw_score
-from serving.http.access.roles import client_of
-from serving.http.large_body import checked
-from serving.http.oip.models import InferAnswer, InferRequest, Model, Served, one_version, text_inputs, texts_of
-from serving.http.oip.response import replaced
-from serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers
-from serving.http.oip.tensors import texts as text_tensor
+from pliant.serving.cascade.bodies import OipParameters
+from pliant.serving.cascade.request import Described, Endpoint, check_pairs, select_task, to_request
+from pliant.serving.cascade.tei import check_cut, check_errors, raw_score
+from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.large_body import checked
+from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, Served, one_version, text_inputs, texts_of
+from pliant.serving.http.oip.response import replaced
+from pliant.serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers
+from pliant.serving.http.oip.tensors import texts as text_tensor
 
 SCORES, LABEL, CLASS = "scores", "label", "class"
 NUMBERS: Mapping[str, str] = {"confidence": "FP32", "truncated": "BOOL", "cut_short": "BOOL", "on_time": "BOOL"}

@@ -18,9 +18,9 @@ from pliant.cascade.prune import kept_words
 from pliant.cascade.route import Rows, answers, combine, confidence, judge
 from pliant.models.text import Reader, Reading, Span, shorten
 from pliant.protocol import Result
-from serving.answers import Pending
-from serving.cascade.catalog import ServedTask
-from serving.cascade.messages import Payload
+from pliant.serving.answers import Pending
+from pliant.serving.cascade.catalog import ServedTask
+from pliant.serving.cascade.messages import Payload
 
 Draw = Callable[[], float]
 """Draws a number from [0, 1) uniformly, for the gates of the published baselines that decide at random."""

@@ -9,15 +9,15 @@ from typing import Any, Protocol
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.cascade.bodies import PredictBody, Targets
-from serving.client import ANYBODY, Client
-from serving.http import routing
-from serving.http.access.roles import client_of
-from serving.http.bodies import deadline
-from serving.http.json_body import shorten
-from serving.http.large_body import checked
-from serving.http.routing import select
-from serving.http.texts import Texts, cleaned
+from pliant.serving.cascade.bodies import PredictBody, Targets
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.http import routing
+from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.bodies import deadline
+from pliant.serving.http.json_body import shorten
+from pliant.serving.http.large_body import checked
+from pliant.serving.http.routing import select
+from pliant.serving.http.texts import Texts, cleaned
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from serving.http.schemas import CommonStatus, Error, ServingDevice
-from serving.outcomes.schemas import AlarmDetails, TakenLabel
+from pliant.serving.http.schemas import CommonStatus, Error, ServingDevice
+from pliant.serving.outcomes.schemas import AlarmDetails, TakenLabel
 
 
 class Word(BaseModel):

@@ -1,4 +1,4 @@
-"""The cascade system as a BentoML service: `bentoml serve serving.cascade.service:CascadeService`.
+"""The cascade system as a BentoML service: `bentoml serve pliant.serving.cascade.service:CascadeService`.
 
 What all services share is in serving/bento/hosting.py.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import bentoml
 
-from serving.bento.hosting import OPTIONS, HostedService, host_app, with_access
-from serving.cascade.api import create_app, create_root
+from pliant.serving.bento.hosting import OPTIONS, HostedService, host_app, with_access
+from pliant.serving.cascade.api import create_app, create_root
 
 # Seconds until BentoML gives up a request that nothing else ends: longer than any deadline and any hung launch.
 TIMEOUT = 300

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pliant.errors import InputError
-from registry import names
-from serving.outcomes.settings import OutcomeSettings
-from serving.settings import check_margin
+from pliant.registry import names
+from pliant.serving.outcomes.settings import OutcomeSettings
+from pliant.serving.settings import check_margin
 
 PLACEMENTS = ("shared", "own")
 

@@ -15,14 +15,14 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serving.cascade.request import Described, Endpoint, TextRequest, check_pairs, select_task
-from serving.http import tei
-from serving.http.access.roles import client_of
-from serving.http.api_errors import ApiError, json_response
-from serving.http.bodies import request_body
-from serving.http.large_body import checked
-from serving.http.routing import arrival, guarded, read_fields
-from serving.http.schemas import Score, TeiError, errors, route_options
+from pliant.serving.cascade.request import Described, Endpoint, TextRequest, check_pairs, select_task
+from pliant.serving.http import tei
+from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.api_errors import ApiError, json_response
+from pliant.serving.http.bodies import request_body
+from pliant.serving.http.large_body import checked
+from pliant.serving.http.routing import arrival, guarded, read_fields
+from pliant.serving.http.schemas import Score, TeiError, errors, route_options
 
 MIN_PROBABILITY = 1e-12  # smaller probabilities count as this one in raw scores
 STATUS: Mapping[str, int] = {"full": 429, "invalid": 422}

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from serving.cascade.reading import Handler
-from serving.watch.seen import Seen
-from serving.watch.streams import CONFIDENCES, LENGTHS, confidence_of, labels, numbers
+from pliant.serving.cascade.reading import Handler
+from pliant.serving.watch.seen import Seen
+from pliant.serving.watch.streams import CONFIDENCES, LENGTHS, confidence_of, labels, numbers
 
 AGREEMENT = ("differs", "agrees")
 COMPARED = 0.1  # of the burn-in: comparisons are a small share of the answers

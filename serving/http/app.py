@@ -20,11 +20,11 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from pliant.errors import PliantError
-from serving.http.access.roles import check_admin
-from serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
-from serving.http.large_body import BodyParser
-from serving.http.schemas import Refresh, errors
-from serving.http.webhook import registry_event
+from pliant.serving.http.access.roles import check_admin
+from pliant.serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
+from pliant.serving.http.large_body import BodyParser
+from pliant.serving.http.schemas import Refresh, errors
+from pliant.serving.http.webhook import registry_event
 
 Handler = Callable[[Request], Awaitable[Response]]
 

@@ -26,10 +26,10 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.http.api_errors import ApiError
-from serving.http.json_body import SHOWN, shorten
-from serving.http.large_body import checked
-from serving.http.routing import Limits, read_fields
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.json_body import SHOWN, shorten
+from pliant.serving.http.large_body import checked
+from pliant.serving.http.routing import Limits, read_fields
 
 IGNORED = "x-pliant-ignored"
 """The header that names the fields of a request that nobody knows, in interfaces that accept these."""

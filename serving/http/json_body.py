@@ -14,7 +14,7 @@ from typing import Any
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.http.api_errors import ApiError
+from pliant.serving.http.api_errors import ApiError
 
 SHOWN = 80  # characters of an invalid value that a message repeats
 DIGITS = 18  # of content-length that are read: already far above any limit

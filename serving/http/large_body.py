@@ -13,9 +13,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from pliant.errors import PliantError, WorkerError
-from serving.http.api_errors import ApiError
-from serving.http.json_body import parse_value
-from serving.workers.helper_process import HelperProcess, help_out
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.json_body import parse_value
+from pliant.serving.workers.helper_process import HelperProcess, help_out
 
 INLINE_BYTES = 512 * 1024  # of a body of long texts that is parsed at once: about a millisecond
 INLINE_VALUES = 2_000  # of a body that is parsed at once: about a millisecond
@@ -33,7 +33,7 @@ class BodyParser:
     """Parses the bodies of one service."""
 
     def __init__(self) -> None:
-        self._process = HelperProcess("serving.http.large_body:main")
+        self._process = HelperProcess("pliant.serving.http.large_body:main")
 
     async def parse(self, body: Sequence[bytes]) -> Any:
         """Return the JSON value of a body in pieces.

@@ -10,9 +10,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pliant.errors import InputError, PliantError
-from serving.http.api_errors import ApiError, api_error_of
-from serving.http.json_body import as_object, check_type, read_body, shorten
-from serving.http.large_body import parse
+from pliant.serving.http.api_errors import ApiError, api_error_of
+from pliant.serving.http.json_body import as_object, check_type, read_body, shorten
+from pliant.serving.http.large_body import parse
 
 ARRIVED = "pliant.arrived"
 """Key of an ASGI scope: when the request came, on the clock of the event loop."""

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from pliant.errors import InputError
-from serving.http.api_errors import ApiError
-from serving.http.bodies import check_utf8, refusal, refused
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.bodies import check_utf8, refusal, refused
 
 TEXT_BYTES = 64 * 1024  # of one text in UTF-8
 FIRST = 100  # characters of which nearly always one is visible

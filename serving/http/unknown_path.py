@@ -8,8 +8,8 @@ from __future__ import annotations
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.http.api_errors import ApiError
-from serving.http.json_body import shorten
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.json_body import shorten
 
 PLAIN = b"text/plain"
 

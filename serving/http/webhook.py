@@ -10,9 +10,9 @@ import time
 from starlette.requests import Request
 from starlette.responses import Response
 
-from registry.mlflow_webhooks import moves_release, verified
-from serving.http.api_errors import ApiError, json_response
-from serving.http.json_body import read_body
+from pliant.registry.mlflow_webhooks import moves_release, verified
+from pliant.serving.http.api_errors import ApiError, json_response
+from pliant.serving.http.json_body import read_body
 
 MAX_BYTES = 64 * 1024
 

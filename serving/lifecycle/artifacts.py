@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from registry import mlflow_webhooks
-from registry.mlflow_store import MlflowRegistry
-from registry.package import Published
-from registry.releases import RegistryRelease
-from registry.signing.signatures import signing
-from serving.settings import Settings
+from pliant.registry import mlflow_webhooks
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.package import Published
+from pliant.registry.releases import RegistryRelease
+from pliant.registry.signing.signatures import signing
+from pliant.serving.settings import Settings
 
 
 class Artifacts(Protocol):

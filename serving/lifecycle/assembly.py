@@ -16,28 +16,28 @@ from typing_extensions import TypeVar
 
 from pliant.fallbacks import Fallback
 from pliant.protocol import JournalEntry, Scheduler
-from registry.names import system_of
-from registry.releases import RegistryRelease, ReleaseView
-from serving.clock import Clock
-from serving.driver import Driver, Limits, Read, Record
-from serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event, EventOutbox, server_of
-from serving.journal import FileRecorder
-from serving.lifecycle.artifacts import register_webhook
-from serving.lifecycle.catalog import Catalog, discard
-from serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
-from serving.lifecycle.poller import RefreshCounter
-from serving.lifecycle.refresh import Extend, Refresher, Source, Tell, extend_never
-from serving.metrics import Metrics
-from serving.monitoring.state_metrics import StateMetrics
-from serving.rollout.config import rollout_config
-from serving.rollout.record import trial_record
-from serving.rollout.trials import TrialParts, Trials
-from serving.settings import Settings
-from serving.state_file import StateFile
-from serving.watch.watcher import Watcher, WatcherParts, WatchMetrics
-from serving.workers.device_process import Build
-from serving.workers.devices import SameDevice
-from serving.workers.worker import Worker
+from pliant.registry.names import system_of
+from pliant.registry.releases import RegistryRelease, ReleaseView
+from pliant.serving.clock import Clock
+from pliant.serving.driver import Driver, Limits, Read, Record
+from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event, EventOutbox, server_of
+from pliant.serving.journal import FileRecorder
+from pliant.serving.lifecycle.artifacts import register_webhook
+from pliant.serving.lifecycle.catalog import Catalog, discard
+from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
+from pliant.serving.lifecycle.poller import RefreshCounter
+from pliant.serving.lifecycle.refresh import Extend, Refresher, Source, Tell, extend_never
+from pliant.serving.metrics import Metrics
+from pliant.serving.monitoring.state_metrics import StateMetrics
+from pliant.serving.rollout.config import rollout_config
+from pliant.serving.rollout.record import trial_record
+from pliant.serving.rollout.trials import TrialParts, Trials
+from pliant.serving.settings import Settings
+from pliant.serving.state_file import StateFile
+from pliant.serving.watch.watcher import Watcher, WatcherParts, WatchMetrics
+from pliant.serving.workers.device_process import Build
+from pliant.serving.workers.devices import SameDevice
+from pliant.serving.workers.worker import Worker
 
 C = TypeVar("C", bound=Catalog)
 E = TypeVar("E")

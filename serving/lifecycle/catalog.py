@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
 from pliant.errors import DeviceError
-from registry import codec
-from registry.package import Published
-from serving.lifecycle.artifacts import Artifacts
+from pliant.registry import codec
+from pliant.registry.package import Published
+from pliant.serving.lifecycle.artifacts import Artifacts
 
 T = TypeVar("T", bound=codec.Artifact)
 

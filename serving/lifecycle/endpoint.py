@@ -12,16 +12,16 @@ from typing_extensions import TypeVar  # with defaults, which the standard libra
 from pliant.errors import PliantError
 from pliant.fallbacks import Fallback
 from pliant.front_door import FrontDoor
-from serving.clock import Clock
-from serving.driver import Driver
-from serving.lifecycle.catalog import Catalog
-from serving.lifecycle.generation import Running
-from serving.lifecycle.refresh import Refresher
-from serving.metrics import Metrics
-from serving.rollout.judge import Judge
-from serving.rollout.trial import Call, Ended
-from serving.settings import Settings
-from serving.workers.devices import device_of, devices
+from pliant.serving.clock import Clock
+from pliant.serving.driver import Driver
+from pliant.serving.lifecycle.catalog import Catalog
+from pliant.serving.lifecycle.generation import Running
+from pliant.serving.lifecycle.refresh import Refresher
+from pliant.serving.metrics import Metrics
+from pliant.serving.rollout.judge import Judge
+from pliant.serving.rollout.trial import Call, Ended
+from pliant.serving.settings import Settings
+from pliant.serving.workers.devices import device_of, devices
 
 A = TypeVar("A")
 S = TypeVar("S", bound=Settings)

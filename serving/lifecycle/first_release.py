@@ -12,12 +12,12 @@ import sys
 import time
 
 from pliant.errors import PliantError, RefusedError, UnreachableError
-from registry.mlflow_client import has_all_tables
-from registry.mlflow_run import registry_errors
-from registry.names import prefix
-from serving.lifecycle.artifacts import open_registry
-from serving.lifecycle.releases import released
-from serving.settings import Settings, from_environment, settings_of
+from pliant.registry.mlflow_client import has_all_tables
+from pliant.registry.mlflow_run import registry_errors
+from pliant.registry.names import prefix
+from pliant.serving.lifecycle.artifacts import open_registry
+from pliant.serving.lifecycle.releases import released
+from pliant.serving.settings import Settings, from_environment, settings_of
 
 POLL_SECONDS = 5.0
 FAILED = 2  # exit status

@@ -16,9 +16,9 @@ from typing import Generic, Protocol
 
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
 
-from serving.arms import goes_to_challenger
-from serving.driver import Driver
-from serving.journal import FileRecorder
+from pliant.serving.arms import goes_to_challenger
+from pliant.serving.driver import Driver
+from pliant.serving.journal import FileRecorder
 
 logger = logging.getLogger("pliant.serving")
 

@@ -17,16 +17,16 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from pliant.errors import ArtifactError, InputError, RegistryError, UnreachableError
-from registry.names import system_of
-from serving.driver import Driver
-from serving.lifecycle.artifacts import Artifacts, Registry
-from serving.lifecycle.catalog import Catalog, discard
-from serving.lifecycle.generation import Generation, Generations, Running
-from serving.lifecycle.poller import Outcome, Poller, RefreshCounter, join_versions
-from serving.lifecycle.releases import Loaded, load_last_whole, released
-from serving.rollout.trials import Trials
-from serving.watch.seen import Seen
-from serving.watch.watcher import Watcher
+from pliant.registry.names import system_of
+from pliant.serving.driver import Driver
+from pliant.serving.lifecycle.artifacts import Artifacts, Registry
+from pliant.serving.lifecycle.catalog import Catalog, discard
+from pliant.serving.lifecycle.generation import Generation, Generations, Running
+from pliant.serving.lifecycle.poller import Outcome, Poller, RefreshCounter, join_versions
+from pliant.serving.lifecycle.releases import Loaded, load_last_whole, released
+from pliant.serving.rollout.trials import Trials
+from pliant.serving.watch.seen import Seen
+from pliant.serving.watch.watcher import Watcher
 
 logger = logging.getLogger("pliant.serving")
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pliant.errors import ArtifactError, InputError, RegistryError, UnreachableError
-from registry.names import system_of
-from registry.releases import RegistryRelease, ReleaseView
-from serving.lifecycle.artifacts import Artifacts, Registry
+from pliant.registry.names import system_of
+from pliant.registry.releases import RegistryRelease, ReleaseView
+from pliant.serving.lifecycle.artifacts import Artifacts, Registry
 
 C = TypeVar("C")
 

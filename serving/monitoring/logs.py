@@ -27,7 +27,7 @@ def install(environment: Mapping[str, str] = os.environ) -> None:
     """
     if environment.get(VARIABLE) != "json":
         return
-    from serving.monitoring.json_lines import JsonLines
+    from pliant.serving.monitoring.json_lines import JsonLines
 
     if not logging.root.handlers:
         logging.root.addHandler(logging.StreamHandler())

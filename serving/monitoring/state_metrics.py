@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
-from serving.unwritten import writings
+from pliant.serving.unwritten import writings
 
 SECONDS = 5.0  # between two looks
 

@@ -18,10 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from pliant.outcomes.tracker import Changes, Restored
-from serving.outcomes.inputs import Inputs
-from serving.outcomes.patient_clock import PatientClock
-from serving.outcomes.store import Store
-from serving.unwritten import Writing
+from pliant.serving.outcomes.inputs import Inputs
+from pliant.serving.outcomes.patient_clock import PatientClock
+from pliant.serving.outcomes.store import Store
+from pliant.serving.unwritten import Writing
 
 SECONDS = 1.0  # between two writes
 LOCK_SECONDS = 2.0  # that the start waits for a former service to end

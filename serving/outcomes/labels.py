@@ -10,9 +10,9 @@ from pydantic import Discriminator, Field, Tag
 
 from pliant.errors import InputError, PliantError
 from pliant.outcomes.answered import Label
-from serving.http.api_errors import ApiError, api_error_of, error_content
-from serving.http.bodies import Closed
-from serving.http.json_body import SHOWN
+from pliant.serving.http.api_errors import ApiError, api_error_of, error_content
+from pliant.serving.http.bodies import Closed
+from pliant.serving.http.json_body import SHOWN
 
 MAX_LABELS = 1_000  # labels in one request
 AT_ONCE = 8  # labels of a request that are taken before others have their turn

@@ -19,17 +19,17 @@ from pliant.outcomes.betting import CONFIDENCE
 from pliant.outcomes.figures import Figures, LabelResult, Report
 from pliant.outcomes.files import folder_of
 from pliant.outcomes.tracker import Changes, Tracker
+from pliant.serving.arms import evidence_tenant
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.http.access.limits import TokenBucket
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.json_body import shorten
+from pliant.serving.outcomes.keeper import Keeper, open_keeper
+from pliant.serving.outcomes.labels import MAX_LABELS, RATE
+from pliant.serving.outcomes.patient_clock import PatientClock
+from pliant.serving.outcomes.settings import OutcomeSettings
+from pliant.serving.outcomes.written import LEVELS, Names, alarm_written, figures_written, taken_written
 from pliant.tenants import trusted_tenants
-from serving.arms import evidence_tenant
-from serving.client import ANYBODY, Client
-from serving.http.access.limits import TokenBucket
-from serving.http.api_errors import ApiError
-from serving.http.json_body import shorten
-from serving.outcomes.keeper import Keeper, open_keeper
-from serving.outcomes.labels import MAX_LABELS, RATE
-from serving.outcomes.patient_clock import PatientClock
-from serving.outcomes.settings import OutcomeSettings
-from serving.outcomes.written import LEVELS, Names, alarm_written, figures_written, taken_written
 
 MEMORY = 100_000  # answers that can still be labelled: 8 MB from the start on
 DAYS = 30.0  # that an answer can be labelled, where nothing is kept on disk

@@ -10,16 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pliant.outcomes.answered import Label
-from serving.client import ANYBODY, Client
-from serving.http import routing
-from serving.http.access.roles import check_admin, client_of
-from serving.http.api_errors import json_response
-from serving.http.app import endpoint_of
-from serving.http.json_body import check_type, read_body
-from serving.http.large_body import parse
-from serving.http.schemas import errors, path_parameters
-from serving.outcomes.labels import read_outcome, take_all
-from serving.outcomes.schemas import AlarmList, outcome_body, outcome_responses
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.http import routing
+from pliant.serving.http.access.roles import check_admin, client_of
+from pliant.serving.http.api_errors import json_response
+from pliant.serving.http.app import endpoint_of
+from pliant.serving.http.json_body import check_type, read_body
+from pliant.serving.http.large_body import parse
+from pliant.serving.http.schemas import errors, path_parameters
+from pliant.serving.outcomes.labels import read_outcome, take_all
+from pliant.serving.outcomes.schemas import AlarmList, outcome_body, outcome_responses
 
 
 class Endpoint(routing.Endpoint, Protocol):

@@ -6,9 +6,9 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
-from serving.http.bodies import schema_of
-from serving.http.schemas import ErrorAnswer, Responses, errors
-from serving.outcomes.labels import MAX_LABELS, Outcome
+from pliant.serving.http.bodies import schema_of
+from pliant.serving.http.schemas import ErrorAnswer, Responses, errors
+from pliant.serving.outcomes.labels import MAX_LABELS, Outcome
 
 
 class Promise(BaseModel):

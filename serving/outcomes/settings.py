@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pliant.errors import InputError
-from serving.settings import Settings
+from pliant.serving.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,8 +37,8 @@ from pliant.outcomes.state import (
     record_to_line,
 )
 from pliant.outcomes.tracker import MAX_CHANGES, Changes, Restored
-from serving.outcomes.label_file import LabelFile
-from serving.unwritten import Writing
+from pliant.serving.outcomes.label_file import LabelFile
+from pliant.serving.unwritten import Writing
 
 DATABASE = "outcomes.db"
 LOCK = "lock"

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from pliant.packing.tools import ToolCall
-from serving.packing.reply import Choice, Reply
+from pliant.serving.packing.reply import Choice, Reply
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from serving.http.api_errors import ApiError
-from serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
-from serving.packing import openai
-from serving.packing.schemas import Status, options_of
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
+from pliant.serving.packing import openai
+from pliant.serving.packing.schemas import Status, options_of
 
 POST_ROUTES = {"/completions": openai.completions, "/chat/completions": openai.chat_completions}
 GET_ROUTES = {"/models": openai.models, "/models/{model:path}": openai.model}

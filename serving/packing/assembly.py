@@ -22,31 +22,31 @@ from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import Rules
-from registry.names import PACKING_PREFIX
-from serving.clock import Clock
-from serving.lifecycle import assembly
-from serving.lifecycle.artifacts import Registry, open_registry
-from serving.lifecycle.assembly import Assembly
-from serving.lifecycle.generation import Generation, numbered_journal
-from serving.lifecycle.refresh import Source
-from serving.packing.catalog import Catalog, ServedModel, load_catalog
-from serving.packing.endpoint import Handler, PackingEndpoint, PackingGeneration
-from serving.packing.engine.engine import EngineDriver, EngineLimits
-from serving.packing.engine.engine_group import EngineGroup, EnginePool
-from serving.packing.engine.forecaster import Forecaster, ForecastLimits
-from serving.packing.engine.metrics import PackingMetrics
-from serving.packing.engine.observed import ObservedLengths, observed_path
-from serving.packing.engine.suspects import SequenceLimit
-from serving.packing.engine.worker import EngineProcess, EngineWorker
-from serving.packing.messages import Build, EngineBuild, PredictorBuild, VllmBuild
-from serving.packing.reading import PromptReader
-from serving.packing.settings import PackingSettings
-from serving.packing.vllm import engine as installed
-from serving.watch.watcher import WatchMetrics
-from serving.workers.child_process import Interpreter
-from serving.workers.device_plan import DevicePlan
-from serving.workers.devices import SameDevice, check_devices, devices, free_memory
-from serving.workers.worker import ProcessWorker, Worker
+from pliant.registry.names import PACKING_PREFIX
+from pliant.serving.clock import Clock
+from pliant.serving.lifecycle import assembly
+from pliant.serving.lifecycle.artifacts import Registry, open_registry
+from pliant.serving.lifecycle.assembly import Assembly
+from pliant.serving.lifecycle.generation import Generation, numbered_journal
+from pliant.serving.lifecycle.refresh import Source
+from pliant.serving.packing.catalog import Catalog, ServedModel, load_catalog
+from pliant.serving.packing.endpoint import Handler, PackingEndpoint, PackingGeneration
+from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits
+from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool
+from pliant.serving.packing.engine.forecaster import Forecaster, ForecastLimits
+from pliant.serving.packing.engine.metrics import PackingMetrics
+from pliant.serving.packing.engine.observed import ObservedLengths, observed_path
+from pliant.serving.packing.engine.suspects import SequenceLimit
+from pliant.serving.packing.engine.worker import EngineProcess, EngineWorker
+from pliant.serving.packing.messages import Build, EngineBuild, PredictorBuild, VllmBuild
+from pliant.serving.packing.reading import PromptReader
+from pliant.serving.packing.settings import PackingSettings
+from pliant.serving.packing.vllm import engine as installed
+from pliant.serving.watch.watcher import WatchMetrics
+from pliant.serving.workers.child_process import Interpreter
+from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import SameDevice, check_devices, devices, free_memory
+from pliant.serving.workers.worker import ProcessWorker, Worker
 
 logger = logging.getLogger("pliant.serving")
 

@@ -12,32 +12,32 @@ from pliant.errors import InputError
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.packing.tools import CallParser, calls_grammar
-from serving.answers import Rejected
-from serving.arms import evidence_of, evidence_tenant, goes_to_challenger, is_copy
-from serving.clock import Clock
-from serving.http.api_errors import ApiError, api_error_of_drop
-from serving.lifecycle.endpoint import Endpoint
-from serving.lifecycle.generation import Generation
-from serving.lifecycle.refresh import Refresher
-from serving.packing.catalog import Catalog, ServedModel
-from serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
-from serving.packing.engine.engine_group import EngineGroup, EnginePool, merged_report
-from serving.packing.engine.forecaster import Forecast, Forecaster
-from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
-from serving.packing.engine.judge import PackingJudge
-from serving.packing.engine.metrics import PackingMetrics
-from serving.packing.engine.observed import ObservedLengths
-from serving.packing.engine.suspects import SequenceLimit
-from serving.packing.engine.traced import add_generation
-from serving.packing.engine.watched import PackingWatch
-from serving.packing.logprobs import LogprobsWriter
-from serving.packing.openai import unknown_model
-from serving.packing.reading import PromptReader, Tokens
-from serving.packing.reply import Choice, Reply, ReplyInfo
-from serving.packing.request import GenerationRequest, PromptInput
-from serving.packing.settings import PackingSettings
-from serving.tracing.traced import current
-from serving.way_back import current_way_back, note_decided
+from pliant.serving.answers import Rejected
+from pliant.serving.arms import evidence_of, evidence_tenant, goes_to_challenger, is_copy
+from pliant.serving.clock import Clock
+from pliant.serving.http.api_errors import ApiError, api_error_of_drop
+from pliant.serving.lifecycle.endpoint import Endpoint
+from pliant.serving.lifecycle.generation import Generation
+from pliant.serving.lifecycle.refresh import Refresher
+from pliant.serving.packing.catalog import Catalog, ServedModel
+from pliant.serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
+from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool, merged_report
+from pliant.serving.packing.engine.forecaster import Forecast, Forecaster
+from pliant.serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
+from pliant.serving.packing.engine.judge import PackingJudge
+from pliant.serving.packing.engine.metrics import PackingMetrics
+from pliant.serving.packing.engine.observed import ObservedLengths
+from pliant.serving.packing.engine.suspects import SequenceLimit
+from pliant.serving.packing.engine.traced import add_generation
+from pliant.serving.packing.engine.watched import PackingWatch
+from pliant.serving.packing.logprobs import LogprobsWriter
+from pliant.serving.packing.openai import unknown_model
+from pliant.serving.packing.reading import PromptReader, Tokens
+from pliant.serving.packing.reply import Choice, Reply, ReplyInfo
+from pliant.serving.packing.request import GenerationRequest, PromptInput
+from pliant.serving.packing.settings import PackingSettings
+from pliant.serving.tracing.traced import current
+from pliant.serving.way_back import current_way_back, note_decided
 
 AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
 MAX_PROMPT_LOGPROBS = 1 << 17  # of one request

@@ -20,11 +20,11 @@ from pliant.errors import InputError
 from pliant.packing.engine.grammar import json_rule
 from pliant.packing.engine.submission import Sampling
 from pliant.packing.tools import Tool
-from serving.http.api_errors import ApiError
-from serving.http.bodies import deadline, given, header_number
-from serving.http.json_body import shorten
-from serving.http.texts import check_count
-from serving.packing.bodies import (
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.bodies import deadline, given, header_number
+from pliant.serving.http.json_body import shorten
+from pliant.serving.http.texts import check_count
+from pliant.serving.packing.bodies import (
     ANY_OBJECT,
     ChatBody,
     CompletionBody,
@@ -36,7 +36,7 @@ from serving.packing.bodies import (
     ResponseFormat,
     StructuredOutputs,
 )
-from serving.packing.request import NO_TOOLS, GenerationRequest, Limits, PromptInput, ToolRequest
+from pliant.serving.packing.request import NO_TOOLS, GenerationRequest, Limits, PromptInput, ToolRequest
 
 DEADLINE, UTILITY = "x-pliant-deadline", "x-pliant-utility"
 TARGET_HEADERS = {"slo_ttft_ms": "x-slo-ttft-ms", "slo_tpot_ms": "x-slo-tpot-ms"}

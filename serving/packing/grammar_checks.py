@@ -17,15 +17,15 @@ from pliant.errors import InputError, WorkerError
 from pliant.fairness import Fairness
 from pliant.packing.engine.grammar import Grammars
 from pliant.packing.scheduling.request import FOREVER
-from serving.answers import Rejected
-from serving.client import Client
-from serving.http.api_errors import ApiError, api_error_of_drop
-from serving.packing import grammar_process as process
-from serving.workers.helper_process import HelperProcess
+from pliant.serving.answers import Rejected
+from pliant.serving.client import Client
+from pliant.serving.http.api_errors import ApiError, api_error_of_drop
+from pliant.serving.packing import grammar_process as process
+from pliant.serving.workers.helper_process import HelperProcess
 
 logger = logging.getLogger("pliant.serving")
 
-ENTRY = "serving.packing.grammar_process:main"
+ENTRY = "pliant.serving.packing.grammar_process:main"
 FIRST_SECONDS, SECONDS = 0.03, 0.25  # of a processor: of the first try and of the second
 LIMIT = 2 * process.WALL_SECONDS  # seconds in which the process answers
 REMEMBERED = 4096  # grammars, by 32 bytes each

@@ -15,8 +15,8 @@ from typing import IO, Any
 
 from pliant.errors import InputError
 from pliant.packing.engine.grammar import Grammars
-from serving.workers.child_process import receive
-from serving.workers.helper_process import help_out, limit_memory
+from pliant.serving.workers.child_process import receive
+from pliant.serving.workers.helper_process import help_out, limit_memory
 
 MEMORY = 64 * 1024 * 1024  # bytes beyond what the process has
 STACK = 4 * 1024 * 1024  # bytes, half of what the engine's process has

@@ -14,8 +14,8 @@ from itertools import chain, islice
 from typing import Any
 
 from pliant.packing.engine.logprobs import TokenLogprobs, piece_tokens
-from serving.packing.engine.in_flight import InFlightOutput
-from serving.packing.token_texts import TokenTexts
+from pliant.serving.packing.engine.in_flight import InFlightOutput
+from pliant.serving.packing.token_texts import TokenTexts
 
 LOWEST = -9999.0  # instead of minus infinity, which JSON cannot hold; vLLM writes the same
 

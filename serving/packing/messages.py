@@ -16,8 +16,8 @@ from typing import ClassVar, Protocol
 from pliant.packing.engine.submission import Progress, Status, Submission
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
-from serving.workers.child_process import Interpreter
-from serving.workers.device_plan import BuildPlan, DevicePlan
+from pliant.serving.workers.child_process import Interpreter
+from pliant.serving.workers.device_plan import BuildPlan, DevicePlan
 
 NO_STATUS = Status(False, "", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
 
@@ -47,7 +47,7 @@ Build = Callable[[Deliver], Engine]
 class EngineBuild(BuildPlan):
     """Makes the engine in its process."""
 
-    BUILDER: ClassVar[str] = "serving.packing.engine.device:build"
+    BUILDER: ClassVar[str] = "pliant.serving.packing.engine.device:build"
 
     folder: Path
     digest: str
@@ -63,7 +63,7 @@ class EngineBuild(BuildPlan):
 class VllmBuild(EngineBuild):
     """Makes vLLM the engine, in a process of vLLM's own environment."""
 
-    BUILDER: ClassVar[str] = "serving.packing.vllm.running:build"
+    BUILDER: ClassVar[str] = "pliant.serving.packing.vllm.running:build"
 
     home: Path  # where models are written for vLLM
     processes: int = 1  # that share the model
@@ -74,7 +74,7 @@ class VllmBuild(EngineBuild):
 class PredictorBuild(BuildPlan):
     """Makes the predictor of output lengths in its process."""
 
-    BUILDER: ClassVar[str] = "serving.packing.engine.predictor_device:build"
+    BUILDER: ClassVar[str] = "pliant.serving.packing.engine.predictor_device:build"
 
     folder: Path
     digest: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.monitoring.metric_list import COMMON, DEVICES, RATIO, REQUESTS, Metric
+from pliant.serving.monitoring.metric_list import COMMON, DEVICES, RATIO, REQUESTS, Metric
 
 MEMORY, LENGTHS = "Engine and memory", "Forecasts of lengths"
 _TASK = ("task",)

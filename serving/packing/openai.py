@@ -14,15 +14,15 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from serving.http import openai, routing, tei
-from serving.http.access.roles import client_of
-from serving.http.api_errors import ApiError, json_response
-from serving.http.bodies import given, ignored_header
-from serving.http.json_body import shorten
-from serving.http.large_body import checked
-from serving.http.routing import arrival, read_fields
-from serving.packing.answer import Form
-from serving.packing.bodies import (
+from pliant.serving.http import openai, routing, tei
+from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.api_errors import ApiError, json_response
+from pliant.serving.http.bodies import given, ignored_header
+from pliant.serving.http.json_body import shorten
+from pliant.serving.http.large_body import checked
+from pliant.serving.http.routing import arrival, read_fields
+from pliant.serving.packing.answer import Form
+from pliant.serving.packing.bodies import (
     ChatBody,
     CompletionBody,
     DetokenizeBody,
@@ -30,10 +30,10 @@ from serving.packing.bodies import (
     TokenizeConversation,
     TokenizePrompt,
 )
-from serving.packing.fields import conversation, read_request, read_tools, unknown_fields
-from serving.packing.reply import Reply
-from serving.packing.request import Endpoint, PromptInput
-from serving.packing.stream import DisconnectedError, EventStream, while_connected
+from pliant.serving.packing.fields import conversation, read_request, read_tools, unknown_fields
+from pliant.serving.packing.reply import Reply
+from pliant.serving.packing.request import Endpoint, PromptInput
+from pliant.serving.packing.stream import DisconnectedError, EventStream, while_connected
 
 CODES = {**openai.CODES, "invalid": "invalid_value"}
 CLIENT_CLOSED = 499  # of an answer whose client has disconnected

@@ -15,12 +15,12 @@ from pliant.errors import ArtifactError, InputError
 from pliant.packing.chat import template_of
 from pliant.packing.engine.grammar import Grammars
 from pliant.packing.tools import ToolFormat
-from serving.http.api_errors import ApiError
-from serving.packing.catalog import ServedGenerator
-from serving.packing.grammar_checks import GrammarChecks
-from serving.packing.request import PromptInput
-from serving.packing.text import Detokenizer, Writer
-from serving.packing.token_texts import TokenTexts
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.packing.catalog import ServedGenerator
+from pliant.serving.packing.grammar_checks import GrammarChecks
+from pliant.serving.packing.request import PromptInput
+from pliant.serving.packing.text import Detokenizer, Writer
+from pliant.serving.packing.token_texts import TokenTexts
 
 MIN_TOKEN_CHARACTERS = 64  # that the longest token is assumed to have at least
 

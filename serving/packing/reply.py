@@ -13,12 +13,12 @@ from uuid import uuid4
 from pliant.packing.scheduling.forecast import MEDIAN
 from pliant.packing.scheduling.request import FOREVER
 from pliant.packing.tools import CallParser, ToolCall
-from serving.answers import Rejected
-from serving.http.api_errors import ApiError, api_error_of_drop
-from serving.http.bodies import ignored_header
-from serving.packing.engine.forecaster import Forecast
-from serving.packing.engine.in_flight import InFlightOutput
-from serving.packing.logprobs import LogprobsWriter, mean_logprob
+from pliant.serving.answers import Rejected
+from pliant.serving.http.api_errors import ApiError, api_error_of_drop
+from pliant.serving.http.bodies import ignored_header
+from pliant.serving.packing.engine.forecaster import Forecast
+from pliant.serving.packing.engine.in_flight import InFlightOutput
+from pliant.serving.packing.logprobs import LogprobsWriter, mean_logprob
 
 
 @dataclass(frozen=True, slots=True)

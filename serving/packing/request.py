@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from pliant.packing.chat import Message
 from pliant.packing.engine.submission import Sampling
 from pliant.packing.tools import Tool
-from serving.client import ANYBODY, Client
-from serving.http import routing
-from serving.packing.reply import Reply
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.http import routing
+from pliant.serving.packing.reply import Reply
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.http.bodies import request_body
-from serving.http.schemas import (
+from pliant.serving.http.bodies import request_body
+from pliant.serving.http.schemas import (
     Artifact,
     CommonStatus,
     OpenaiErrorAnswer,
@@ -18,7 +18,7 @@ from serving.http.schemas import (
     errors,
     route_options,
 )
-from serving.packing.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeConversation, TokenizePrompt
+from pliant.serving.packing.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeConversation, TokenizePrompt
 
 
 class Facts(BaseModel):

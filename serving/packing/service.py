@@ -1,4 +1,4 @@
-"""The packing system as a BentoML service: `bentoml serve serving.packing.service:PackingService`.
+"""The packing system as a BentoML service: `bentoml serve pliant.serving.packing.service:PackingService`.
 
 What all services share is in serving/bento/hosting.py.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import bentoml
 
-from serving.bento.hosting import OPTIONS, HostedService, host_app, with_access
-from serving.packing.api import create_app, create_root
+from pliant.serving.bento.hosting import OPTIONS, HostedService, host_app, with_access
+from pliant.serving.packing.api import create_app, create_root
 
 # Seconds until BentoML gives up a request that nothing else ends. A long output after a long wait may take minutes.
 TIMEOUT = 3600

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.policy import SERVED
-from registry import names
-from serving.settings import Settings
+from pliant.registry import names
+from pliant.serving.settings import Settings
 
 ENGINES = ("pliant", "vllm")
 """What runs the model: Pliant's own engine, or vLLM in its own environment (serving/packing/vllm)."""

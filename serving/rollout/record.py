@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from pliant.errors import PliantError
-from registry import mlflow_switch
-from registry.mlflow_store import CHALLENGER, MlflowRegistry
-from registry.releases import RegistryRelease
+from pliant.registry import mlflow_switch
+from pliant.registry.mlflow_store import CHALLENGER, MlflowRegistry
+from pliant.registry.releases import RegistryRelease
 
 WAITING, ON_TRIAL = mlflow_switch.WAITING, mlflow_switch.TRIALS
 """State of a challenger that may be tried, and the states (and aliases) of one that is being tried."""

@@ -21,16 +21,16 @@ from secrets import token_hex
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
+from pliant.registry.releases import RegistryRelease
 from pliant.rollout.assign import is_copied, position
 from pliant.rollout.controller import Rollout
 from pliant.rollout.events import Action, CanaryOutcome, Event, Label, ShadowCompared
 from pliant.rollout.measures import Arm
-from registry.releases import RegistryRelease
-from serving.arms import evidence_tenant, request_key, to_challenger, to_champion_as_copy
-from serving.clock import Clock
-from serving.http.api_errors import api_error_of
-from serving.rollout.copies import Copies
-from serving.rollout.judge import Judge
+from pliant.serving.arms import evidence_tenant, request_key, to_challenger, to_champion_as_copy
+from pliant.serving.clock import Clock
+from pliant.serving.http.api_errors import api_error_of
+from pliant.serving.rollout.copies import Copies
+from pliant.serving.rollout.judge import Judge
 
 A = TypeVar("A")
 Call = Callable[[float], Awaitable[A]]

@@ -18,18 +18,18 @@ from typing import Any, Generic, TypeVar
 from typing_extensions import TypeVar as DefaultedTypeVar
 
 from pliant.errors import InputError, PliantError
+from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import Rollout
 from pliant.rollout.events import Action, Broken, Cancelled, Note, Promote, SetShare, TakeBack, Tick
-from registry.releases import RegistryRelease
-from serving.clock import Clock
-from serving.driver import Driver
-from serving.lifecycle.generation import Generation, Generations, Running
-from serving.rollout.judge import Judge
-from serving.rollout.record import TrialRecord
-from serving.rollout.trial import Call, Ended, Trial
-from serving.state_file import StateFile
-from serving.workers.child_process import lowest_priority
+from pliant.serving.clock import Clock
+from pliant.serving.driver import Driver
+from pliant.serving.lifecycle.generation import Generation, Generations, Running
+from pliant.serving.rollout.judge import Judge
+from pliant.serving.rollout.record import TrialRecord
+from pliant.serving.rollout.trial import Call, Ended, Trial
+from pliant.serving.state_file import StateFile
+from pliant.serving.workers.child_process import lowest_priority
 
 logger = logging.getLogger("pliant.serving")
 

@@ -8,28 +8,28 @@ from typing import cast
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from pliant.registry.names import TOKENS_PREFIX
+from pliant.serving.clock import loop_clock
+from pliant.serving.lifecycle import assembly
+from pliant.serving.lifecycle.artifacts import Artifacts, Registry, open_registry
+from pliant.serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
+from pliant.serving.metrics import Metrics
+from pliant.serving.outcomes.outcomes import open_outcomes
+from pliant.serving.tokens.catalog import Catalog, TaskInfo, load_catalog
+from pliant.serving.tokens.endpoint import ORIGINS, TokensEndpoint
+from pliant.serving.tokens.labelled import NAMES
+from pliant.serving.tokens.messages import TokensBuild
+from pliant.serving.tokens.pins import Pins
+from pliant.serving.tokens.registration import Origins, Registrar, TokensSource
+from pliant.serving.tokens.settings import TokensSettings
+from pliant.serving.watch.watcher import WatchMetrics
+from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.device_process import Build
+from pliant.serving.workers.devices import SameDevice, check_devices, devices
+from pliant.serving.workers.worker import ProcessWorker
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
 from pliant.tokens.scheduler import Options, TokensScheduler
-from registry.names import TOKENS_PREFIX
-from serving.clock import loop_clock
-from serving.lifecycle import assembly
-from serving.lifecycle.artifacts import Artifacts, Registry, open_registry
-from serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
-from serving.metrics import Metrics
-from serving.outcomes.outcomes import open_outcomes
-from serving.tokens.catalog import Catalog, TaskInfo, load_catalog
-from serving.tokens.endpoint import ORIGINS, TokensEndpoint
-from serving.tokens.labelled import NAMES
-from serving.tokens.messages import TokensBuild
-from serving.tokens.pins import Pins
-from serving.tokens.registration import Origins, Registrar, TokensSource
-from serving.tokens.settings import TokensSettings
-from serving.watch.watcher import WatchMetrics
-from serving.workers.device_plan import DevicePlan
-from serving.workers.device_process import Build
-from serving.workers.devices import SameDevice, check_devices, devices
-from serving.workers.worker import ProcessWorker
 
 LEAD = 0.005  # seconds before a device's expected end at which its next batch is sent: packing 64 images takes as long
 WARM_BATCH = 16  # every gamma runs once with this batch size and once with 1 before the first request

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from pliant.errors import InputError
 from pliant.models.image import decode, pixel_passes
-from serving.workers.helper_process import help_out, limit_memory
+from pliant.serving.workers.helper_process import help_out, limit_memory
 
 MEMORY = 256 * 1024 * 1024  # bytes beyond what the process has when it starts
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pliant.errors import InputError, WorkerError
 from pliant.models.image import Pixels, decode, pixel_passes
-from serving.workers.helper_process import HelperProcess
+from pliant.serving.workers.helper_process import HelperProcess
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ USUAL_PASSES = 2_000_000  # visited pixels of an image that is no large one: som
 SECONDS = 5.0  # that an image may take in the process
 OTHERS = 2  # cores that are left to the event loop and to a device
 MOST_PROCESSES = 16
-ENTRY = "serving.tokens.decoder_process:main"
+ENTRY = "pliant.serving.tokens.decoder_process:main"
 NEWEST = 0.1  # weight of the newest image in the mean time
 
 

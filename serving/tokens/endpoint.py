@@ -7,24 +7,24 @@ from functools import partial
 from typing import Any
 
 from pliant.outcomes.figures import Figures
-from serving.answers import Completed, Rejected
-from serving.arms import is_copy
-from serving.client import ANYBODY, Client
-from serving.clock import Clock
-from serving.http.api_errors import api_error_of_drop
-from serving.http.routing import unknown_task
-from serving.lifecycle.endpoint import Endpoint, described_devices
-from serving.lifecycle.poller import join_versions
-from serving.metrics import Metrics
-from serving.outcomes.outcomes import Outcomes, broken_event
-from serving.tokens.catalog import Catalog, TaskInfo
-from serving.tokens.decoders import Decoders
-from serving.tokens.judge import TokensJudge
-from serving.tokens.labelled import Labelled
-from serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
-from serving.tokens.request import ImageRequest
-from serving.tokens.settings import TokensSettings
-from serving.tokens.watched import TokensWatch
+from pliant.serving.answers import Completed, Rejected
+from pliant.serving.arms import is_copy
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.clock import Clock
+from pliant.serving.http.api_errors import api_error_of_drop
+from pliant.serving.http.routing import unknown_task
+from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
+from pliant.serving.lifecycle.poller import join_versions
+from pliant.serving.metrics import Metrics
+from pliant.serving.outcomes.outcomes import Outcomes, broken_event
+from pliant.serving.tokens.catalog import Catalog, TaskInfo
+from pliant.serving.tokens.decoders import Decoders
+from pliant.serving.tokens.judge import TokensJudge
+from pliant.serving.tokens.labelled import Labelled
+from pliant.serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
+from pliant.serving.tokens.request import ImageRequest
+from pliant.serving.tokens.settings import TokensSettings
+from pliant.serving.tokens.watched import TokensWatch
 
 JUDGE = TokensJudge()
 ORIGINS = ("task_version", "backbone_version", "profile_version")

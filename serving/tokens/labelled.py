@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.outcomes.answered import Answered
-from serving.outcomes.outcomes import Outcomes
-from serving.outcomes.written import Names
-from serving.tokens.catalog import Origin
+from pliant.serving.outcomes.outcomes import Outcomes
+from pliant.serving.outcomes.written import Names
+from pliant.serving.tokens.catalog import Origin
 
 NAMES = Names("operating_point", None)
 MAX_COMMON = 4096  # kinds of answers whose shared part is kept at hand: digests, versions, settings and tenants

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.tokens.catalog import ServedTask
-from serving.workers.device_plan import BuildPlan, DevicePlan
+from pliant.serving.tokens.catalog import ServedTask
+from pliant.serving.workers.device_plan import BuildPlan, DevicePlan
 
 Image = tuple[str, NDArray[np.uint8]]
 """A task's name and an image [size, size, 3], of the size that was served when the request arrived."""
@@ -23,7 +23,7 @@ Output = tuple[str, str, NDArray[np.float32]]
 class TokensBuild(BuildPlan):
     """Makes the model in the device process."""
 
-    BUILDER: ClassVar[str] = "serving.tokens.device:build"
+    BUILDER: ClassVar[str] = "pliant.serving.tokens.device:build"
 
     folder: Path
     digest: str

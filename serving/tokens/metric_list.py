@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.monitoring.metric_list import COMMON, REGISTRY, Metric, driven, labelled
+from pliant.serving.monitoring.metric_list import COMMON, REGISTRY, Metric, driven, labelled
 
 METRICS = (
     *driven("gamma", ("task_version", "backbone_version", "profile_version")),

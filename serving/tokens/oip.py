@@ -19,20 +19,20 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.client import Client
-from serving.http.access.roles import client_of
-from serving.http.bodies import Utility
-from serving.http.large_body import INLINE_BYTES
-from serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, one_version
-from serving.http.oip.request import check_elements
-from serving.http.oip.response import replaced
-from serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec, numbers, texts
-from serving.http.routing import unknown_task
-from serving.http.texts import check_count
-from serving.outcomes.outcomes import chosen_id
-from serving.tokens.endpoint import TokensEndpoint
-from serving.tokens.request import ImageRequest, read_image
-from serving.window import run_each, width
+from pliant.serving.client import Client
+from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.bodies import Utility
+from pliant.serving.http.large_body import INLINE_BYTES
+from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, one_version
+from pliant.serving.http.oip.request import check_elements
+from pliant.serving.http.oip.response import replaced
+from pliant.serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec, numbers, texts
+from pliant.serving.http.routing import unknown_task
+from pliant.serving.http.texts import check_count
+from pliant.serving.outcomes.outcomes import chosen_id
+from pliant.serving.tokens.endpoint import TokensEndpoint
+from pliant.serving.tokens.request import ImageRequest, read_image
+from pliant.serving.window import run_each, width
 
 IMAGE, SCORES, LABEL, CLASS = "image", "scores", "label", "class"
 NUMBERS: Mapping[str, str] = {"gamma": "INT32", "on_time": "BOOL"}

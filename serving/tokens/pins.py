@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from registry.names import TOKENS_TASK
-from serving.client import Client
+from pliant.registry.names import TOKENS_TASK
+from pliant.serving.client import Client
 
 logger = logging.getLogger("pliant.serving")
 

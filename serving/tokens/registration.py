@@ -14,18 +14,18 @@ from functools import partial
 from typing import Any
 
 from pliant.errors import PliantError, RegistryError
+from pliant.registry.names import TOKENS_BACKBONE, TOKENS_TASK
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.driver import Driver
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.json_body import shorten
+from pliant.serving.lifecycle.artifacts import Artifacts
+from pliant.serving.lifecycle.generation import Generation
+from pliant.serving.lifecycle.refresh import Refresher, Source
+from pliant.serving.tokens.catalog import Catalog, Origin, ServedTask, TaskInfo, has_task, load_catalog, load_task
+from pliant.serving.tokens.pins import Pins
+from pliant.serving.workers.device_process import Build
 from pliant.tokens.policy import Knowledge
-from registry.names import TOKENS_BACKBONE, TOKENS_TASK
-from serving.client import ANYBODY, Client
-from serving.driver import Driver
-from serving.http.api_errors import ApiError
-from serving.http.json_body import shorten
-from serving.lifecycle.artifacts import Artifacts
-from serving.lifecycle.generation import Generation
-from serving.lifecycle.refresh import Refresher, Source
-from serving.tokens.catalog import Catalog, Origin, ServedTask, TaskInfo, has_task, load_catalog, load_task
-from serving.tokens.pins import Pins
-from serving.workers.device_process import Build
 
 TokensGeneration = Generation[Catalog, TaskInfo]
 TokensRefresher = Refresher[Catalog, TaskInfo]

@@ -14,13 +14,13 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.client import ANYBODY, Client
-from serving.http.access.roles import client_of
-from serving.http.api_errors import ApiError
-from serving.http.bodies import Closed, Utility, deadline
-from serving.http.json_body import as_object, check_type, read_body, shorten
-from serving.http.large_body import parse
-from serving.workers.helper_process import small_pieces
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.bodies import Closed, Utility, deadline
+from pliant.serving.http.json_body import as_object, check_type, read_body, shorten
+from pliant.serving.http.large_body import parse
+from pliant.serving.workers.helper_process import small_pieces
 
 NUMBERS = ("deadline", "utility")
 BASE64_AT_ONCE = 1024 * 1024  # characters, a multiple of four; the event loop serves others in between

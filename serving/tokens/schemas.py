@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.http.bodies import schema_of
-from serving.http.schemas import Artifact, CommonStatus, Refresh, ServingDevice
-from serving.outcomes.schemas import AlarmDetails, TakenLabel
-from serving.tokens.request import PredictBody
+from pliant.serving.http.bodies import schema_of
+from pliant.serving.http.schemas import Artifact, CommonStatus, Refresh, ServingDevice
+from pliant.serving.outcomes.schemas import AlarmDetails, TakenLabel
+from pliant.serving.tokens.request import PredictBody
 
 
 class Prediction(BaseModel):

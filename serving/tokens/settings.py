@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from pliant.errors import InputError
 from pliant.models.image import MAX_PIXELS
+from pliant.registry import names
+from pliant.serving.outcomes.settings import OutcomeSettings
+from pliant.serving.settings import check_margin
 from pliant.tokens.policies import CHOICES, SERVED
-from registry import names
-from serving.outcomes.settings import OutcomeSettings
-from serving.settings import check_margin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
+from pliant.serving.watch.seen import Seen
+from pliant.serving.watch.streams import CONFIDENCES, confidence_of, labels, numbers
 from pliant.watch.binning import linear, logarithmic
-from serving.watch.seen import Seen
-from serving.watch.streams import CONFIDENCES, confidence_of, labels, numbers
 
 EVERY = 4  # pictures, of which one is looked at: that takes some 30 microseconds, and up to 70 for 224 x 224
 LINES = 64  # rows, and columns, that are looked at, or up to twice as many: all of 224 x 224 took 400 microseconds

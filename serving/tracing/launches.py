@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pliant.protocol import Request
-from serving.answers import Completed, Rejected
-from serving.tracing.traced import Traced, zero_of
+from pliant.serving.answers import Completed, Rejected
+from pliant.serving.tracing.traced import Traced, zero_of
 
 
 def add_launches(traced: Traced, request: Request, answer: Completed | Rejected, now: float) -> None:

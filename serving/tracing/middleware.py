@@ -18,10 +18,10 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.client import ANYBODY, Client
-from serving.http.access.roles import CLIENT
-from serving.monitoring.request_context import request_fields
-from serving.tracing.traced import Traced, set_current
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.http.access.roles import CLIENT
+from pliant.serving.monitoring.request_context import request_fields
+from pliant.serving.tracing.traced import Traced, set_current
 
 PARENT = "traceparent"
 UNTRACED = ("/livez", "/readyz", "/healthz", "/metrics")

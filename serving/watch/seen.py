@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 
+from pliant.serving.arms import evidence_tenant, goes_to_challenger, is_copy
 from pliant.tenants import Groups
 from pliant.watch.detector import Stream
-from serving.arms import evidence_tenant, goes_to_challenger, is_copy
 
 MAX_STREAMS = 64  # of one service; further ones are not watched
 Make = Callable[[str], Stream]

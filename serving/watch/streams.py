@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pliant.serving.watch.watcher import CONFIDENCE
 from pliant.watch.binning import Binning, classes, linear, logarithmic
 from pliant.watch.detector import Stream
-from serving.watch.watcher import CONFIDENCE
 
 CONFIDENCES = linear(0, 1)
 LENGTHS = logarithmic(1, 100_000)  # tokens, words or characters: an eighth wider from bin to bin

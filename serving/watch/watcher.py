@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
 from pliant.errors import InputError
+from pliant.serving.monitoring.state_metrics import StateMetrics
+from pliant.serving.state_file import StateFile
+from pliant.serving.watch.load import ALPHA_OF_LOAD, NAME, LoadWatch, load_watch_from
+from pliant.serving.watch.seen import Seen
 from pliant.tenants import Groups, WithoutEach
 from pliant.watch.accuracy import AccuracyEstimate, mean_confidence
 from pliant.watch.detector import Alarm
 from pliant.watch.system import ALPHA, StreamFigures, SystemWatch, system_watch_from
-from serving.monitoring.state_metrics import StateMetrics
-from serving.state_file import StateFile
-from serving.watch.load import ALPHA_OF_LOAD, NAME, LoadWatch, load_watch_from
-from serving.watch.seen import Seen
 
 logger = logging.getLogger("pliant.serving")
 

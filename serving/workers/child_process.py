@@ -26,8 +26,6 @@ from pathlib import Path
 from typing import IO, Any
 
 HEADER = struct.Struct("!Q")  # bytes of the pickle that follows
-OURS = str(Path(__file__).resolve().parents[2])  # where this project's packages lie
-
 
 _LOWEST: ContextVar[bool] = ContextVar("whether children have the lowest priority", default=False)
 
@@ -51,6 +49,11 @@ class Interpreter:
 
     python: Path
     environment: Mapping[str, str]
+
+
+def _ours() -> str:
+    """Return the folder that `pliant` lies in; this file may be reached over a link."""
+    return str(Path(str(import_module("pliant").__file__)).parents[1])
 
 
 def spawn(
@@ -77,7 +80,7 @@ def spawn(
         if _LOWEST.get():
             with suppress(OSError, AttributeError):  # an operating system without it
                 os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
-    ours.sendall(pack([] if other else sys.path) + pack([OURS] if other else []))
+    ours.sendall(pack([] if other else sys.path) + pack([_ours()] if other else []))
     return ours, process
 
 
@@ -120,7 +123,7 @@ def main(entry: str, channel_fd: str, *handed_down: str) -> None:
         path, behind = receive(incoming), receive(incoming)
         sys.path[:] = [*(path or sys.path), *behind]
         if os.environ.get("PLIANT_LOG_FORMAT") == "json" and not behind:  # another interpreter has no JSON lines
-            import_module("serving.monitoring.logs").install()
+            import_module("pliant.serving.monitoring.logs").install()
         module, _, function = entry.partition(":")
         getattr(import_module(module), function)(channel, incoming, *map(int, handed_down))
 

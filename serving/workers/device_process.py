@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from typing import IO, Any, Protocol, runtime_checkable
 
 from pliant.fallbacks import Collector, Fallback
-from serving.workers.child_process import pack, read, sentence
+from pliant.serving.workers.child_process import pack, read, sentence
 
 FRAME = struct.Struct("!QI?")  # bytes of the pickle, number of separate arrays, whether these are in shared memory
 SIZE = "Q"  # bytes of each of those arrays

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pliant import memory
 from pliant.errors import DeviceError, WorkerError
-from serving.settings import Settings
+from pliant.serving.settings import Settings
 
 AUTO = "auto"
 ASK = "import sys; sys.path[:] = {path!r}; from pliant import device; print(device.{call})"
@@ -68,7 +68,7 @@ def check_devices(settings: Settings, catalog: Profiled) -> None:
     """Raise `DeviceError` for a device of another class than the catalog was profiled on."""
     if settings.any_profile:
         return
-    from serving.workers.on_device import check_device
+    from pliant.serving.workers.on_device import check_device
 
     for device in devices(settings):
         check_device(catalog.device, device, settings.threads)

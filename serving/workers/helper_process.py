@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pliant.errors import WorkerError
-from serving.workers.child_process import HEADER, pack, read, receive, spawn
+from pliant.serving.workers.child_process import HEADER, pack, read, receive, spawn
 
 NICE = 10  # what such a process lowers its priority by: the event loop and the devices come first
 START_SECONDS = 60.0  # that the process may take to start

@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pliant.errors import InputError, WorkerError
-from serving.workers.device_process import Build
-from serving.workers.ray_cluster import Resources, check_reachable
+from pliant.serving.workers.device_process import Build
+from pliant.serving.workers.ray_cluster import Resources, check_reachable
 
 if TYPE_CHECKING:
-    from serving.workers.ray_workers import RayWorker
+    from pliant.serving.workers.ray_workers import RayWorker
 
 NAMESPACE = "pliant"
 ONE_CORE = Resources()
@@ -67,7 +67,7 @@ class RayPool:
 
     def make_worker(self, build: Build) -> RayWorker:
         """Return a worker, not started; Ray chooses its node when it starts."""
-        from serving.workers.ray_workers import RayWorker
+        from pliant.serving.workers.ray_workers import RayWorker
 
         return RayWorker(build, self._resources, *self._limits)
 

@@ -16,9 +16,9 @@ import ray
 from ray.exceptions import RayError
 
 from pliant.errors import WorkerError
-from serving.workers.device_process import Build, Device
-from serving.workers.ray_cluster import Resources, check_reachable
-from serving.workers.worker import CallingWorker
+from pliant.serving.workers.device_process import Build, Device
+from pliant.serving.workers.ray_cluster import Resources, check_reachable
+from pliant.serving.workers.worker import CallingWorker
 
 WATCH = "watch"  # the actor's second thread, in which one call waits as long as the actor lives
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pliant.errors import WorkerError
-from serving.workers.worker import Rebuild, Worker
+from pliant.serving.workers.worker import Rebuild, Worker
 
 logger = logging.getLogger("pliant.serving")
 

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 from pliant.errors import WorkerError
 from pliant.fallbacks import Fallback
-from serving.workers.child_process import HEADER, spawn
-from serving.workers.device_plan import alone
-from serving.workers.device_process import ArrayOutbox, Build, Reply
+from pliant.serving.workers.child_process import HEADER, spawn
+from pliant.serving.workers.device_plan import alone
+from pliant.serving.workers.device_process import ArrayOutbox, Build, Reply
 
 logger = logging.getLogger("pliant.serving")
 
@@ -206,7 +206,7 @@ class ProcessWorker(CallingWorker):
 
     async def _spawn(self, variables: Mapping[str, str]) -> None:
         self._outbox = ArrayOutbox()
-        connection, self._process = spawn("serving.workers.device_process:main", self._outbox.fds, variables)
+        connection, self._process = spawn("pliant.serving.workers.device_process:main", self._outbox.fds, variables)
         self._reader = asyncio.StreamReader()
         protocol = _Connection(self._reader, self._notify_end)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: protocol, sock=connection)

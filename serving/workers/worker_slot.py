@@ -15,9 +15,9 @@ from typing import Any
 
 from pliant.errors import SchedulerError, WorkerError
 from pliant.protocol import Failed, Finished, Launch, Result
-from serving.workers.launch_limit import LaunchLimit, within
-from serving.workers.spares import Spares
-from serving.workers.worker import ModelError, Rebuild, Worker
+from pliant.serving.workers.launch_limit import LaunchLimit, within
+from pliant.serving.workers.spares import Spares
+from pliant.serving.workers.worker import ModelError, Rebuild, Worker
 
 logger = logging.getLogger("pliant.serving")
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from benchmarks.endpoint import processes, processor_seconds
+from pliant.benchmarks.endpoint import processes, processor_seconds
 
 
 def test_the_processors_time_of_a_service_is_that_of_all_its_processes():

@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import harness
-from benchmarks.bins import minilm
-from benchmarks.harness import INCOMPLETE, Budget, Skipped, begin
-from benchmarks.parts import PARTS, Part, _loaded
-from benchmarks.results import Target
-from benchmarks.tokens import demo as tokens_demo
+from pliant.benchmarks import harness
+from pliant.benchmarks.bins import minilm
+from pliant.benchmarks.harness import INCOMPLETE, Budget, Skipped, begin
+from pliant.benchmarks.parts import PARTS, Part, _loaded
+from pliant.benchmarks.results import Target
+from pliant.benchmarks.tokens import demo as tokens_demo
 from pliant.errors import InputError
 
 MET, MISSED = Target("a", 2.0, ">=", 1.0), Target("b", 0.5, ">=", 1.0)

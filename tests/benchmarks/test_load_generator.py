@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from aiohttp import web
 
-from benchmarks.load_generator import Example, Reply, capacity, in_turns, replay
-from flows.servers import HOST, free_port
+from pliant.benchmarks.load_generator import Example, Reply, capacity, in_turns, replay
 from pliant.errors import PliantError
+from pliant.flows.servers import HOST, free_port
 from pliant.protocol import Request
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.results import Target, read, write
+from pliant.benchmarks.results import Target, read, write
 
 HOLDS, SHORT = Target("rate", 2.0, ">=", 1.0, "x"), Target("delay", 2.0, "<=", 1.0, "ms")
 

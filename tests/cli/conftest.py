@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import release
+from pliant.flows import release
 from tests.fixtures.registry import FolderRegistry
 
 

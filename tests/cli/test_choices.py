@@ -8,18 +8,18 @@ from dataclasses import fields
 
 import pytest
 
-from cli.bins import simulate as bins_simulation
-from cli.main import _parser
-from cli.packing import simulate as packing_simulation
-from cli.service import service_settings
-from flows import settings
+from pliant.cli.bins import simulate as bins_simulation
+from pliant.cli.main import _parser
+from pliant.cli.packing import simulate as packing_simulation
+from pliant.cli.service import service_settings
 from pliant.errors import InputError
+from pliant.flows import settings
 from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import POLICIES, SERVED
+from pliant.serving.http.access.keys import Keys, new_key
+from pliant.serving.settings import settings_of
 from pliant.tokens.knowledge import knowledge
 from pliant.tokens.policies import make
-from serving.http.access.keys import Keys, new_key
-from serving.settings import settings_of
 from tests.fixtures.bins.scenarios import bins
 from tests.fixtures.packing.scenarios import CONTEXT, packing
 from tests.fixtures.tokens.samples import tiny_profile

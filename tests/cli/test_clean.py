@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from cli.main import main
-from registry.store import FolderStore
+from pliant.cli.main import main
+from pliant.registry.store import FolderStore
 from tests.fixtures.commands import refused
 from tests.fixtures.tokens.samples import tiny_task
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from pliant.outcomes.files import folder_of, input_ids
-from serving.client import Client
-from serving.outcomes.inputs import Inputs
-from serving.outcomes.outcomes import chosen_id
+from pliant.serving.client import Client
+from pliant.serving.outcomes.inputs import Inputs
+from pliant.serving.outcomes.outcomes import chosen_id
 from tests.fixtures.commands import refused, shown
 
 ACME, OTHERS = Client("acme"), Client("o'neill")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from cli.main import main
 from pliant import systems
+from pliant.cli.main import main
 from tests.fixtures.cascade.tiny import write_texts
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.main import main
-from serving.http.access.key_file import read_keys
+from pliant.cli.main import main
+from pliant.serving.http.access.key_file import read_keys
 
 
 def add(capsys, *words: str) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 import pytest
 
-from cli import loads
+from pliant.cli import loads
 from pliant.errors import InputError
 
 RNG = np.random.default_rng

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
 from pliant import systems
+from pliant.cli.main import main
 from tests.fixtures.commands import refused, shown
 
 COMMANDS = (
@@ -158,7 +158,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_started(published, c
 
 def test_the_installed_command_ends_with_the_status_and_without_a_traceback(tmp_path):
     result = subprocess.run(
-        [sys.executable, "-m", "cli", "simulate", "tokens", "--workers", "0"],
+        [sys.executable, "-m", "pliant.cli", "simulate", "tokens", "--workers", "0"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

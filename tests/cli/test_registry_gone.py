@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from registry.mlflow_store import MlflowRegistry
+from pliant.registry.mlflow_store import MlflowRegistry
 from tests.cli.test_releases import BINS, place, published, served
 from tests.fixtures.commands import refused, shown
 
@@ -60,7 +60,7 @@ def test_a_registry_that_goes_after_the_commit_is_one_sentence_and_the_release_i
         raise UnreachableError("release 2 of bins could not be marked: the server is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("registry.mlflow_switch.note", fail)
+        patch.setattr("pliant.registry.mlflow_switch.note", fail)
         assert "could not be marked: the server is gone" in refused(["promote", "bins", "2"], capsys)
     assert served() == 2, "the commit is one write, and it was done"
     assert "release 2 is served" in shown(["status", "bins"], capsys)

@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-from flows import settings
-from flows.release import open_registry
-from registry import codec
-from registry.mlflow_lock import lock_file
-from registry.package import Package
+from pliant.flows import settings
+from pliant.flows.release import open_registry
+from pliant.registry import codec
+from pliant.registry.mlflow_lock import lock_file
+from pliant.registry.package import Package
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.commands import refused, shown
 

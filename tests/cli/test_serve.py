@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import serving.launch
-from cli.main import main
+import pliant.serving.launch
 from pliant import systems
-from serving.settings import settings_of
+from pliant.cli.main import main
+from pliant.serving.settings import settings_of
 
 NO_SETTINGS = ("help", "port")  # of the command alone
 VALUES = {int: 7, float: 0.25, Path: Path("somewhere/else"), None: "something"}
@@ -35,7 +35,7 @@ def chosen(action: Action, default: Any) -> Any:
 @pytest.mark.parametrize("system", systems.names())
 def test_every_option_reaches_the_settings_of_the_service(system, here, monkeypatch):
     started = []
-    monkeypatch.setattr(serving.launch, "serve", lambda settings, *_rest: started.append(settings) or 0)
+    monkeypatch.setattr(pliant.serving.launch, "serve", lambda settings, *_rest: started.append(settings) or 0)
     kind = settings_of(system)
     values = {name: chosen(action, getattr(kind(), name)) for name, action in options(system).items()}
     words = []
@@ -51,7 +51,7 @@ def test_every_option_reaches_the_settings_of_the_service(system, here, monkeypa
 @pytest.mark.parametrize("system", systems.names())
 def test_without_options_the_settings_are_those_of_the_system(system, here, monkeypatch):
     started = []
-    monkeypatch.setattr(serving.launch, "serve", lambda settings, *_rest: started.append(settings) or 0)
+    monkeypatch.setattr(pliant.serving.launch, "serve", lambda settings, *_rest: started.append(settings) or 0)
     assert main(["serve", system]) == 0
     plain = settings_of(system)(threads=1)
     assert {name: getattr(started[0], name) for name in options(system)} == {

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from cli.main import main
-from flows import settings
-from flows.release import open_registry
+from pliant.cli.main import main
 from pliant.errors import SignatureError
-from registry.mlflow_find import DIGEST
-from registry.signing.signatures import SIGNATURE
+from pliant.flows import settings
+from pliant.flows.release import open_registry
+from pliant.registry.mlflow_find import DIGEST
+from pliant.registry.signing.signatures import SIGNATURE
 from tests.cli.test_releases import BINS, place, published
 from tests.fixtures.commands import refused, shown
 from tests.registry.signing.keys import new_signer

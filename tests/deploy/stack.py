@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from registry.signing.signatures import TRUSTED_KEYS
-from serving.settings import OTHERS, PREFIX, from_environment, settings_of
+from pliant.registry.signing.signatures import TRUSTED_KEYS
+from pliant.serving.settings import OTHERS, PREFIX, from_environment, settings_of
 from tests.deploy.kustomize import Manifest, render
 from tests.fixtures.places import ROOT
 

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy.dashboards import queries
 from pliant import systems
-from serving.monitoring.metric_list import all_metrics, samples_of
+from pliant.serving.monitoring.metric_list import all_metrics, samples_of
 from tests.deploy.test_dashboards import ADDED, named
 from tests.fixtures.places import ROOT
 from tests.serving.monitoring.test_metric_list import registered

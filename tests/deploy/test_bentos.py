@@ -7,6 +7,8 @@ import stat
 import subprocess
 from functools import cache
 from importlib.metadata import packages_distributions
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from _bentoml_sdk.images import populate_image_from_build_config
@@ -15,12 +17,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from deploy import bentos
-from deploy.bentos import IMAGE, PACKAGES, PAGE, REQUIREMENTS, SETUP, bentofile, readme
+from deploy.bentos import IMAGE, PAGE, REQUIREMENTS, SETUP, bentofile, readme
 from pliant import systems
 from pliant.errors import InputError
+from pliant.registry.package import copy_code
+from pliant.serving.launch import service_path
 from pliant.version import VERSION
-from serving.launch import service_path
-from tests.architecture import OURS, imports
+from tests.architecture import LINKED, OURS, imports
 from tests.fixtures.places import ROOT
 
 ELSEWHERE = ("vllm", "ray")
@@ -43,8 +46,9 @@ def included() -> list[str]:
     """Return the files of the checkout that a bento holds, by BentoML's own rules."""
     config = BentoBuildConfig.from_file(str(ROOT / bentofile("tokens"))).with_defaults()
     specs = BentoPathSpec(config.include, config.exclude, str(ROOT / "deploy"))  # a folder without .bentoignore
-    listed = [path for folder in (*OURS, "docs") for path in (ROOT / folder).rglob("*.*")]
-    paths = [path.relative_to(ROOT).as_posix() for path in listed if "__pycache__" not in path.parts]
+    with TemporaryDirectory() as staged:
+        copy_code(Path(staged), "registry", "serving")
+        paths = [path.relative_to(staged).as_posix() for path in Path(staged).rglob("*.*")]
     return [path for path in paths if specs.includes(path)]
 
 
@@ -81,33 +85,13 @@ def test_bentoml_reads_the_file_and_finds_all_that_it_names(config, system):
 def test_a_bento_holds_code_and_nothing_else():
     kinds = {path.rpartition(".")[2] for path in included()}
     folders = {path.partition("/")[0] for path in included()}
-    assert kinds == {"py"} and folders == set(PACKAGES)
+    assert kinds == {"py"} and folders == {"pliant"}
     assert not [path for path in included() if "__pycache__" in path]
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        ".pliant/store/pliant/a.py",
-        "mlruns/artifacts/1/model.safetensors",
-        "mlruns/artifacts/1/registry/a.py",
-        "pliant/tokens/weights.safetensors",
-        "serving/__pycache__/launch.cpython-311.pyc",
-        "pliant/__pycache__/a.py",
-        ".venv/lib/python3.11/site-packages/serving/a.py",
-        "tests/serving/test_launch.py",
-        "benchmarks/results/tokens.json",
-        "flows/run.py",
-        "constraints.txt",
-    ],
-)
-def test_data_caches_weights_and_other_code_stay_outside(config, path):
-    assert not BentoPathSpec(config.include, config.exclude, str(ROOT / "deploy")).includes(path)
 
 
 def test_every_module_of_ours_that_its_code_imports_is_in_it():
     files = set(included())
-    assert {f"serving/{name}/service.py" for name in systems.names()} < files
+    assert {f"pliant/serving/{name}/service.py" for name in systems.names()} < files
     for path in files:
         if path.endswith(".py"):
             for module in _imported(path):
@@ -173,7 +157,7 @@ def _file_of(module: str) -> str:
     for name in (module, module.rpartition(".")[0]):
         for file in (f"{name.replace('.', '/')}.py", f"{name.replace('.', '/')}/__init__.py"):
             if (ROOT / file).is_file():
-                return file
+                return f"pliant/{file}" if file.partition("/")[0] in LINKED else file
     return ""
 
 

@@ -17,9 +17,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from deploy.bentos import REQUIREMENTS, bentofile
-from serving.http.access.key_file import update_keys
-from serving.launch import Service
+from deploy.bentos import REQUIREMENTS
+from pliant.serving.http.access.key_file import update_keys
+from pliant.serving.launch import Service
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny
 from tests.fixtures.certificate import make_certificate
 from tests.fixtures.clients import PATIENCE, free_port, image_body
@@ -75,10 +75,11 @@ def not_pinned() -> set[str]:
 
 def build(system: str, environment: Mapping[str, str]) -> str:
     """Build the bento in the checkout as its users do, and return its tag."""
-    command = [sys.executable, "-m", "bentoml", "build", "-f", str(bentofile(system)), "-o", "tag"]
-    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pliant.cli", "bento", system]
+    home = {**os.environ, "BENTOML_HOME": environment["BENTOML_HOME"]}
+    process = subprocess.run(command, cwd=ROOT, env=home, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
-    return process.stdout.strip().removeprefix("__tag__:")
+    return process.stdout.strip()
 
 
 @contextmanager
@@ -121,7 +122,7 @@ def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if "__pycache__" not in path.parts}
 
 
-@pytest.mark.parametrize("package", ["serving", "prefect", "pytest"])
+@pytest.mark.parametrize("package", ["pliant", "prefect", "pytest"])
 def test_the_environment_has_neither_the_checkout_nor_what_is_not_pinned(package, environment, tmp_path):
     command = [sys.executable, "-c", f"import {package}"]
     process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)

@@ -11,8 +11,8 @@ import sys
 import pytest
 from jsonschema import Draft202012Validator
 
-from registry.signing.signatures import load_signer, read_trusted
-from serving.settings import PREFIX
+from pliant.registry.signing.signatures import load_signer, read_trusted
+from pliant.serving.settings import PREFIX
 from tests.deploy.stack import (
     DEPLOY,
     SYSTEMS,
@@ -159,7 +159,7 @@ def test_the_worker_signs_what_it_publishes_and_nothing_else_is_served():
 
 def test_the_set_up_makes_a_pair_of_keys_once_and_lets_the_public_half_be_trusted(tmp_path):
     (command,) = services()["setup"]["command"]
-    code = "import sys; from cli.main import main; sys.exit(main())"
+    code = "import sys; from pliant.cli.main import main; sys.exit(main())"
     making = command.partition("; exec")[0].replace("pliant sign", f"{sys.executable} -c '{code}' sign")
     kept = set()
     for _ in range(2):

@@ -9,7 +9,7 @@ import pytest
 
 from deploy.dashboards import DASHBOARDS, PAGE, DashboardQuery, dashboards, page, queries
 from pliant import systems
-from serving.monitoring.metric_list import all_metrics, drawn_of, metrics_of, samples_of
+from pliant.serving.monitoring.metric_list import all_metrics, drawn_of, metrics_of, samples_of
 
 NAMES = ["overview.json", *(f"{system}.json" for system in systems.names())]
 ADDED = {"system", "instance", "job"}

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from serving.settings import PREFIX
+from pliant.serving.settings import PREFIX
 from tests.deploy.stack import DEPLOY, compose, example, known_to_flows, services
 from tests.fixtures.places import ROOT
 
@@ -60,7 +60,7 @@ def test_the_workers_image_takes_what_flows_import_and_sets_what_they_read():
 
 
 def test_prefects_work_pools_are_those_of_the_workers():
-    from flows.watch import automations, deployments
+    from pliant.flows.watch import automations, deployments
 
     assert services()["worker"]["command"][:5] == ["prefect", "worker", "start", "--pool", deployments.POOL]
     assert services()["notify"]["command"][:5] == ["prefect", "worker", "start", "--pool", deployments.NOTIFY_POOL]

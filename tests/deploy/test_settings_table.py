@@ -11,8 +11,8 @@ from deploy import settings_table
 from deploy.settings_table import Row, comments_of, rows, table
 from pliant import systems
 from pliant.errors import InputError
-from serving.settings import OTHERS, Settings, settings_of
-from serving.tokens.settings import TokensSettings
+from pliant.serving.settings import OTHERS, Settings, settings_of
+from pliant.serving.tokens.settings import TokensSettings
 
 
 def by_name(table_rows: list[Row]) -> dict[str, list[Row]]:

@@ -11,31 +11,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flows.bins import config as bins_config
-from flows.bins import stages as bins_stages
-from flows.cascade import config as cascade_config
-from flows.cascade import feedback
-from flows.cascade import stages as cascade_stages
-from flows.champions import Champion
-from flows.packing import config as packing_config
-from flows.packing import learn, observed
-from flows.packing import stages as packing_stages
-from flows.packing.learn import LoadedChampion
-from flows.packing.lengths import select_prompts
-from flows.stage import Run
-from flows.tokens import config as tokens_config
-from flows.tokens import remeasure
-from flows.tokens import stages as tokens_stages
-from flows.tokens.stages import Bundle
+from pliant.flows.bins import config as bins_config
+from pliant.flows.bins import stages as bins_stages
+from pliant.flows.cascade import config as cascade_config
+from pliant.flows.cascade import feedback
+from pliant.flows.cascade import stages as cascade_stages
+from pliant.flows.champions import Champion
+from pliant.flows.packing import config as packing_config
+from pliant.flows.packing import learn, observed
+from pliant.flows.packing import stages as packing_stages
+from pliant.flows.packing.learn import LoadedChampion
+from pliant.flows.packing.lengths import select_prompts
+from pliant.flows.stage import Run
+from pliant.flows.tokens import config as tokens_config
+from pliant.flows.tokens import remeasure
+from pliant.flows.tokens import stages as tokens_stages
+from pliant.flows.tokens.stages import Bundle
 from pliant.progress import silent
-from registry.package import Published
+from pliant.registry.package import Published
+from pliant.training.data import Split, digits
+from pliant.training.packing import generator as generators
 from tests.fixtures.bins import tiny as tiny_bins
 from tests.fixtures.cascade import tiny as tiny_cascade
 from tests.fixtures.packing import tiny as tiny_packing
 from tests.fixtures.tokens import tiny as tiny_tokens
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
-from training.data import Split, digits
-from training.packing import generator as generators
 
 SPLITS = ("profiling", "test")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flows import arithmetic
-from flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
 from pliant.errors import InputError
+from pliant.flows import arithmetic
+from pliant.flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
 
 
 @pytest.mark.parametrize("half", ["bfloat16", None])

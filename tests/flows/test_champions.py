@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from flows.champions import RECORD, read_record, record_to_json, tagged_version
 from pliant.errors import RegistryError
-from registry.package import Published
+from pliant.flows.champions import RECORD, read_record, record_to_json, tagged_version
+from pliant.registry.package import Published
 
 
 @dataclass(frozen=True, slots=True)

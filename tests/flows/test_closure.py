@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from flows import closure, keys
-from flows.closure import ROOT, code_of_tree, is_apart
-from flows.stage import StageResult
-from registry.store import FolderStore
+from pliant.flows import closure, keys
+from pliant.flows.closure import ROOT, code_of_tree, is_apart
+from pliant.flows.stage import StageResult
+from pliant.registry.store import FolderStore
 from tests.flows.stages import SYSTEMS
 
 LOAD = """
@@ -43,7 +43,7 @@ for names in closures:
 @pytest.mark.slow
 def test_a_closure_holds_all_of_ours_that_importing_its_modules_loads(made):
     names = {stage: {name for name in found if ":" not in name} for stage, (found, _) in made.items()}
-    given = json.dumps([closure.OURS, [sorted(each) for each in names.values()]])
+    given = json.dumps([["pliant"], [sorted(each) for each in names.values()]])
     done = subprocess.run(
         [sys.executable, "-c", LOAD], input=given, text=True, capture_output=True, cwd=ROOT, check=True
     )
@@ -63,8 +63,14 @@ def test_all_of_ours_that_a_stage_executes_is_in_its_closure(made):
 @pytest.mark.slow
 def test_of_a_flows_module_that_counts_which_is_reached_and_of_others_all(made):
     names, _ = made["cascade/plan-things"]
-    assert {"flows.cascade.stages:make_plan", "flows.cascade.stages:planned", "pliant.cascade.search"} <= names
-    assert not {"flows.cascade.stages", "flows.cascade.stages:make_level", "pliant.cascade.runtime"} & names
+    assert {
+        "pliant.flows.cascade.stages:make_plan",
+        "pliant.flows.cascade.stages:planned",
+        "pliant.cascade.search",
+    } <= names
+    assert (
+        not {"pliant.flows.cascade.stages", "pliant.flows.cascade.stages:make_level", "pliant.cascade.runtime"} & names
+    )
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +111,9 @@ def traced(make: Callable[[], StageResult], executed: set[str]) -> StageResult:
             return
         seen.add(code)
         module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] in closure.OURS and code.co_filename.startswith(str(ROOT)):
+        if module.partition(".")[0] == "pliant" and code.co_filename.startswith(str(ROOT)):
             item = code.co_qualname.partition(".")[0]
-            executed.add(f"{module}:{item}" if module.startswith("flows.") and item != "<module>" else module)
+            executed.add(f"{module}:{item}" if module.startswith("pliant.flows.") and item != "<module>" else module)
 
     threading.setprofile(note)
     sys.setprofile(note)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from flows import configuration, settings
-from flows.configuration import Configuration
 from pliant.errors import InputError, PliantError, RegistryError
+from pliant.flows import configuration, settings
+from pliant.flows.configuration import Configuration
 from pliant.redaction import MASK
-from registry.names import task_of
+from pliant.registry.names import task_of
 from tests.fixtures.registry import FolderRegistry
 from tests.fixtures.tokens.samples import tiny_backbone
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from flows import settings
-from flows.release import open_registry
-from registry.mlflow_store import CHAMPION
+from pliant.flows import settings
+from pliant.flows.release import open_registry
+from pliant.registry.mlflow_store import CHAMPION
 from tests.fixtures.places import ROOT
 from tests.fixtures.runs import PATIENCE
 from tests.flows.watch.deployments import BEGUN, ENDED, POOL, Server, await_run, logs, prefect_of, worker

@@ -5,20 +5,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from flows.bins import reprofile as bins_reprofile
-from flows.bins.config import BinsFlowConfig
-from flows.bins.flow import bins
-from flows.cascade import reprofile as cascade_reprofile
-from flows.cascade.config import CascadeFlowConfig
-from flows.cascade.flow import cascade
-from flows.device import check_device, check_replaces
-from flows.packing import reprofile as packing_reprofile
-from flows.packing.config import PackingFlowConfig
-from flows.packing.flow import packing
-from flows.tokens.config import TokensFlowConfig
-from flows.tokens.flow import tokens
 from pliant.device import device_class
 from pliant.errors import DeviceError, InputError
+from pliant.flows.bins import reprofile as bins_reprofile
+from pliant.flows.bins.config import BinsFlowConfig
+from pliant.flows.bins.flow import bins
+from pliant.flows.cascade import reprofile as cascade_reprofile
+from pliant.flows.cascade.config import CascadeFlowConfig
+from pliant.flows.cascade.flow import cascade
+from pliant.flows.device import check_device, check_replaces
+from pliant.flows.packing import reprofile as packing_reprofile
+from pliant.flows.packing.config import PackingFlowConfig
+from pliant.flows.packing.flow import packing
+from pliant.flows.tokens.config import TokensFlowConfig
+from pliant.flows.tokens.flow import tokens
 from pliant.progress import silent
 
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.config import read
-from flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of, part_of_input, tenants
 from pliant.errors import InputError
+from pliant.flows.config import read
+from pliant.flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of, part_of_input, tenants
 from pliant.outcomes.files import INPUTS, LABELS, KeptInput
 from pliant.outcomes.labels import LabelRecord
-from serving.outcomes.inputs import Inputs
+from pliant.serving.outcomes.inputs import Inputs
 
 NOW = 1000 * DAY
 RECORD = LabelRecord("x", "digit", 1, "0", "0", "3", 0.5, {}, "8", False, "acme", "k", NOW - 10, NOW - 20)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from flows import settings
-from flows.release import open_registry
-from flows.run import run_connected
 from pliant import systems
 from pliant.errors import InputError
+from pliant.flows import settings
+from pliant.flows.release import open_registry
+from pliant.flows.run import run_connected
 from pliant.progress import silent
-from registry.store import FolderStore
+from pliant.registry.store import FolderStore
 from tests.fixtures.runs import answer, versions
 from tests.flows.worlds import FLOWS
 

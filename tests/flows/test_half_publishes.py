@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from pliant.errors import RegistryError
-from registry.mlflow_store import CHAMPION, PREVIOUS
+from pliant.registry.mlflow_store import CHAMPION, PREVIOUS
 from tests.fixtures.half_publishes import ENCODER, PLAN, Killed, Publisher, Steps, lighten, stepping
 
 
@@ -67,7 +67,7 @@ def test_the_single_models_aliases_move_the_parts_first_and_what_names_them_last
 
 @pytest.mark.slow
 def test_two_publishers_that_meet_at_any_step_never_mix_even_without_a_lock(publisher, monkeypatch):
-    monkeypatch.setattr("registry.mlflow_store.file_lock", lambda *_: _unlocked())
+    monkeypatch.setattr("pliant.registry.mlflow_store.file_lock", lambda *_: _unlocked())
     other = Publisher(publisher.folder, "meanings")
     publisher.publish(0)
     other.publish(0)

@@ -7,15 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
-from flows import closure, keys
-from flows.closure import ROOT, is_apart, libraries
-from flows.packing.config import read
-from flows.packing.measure import known_precision
-from flows.packing.stages import generator_stage
-from flows.stage import Stage, StageResult
+from pliant.flows import closure, keys
+from pliant.flows.closure import ROOT, is_apart, libraries
+from pliant.flows.packing.config import read
+from pliant.flows.packing.measure import known_precision
+from pliant.flows.packing.stages import generator_stage
+from pliant.flows.stage import Stage, StageResult
 from tests.fixtures.packing.tiny import setting, write_generator
 from tests.flows.stages import SYSTEMS
 
@@ -36,7 +37,7 @@ def test_every_stage_is_tried_here(stages):
         for path in (ROOT / "flows").glob("*/stages.py")
         for module in (path, path.with_name("learn.py"), path.with_name("feedback.py"), path.with_name("remeasure.py"))
         if module.is_file()
-        for value in vars(import_module(f"flows.{module.parent.name}.{module.stem}")).values()
+        for value in vars(import_module(f"pliant.flows.{module.parent.name}.{module.stem}")).values()
         if isinstance(value, Stage)
     }
     untried = {task for identity, task in known.items() if identity not in {id(each.stage) for each in stages}}
@@ -55,7 +56,7 @@ def test_a_change_of_all_that_makes_nothing_of_a_result_changes_no_key(stages, c
     for stage in stages:
         modules = {name.partition(":")[0] for name in stage.names}
         others = {name for name in every_module() if name not in modules}
-        assert any(name.startswith("serving.http") for name in others)
+        assert any(name.startswith("pliant.serving.http") for name in others)
         assert changed(stage.key, others) == stage.key(), stage.name
 
 
@@ -88,7 +89,7 @@ def test_a_generator_is_made_again_for_a_change_of_the_engine_where_that_has_run
         read(overrides=setting(tmp_path, precision=word) | ({"generator": "embedded"} if own else {}))
         for word, own in (("float32", False), ("float32", True), ("auto", True))
     )
-    engine, trainer = {"pliant.packing.engine.paged_engine"}, {"training.packing.generator"}
+    engine, trainer = {"pliant.packing.engine.paged_engine"}, {"pliant.training.packing.generator"}
     for config, run in ((loaded, True), (trained, False), (timed, not known_precision(timed))):
         stage = generator_stage(config)
         assert (changed(lambda c=config, s=stage: s.key(c, None), engine) != stage.key(config, None)) == run
@@ -161,5 +162,10 @@ def otherwise(module: str, text: str, names: set[str]) -> str:
 
 
 def every_module() -> list[str]:
-    paths = (path for top in closure.OURS for path in (ROOT / top).rglob("*.py"))
-    return sorted(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths)
+    tops = {"": ROOT / "pliant"} | {
+        name: ROOT / name for name in ("flows", "profiling", "registry", "serving", "training")
+    }
+    paths = (
+        Path("pliant", top, path.relative_to(folder)) for top, folder in tops.items() for path in folder.rglob("*.py")
+    )
+    return sorted(".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from registry import codec
-from registry import mlflow_switch as switching
-from registry.mlflow_store import CHALLENGER, MlflowRegistry
-from registry.releases import RegistryRelease
+from pliant.registry import codec
+from pliant.registry import mlflow_switch as switching
+from pliant.registry.mlflow_store import CHALLENGER, MlflowRegistry
+from pliant.registry.releases import RegistryRelease
 from tests.fixtures.half_publishes import ENCODER, PLAN, Publisher, Steps, lighten, stepping
 from tests.fixtures.killed import killed
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows import patience
-from flows.champions import fetch_champions
-from flows.patience import OUTAGE_WAITS, patiently
 from pliant.errors import RefusedError, RegistryError, UnreachableError
+from pliant.flows import patience
+from pliant.flows.champions import fetch_champions
+from pliant.flows.patience import OUTAGE_WAITS, patiently
 from pliant.tokens.artifact import Task
 
 AWAY = UnreachableError("no MLflow server answers")

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from prefect import flow
 
-from flows import pipeline, settings
-from flows.gate import Judged
-from flows.keys import stage_key
-from flows.pipeline import Pipeline, tasks
-from flows.stage import Stage, StageResult
+from pliant.flows import pipeline, settings
+from pliant.flows.gate import Judged
+from pliant.flows.keys import stage_key
+from pliant.flows.pipeline import Pipeline, tasks
+from pliant.flows.stage import Stage, StageResult
 from pliant.progress import silent
+from pliant.registry import codec
+from pliant.registry.store import FolderStore
 from pliant.tokens.artifact import Backbone
-from registry import codec
-from registry.store import FolderStore
 from tests.fixtures.remembering import Package, Registry
 from tests.fixtures.runs import place_in
 from tests.fixtures.tokens.samples import tiny_backbone

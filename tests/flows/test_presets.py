@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flows.cascade.config import read as read_cascade
-from flows.packing.config import read as read_packing
-from flows.tokens.config import read as read_tokens
 from pliant import systems
+from pliant.flows.cascade.config import read as read_cascade
+from pliant.flows.packing.config import read as read_packing
+from pliant.flows.tokens.config import read as read_tokens
 from tests.fixtures.places import PRESETS
 
 PATHS = sorted(path for path in PRESETS.glob("*.toml") if path.stem.partition("_")[0] in systems.names())

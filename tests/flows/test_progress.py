@@ -7,7 +7,7 @@ from contextlib import contextmanager, redirect_stderr
 
 import pytest
 
-from flows import progress
+from pliant.flows import progress
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flows.release import CHALLENGER, Release, commit, flatten, merged, publication, publish_champion
 from pliant.errors import InputError
-from registry.mlflow_store import CHAMPION
+from pliant.flows.release import CHALLENGER, Release, commit, flatten, merged, publication, publish_champion
+from pliant.registry.mlflow_store import CHAMPION
 from tests.fixtures.remembering import Package, Registry
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from flows import retention
-from flows.bins.retention import unused_folders
-from flows.packing.retention import unused_folders as unused_models
-from flows.retention import DAY, Limits, after_flow, limits, remove, survey
-from flows.settings import Settings
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.errors import InputError
+from pliant.flows import retention
+from pliant.flows.bins.retention import unused_folders
+from pliant.flows.packing.retention import unused_folders as unused_models
+from pliant.flows.retention import DAY, Limits, after_flow, limits, remove, survey
+from pliant.flows.settings import Settings
 from pliant.packing.vllm.model_folder import folder_of
 from pliant.progress import silent
-from registry.store import FolderStore
+from pliant.registry.store import FolderStore
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.registry import FolderRegistry
 from tests.fixtures.tokens.samples import tiny_task

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import settings
 from pliant.errors import InputError
+from pliant.flows import settings
 
 
 def test_by_default_everything_lies_in_the_working_directory(tmp_path, monkeypatch):

@@ -9,25 +9,25 @@ from typing import Any
 import pytest
 from transformers import MambaConfig
 
-from flows.bins import config as bins_config
-from flows.bins.stages import load_streams
-from flows.cascade import config as cascade_config
-from flows.cascade import stages as cascade_stages
-from flows.packing import config as packing_config
-from flows.packing.stages import load_corpus
-from flows.stage import StageResult
-from flows.tokens import config as tokens_config
-from flows.tokens import stages as tokens_stages
 from pliant.errors import InputError
+from pliant.flows.bins import config as bins_config
+from pliant.flows.bins.stages import load_streams
+from pliant.flows.cascade import config as cascade_config
+from pliant.flows.cascade import stages as cascade_stages
+from pliant.flows.packing import config as packing_config
+from pliant.flows.packing.stages import load_corpus
+from pliant.flows.stage import StageResult
+from pliant.flows.tokens import config as tokens_config
+from pliant.flows.tokens import stages as tokens_stages
 from pliant.progress import silent
+from pliant.registry.store import FolderStore
 from pliant.tokens.artifact import Backbone
-from registry.store import FolderStore
+from pliant.training.data import digits
+from pliant.training.loading import POINTER
 from tests.fixtures.cascade import tiny as tiny_cascade
 from tests.fixtures.tokens import tiny as tiny_tokens
 from tests.fixtures.tokens.samples import tiny_backbone
 from tests.flows.stages import SYSTEMS
-from training.data import digits
-from training.loading import POINTER
 
 
 def keys_of(system: str, folder: Path, others: tuple[str, ...] = (), **changes: Any) -> dict[str, str]:

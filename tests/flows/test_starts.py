@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flows import starts
-from training import hub
+from pliant.flows import starts
+from pliant.training import hub
 
 MODEL = "path:/models/encoder"
 GIVEN: dict[str, dict[str, Any]] = {
@@ -27,7 +27,7 @@ START: dict[str, Callable[[Any], str]] = {
 
 @pytest.mark.parametrize("system", GIVEN)
 def test_own_data_start_from_what_can_be_had_and_embedded_data_and_given_sizes_from_scratch(system, monkeypatch):
-    module = import_module(f"flows.{system}.config")
+    module = import_module(f"pliant.flows.{system}.config")
     start = START[system]
     monkeypatch.setattr(module, "pretrained", lambda: MODEL)
     own = {"data": ["csv:mine.csv"]}

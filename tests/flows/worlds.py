@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from flows.run import run_connected
+from pliant.flows.run import run_connected
 from tests.fixtures.bins import tiny as bins
 from tests.fixtures.cascade import tiny as cascade
 from tests.fixtures.packing import tiny as packing

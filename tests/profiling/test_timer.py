@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from profiling.timer import TimerConfig, Timing, measure, monotonic
+from pliant.profiling.timer import TimerConfig, Timing, measure, monotonic
 
 
 class Calls:

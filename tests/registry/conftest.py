@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pliant.registry import codec
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.package import Package
 from pliant.tokens.artifact import Backbone, Task
-from registry import codec
-from registry.mlflow_store import MlflowRegistry
-from registry.package import Package
 from tests.fixtures.tokens.samples import IMAGE_SIZE, WIDTH, tiny_backbone, tiny_profile, tiny_task
 
 BACKBONE, TASK, PROFILE = "pliant-tokens-backbone", "pliant-tokens-task-letters", "pliant-tokens-profile"

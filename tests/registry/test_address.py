@@ -16,8 +16,8 @@ from urllib.error import URLError
 import pytest
 
 from pliant.errors import RegistryError, UnreachableError
-from registry import address
-from registry.address import (
+from pliant.registry import address
+from pliant.registry.address import (
     CLIENT,
     TRUSTED,
     UNCHECKED,

@@ -19,8 +19,8 @@ from hypothesis.extra import numpy as nps
 from numpy.typing import NDArray
 
 from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
+from pliant.registry import codec
 from pliant.tokens.artifact import Backbone, Profile, Task
-from registry import codec
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 
 FILES = ("artifact.json", "tensors.safetensors", "digests.json")
@@ -253,7 +253,7 @@ from hashlib import sha256
 from pathlib import Path
 from pliant.errors import RegistryError
 from pliant.tokens.artifact import Backbone
-from registry import codec
+from pliant.registry import codec
 
 other = codec.load(Backbone, Path(sys.argv[2]))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that the limit is an error and not the end of the process

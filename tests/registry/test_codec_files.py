@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pliant.errors import ArtifactError, DigestError, RegistryError
-from registry import codec
+from pliant.registry import codec
 from tests.registry.test_codec import FILES, Part, Sample
 
 

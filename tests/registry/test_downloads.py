@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from registry.downloads import Downloads
+from pliant.registry.downloads import Downloads
 
 
 def test_each_download_has_an_empty_folder_of_its_own_under_one_root():

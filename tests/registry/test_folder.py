@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pliant.errors import RegistryError
-from registry.folder import replace_folder, sync_tree
+from pliant.registry.folder import replace_folder, sync_tree
 
 OLD, NEW = {"a": b"old", "b": b"old"}, {"a": b"new", "b": b"new"}
 

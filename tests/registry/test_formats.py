@@ -10,8 +10,8 @@ from pliant.bins.artifact import Bins, Encoder
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.models.artifact import Classifier
 from pliant.packing.artifact import Generator, Packing, Predictor
+from pliant.registry import codec
 from pliant.tokens.artifact import Backbone, Profile, Task
-from registry import codec
 from tests.fixtures.bins.encoders import tiny_encoder
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.packing.in_process import generator

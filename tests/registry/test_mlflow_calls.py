@@ -12,10 +12,10 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from pliant.errors import UnreachableError
-from registry import codec, mlflow_store
-from registry.mlflow_run import Run
-from registry.mlflow_store import MlflowRegistry
-from registry.package import Package, Published
+from pliant.registry import codec, mlflow_store
+from pliant.registry.mlflow_run import Run
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.package import Package, Published
 from tests.fixtures.mlflow_client import Client
 
 A, B, RELEASES = "pliant-bins-a", "pliant-bins-encoder-a", "pliant-release-bins"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from registry import mlflow_retention
-from registry.mlflow_find import DIGEST
-from registry.mlflow_package import log_model
-from registry.mlflow_retention import DAY, remove, unneeded
-from registry.mlflow_store import MlflowRegistry
+from pliant.registry import mlflow_retention
+from pliant.registry.mlflow_find import DIGEST
+from pliant.registry.mlflow_package import log_model
+from pliant.registry.mlflow_retention import DAY, remove, unneeded
+from pliant.registry.mlflow_store import MlflowRegistry
 from tests.registry.conftest import BACKBONE, TASK, publish_all
 
 PREFIX = "pliant-tokens-"

@@ -11,9 +11,9 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from pliant.errors import RegistryError
-from registry import mlflow_lock
-from registry.mlflow_lock import LEASE_SECONDS, OWNER, SAFE_SECONDS, UNTIL, Lease, file_lock, lease
-from registry.mlflow_store import MlflowRegistry
+from pliant.registry import mlflow_lock
+from pliant.registry.mlflow_lock import LEASE_SECONDS, OWNER, SAFE_SECONDS, UNTIL, Lease, file_lock, lease
+from pliant.registry.mlflow_store import MlflowRegistry
 from tests.registry.conftest import PROFILE
 
 
@@ -95,7 +95,7 @@ def test_who_waits_in_vain_is_told_who_holds_it(tmp_path):
 
 def test_releases_are_committed_under_a_lease_where_the_registry_is_no_file(tmp_path, shelf, monkeypatch):
     by_lease = lambda self, system: lease(self.connect(), system)  # noqa: E731
-    monkeypatch.setattr("registry.mlflow_store.MlflowRegistry.locked", by_lease)
+    monkeypatch.setattr("pliant.registry.mlflow_store.MlflowRegistry.locked", by_lease)
     registry = MlflowRegistry(f"sqlite:///{tmp_path / 'mlflow.db'}", "e", tmp_path / "artifacts")
     for number in (1, 2):
         with registry.run("release") as run:

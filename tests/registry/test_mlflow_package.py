@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from registry import mlflow_package
-from registry.package import Package
+from pliant.registry import mlflow_package
+from pliant.registry.package import Package
 
 IMAGES = np.zeros((5, 16, 24, 3), np.uint8)
 ROWS = {"text": np.array(["a", "bc"]), "length": np.array([1, 2]), "share": np.zeros(2, np.float32), "at": np.zeros(2)}

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import RegistryError
-from registry import codec, mlflow_standing
-from registry import mlflow_switch as switching
-from registry.mlflow_store import MlflowRegistry
-from registry.package import Published
-from registry.releases import from_version
+from pliant.registry import codec, mlflow_standing
+from pliant.registry import mlflow_switch as switching
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.package import Published
+from pliant.registry.releases import from_version
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.mlflow_client import Client
 

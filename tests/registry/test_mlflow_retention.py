@@ -12,10 +12,10 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from pliant.errors import RegistryError
-from registry import mlflow_retention
-from registry.mlflow_find import DIGEST
-from registry.mlflow_retention import DAY, Unneeded, needed_versions, remove, unneeded
-from registry.releases import FORMER
+from pliant.registry import mlflow_retention
+from pliant.registry.mlflow_find import DIGEST
+from pliant.registry.mlflow_retention import DAY, Unneeded, needed_versions, remove, unneeded
+from pliant.registry.releases import FORMER
 from tests.registry.conftest import BACKBONE
 
 PREFIX = "pliant-tokens-"

@@ -12,9 +12,9 @@ from requests.exceptions import HTTPError
 from sqlalchemy.exc import OperationalError
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
-from registry import mlflow_reasons
-from registry.mlflow_reasons import PASSWORD, TOKEN, USER
-from registry.mlflow_run import Run, registry_errors
+from pliant.registry import mlflow_reasons
+from pliant.registry.mlflow_reasons import PASSWORD, TOKEN, USER
+from pliant.registry.mlflow_run import Run, registry_errors
 
 URI = "postgresql://ann:geheim@db/registry"
 

@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from mlflow import MlflowClient
 
 from pliant.errors import ArtifactError, RegistryError
+from pliant.registry import codec
+from pliant.registry.address import PROBE_SECONDS
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.mlflow_switch import TAKEN_BACK, switch
 from pliant.tokens.artifact import Backbone
-from registry import codec
-from registry.address import PROBE_SECONDS
-from registry.mlflow_store import MlflowRegistry
-from registry.mlflow_switch import TAKEN_BACK, switch
 from tests.fixtures.tokens.samples import tiny_backbone
 from tests.registry.conftest import BACKBONE, PROFILE, TASK, Shelf
 
@@ -179,7 +179,7 @@ def test_a_server_that_refuses_connections_fails_at_once():
 
 def test_a_server_that_never_answers_fails_when_the_probe_has_waited(monkeypatch):
     assert PROBE_SECONDS <= 5
-    monkeypatch.setattr("registry.address.PROBE_SECONDS", 0.3)
+    monkeypatch.setattr("pliant.registry.address.PROBE_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         _fails_soon(f"http://user:secret@127.0.0.1:{silent.getsockname()[1]}")
 

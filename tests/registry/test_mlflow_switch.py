@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import RegistryError
-from registry import mlflow_standing
-from registry import mlflow_switch as switching
-from registry.mlflow_store import MlflowRegistry
+from pliant.registry import mlflow_standing
+from pliant.registry import mlflow_switch as switching
+from pliant.registry.mlflow_store import MlflowRegistry
 from tests.fixtures.mlflow_client import Client
 
 A, B, RELEASES = "pliant-bins-a", "pliant-bins-encoder-a", "pliant-release-bins"

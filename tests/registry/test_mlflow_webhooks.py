@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows import servers, settings
 from pliant.errors import InputError, RegistryError
-from registry.mlflow_store import MlflowRegistry
-from registry.mlflow_webhooks import moves_release, register, remove, verified
-from registry.names import release
+from pliant.flows import servers, settings
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.mlflow_webhooks import moves_release, register, remove, verified
+from pliant.registry.names import release
 
 SECRET, NOW = "a secret of the service", 1_800_000_000.0
 

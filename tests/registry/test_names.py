@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pliant import systems
-from registry import names
+from pliant.registry import names
 
 SYSTEMS = systems.names()
 

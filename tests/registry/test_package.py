@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-import registry
+import pliant.registry
 from pliant.errors import ArtifactError
-from registry.descriptions import no_longer_served, of_release, of_version, restated, served
-from registry.package import Package, needed, pyfunc_file
+from pliant.registry.descriptions import no_longer_served, of_release, of_version, restated, served
+from pliant.registry.package import Package, needed, pyfunc_file
 from tests.architecture import imports
 
-FOLDER = Path(registry.__file__).parent / "pyfunc"
+FOLDER = Path(pliant.registry.__file__).parent / "pyfunc"
 KINDS = ["tokens-task", "bins-plan", "cascade-task", "packing-plan"]
 
 

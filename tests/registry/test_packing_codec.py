@@ -11,7 +11,7 @@ import pytest
 from pliant.errors import ArtifactError, DigestError, SchemaError
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.model import PredictorModel
-from registry import codec
+from pliant.registry import codec
 from tests.fixtures.packing.generators import tiny_generator
 from tests.fixtures.packing.tiny import some_packing, some_predictor
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import ArtifactError, RegistryError
-from registry.package import Published
-from registry.releases import FORMER, MODELS, RegistryRelease, ReleaseView, from_version, to_tags
+from pliant.registry.package import Published
+from pliant.registry.releases import FORMER, MODELS, RegistryRelease, ReleaseView, from_version, to_tags
 
 VERSIONS = {"pliant-bins-a": 3, "pliant-bins-encoder-a": 2}
 DIGESTS = {"pliant-bins-a": "x", "pliant-bins-encoder-a": "y"}

@@ -13,7 +13,7 @@ import pytest
 from pliant import redaction
 from pliant.errors import RegistryError
 from pliant.redaction import redact
-from registry.mlflow_store import MlflowRegistry
+from pliant.registry.mlflow_store import MlflowRegistry
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import publish_tiny
 from tests.fixtures.places import ROOT
@@ -129,7 +129,7 @@ def test_the_command_line_shows_no_secret(tmp_path):
     with failing("refuses") as address:
         environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "PLIANT_HOME": str(tmp_path / "home")}
         done = subprocess.run(
-            [sys.executable, "-m", "cli", "serve", "bins", "--port", "0"],
+            [sys.executable, "-m", "pliant.cli", "serve", "bins", "--port", "0"],
             env={**environment, "MLFLOW_TRACKING_URI": address, "HOME": str(tmp_path)},
             cwd=tmp_path,
             capture_output=True,
@@ -141,16 +141,16 @@ def test_the_command_line_shows_no_secret(tmp_path):
 
 
 def test_a_postgres_registry_without_its_driver_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr("registry.address.find_spec", lambda _name: None)
+    monkeypatch.setattr("pliant.registry.address.find_spec", lambda _name: None)
     for scheme in ("postgresql", "postgres", "postgresql+psycopg"):
         with pytest.raises(RegistryError, match=r"its driver psycopg is missing here: pip install -e '\.\[postgres\]'"):
             MlflowRegistry(f"{scheme}://user:{SECRETS[0]}@127.0.0.1/db", "e", tmp_path).names()
 
 
 def test_the_driver_that_is_installed_is_the_one_that_is_used(monkeypatch):
-    from registry.address import driver_address
+    from pliant.registry.address import driver_address
 
     for installed, used in (("psycopg", "psycopg"), ("psycopg2", "psycopg2")):
-        monkeypatch.setattr("registry.address.find_spec", lambda name, here=installed: name == here or None)
+        monkeypatch.setattr("pliant.registry.address.find_spec", lambda name, here=installed: name == here or None)
         assert driver_address("postgresql://u@h/db") == f"postgresql+{used}://u@h/db"
     assert driver_address("sqlite:///x.db") == "sqlite:///x.db"

@@ -7,9 +7,9 @@ import os
 import pytest
 
 from pliant.errors import InputError, RegistryError
+from pliant.registry import codec
+from pliant.registry.store import FolderStore
 from pliant.tokens.artifact import Backbone
-from registry import codec
-from registry.store import FolderStore
 from tests.fixtures.tokens.samples import tiny_backbone
 
 

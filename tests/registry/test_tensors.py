@@ -10,7 +10,7 @@ import pytest
 from safetensors import numpy as safetensors
 
 from pliant.bfloat16 import BFLOAT16
-from registry import tensors
+from pliant.registry import tensors
 
 
 def _written(tmp_path, **arrays):

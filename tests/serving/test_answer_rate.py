@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from serving.answer_rate import AnswerRate
-from serving.http.api_errors import ApiError, error_response
+from pliant.serving.answer_rate import AnswerRate
+from pliant.serving.http.api_errors import ApiError, error_response
 
 
 def test_a_queue_is_empty_after_as_many_seconds_as_its_answers_take():

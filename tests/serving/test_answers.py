@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pliant.protocol import Launch, Request
-from serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected
+from pliant.serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected
 
 REQUEST = Request(7, 10.0, 12.0, "task")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import ArtifactError, RegistryError
-from registry import names
-from serving.bins.catalog import load_catalog as load_bins
-from serving.cascade.catalog import load_catalog as load_cascade
-from serving.packing.catalog import load_catalog as load_packing
+from pliant.registry import names
+from pliant.serving.bins.catalog import load_catalog as load_bins
+from pliant.serving.cascade.catalog import load_catalog as load_cascade
+from pliant.serving.packing.catalog import load_catalog as load_packing
 from tests.fixtures.bins import published as bins
 from tests.fixtures.cascade import published as cascade
 from tests.fixtures.packing import in_process as packing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from serving.clock import loop_clock
+from pliant.serving.clock import loop_clock
 from tests.fixtures.fakes import run_virtually
 
 

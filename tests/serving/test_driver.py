@@ -16,9 +16,9 @@ from pliant.protocol import (
     Journal,
     replay,
 )
-from serving.answers import Completed, Rejected
-from serving.clock import loop_clock
-from serving.driver import Driver, Limits
+from pliant.serving.answers import Completed, Rejected
+from pliant.serving.clock import loop_clock
+from pliant.serving.driver import Driver, Limits
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 

@@ -20,10 +20,10 @@ from pliant.protocol import (
     Result,
     Woke,
 )
-from serving.answers import Pending
-from serving.client import Client
-from serving.clock import loop_clock
-from serving.driver import Driver
+from pliant.serving.answers import Pending
+from pliant.serving.client import Client
+from pliant.serving.clock import loop_clock
+from pliant.serving.driver import Driver
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 from tests.serving.test_driver import Bench, BrokenScheduler, RestlessScheduler
 

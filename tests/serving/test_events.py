@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from serving import events
-from serving.events import ALARM, Event, EventOutbox, EventServer, latest_events, server_of
+from pliant.serving import events
+from pliant.serving.events import ALARM, Event, EventOutbox, EventServer, latest_events, server_of
 
 
 def alarm(number: int = 0) -> Event:

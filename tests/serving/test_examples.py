@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-import benchmarks.bins.demo
-import benchmarks.tokens.demo
-import flows.bins.config
-import flows.cascade.config
-import flows.packing.config
-import flows.tokens.config
-from registry.names import BINS_ENCODER, BINS_PREFIX
-from serving.launch import Service
+import pliant.benchmarks.bins.demo
+import pliant.benchmarks.tokens.demo
+import pliant.flows.bins.config
+import pliant.flows.cascade.config
+import pliant.flows.packing.config
+import pliant.flows.tokens.config
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
+from pliant.serving.launch import Service
 from tests.fixtures.bins import published as bins
 from tests.fixtures.cascade import published as cascade
 from tests.fixtures.clients import PATIENCE
@@ -126,11 +126,11 @@ def test_the_pages_have_examples_and_each_has_its_service():
 
 
 def test_the_models_of_these_services_are_called_as_the_demos_are():
-    bins_config = flows.bins.config.read(overrides=benchmarks.bins.demo.OVERRIDES)
+    bins_config = pliant.flows.bins.config.read(overrides=pliant.benchmarks.bins.demo.OVERRIDES)
     assert [stream.data for stream in bins_config.streams] == ["docstrings:package"]
     assert [stream.encoder for stream in bins_config.streams] == ["embedded"], "which has a classification head"
-    assert "digits:digit" in benchmarks.tokens.demo.OVERRIDES["data"]
-    assert [task.data for task in flows.cascade.config.CascadeFlowConfig().tasks] == ["docstrings:package"]
+    assert "digits:digit" in pliant.benchmarks.tokens.demo.OVERRIDES["data"]
+    assert [task.data for task in pliant.flows.cascade.config.CascadeFlowConfig().tasks] == ["docstrings:package"]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 
 from pliant.outcomes.files import folder_of, read_inputs, read_labels
-from serving.events import from_line
+from pliant.serving.events import from_line
 from tests.fixtures.places import ROOT
 
 pytestmark = pytest.mark.slow
@@ -23,16 +23,16 @@ SERVICE = """
 import json, logging, os, resource, sys, time
 from pathlib import Path
 from prometheus_client import CollectorRegistry
-from flows.watch import notify
+from pliant.flows.watch import notify
 from pliant.outcomes.answered import Answered
 from pliant.outcomes.files import LABELS, folder_of
-from serving.client import Client
-from serving.http.api_errors import ApiError
-from serving.unwritten import writings
-from serving.events import ALARM, Event, EventOutbox
-from serving.outcomes.keeper import open_keeper
-from serving.outcomes.outcomes import Outcomes
-from serving.state_file import StateFile
+from pliant.serving.client import Client
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.unwritten import writings
+from pliant.serving.events import ALARM, Event, EventOutbox
+from pliant.serving.outcomes.keeper import open_keeper
+from pliant.serving.outcomes.outcomes import Outcomes
+from pliant.serving.state_file import StateFile
 
 home, messages = Path(sys.argv[1]), []
 class Kept(logging.Handler):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from serving.bins import bodies as bins
-from serving.cascade import bodies as cascade
-from serving.http.oip.request import InferBody
-from serving.packing import bodies as packing
+from pliant.serving.bins import bodies as bins
+from pliant.serving.cascade import bodies as cascade
+from pliant.serving.http.oip.request import InferBody
+from pliant.serving.packing import bodies as packing
 
 ONES, EMPTY, OBJECTS = [1] * 5000, [[""]] * 5000, [{}] * 5000
 UNKNOWN = {str(number): "x" for number in range(5000)}

@@ -24,8 +24,8 @@ from pliant.protocol import (
     Result,
     Woke,
 )
-from serving import journal
-from serving.journal import FileRecorder, read, run_lines
+from pliant.serving import journal
+from pliant.serving.journal import FileRecorder, read, run_lines
 from tests.fixtures.clients import wait_for
 
 ENTRIES = [
@@ -109,7 +109,7 @@ def test_a_journal_that_another_service_writes_is_refused_and_keeps_its_entries(
 
 def test_entries_reach_the_disk_about_once_a_second(tmp_path, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("serving.journal.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pliant.serving.journal.time.monotonic", lambda: now[0])
     recorder = FileRecorder(tmp_path / "journal.jsonl")
     recorder(ENTRIES[0])
     assert read(tmp_path / "journal.jsonl") == []
@@ -121,7 +121,7 @@ def test_entries_reach_the_disk_about_once_a_second(tmp_path, monkeypatch):
 
 def test_the_last_entries_before_a_quiet_time_reach_the_disk_too(tmp_path, monkeypatch):
     """A service that is killed while nobody asks has lost none of them."""
-    monkeypatch.setattr("serving.journal.FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr("pliant.serving.journal.FLUSH_SECONDS", 0.05)
     recorder = FileRecorder(tmp_path / "journal.jsonl")
     for count in (1, 2):
         recorder(ENTRIES[0])

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import InputError, WorkerError
-from serving import launch
-from serving.bins.settings import BinsSettings
-from serving.launch import DRAIN_SECONDS, Service
-from serving.settings import from_environment
-from serving.tokens.settings import TokensSettings
+from pliant.serving import launch
+from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.launch import DRAIN_SECONDS, Service
+from pliant.serving.settings import from_environment
+from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.certificate import make_certificate
 
 
@@ -103,7 +103,7 @@ def test_with_a_certificate_it_is_https_and_bentoml_gets_both_files():
 
 def test_the_command_serves_the_system_at_host_and_port():
     command = launch._command(BinsSettings(host="127.0.0.1"), 3000)
-    assert command[:5] == [sys.executable, "-m", "bentoml", "serve", "serving.bins.service:BinsService"]
+    assert command[:5] == [sys.executable, "-m", "bentoml", "serve", "pliant.serving.bins.service:BinsService"]
     options = dict(zip(command[5::2], command[6::2], strict=True))
     assert (options["--host"], options["--port"]) == ("127.0.0.1", "3000")
     assert options["--timeout-graceful-shutdown"] == str(DRAIN_SECONDS)

@@ -22,9 +22,9 @@ from pliant.protocol import (
     Result,
     Woke,
 )
-from serving import metrics
-from serving.answers import Completed, Rejected
-from serving.metrics import Metrics
+from pliant.serving import metrics
+from pliant.serving.answers import Completed, Rejected
+from pliant.serving.metrics import Metrics
 from tests.fixtures import tenants
 from tests.fixtures.tokens import loads as tokens
 

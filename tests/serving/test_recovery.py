@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pliant.errors import SchedulerError
 from pliant.journal import decode, encode
 from pliant.protocol import Answer, Arrived, Changed, Drop, Finished, Launch, Limited, Request, Restarted, replay
-from serving.answers import Completed
-from serving.clock import loop_clock
-from serving.driver import Driver, Limits
-from serving.recovery import Recovery
+from pliant.serving.answers import Completed
+from pliant.serving.clock import loop_clock
+from pliant.serving.driver import Driver, Limits
+from pliant.serving.recovery import Recovery
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 

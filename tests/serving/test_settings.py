@@ -8,11 +8,11 @@ import pytest
 
 from pliant import systems
 from pliant.errors import InputError
-from serving.bins.settings import BinsSettings
-from serving.cascade.settings import CascadeSettings
-from serving.packing.settings import PackingSettings
-from serving.settings import check_options, from_environment, settings_of, to_environment
-from serving.tokens.settings import TokensSettings
+from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.cascade.settings import CascadeSettings
+from pliant.serving.packing.settings import PackingSettings
+from pliant.serving.settings import check_options, from_environment, settings_of, to_environment
+from pliant.serving.tokens.settings import TokensSettings
 
 
 @pytest.mark.parametrize("system", systems.names())

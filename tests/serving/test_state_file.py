@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from serving.state_file import StateFile
+from pliant.serving.state_file import StateFile
 
 
 def test_what_was_written_is_read_again_and_nothing_else_is_left(tmp_path):

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from serving.window import AT_ONCE, run_each, width
+from pliant.serving.window import AT_ONCE, run_each, width
 from tests.fixtures.fakes import run_virtually
 
 

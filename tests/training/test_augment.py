@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.augment import AUGMENTATIONS, augmentation, crops
+from pliant.training.augment import AUGMENTATIONS, augmentation, crops
 
 RAMP = torch.linspace(0, 1, 16).expand(64, 3, 16, 16)  # brighter from left to right
 

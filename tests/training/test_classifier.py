@@ -15,14 +15,14 @@ from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import layers, load_model, module
 from pliant.outcomes.answered import Answered
-from registry import codec
+from pliant.registry import codec
+from pliant.training.classifier import ClassifierConfig, encode, train
+from pliant.training.data import split
+from pliant.training.rows import Rows
+from pliant.training.starts import ScratchConfig, Start, new_tokenizer, scratch
+from pliant.training.text_data import TextData, assemble
 from tests.fixtures.cascade.classifiers import TEXTS, WORDS, tiny_config
 from tests.fixtures.processor import NEEDS_BFLOAT16
-from training.classifier import ClassifierConfig, encode, train
-from training.data import split
-from training.rows import Rows
-from training.starts import ScratchConfig, Start, new_tokenizer, scratch
-from training.text_data import TextData, assemble
 
 SHORT = ClassifierConfig(epochs=2, batch=16, rate=5e-3, head_rate=5e-3, max_length=16, precision="float32")
 TINY = ScratchConfig(width=16, layers=2, heads=2, vocabulary=80, positions=32, dropout=0.0)

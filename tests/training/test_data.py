@@ -18,9 +18,9 @@ from sklearn.datasets import load_digits
 
 from pliant.errors import InputError, OfflineError
 from pliant.models.image import MAX_PIXELS, read
+from pliant.training import data
+from pliant.training.groups import Repeats
 from tests.fixtures.places import SHARED
-from training import data
-from training.groups import Repeats
 
 
 def png(shade: int) -> bytes:

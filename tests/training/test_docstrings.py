@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from training import docstrings
-from training.docstrings import TASKS, corpus, load, paragraphs, parameters, split
-from training.text_data import Shares
+from pliant.training import docstrings
+from pliant.training.docstrings import TASKS, corpus, load, paragraphs, parameters, split
+from pliant.training.text_data import Shares
 
 WORDS = np.array(
     [a + b + c for a in ("ba", "do", "ki", "lu") for b in ("me", "no", "ra") for c in ("sat", "tem", "vol")]

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from pliant.errors import InputError
-from training import data
-from training.folders import labelled_files
+from pliant.training import data
+from pliant.training.folders import labelled_files
 
 
 def write(folder: Path, *names: str) -> Path:

@@ -13,10 +13,10 @@ from pliant.cascade.artifact import LevelOutputs
 from pliant.cascade.plan import PlanConfig, make
 from pliant.cascade.tabi import TabiConfig
 from pliant.errors import InputError
+from pliant.training import data, groups
+from pliant.training.groups import Repeats, Split, separate
+from pliant.training.text_data import assemble, with_fit
 from tests.fixtures.cascade.scenarios import outputs, tables
-from training import data, groups
-from training.groups import Repeats, Split, separate
-from training.text_data import assemble, with_fit
 
 CLASSES = ("a", "b", "c")
 WORLDS = 100

@@ -9,9 +9,9 @@ import pytest
 from huggingface_hub import constants
 
 from pliant.errors import OfflineError
-from training import hub
-from training.hub import quick_if_offline
-from training.tokens.foundation import from_timm
+from pliant.training import hub
+from pliant.training.hub import quick_if_offline
+from pliant.training.tokens.foundation import from_timm
 
 
 @pytest.fixture(autouse=True)

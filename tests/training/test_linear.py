@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.gate import below_linear
-from training import data as pictures
-from training import texts
-from training.linear import LinearComparison, compare_pictures, compare_texts
-from training.text_data import TextData
+from pliant.flows.gate import below_linear
+from pliant.training import data as pictures
+from pliant.training import texts
+from pliant.training.linear import LinearComparison, compare_pictures, compare_texts
+from pliant.training.text_data import TextData
 
 CLOSE = LinearComparison("TF-IDF", "accuracy", 0.7, 0.8, 0.1, 0.06, 300, 100)
 

@@ -11,15 +11,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, LlamaConfig
 from transformers import AutoModelForSequenceClassification as Classifiers
 
-import training.bins.encoder
-import training.packing.encoder
-import training.packing.generator
-import training.starts
+import pliant.training.bins.encoder
+import pliant.training.packing.encoder
+import pliant.training.packing.generator
+import pliant.training.starts
 from pliant.errors import InputError
+from pliant.training import loading
 from tests.fixtures.architectures import tiny_config as small_config
 from tests.fixtures.architectures import written
 from tests.fixtures.cascade.classifiers import tiny_config
-from training import loading
 
 FIRST = "encoder.layer.0.attention.self.query.weight"
 LLAMA = LlamaConfig(
@@ -244,10 +244,10 @@ def test_weights_that_the_memory_cannot_hold_are_refused_before_they_are_read(tm
 @pytest.mark.parametrize(
     ("read", "field"),
     [
-        (lambda folder: training.packing.generator.load(f"path:{folder}"), "generator"),
-        (lambda folder: training.packing.encoder.read(f"path:{folder}", 16), "encoder"),
-        (lambda folder: training.bins.encoder.load(f"path:{folder}", "name"), "encoder"),
-        (lambda folder: training.starts.pretrained(f"path:{folder}"), "model"),
+        (lambda folder: pliant.training.packing.generator.load(f"path:{folder}"), "generator"),
+        (lambda folder: pliant.training.packing.encoder.read(f"path:{folder}", 16), "encoder"),
+        (lambda folder: pliant.training.bins.encoder.load(f"path:{folder}", "name"), "encoder"),
+        (lambda folder: pliant.training.starts.pretrained(f"path:{folder}"), "model"),
     ],
     ids=["generator", "predictor", "encoder", "start"],
 )

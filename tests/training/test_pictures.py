@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.models.image import MAX_PIXELS, decode, read
-from training.pictures import ArrayImages, HeldImages, Images, JoinedImages
+from pliant.training.pictures import ArrayImages, HeldImages, Images, JoinedImages
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pliant.errors import InputError
-from training.precision import lowered
+from pliant.training.precision import lowered
 
 CPU = torch.device("cpu")
 
@@ -17,7 +17,7 @@ def product() -> torch.dtype:
 
 @pytest.mark.parametrize(("there", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_auto_is_bfloat16_only_where_the_processor_has_it(monkeypatch, there, dtype):
-    monkeypatch.setattr("training.precision.has_bfloat16", lambda device: there)
+    monkeypatch.setattr("pliant.training.precision.has_bfloat16", lambda device: there)
     with lowered("auto", CPU):
         assert product() == dtype
     with lowered("float32", CPU):

@@ -11,8 +11,8 @@ from transformers import AutoModelForSequenceClassification
 
 from pliant.errors import InputError, OfflineError
 from pliant.models.classifier import layers
+from pliant.training.starts import ScratchConfig, new_tokenizer, pretrained, scratch
 from tests.fixtures.cascade.classifiers import TEXTS, tiny_config
-from training.starts import ScratchConfig, new_tokenizer, pretrained, scratch
 
 TINY = ScratchConfig(width=16, layers=2, heads=2, vocabulary=80, positions=32)
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pliant.errors import InputError
-from training import data, tables
-from training.labels import classes_of
-from training.tables import Faults, paths, read
-from training.texts import Columns, load
+from pliant.training import data, tables
+from pliant.training.labels import classes_of
+from pliant.training.tables import Faults, paths, read
+from pliant.training.texts import Columns, load
 
 TEXTS = ("one", "two")
 BIG = "123456789012345678901"

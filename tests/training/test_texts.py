@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pliant.errors import InputError, OfflineError
-from training.data import Split
-from training.text_data import Shares, TextData, assemble
-from training.texts import Columns, load
+from pliant.training.data import Split
+from pliant.training.text_data import Shares, TextData, assemble
+from pliant.training.texts import Columns, load
 
 COUNT = 20
 TEXTS = [f"text number {i}" for i in range(COUNT)]

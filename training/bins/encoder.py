@@ -26,8 +26,8 @@ from pliant.errors import InputError
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import load_model, positions, weights
 from pliant.models.text import SHORTEST
-from training import loading
-from training.starts import SENTENCE, raise_unreadable, read_tokenizer
+from pliant.training import loading
+from pliant.training.starts import SENTENCE, raise_unreadable, read_tokenizer
 
 SCHEMES = ("path", "hub")
 OFFLINE = "the embedded encoder (embedded)"

@@ -18,7 +18,7 @@ from pliant.journal import decode
 from pliant.lines import Torn, complete_lines
 from pliant.progress import Progress, silent
 from pliant.protocol import Arrived
-from training.tables import Faults, read
+from pliant.training.tables import Faults, read
 
 Histogram = NDArray[np.int64]
 Texts = Sequence[tuple[str, str | None]]

@@ -23,7 +23,7 @@ from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import DTYPES, in_precision, load_generator
 from pliant.packing.engine.paged_engine import PagedEngine
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
-from training.packing.architecture import SERVED
+from pliant.training.packing.architecture import SERVED
 
 TOLERANCES: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.05, "float16": 0.01}
 """The largest difference of a logit, as a share of the largest distance of one of transformers' from their mean."""

@@ -24,9 +24,9 @@ from hashlib import sha256
 import numpy as np
 
 from pliant.errors import InputError
-from training import docstrings
-from training.data import Split
-from training.docstrings import Docstring
+from pliant.training import docstrings
+from pliant.training.data import Split
+from pliant.training.docstrings import Docstring
 
 USER, ASSISTANT, END = "<|user|>", "<|assistant|>", "<|end|>"
 CHAT_TEMPLATE = (

@@ -11,8 +11,8 @@ from torch import nn
 from pliant.errors import InputError
 from pliant.models.text import SHORTEST
 from pliant.packing.engine.model import LengthModel, tensors, without_pooler
-from training import loading
-from training.starts import raise_unreadable, read_tokenizer
+from pliant.training import loading
+from pliant.training.starts import raise_unreadable, read_tokenizer
 
 
 def read(address: str, max_length: int) -> tuple[nn.Module, Tokenizer]:

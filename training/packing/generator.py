@@ -28,13 +28,13 @@ from pliant.errors import InputError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import DTYPES, weights
 from pliant.progress import Progress, silent
-from training import loading
-from training.classifier import schedule
-from training.packing import chat
-from training.packing.architecture import check_architecture
-from training.packing.corpus import ASSISTANT, CHAT_TEMPLATE, END, USER, Corpus, select
-from training.precision import PRECISIONS, lowered
-from training.starts import raise_unreadable, read_tokenizer
+from pliant.training import loading
+from pliant.training.classifier import schedule
+from pliant.training.packing import chat
+from pliant.training.packing.architecture import check_architecture
+from pliant.training.packing.corpus import ASSISTANT, CHAT_TEMPLATE, END, USER, Corpus, select
+from pliant.training.precision import PRECISIONS, lowered
+from pliant.training.starts import raise_unreadable, read_tokenizer
 
 SAMPLING: Mapping[str, tuple[str, float, float]] = {
     "temperature": ("temperature", 0, 2),

@@ -12,7 +12,7 @@ from scipy.stats import kendalltau
 from pliant.packing.artifact import BUCKETS, Predictor
 from pliant.packing.engine.model import Forecast, PredictorModel
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
-from training.packing.lengths import LengthData
+from pliant.training.packing.lengths import LengthData
 
 Floats = NDArray[np.float64]
 NUMBERS = 64  # lengths of a class to try

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from training import groups
-from training.packing.generator import new_tokenizer
-from training.tables import Faults, read
+from pliant.training import groups
+from pliant.training.packing.generator import new_tokenizer
+from pliant.training.tables import Faults, read
 
 VOCABULARY = 8192
 COLUMNS = ("instruction", "input", "output")

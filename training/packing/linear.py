@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 
 from pliant.packing.artifact import BUCKETS
 from pliant.packing.engine.model import TOGETHER, LinearModel, cutting, tensors
-from training.packing.lengths import LengthData
-from training.starts import new_tokenizer
+from pliant.training.packing.lengths import LengthData
+from pliant.training.starts import new_tokenizer
 
 LENGTH = 512  # tokens that it reads of a prompt's end
 TOKENS, PAIRS = 4000, 8192

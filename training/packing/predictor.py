@@ -38,10 +38,10 @@ from pliant.packing.engine.model import (
 )
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.progress import Progress, silent
-from training.packing import linear
-from training.packing.judge import judge as judge
-from training.packing.lengths import LengthData, divide
-from training.starts import new_tokenizer
+from pliant.training.packing import linear
+from pliant.training.packing.judge import judge as judge
+from pliant.training.packing.lengths import LengthData, divide
+from pliant.training.starts import new_tokenizer
 
 Floats = NDArray[np.float64]
 KINDS = ("best", "encoder", "linear")
@@ -307,7 +307,7 @@ def _start(config: PredictorConfig, texts: Iterable[str]) -> tuple[Any, Tokenize
     if config.encoder == "embedded":
         tokenizer = new_tokenizer(texts, config.vocabulary)
         return new_encoder(_distilbert(config, tokenizer)), cutting(tokenizer, config.max_length)
-    from training.packing.encoder import read
+    from pliant.training.packing.encoder import read
 
     encoder, tokenizer = read(config.encoder, config.max_length)
     return encoder, cutting(tokenizer, config.max_length)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import InputError
-from training.data import fetch_rows
-from training.labels import text_fault
-from training.tables import SCHEMES, Faults, of_dataset, read
+from pliant.training.data import fetch_rows
+from pliant.training.labels import text_fault
+from pliant.training.tables import SCHEMES, Faults, of_dataset, read
 
 COLUMNS = ("prompt", "instruction", "question", "text", "sentence")
 MORE = "input"

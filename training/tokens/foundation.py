@@ -20,10 +20,10 @@ from pliant.errors import InputError, OfflineError
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone, Option
 from pliant.tokens.model import AdaptiveViT, create_vit
-from training.augment import AUGMENTATIONS, augmentation
-from training.data import ImageData
-from training.hub import quick_if_offline
-from training.precision import PRECISIONS, lowered
+from pliant.training.augment import AUGMENTATIONS, augmentation
+from pliant.training.data import ImageData
+from pliant.training.hub import quick_if_offline
+from pliant.training.precision import PRECISIONS, lowered
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from training.data import ImageData, Split
-from training.pictures import ArrayImages, HeldImages, Index, JoinedImages, Pixels
+from pliant.training.data import ImageData, Split
+from pliant.training.pictures import ArrayImages, HeldImages, Index, JoinedImages, Pixels
 
 SHARE = 1 / 3  # of the rows of a split: labelled pictures, at least
 MOST_TIMES = 8

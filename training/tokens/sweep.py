@@ -17,9 +17,9 @@ from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone
 from pliant.tokens.model import AdaptiveViT
 from pliant.tokens.runtime import load_model
-from training.data import ImageData
-from training.precision import lowered
-from training.tokens.task import Examples, TaskConfig, fit_examples, lengthened, train_head, train_prompts
+from pliant.training.data import ImageData
+from pliant.training.precision import lowered
+from pliant.training.tokens.task import Examples, TaskConfig, fit_examples, lengthened, train_head, train_prompts
 
 
 @dataclass(frozen=True, slots=True)

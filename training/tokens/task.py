@@ -25,10 +25,10 @@ from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone, Head, Task
 from pliant.tokens.model import AdaptiveViT
 from pliant.tokens.runtime import load_model, normaliser
-from training.augment import AUGMENTATIONS, augmentation
-from training.data import ImageData
-from training.precision import PRECISIONS, lowered
-from training.tokens.foundation import warm_cosine
+from pliant.training.augment import AUGMENTATIONS, augmentation
+from pliant.training.data import ImageData
+from pliant.training.precision import PRECISIONS, lowered
+from pliant.training.tokens.foundation import warm_cosine
 
 
 @dataclass(frozen=True, slots=True)

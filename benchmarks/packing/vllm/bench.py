@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import Context, Measured, need, table
-from benchmarks.packing import real_model
-from benchmarks.packing.vllm import comparison
-from benchmarks.packing.vllm import contest as vllm
+from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.packing import real_model
+from pliant.benchmarks.packing.vllm import comparison
+from pliant.benchmarks.packing.vllm import contest as vllm
 
 
 def contest(context: Context) -> Measured:

@@ -10,9 +10,9 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.packing.vllm.load import Arrivals, Reply
-from benchmarks.packing.vllm.server import FCFS, Contender
-from benchmarks.results import Target
+from pliant.benchmarks.packing.vllm.load import Arrivals, Reply
+from pliant.benchmarks.packing.vllm.server import FCFS, Contender
+from pliant.benchmarks.results import Target
 
 WITHIN = (2.0, 4.0)
 """Times the unloaded time within which an answer is good."""

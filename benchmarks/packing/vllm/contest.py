@@ -20,18 +20,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks import places
-from benchmarks.packing.vllm import comparison, decisions, load, server
-from benchmarks.packing.vllm.comparison import HALF, OURS, OVERLOADS, Load, Memory, Row, Unloaded, at_once
-from benchmarks.packing.vllm.decisions import DecisionConfig, DecisionCost
-from benchmarks.packing.vllm.load import DOLLY, Body, Chat, Reply
-from benchmarks.packing.vllm.server import FCFS, Contender, Engine, Files, Setting
-from benchmarks.places import ALPACA
-from benchmarks.results import Target
-from flows import settings
+from pliant.benchmarks import places
+from pliant.benchmarks.packing.vllm import comparison, decisions, load, server
+from pliant.benchmarks.packing.vllm.comparison import HALF, OURS, OVERLOADS, Load, Memory, Row, Unloaded, at_once
+from pliant.benchmarks.packing.vllm.decisions import DecisionConfig, DecisionCost
+from pliant.benchmarks.packing.vllm.load import DOLLY, Body, Chat, Reply
+from pliant.benchmarks.packing.vllm.server import FCFS, Contender, Engine, Files, Setting
+from pliant.benchmarks.places import ALPACA
+from pliant.benchmarks.results import Target
+from pliant.flows import settings
 from pliant.packing.artifact import Predictor
 from pliant.progress import Progress, silent
-from registry import codec
+from pliant.registry import codec
 
 NAME = "smollm2-135m-instruct"
 WARM = 2  # requests that are not measured

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from benchmarks.packing.vllm.server import MODEL
-from benchmarks.places import ALPACA, SHARED
+from pliant.benchmarks.packing.vllm.server import MODEL
+from pliant.benchmarks.places import ALPACA, SHARED
 from pliant.errors import WorkerError
 from pliant.packing.chat import ChatTemplate
-from training.packing import chat, prompts
+from pliant.training.packing import chat, prompts
 
 DOLLY = SHARED / "text" / "dolly_train.parquet"
 BURSTINESS = 0.25  # shape of the gamma distribution of bursty gaps; 1 is Poisson

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.places import ROOT
-from flows import settings
-from flows.servers import HOST, free_port
+from pliant.benchmarks.places import ROOT
 from pliant.errors import WorkerError
+from pliant.flows import settings
+from pliant.flows.servers import HOST, free_port
 from pliant.lines import open_log
 
 MODEL = "model"

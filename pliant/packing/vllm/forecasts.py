@@ -1,8 +1,8 @@
 """Forecasts from a predictor in a process of its own, beside the scheduler that must not wait for it.
 
-The process (`serving.packing.engine.vllm_predictor_device`) gets the tokens of prompts and returns quantiles, a JSON line
-each. One that ends, or owes answers and says nothing for long, is started again, three times at most; without it there are
-no forecasts, and the scheduler goes by the lengths of all outputs.
+The process (`pliant.serving.packing.engine.vllm_predictor_device`) gets the tokens of prompts and returns quantiles, each
+a JSON line. One that ends, or owes answers and says nothing for long, is started again, three times at most; without it
+there are no forecasts, and the scheduler goes by the lengths of all outputs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pliant.packing.scheduling.forecast import QUANTILES
 
 logger = logging.getLogger("pliant.packing.vllm")
 
-MODULE = "serving.packing.engine.vllm_predictor_device"
+MODULE = "pliant.serving.packing.engine.vllm_predictor_device"
 STARTS = 3
 READY_SECONDS = 180.0  # for the process to load the predictor
 SLOW_SECONDS = 2.0  # without an answer that is owed, after which nobody waits for forecasts

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.bins.demo import Example
-from benchmarks.bins.story import PATH, STATUS, STREAM, after, body, read
-from benchmarks.demo.story_load import Mix, Speech
+from pliant.benchmarks.bins.demo import Example
+from pliant.benchmarks.bins.story import PATH, STATUS, STREAM, after, body, read
+from pliant.benchmarks.demo.story_load import Mix, Speech
+from pliant.training import docstrings
 from qa.stack.changes import Plan, Planted
-from training import docstrings
 
 OTHERS = ("sympy", "networkx")
 """Packages whose texts come with the second change."""

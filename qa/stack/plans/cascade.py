@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cascade.demo import OVERRIDES
-from benchmarks.cascade.replay import TextExample
-from benchmarks.demo.story_load import Mix, Said, Speech
+from pliant.benchmarks.cascade.demo import OVERRIDES
+from pliant.benchmarks.cascade.replay import TextExample
+from pliant.benchmarks.demo.story_load import Mix, Said, Speech
+from pliant.training import docstrings
 from qa.stack.changes import Plan, Planted
-from training import docstrings
 
 TASK = "package"
 FLIPPED = 5  # of so many texts one has another label

@@ -13,10 +13,10 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-from benchmarks.demo.story_load import Mix, Said, Speech
-from benchmarks.packing.demo import OVERRIDES
+from pliant.benchmarks.demo.story_load import Mix, Said, Speech
+from pliant.benchmarks.packing.demo import OVERRIDES
+from pliant.training.packing import corpus
 from qa.stack.changes import Plan, Planted
-from training.packing import corpus
 
 SHORT, LONG = ("kind", "count", "summary"), ("three", "detail", "parameters")
 """Forms of questions, by the length of their answers."""

@@ -14,12 +14,12 @@ from typing import Any
 
 from PIL import Image, ImageFilter
 
-from benchmarks.demo.story_load import Mix, Speech
-from benchmarks.load_generator import Example, examples
-from benchmarks.tokens.demo import OVERRIDES
-from benchmarks.tokens.rollback import TASK, body, read
+from pliant.benchmarks.demo.story_load import Mix, Speech
+from pliant.benchmarks.load_generator import Example, examples
+from pliant.benchmarks.tokens.demo import OVERRIDES
+from pliant.benchmarks.tokens.rollback import TASK, body, read
+from pliant.training.data import load
 from qa.stack.changes import Plan, Planted
-from training.data import load
 
 COMMON, TIMES = ("1", "7"), 5
 """Classes that the first change sends so many times as often."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from serving.client import ANYBODY, Client
-from serving.http.access.hosts import KnownHosts, is_loopback
-from serving.http.access.key_file import KeySource
-from serving.http.access.keys import Tenant
-from serving.http.access.roles import check_path, is_open
-from serving.http.api_errors import ApiError
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.http.access.hosts import KnownHosts, is_loopback
+from pliant.serving.http.access.key_file import KeySource
+from pliant.serving.http.access.keys import Tenant
+from pliant.serving.http.access.roles import check_path, is_open
+from pliant.serving.http.api_errors import ApiError
 
 _USUAL = Tenant()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from cryptography import x509
 
 from pliant.errors import InputError
-from serving.http.access.metrics import CertificateMetrics
+from pliant.serving.http.access.metrics import CertificateMetrics
 
 DAY = 86_400.0  # seconds
 WARN_DAYS = 14.0  # before its end; deploy/monitoring/alerts.yaml has the same

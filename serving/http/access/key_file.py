@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from pliant.errors import InputError
-from serving.http.access.keys import Keys, from_json, to_json
+from pliant.serving.http.access.keys import Keys, from_json, to_json
 
 MAX_BYTES = 16 * 1024 * 1024
 """Of a file of keys: some 50,000 of them."""

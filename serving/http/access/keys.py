@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pliant.errors import InputError
-from serving.client import Client
+from pliant.serving.client import Client
 
 ROLES = ("use", "admin", "monitor")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

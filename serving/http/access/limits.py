@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from serving.http.access.keys import Tenant
-from serving.http.api_errors import ApiError
+from pliant.serving.http.access.keys import Tenant
+from pliant.serving.http.api_errors import ApiError
 
 
 class TokenBucket:

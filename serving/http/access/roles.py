@@ -7,9 +7,9 @@ from typing import Any
 
 from starlette.requests import Request
 
-from serving.client import ANYBODY, Client
-from serving.http.api_errors import ApiError
-from serving.http.json_body import check_type
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.json_body import check_type
 
 CLIENT = "pliant.client"
 """Key of an ASGI scope: whom the middleware has let in."""

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 from pliant.errors import InputError
-from serving.http.access.access import Access
-from serving.http.access.certificate import check_certificate
-from serving.http.access.hosts import KnownHosts, check_address, is_loopback
-from serving.http.access.key_file import KeySettings, key_source
+from pliant.serving.http.access.access import Access
+from pliant.serving.http.access.certificate import check_certificate
+from pliant.serving.http.access.hosts import KnownHosts, check_address, is_loopback
+from pliant.serving.http.access.key_file import KeySettings, key_source
 
 
 class AccessSettings(KeySettings, Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Protocol
 
-from serving.http.door.limits import DoorLimits
+from pliant.serving.http.door.limits import DoorLimits
 
 STALLED = 1.0  # seconds without progress after which a request that has begun may make room for another connection
 

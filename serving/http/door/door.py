@@ -10,15 +10,15 @@ from typing import Any
 from starlette.responses import Response
 
 from pliant.front_door import FrontDoor
-from serving.client import ANYBODY, Client
-from serving.http.api_errors import ApiError, ErrorShape
-from serving.http.door.connections import Connections
-from serving.http.door.limits import DoorLimits, most_connections, raise_open_files
-from serving.http.door.load import LoopLoad
-from serving.http.door.turns import Turns
-from serving.http.request_id import HEADER as REQUEST_ID
-from serving.http.request_id import request_id
-from serving.http.routing import ARRIVED
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.http.api_errors import ApiError, ErrorShape
+from pliant.serving.http.door.connections import Connections
+from pliant.serving.http.door.limits import DoorLimits, most_connections, raise_open_files
+from pliant.serving.http.door.load import LoopLoad
+from pliant.serving.http.door.turns import Turns
+from pliant.serving.http.request_id import HEADER as REQUEST_ID
+from pliant.serving.http.request_id import request_id
+from pliant.serving.http.routing import ARRIVED
 
 LIMITS = DoorLimits()
 Headers = Iterable[tuple[bytes, bytes]]

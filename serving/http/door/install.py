@@ -8,9 +8,9 @@ from functools import partial
 
 import uvicorn.config
 
-from serving.http.door.door import Door
-from serving.http.door.load import LoopLoad, MeasuredLoop
-from serving.http.door.protocol import LimitedProtocol
+from pliant.serving.http.door.door import Door
+from pliant.serving.http.door.load import LoopLoad, MeasuredLoop
+from pliant.serving.http.door.protocol import LimitedProtocol
 
 
 def install(door: Door) -> None:

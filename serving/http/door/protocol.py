@@ -15,14 +15,14 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from serving.client import Client
-from serving.http.api_errors import ApiError
-from serving.http.door.connections import Stage
-from serving.http.door.door import SENDER, Door
-from serving.http.door.received import received_ago
-from serving.http.door.whole_request import path_of_post
-from serving.http.routing import ARRIVED
-from serving.way_back import begin_way_back
+from pliant.serving.client import Client
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.door.connections import Stage
+from pliant.serving.http.door.door import SENDER, Door
+from pliant.serving.http.door.received import received_ago
+from pliant.serving.http.door.whole_request import path_of_post
+from pliant.serving.http.routing import ARRIVED
+from pliant.serving.way_back import begin_way_back
 
 ADDED = 8  # bytes of chunk lines that each byte of a chunked body may bring, besides `head_bytes`
 PROGRESS = 512  # bytes of a request that are progress: who sends one at a time has come to a stand

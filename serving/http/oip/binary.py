@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pliant.errors import InputError
-from serving.http.oip.tensors import BYTES, DTYPES, Tensor
+from pliant.serving.http.oip.tensors import BYTES, DTYPES, Tensor
 
 LENGTH = struct.Struct("<I")
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.http.api_errors import ApiError
-from serving.http.json_body import SHOWN, content_type, read_body, shorten, too_large
-from serving.http.large_body import HEAVY, INLINE_BYTES
-from serving.workers.helper_process import small_pieces
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.json_body import SHOWN, content_type, read_body, shorten, too_large
+from pliant.serving.http.large_body import HEAVY, INLINE_BYTES
+from pliant.serving.workers.helper_process import small_pieces
 
 JSON_LENGTH = "inference-header-content-length"
 TYPES = ("application/json", "application/octet-stream")

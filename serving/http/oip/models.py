@@ -11,11 +11,11 @@ from pydantic import Field
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.http import routing
-from serving.http.bodies import Lenient, deadline
-from serving.http.json_body import shorten
-from serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec
-from serving.http.texts import Texts, check_count, clean
+from pliant.serving.http import routing
+from pliant.serving.http.bodies import Lenient, deadline
+from pliant.serving.http.json_body import shorten
+from pliant.serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec
+from pliant.serving.http.texts import Texts, check_count, clean
 
 MICROSECONDS = 1_000_000
 TEXT, TEXT_PAIR = "text", "text_pair"

@@ -10,12 +10,12 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
 from pliant.errors import InputError
-from serving.http.api_errors import ApiError
-from serving.http.bodies import Body, Utf8, refused
-from serving.http.json_body import shorten
-from serving.http.oip.binary import from_binary
-from serving.http.oip.models import InferRequest, Model, Parameters, RequestedOutput
-from serving.http.oip.tensors import BYTES, MAX_RANK, MAX_SIZE, Tensor, TensorSpec, from_json
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.bodies import Body, Utf8, refused
+from pliant.serving.http.json_body import shorten
+from pliant.serving.http.oip.binary import from_binary
+from pliant.serving.http.oip.models import InferRequest, Model, Parameters, RequestedOutput
+from pliant.serving.http.oip.tensors import BYTES, MAX_RANK, MAX_SIZE, Tensor, TensorSpec, from_json
 
 MAX_TENSORS = 16  # that a request may list
 

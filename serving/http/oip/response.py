@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from serving.http.api_errors import ApiError, ErrorShape, json_response
-from serving.http.bodies import ignored_header
-from serving.http.oip.binary import to_binary
-from serving.http.oip.models import InferAnswer, InferRequest, Model, RequestedOutput, best_classes
-from serving.http.oip.tensors import Tensor, texts, to_json
+from pliant.serving.http.api_errors import ApiError, ErrorShape, json_response
+from pliant.serving.http.bodies import ignored_header
+from pliant.serving.http.oip.binary import to_binary
+from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, RequestedOutput, best_classes
+from pliant.serving.http.oip.tensors import Tensor, texts, to_json
 
 PREFIX = "/v2"
 JSON_LENGTH = "Inference-Header-Content-Length"

@@ -12,16 +12,15 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
-from pliant.version import VERSION
-from serving.http.api_errors import ApiError, json_response
-from serving.http.app import Handler, docs_page, endpoint_of
-from serving.http.json_body import as_object, shorten
-from serving.http.large_body import checked, parse
-from serving.http.oip.body import check_type, note_weight, read_parts
-from serving.http.oip.models import Endpoint, Model, Served
-from serving.http.oip.request import read_request
-from serving.http.oip.response import PREFIX, error_response, infer_response
-from serving.http.oip.schemas import (
+from pliant.serving.http.api_errors import ApiError, json_response
+from pliant.serving.http.app import Handler, docs_page, endpoint_of
+from pliant.serving.http.json_body import as_object, shorten
+from pliant.serving.http.large_body import checked, parse
+from pliant.serving.http.oip.body import check_type, note_weight, read_parts
+from pliant.serving.http.oip.models import Endpoint, Model, Served
+from pliant.serving.http.oip.request import read_request
+from pliant.serving.http.oip.response import PREFIX, error_response, infer_response
+from pliant.serving.http.oip.schemas import (
     EXTENSIONS,
     INFER,
     LIVE,
@@ -33,7 +32,8 @@ from serving.http.oip.schemas import (
     SERVER,
     options_of,
 )
-from serving.http.routing import arrival, guarded
+from pliant.serving.http.routing import arrival, guarded
+from pliant.version import VERSION
 
 E = TypeVar("E", bound=Endpoint)
 Handle = Callable[[Served[Any], Request, Any], Awaitable[Response]]

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from serving.http.bodies import schema_of
-from serving.http.oip.body import TYPES
-from serving.http.oip.models import Parameters
-from serving.http.oip.request import InferBody
-from serving.http.oip.response import JSON_LENGTH, PREFIX
-from serving.http.schemas import errors, route_options
+from pliant.serving.http.bodies import schema_of
+from pliant.serving.http.oip.body import TYPES
+from pliant.serving.http.oip.models import Parameters
+from pliant.serving.http.oip.request import InferBody
+from pliant.serving.http.oip.response import JSON_LENGTH, PREFIX
+from pliant.serving.http.schemas import errors, route_options
 
 EXTENSIONS = ("binary_tensor_data", "classification")
 SERVER, LIVE, READY = PREFIX, f"{PREFIX}/health/live", f"{PREFIX}/health/ready"

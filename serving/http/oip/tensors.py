@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from serving.http.json_body import shorten
+from pliant.serving.http.json_body import shorten
 
 BYTES = "BYTES"
 DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(

@@ -8,10 +8,10 @@ from pliant.packing.engine.budget import check_fits
 from pliant.packing.engine.model import in_precision
 from pliant.packing.engine.runtime import Engine
 from pliant.precision import check_precision
-from registry import codec
-from serving.packing.engine.journal import recorder
-from serving.packing.messages import Deliver, EngineBuild
-from serving.workers.on_device import prepare
+from pliant.registry import codec
+from pliant.serving.packing.engine.journal import recorder
+from pliant.serving.packing.messages import Deliver, EngineBuild
+from pliant.serving.workers.on_device import prepare
 
 
 def build(spec: EngineBuild, deliver: Deliver) -> Engine:

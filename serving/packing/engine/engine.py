@@ -20,11 +20,11 @@ from pliant.fairness import Fairness
 from pliant.packing.engine.submission import Progress, Status
 from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.request import Prompt
-from serving.clock import Clock
-from serving.packing.engine.in_flight import InFlightOutput
-from serving.packing.engine.suspects import SequenceLimit, Suspects
-from serving.packing.engine.worker import EngineWorker
-from serving.packing.messages import NO_STATUS
+from pliant.serving.clock import Clock
+from pliant.serving.packing.engine.in_flight import InFlightOutput
+from pliant.serving.packing.engine.suspects import SequenceLimit, Suspects
+from pliant.serving.packing.engine.worker import EngineWorker
+from pliant.serving.packing.messages import NO_STATUS
 
 logger = logging.getLogger("pliant.serving")
 

@@ -13,11 +13,11 @@ from itertools import count
 
 from pliant.packing.engine.submission import Status
 from pliant.packing.scheduling.request import Prompt
-from serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
-from serving.packing.engine.forecaster import Forecaster
-from serving.packing.engine.in_flight import InFlightOutput
-from serving.packing.engine.observed import ObservedLengths
-from serving.packing.grammar_checks import GrammarChecks
+from pliant.serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
+from pliant.serving.packing.engine.forecaster import Forecaster
+from pliant.serving.packing.engine.in_flight import InFlightOutput
+from pliant.serving.packing.engine.observed import ObservedLengths
+from pliant.serving.packing.grammar_checks import GrammarChecks
 
 _NOT_SUMMED = ("alive", "error", "out_of_memory", "slowness")
 

@@ -18,11 +18,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
 
-from serving.workers.child_process import pack, receive, sentence
+from pliant.serving.workers.child_process import pack, receive, sentence
 
 if TYPE_CHECKING:
     from pliant.packing.engine.submission import Progress, Submission
-    from serving.packing.messages import Build, Engine
+    from pliant.serving.packing.messages import Build, Engine
 
 STATUS_SECONDS = 0.2  # between two status messages, while there is progress
 

@@ -12,7 +12,7 @@ from math import nan
 from pliant.packing.engine.logprobs import PackedLogprobs, TokenLogprobs
 from pliant.packing.engine.submission import Progress, Submission
 from pliant.packing.scheduling.forecast import MEDIAN
-from serving.packing.text import Writer
+from pliant.serving.packing.text import Writer
 
 OPEN_CHARACTERS = 64 * 1024  # of text that nobody has read, after which the output is cancelled
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pliant.packing.scheduling.journal import Journal, decode, encode
 from pliant.packing.scheduling.request import StepInput, StepPlan
-from serving.journal import FileRecorder, run_lines
+from pliant.serving.journal import FileRecorder, run_lines
 
 
 def recorder(path: Path) -> Callable[[float, StepInput, StepPlan], None]:

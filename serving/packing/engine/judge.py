@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from pliant.packing.scheduling.forecast import MEDIAN
-from serving.http.api_errors import ApiError
-from serving.packing.reply import Choice, Reply
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.packing.reply import Choice, Reply
 
 OCTAVES = 4.0  # by which a forecast is worth nothing: 16 times too long or too short
 

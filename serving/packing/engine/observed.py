@@ -27,8 +27,8 @@ from typing import Any, BinaryIO
 
 from pliant.lines import blank_lines, open_to_append
 from pliant.outcomes.files import OBSERVED, prompt_of
-from serving.packing.reply import Choice
-from serving.unwritten import Writing
+from pliant.serving.packing.reply import Choice
+from pliant.serving.unwritten import Writing
 
 DAYS = 30  # that a line is kept
 DAY = 86_400.0  # seconds

@@ -12,10 +12,10 @@ from pliant.device import reporting_memory
 from pliant.errors import InputError
 from pliant.packing.artifact import Predictor
 from pliant.packing.engine.model import PlacedPredictor, load
-from registry import codec
-from serving.packing.engine.forecaster import MAX_TEXTS, SETTING, Prediction
-from serving.packing.messages import PredictorBuild
-from serving.workers.on_device import prepare
+from pliant.registry import codec
+from pliant.serving.packing.engine.forecaster import MAX_TEXTS, SETTING, Prediction
+from pliant.serving.packing.messages import PredictorBuild
+from pliant.serving.workers.on_device import prepare
 
 WARM = ("a prompt", "a longer prompt of several words")
 FULL = ("word " * 64,) * MAX_TEXTS

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from serving.packing.engine.in_flight import InFlightOutput
+from pliant.serving.packing.engine.in_flight import InFlightOutput
 
 MAX_CRASHES = 2  # of the process, without progress between them, after which an output is suspect
 CLEAR = 8  # tokens beyond those at the crash after which an output is no suspect

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import isnan
 
-from serving.packing.engine.in_flight import InFlightOutput
-from serving.tracing.traced import Traced, Value, zero_of
+from pliant.serving.packing.engine.in_flight import InFlightOutput
+from pliant.serving.tracing.traced import Traced, Value, zero_of
 
 PROVIDER = "pliant"
 

@@ -1,6 +1,6 @@
 """The process of a length predictor beside vLLM (pliant/packing/vllm/forecasts.py says what goes to and fro).
 
-    python -m serving.packing.engine.vllm_predictor_device PREDICTOR TOKENIZER
+    python -m pliant.serving.packing.engine.vllm_predictor_device PREDICTOR TOKENIZER
 
 PREDICTOR is the folder of a predictor's artifact, TOKENIZER that of the served model, or its tokenizer.json.
 """
@@ -27,7 +27,7 @@ def main(predictor: str, tokenizer: str) -> int:
 
     from pliant.packing.artifact import Predictor
     from pliant.packing.engine.model import load
-    from registry import codec
+    from pliant.registry import codec
 
     torch.set_num_threads(1)
     torch.backends.mkldnn.set_flags(False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from pliant.packing.scheduling.forecast import QUANTILES
-from serving.packing.reply import Choice
-from serving.watch.seen import Seen
-from serving.watch.streams import LENGTHS, labels, numbers
+from pliant.serving.packing.reply import Choice
+from pliant.serving.watch.seen import Seen
+from pliant.serving.watch.streams import LENGTHS, labels, numbers
 
 PLACES = (*(f"below its {quantile:g} quantile" for quantile in QUANTILES), "above all quantiles")
 """Where an output's length lies among the quantiles that were forecast: the shares of these show the coverage."""

@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from pliant.errors import WorkerError
-from serving.packing.messages import Build
-from serving.workers.child_process import HEADER, pack, spawn
-from serving.workers.device_plan import alone
+from pliant.serving.packing.messages import Build
+from pliant.serving.workers.child_process import HEADER, pack, spawn
+from pliant.serving.workers.device_plan import alone
 
 END_SECONDS = 5.0  # that a process may take to close its journal after its socket is closed
 
@@ -91,7 +91,7 @@ class EngineProcess:
 
     async def _spawn(self) -> asyncio.StreamReader:
         build, variables = alone(self._next_build(), os.environ)
-        entry, interpreter = "serving.packing.engine.engine_process:main", getattr(build, "interpreter", None)
+        entry, interpreter = "pliant.serving.packing.engine.engine_process:main", getattr(build, "interpreter", None)
         connection, self._process = spawn(entry, variables=variables, interpreter=interpreter)
         reader, self._writer = await asyncio.open_connection(sock=connection)
         self._writer.write(pack(build))

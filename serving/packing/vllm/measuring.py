@@ -22,9 +22,9 @@ from pliant.packing.scheduling.iteration_cost import Point
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
 from pliant.progress import Progress, silent
-from serving.workers.child_process import Interpreter, pack, receive, sentence, spawn
+from pliant.serving.workers.child_process import Interpreter, pack, receive, sentence, spawn
 
-ENTRY = "serving.packing.vllm.measuring:main"
+ENTRY = "pliant.serving.packing.vllm.measuring:main"
 AHEAD = 3  # iterations until a prompt's first token, at most, that vLLM takes for one that one iteration reads
 EMPTY_STEPS = 1000  # steps without a token after which a measurement has failed
 
@@ -87,7 +87,7 @@ def main(channel: socket.socket, incoming: IO[bytes]) -> None:
 
 def _points(spec: MeasuringSpec, report: Callable[[int], None]) -> list[Point]:
     from pliant.packing.vllm.adapter import Embedding
-    from serving.packing.vllm.llm_engine import llm_engine, set_variables
+    from pliant.serving.packing.vllm.llm_engine import llm_engine, set_variables
 
     set_variables(spec.memory, spec.token_bytes, spec.device, spec.threads)
     embedding = Embedding(Rules("paged", spec.context + 1), spec.memory.sequences, None)

@@ -14,7 +14,7 @@ from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import architecture
 from pliant.packing.scheduling.request import Memory
-from registry import tensors
+from pliant.registry import tensors
 
 WEIGHTS = "model.safetensors"
 CPU_MULTIPLE = 32  # tokens of a page on a CPU, or several times as many

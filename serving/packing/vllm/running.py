@@ -25,11 +25,11 @@ from pliant.packing.scheduling.request import Memory
 from pliant.packing.vllm.adapter import Embedding, PliantScheduler
 from pliant.packing.vllm.decisions import Journal
 from pliant.packing.vllm.model_folder import folder_of
-from registry import codec
-from serving.packing.engine.journal import recorder
-from serving.packing.messages import Deliver, VllmBuild
-from serving.packing.vllm.llm_engine import llm_engine, set_variables
-from serving.packing.vllm.model_folder import pages_of, write
+from pliant.registry import codec
+from pliant.serving.packing.engine.journal import recorder
+from pliant.serving.packing.messages import Deliver, VllmBuild
+from pliant.serving.packing.vllm.llm_engine import llm_engine, set_variables
+from pliant.serving.packing.vllm.model_folder import pages_of, write
 
 ENDS = {"stop": "stop", "length": "length", "abort": "late"}  # by vLLM's finish reason
 

@@ -12,15 +12,15 @@ import urllib.request
 import pytest
 from PIL import Image
 
-from benchmarks.baselines import settings
-from benchmarks.baselines.launch import serving
-from benchmarks.baselines.list_of_one import ListOfOne
-from benchmarks.baselines.model import PATH, Artifact, Model, ModelSpec, Question
-from benchmarks.baselines.settings import RIVALS, TRIED, Rival
-from benchmarks.load_generator import Example, replay
+from pliant.benchmarks.baselines import settings
+from pliant.benchmarks.baselines.launch import serving
+from pliant.benchmarks.baselines.list_of_one import ListOfOne
+from pliant.benchmarks.baselines.model import PATH, Artifact, Model, ModelSpec, Question
+from pliant.benchmarks.baselines.settings import RIVALS, TRIED, Rival
+from pliant.benchmarks.load_generator import Example, replay
 from pliant.protocol import Request
+from pliant.registry import codec
 from pliant.tokens.runtime import Payload, TokensRuntime
-from registry import codec
 from tests.fixtures.tokens.samples import IMAGE_SIZE, random_images, tiny_backbone, tiny_task
 
 TASKS = {"digit": ("a", "b", "c"), "loops": ("d", "e")}

@@ -10,15 +10,15 @@ import urllib.request
 import numpy as np
 import pytest
 
-from benchmarks.baselines.launch import serving
-from benchmarks.baselines.model import Artifact
-from benchmarks.baselines.text_model import TextModel, TextSpec
-from benchmarks.baselines.text_services import RIVALS, SENTENCE
-from benchmarks.bins.requests import TASK, TIMEOUT, embeddings
-from benchmarks.load_generator import in_turns, replay
+from pliant.benchmarks.baselines.launch import serving
+from pliant.benchmarks.baselines.model import Artifact
+from pliant.benchmarks.baselines.text_model import TextModel, TextSpec
+from pliant.benchmarks.baselines.text_services import RIVALS, SENTENCE
+from pliant.benchmarks.bins.requests import TASK, TIMEOUT, embeddings
+from pliant.benchmarks.load_generator import in_turns, replay
 from pliant.bins.runtimes.compile import compile_shapes
 from pliant.protocol import Request
-from registry import codec
+from pliant.registry import codec
 from tests.fixtures.bins.encoders import tiny_encoder
 
 # What is tried first of each; the other settings differ in numbers.

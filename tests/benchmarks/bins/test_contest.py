@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.bins.contest import HEAD, HEAD_SEEDS, HEADINGS, Contest
-from benchmarks.bins.study import PAIR, SHARED, SINGLE, Job, Row
+from pliant.benchmarks.bins.contest import HEAD, HEAD_SEEDS, HEADINGS, Contest
+from pliant.benchmarks.bins.study import PAIR, SHARED, SINGLE, Job, Row
 
 
 def contest(ours: list[float], pair: list[float]) -> Contest:

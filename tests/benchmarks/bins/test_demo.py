@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from benchmarks.bins import demo
-from benchmarks.bins.demo import OTHER, OURS, OVERRIDES, POLICIES, Compared, Example, measure, table
+from pliant.benchmarks.bins import demo
+from pliant.benchmarks.bins.demo import OTHER, OURS, OVERRIDES, POLICIES, Compared, Example, measure, table
 from pliant.protocol import Request
 from pliant.report import Observation
+from pliant.training import docstrings
 from tests.fixtures.bins.scenarios import bins
-from training import docstrings
 
 POOL = [Example("word " * (1 + n % 40), "a" if n % 2 else "b") for n in range(100)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.bins.dispatch import Served, many_over_few, serve
+from pliant.benchmarks.bins.dispatch import Served, many_over_few, serve
 
 
 def test_few_devices_and_many_are_given_the_same_load_each_in_both_placements():

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, SENTENCE
-from benchmarks.bins import live as live_bench
-from benchmarks.bins.live import (
+from pliant.benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, SENTENCE
+from pliant.benchmarks.bins import live as live_bench
+from pliant.benchmarks.bins.live import (
     LOADED,
     LOW,
     LOW_LIMIT,
@@ -25,11 +25,11 @@ from benchmarks.bins.live import (
     Row,
     compare,
 )
-from benchmarks.bins.requests import TIMEOUT, Texts
-from benchmarks.bins.traces import Trace
-from benchmarks.contenders import Contender
-from flows.servers import HOST, free_port
+from pliant.benchmarks.bins.requests import TIMEOUT, Texts
+from pliant.benchmarks.bins.traces import Trace
+from pliant.benchmarks.contenders import Contender
 from pliant.errors import InputError
+from pliant.flows.servers import HOST, free_port
 from pliant.progress import silent
 
 SMALL = LiveConfig(seconds=0.3, rounds=2, low=4, loaded=0.2, sweep=0.2, probe=0.2, lead=0.0, clients=2, warm=3)

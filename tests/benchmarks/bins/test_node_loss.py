@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.bins.node_loss import NEVER, Reply, _replanned, head_loss
-from benchmarks.bins.nodes import HEAD_HEADINGS
+from pliant.benchmarks.bins.node_loss import NEVER, Reply, _replanned, head_loss
+from pliant.benchmarks.bins.nodes import HEAD_HEADINGS
 from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, JournalEntry, Launch, Request, Result, Woke
-from serving.answers import Completed, Rejected
+from pliant.serving.answers import Completed, Rejected
 
 SHORT, LONG = 0, 1  # settings
 LOST, OTHER = 2, 1  # workers

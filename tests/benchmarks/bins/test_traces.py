@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.bins import traces
-from benchmarks.bins.traces import (
+from pliant.benchmarks.bins import traces
+from pliant.benchmarks.bins.traces import (
     LONGEST,
     PEAK,
     Trace,

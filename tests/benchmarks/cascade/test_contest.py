@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.cascade.contest import (
+from pliant.benchmarks.cascade.contest import (
     METHODS,
     OFFSETS,
     Round,
@@ -19,7 +19,7 @@ from benchmarks.cascade.contest import (
     plan,
     ratio,
 )
-from benchmarks.cascade.material import Material
+from pliant.benchmarks.cascade.material import Material
 from pliant.cascade.evaluate import EvaluationData, evaluate, subset
 from pliant.cascade.search import SearchConfig, propose
 from tests.fixtures.cascade.scenarios import MASS, classification, table, tables

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.cascade.demo import OVERRIDES, table, words
-from benchmarks.cascade.replay import Loaded
-from benchmarks.load_generator import Reply
-from flows.cascade import config
+from pliant.benchmarks.cascade.demo import OVERRIDES, table, words
+from pliant.benchmarks.cascade.replay import Loaded
+from pliant.benchmarks.load_generator import Reply
+from pliant.flows.cascade import config
 from pliant.protocol import Request
 from pliant.report import Observation
 

@@ -7,9 +7,9 @@ import math
 
 import pytest
 
-from benchmarks.cascade import replay as cascade_replay
-from benchmarks.cascade.replay import LoadConfig, Loaded, TextExample, compare, form
-from benchmarks.load_generator import Reply
+from pliant.benchmarks.cascade import replay as cascade_replay
+from pliant.benchmarks.cascade.replay import LoadConfig, Loaded, TextExample, compare, form
+from pliant.benchmarks.load_generator import Reply
 from pliant.protocol import Request
 from pliant.report import Observation
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.cascade.contest import Round, Showing, figure, helping, targets
+from pliant.benchmarks.cascade.contest import Round, Showing, figure, helping, targets
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SINGLE = Showing(accuracy=0.9, seconds=0.010, early=1.0, large=0.0, kept=1.0, levels=1)

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from benchmarks.demo import run
-from benchmarks.demo.comparison import Comparison, conclude
-from flows import settings
 from pliant import systems
+from pliant.benchmarks.demo import run
+from pliant.benchmarks.demo.comparison import Comparison, conclude
+from pliant.flows import settings
 
 WON, LOST = (
     Comparison("texts, over the other", 1.2, "So it is."),

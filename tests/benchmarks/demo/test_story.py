@@ -14,13 +14,13 @@ from typing import ClassVar
 import pytest
 from rich.console import Console
 
-from benchmarks.bins import story as bins_story
-from benchmarks.demo import story
-from benchmarks.demo.story_follow import Follower, Mark, MissedError
-from benchmarks.demo.story_load import Answer, Clients, Mix, Said, Speech
-from flows import settings
-from flows.bins import config as bins_config
-from serving.events import CHAMPION, ROLLBACK, Event, EventOutbox
+from pliant.benchmarks.bins import story as bins_story
+from pliant.benchmarks.demo import story
+from pliant.benchmarks.demo.story_follow import Follower, Mark, MissedError
+from pliant.benchmarks.demo.story_load import Answer, Clients, Mix, Said, Speech
+from pliant.flows import settings
+from pliant.flows.bins import config as bins_config
+from pliant.serving.events import CHAMPION, ROLLBACK, Event, EventOutbox
 
 
 class _Service(BaseHTTPRequestHandler):

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from benchmarks.gpu.run import LIMITS, MEASURED
-from benchmarks.results import read
+from pliant.benchmarks.gpu.run import LIMITS, MEASURED
+from pliant.benchmarks.results import read
 from tests.fixtures.places import ROOT
 
 ABSENT = (
@@ -36,7 +36,7 @@ def kit(tmp_path_factory):
     """Return the kit's exit status, its output and its file."""
     folder = tmp_path_factory.mktemp("kit")
     (folder / "sitecustomize.py").write_text(SITE)
-    command = [sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--tiny", "--out", folder / "gpu.json"]
+    command = [sys.executable, "-m", "pliant.benchmarks.gpu", "--device", "cpu", "--tiny", "--out", folder / "gpu.json"]
     run = subprocess.run(
         command,
         cwd=ROOT,

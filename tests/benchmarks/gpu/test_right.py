@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from benchmarks.gpu import right
-from benchmarks.gpu.right import Case, cases_of, summary, verdicts
+from pliant.benchmarks.gpu import right
+from pliant.benchmarks.gpu.right import Case, cases_of, summary, verdicts
 
 XML = """<testsuites><testsuite>
 <testcase classname="qa.gpu.test_tokens" name="test_a[cuda]"/>

@@ -11,12 +11,12 @@ from datetime import datetime
 import pytest
 import torch
 
-from benchmarks.gpu import run
-from benchmarks.gpu.__main__ import INCOMPLETE, main, status
-from benchmarks.gpu.run import LIMITS, MEASURED, Outcome, run_stage, save
-from benchmarks.gpu.stage import Report
-from benchmarks.gpu.stage import run as run_here
-from benchmarks.results import Target, read
+from pliant.benchmarks.gpu import run
+from pliant.benchmarks.gpu.__main__ import INCOMPLETE, main, status
+from pliant.benchmarks.gpu.run import LIMITS, MEASURED, Outcome, run_stage, save
+from pliant.benchmarks.gpu.stage import Report
+from pliant.benchmarks.gpu.stage import run as run_here
+from pliant.benchmarks.results import Target, read
 from pliant.errors import PliantError
 from pliant.systems import names
 
@@ -94,7 +94,7 @@ def test_what_a_stage_raises_is_noted_with_what_was_measured_before(tmp_path, mo
         (PliantError("the wheels are missing"), "the wheels are missing"),
         (ValueError("bad\nworse"), "ValueError: bad"),
     ):
-        monkeypatch.setattr("benchmarks.gpu.stage._module", lambda _stage, error=error: Stage(error))
+        monkeypatch.setattr("pliant.benchmarks.gpu.stage._module", lambda _stage, error=error: Stage(error))
         assert not run_here("bins", "cpu", True, Report(tmp_path, "bins"))
         content = read(tmp_path / "bins.json")
         assert (content["error"], content["parts"]) == (reason, {"first": {"figure": 3}})

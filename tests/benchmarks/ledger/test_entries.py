@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.ledger.__main__ import landed
-from benchmarks.ledger.entries import ELSEWHERE, ENTRIES
-from benchmarks.ledger.measure import here, known, lines, measure_part
-from benchmarks.parts import PARTS
 from pliant import systems
+from pliant.benchmarks.ledger.__main__ import landed
+from pliant.benchmarks.ledger.entries import ELSEWHERE, ENTRIES
+from pliant.benchmarks.ledger.measure import here, known, lines, measure_part
+from pliant.benchmarks.parts import PARTS
 
 CAPABILITIES = (
     "live",

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from benchmarks.harness import Skipped
-from benchmarks.ledger.__main__ import landed, outside, run
-from benchmarks.ledger.entries import ELSEWHERE, Entry
-from benchmarks.ledger.measure import here
-from benchmarks.results import Target
+from pliant.benchmarks.harness import Skipped
+from pliant.benchmarks.ledger.__main__ import landed, outside, run
+from pliant.benchmarks.ledger.entries import ELSEWHERE, Entry
+from pliant.benchmarks.ledger.measure import here
+from pliant.benchmarks.results import Target
 
 ENTRIES = (Entry("speed of bins", "bins", "bins", "one", "speed"), Entry("a node", "recovery", "bins", "two", "lost"))
 

@@ -7,11 +7,11 @@ from datetime import date
 
 import pytest
 
-from benchmarks.harness import Skipped
-from benchmarks.ledger.entries import Elsewhere, Entry
-from benchmarks.ledger.measure import Origin, known, lines
-from benchmarks.ledger.rule import Machine
-from benchmarks.results import Target, write
+from pliant.benchmarks.harness import Skipped
+from pliant.benchmarks.ledger.entries import Elsewhere, Entry
+from pliant.benchmarks.ledger.measure import Origin, known, lines
+from pliant.benchmarks.ledger.rule import Machine
+from pliant.benchmarks.results import Target, write
 from pliant.errors import WorkerError
 
 ORIGIN = Origin(date(2026, 11, 27), "abc", Machine(2, "AVX2"))

@@ -6,8 +6,18 @@ from datetime import date
 
 import pytest
 
-from benchmarks.ledger.rule import STALE, Figure, Machine, elsewhere, from_plain, judge, kept, must_repeat, to_plain
-from benchmarks.results import Target
+from pliant.benchmarks.ledger.rule import (
+    STALE,
+    Figure,
+    Machine,
+    elsewhere,
+    from_plain,
+    judge,
+    kept,
+    must_repeat,
+    to_plain,
+)
+from pliant.benchmarks.results import Target
 
 TODAY = date(2026, 11, 27)
 

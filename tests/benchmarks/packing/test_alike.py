@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.packing import alike
-from benchmarks.packing.alike import AFTER, TOGETHER
+from pliant.benchmarks.packing import alike
+from pliant.benchmarks.packing.alike import AFTER, TOGETHER
 
 SECONDS = {(TOGETHER, False): 4.0, (TOGETHER, True): 1.0, (AFTER, False): 2.0, (AFTER, True): 0.1}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.packing import batches
-from benchmarks.packing.batches import OURS, THEIRS
+from pliant.benchmarks.packing import batches
+from pliant.benchmarks.packing.batches import OURS, THEIRS
 
 
 def test_both_engines_run_and_the_pairs_are_those_that_are_needed() -> None:

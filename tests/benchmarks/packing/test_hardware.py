@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.packing.hardware import (
+from pliant.benchmarks.packing.hardware import (
     A100,
     GPT_3_175B,
     GPT_J_6B,

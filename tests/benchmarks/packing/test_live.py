@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.load_generator import Reply
-from benchmarks.packing import live
-from benchmarks.packing.chats import Question
-from benchmarks.packing.live import HEADINGS, OURS, RIVAL, ContestConfig, Fared, contest, stretch
+from pliant.benchmarks.load_generator import Reply
+from pliant.benchmarks.packing import live
+from pliant.benchmarks.packing.chats import Question
+from pliant.benchmarks.packing.live import HEADINGS, OURS, RIVAL, ContestConfig, Fared, contest, stretch
 from pliant.protocol import Request
 from pliant.report import Observation
 

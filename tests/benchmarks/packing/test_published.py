@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import places
-from benchmarks.packing import published
-from benchmarks.packing.hardware import GPT_J_6B, LLAMA_13B
-from benchmarks.packing.published import (
+from pliant.benchmarks import places
+from pliant.benchmarks.packing import published
+from pliant.benchmarks.packing.hardware import GPT_J_6B, LLAMA_13B
+from pliant.benchmarks.packing.published import (
     ACCURACY,
     classes,
     lengths,

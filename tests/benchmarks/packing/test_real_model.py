@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.packing.real_model import FIFO, OFFLINE, ONLINE, OURS, RealModel
+from pliant.benchmarks.packing.real_model import FIFO, OFFLINE, ONLINE, OURS, RealModel
 from pliant.packing.scheduling.forecast import QUANTILES
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.packing import slo, traces
-from benchmarks.packing.slo import LOADS, OURS, RIVALS, TRACES, SloJob, SloResult, SloRow
+from pliant.benchmarks.packing import slo, traces
+from pliant.benchmarks.packing.slo import LOADS, OURS, RIVALS, TRACES, SloJob, SloResult, SloRow
 from pliant.packing.scheduling.simulated import Fate
 from tests.fixtures.packing.scenarios import ground, with_forecasts
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.packing.study import NO_HOST, PEAK_13B, PEAK_33B, Job, Study, Verdict, serve
-from benchmarks.packing.traces import at_once, at_rate
-from benchmarks.runs import run_all
+from pliant.benchmarks.packing.study import NO_HOST, PEAK_13B, PEAK_33B, Job, Study, Verdict, serve
+from pliant.benchmarks.packing.traces import at_once, at_rate
+from pliant.benchmarks.runs import run_all
 from pliant.packing.scheduling.policy import POLICIES
 from tests.fixtures.packing.scenarios import ground, with_forecasts
 

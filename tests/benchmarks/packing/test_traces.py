@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 import pytest
 
-from benchmarks.packing.traces import SOURCES, Lengths, as_recorded, at_rate, lengths, missing
+from pliant.benchmarks.packing.traces import SOURCES, Lengths, as_recorded, at_rate, lengths, missing
 from pliant.errors import InputError
 
 needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.packing.transformers_engine import TransformersEngine
-from benchmarks.packing.turns import Make, in_turns
+from pliant.benchmarks.packing.transformers_engine import TransformersEngine
+from pliant.benchmarks.packing.turns import Make, in_turns
 from pliant.errors import WorkerError
 from pliant.packing.engine.runtime import Engine
 from pliant.packing.engine.submission import Submission

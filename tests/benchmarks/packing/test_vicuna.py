@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.packing import vicuna as packing_vicuna
-from benchmarks.packing.forecasts import by_prompt
-from benchmarks.packing.vicuna import Texts, cached, crossed, missing, vicuna
+from pliant.benchmarks.packing import vicuna as packing_vicuna
+from pliant.benchmarks.packing.forecasts import by_prompt
+from pliant.benchmarks.packing.vicuna import Texts, cached, crossed, missing, vicuna
 from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES
 from tests.fixtures.packing.scenarios import lengths, with_forecasts

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.robust.clients import CLIENTS
-from benchmarks.robust.contest import contestant
 from pliant import systems
+from pliant.benchmarks.robust.clients import CLIENTS
+from pliant.benchmarks.robust.contest import contestant
 from pliant.worlds import World
 
 OFFERING = [system for system in systems.names() if systems.system(system).has("benchmarks", "robust")]

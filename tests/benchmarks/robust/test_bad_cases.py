@@ -9,10 +9,10 @@ from functools import cache, partial
 
 import pytest
 
-from benchmarks.cascade import robust as cascade
-from benchmarks.robust.clients import FOR_EVER, Clients
-from benchmarks.robust.contest import contestant
-from benchmarks.tokens import robust as tokens
+from pliant.benchmarks.cascade import robust as cascade
+from pliant.benchmarks.robust.clients import FOR_EVER, Clients
+from pliant.benchmarks.robust.contest import contestant
+from pliant.benchmarks.tokens import robust as tokens
 from pliant.latency import LatencyTable
 from pliant.protocol import Action, Arrived, Event, Scheduler
 from pliant.worlds import World

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks.robust.clients import ATTEMPTS, back, capacity, crowd, lasting, segments
+from pliant.benchmarks.robust.clients import ATTEMPTS, back, capacity, crowd, lasting, segments
 from pliant.protocol import Request
 from pliant.worlds import World
 

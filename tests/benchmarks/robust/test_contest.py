@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.robust import contest
-from benchmarks.robust.contest import Cell, contestant
 from pliant import systems
+from pliant.benchmarks.robust import contest
+from pliant.benchmarks.robust.contest import Cell, contestant
 from pliant.worlds import worlds
 
 OFFERING = [system for system in systems.names() if systems.system(system).has("benchmarks", "robust")]

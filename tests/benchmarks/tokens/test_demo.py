@@ -8,12 +8,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from benchmarks.tokens.demo import OVERRIDES, SHORT
-from flows.tokens import config as tokens_config
-from flows.tokens import stages
-from flows.tokens.config import TokensFlowConfig
+from pliant.benchmarks.tokens.demo import OVERRIDES, SHORT
 from pliant.device import threads
-from registry.store import FolderStore
+from pliant.flows.tokens import config as tokens_config
+from pliant.flows.tokens import stages
+from pliant.flows.tokens.config import TokensFlowConfig
+from pliant.registry.store import FolderStore
 
 BATCH = 16  # pictures
 FLOOR = {"digit": 0.6, "loops": 0.6}  # share of the measured pictures; chance: 0.1 and about 0.6

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.tokens import kernels
-from benchmarks.tokens.kernels import Kernels, measure, untrained
+from pliant.benchmarks.tokens import kernels
+from pliant.benchmarks.tokens.kernels import Kernels, measure, untrained
 from pliant.tokens.artifact import GAMMAS
 from pliant.tokens.runtime import Payload, TokensRuntime
+from pliant.training.tokens.foundation import FoundationConfig
+from pliant.training.tokens.task import TaskConfig
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_task
-from training.tokens.foundation import FoundationConfig
-from training.tokens.task import TaskConfig
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,11 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from benchmarks.contenders import Contender
-from benchmarks.load_generator import Example
-from benchmarks.tokens.live import HEADINGS, LIVE, SWEEP, Live, LiveConfig, Row, compare, figure, rows, utility
-from flows.servers import HOST, free_port
+from pliant.benchmarks.contenders import Contender
+from pliant.benchmarks.load_generator import Example
+from pliant.benchmarks.tokens.live import HEADINGS, LIVE, SWEEP, Live, LiveConfig, Row, compare, figure, rows, utility
 from pliant.errors import InputError
+from pliant.flows.servers import HOST, free_port
 from pliant.progress import silent
 from pliant.report import summarise
 from tests.fixtures.load_samples import LOAD, answered, lost

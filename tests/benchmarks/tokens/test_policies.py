@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.tokens.policies import (
+from pliant.benchmarks.tokens.policies import (
     BOUND,
     COLUMNS,
     LOADS,

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from benchmarks.tokens import replay
-from benchmarks.tokens.replay import ADAPTIVE, FIXED, HEADINGS, ReplayConfig, compare, figure, rows
+from pliant.benchmarks.tokens import replay
+from pliant.benchmarks.tokens.replay import ADAPTIVE, FIXED, HEADINGS, ReplayConfig, compare, figure, rows
 from pliant.protocol import Request
 from pliant.tokens.reference import ReferenceConfig
 from tests.fixtures.load_samples import CAPACITY, LOAD, answered, lost, replayed

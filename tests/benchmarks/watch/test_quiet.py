@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.watch import quiet
-from benchmarks.watch.evidence import evidence
-from benchmarks.watch.streams import Recording
+from pliant.benchmarks.watch import quiet
+from pliant.benchmarks.watch.evidence import evidence
+from pliant.benchmarks.watch.streams import Recording
 from pliant.watch import Detector, Stream, classes, linear
 
 VALUES = np.random.default_rng(0).normal(size=6000)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.watch import rollout
-from benchmarks.watch.rollout import Setting, config_of, draw, limits, repeat, simulate, synthetic
+from pliant.benchmarks.watch import rollout
+from pliant.benchmarks.watch.rollout import Setting, config_of, draw, limits, repeat, simulate, synthetic
 
 
 def test_synthetic_pairs_differ_as_often_as_they_should():

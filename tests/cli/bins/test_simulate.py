@@ -8,11 +8,11 @@ import numpy as np
 import pandas
 import pytest
 
-from benchmarks.bins.traces import missing
-from cli import loads
-from cli.bins.simulate import compared, requests_of, simulate_load, typical
+from pliant.benchmarks.bins.traces import missing
+from pliant.cli import loads
+from pliant.cli.bins.simulate import compared, requests_of, simulate_load, typical
 from pliant.errors import InputError, RegistryError
-from registry.names import BINS_PREFIX
+from pliant.registry.names import BINS_PREFIX
 from tests.fixtures.bins.scenarios import bins
 from tests.fixtures.commands import BAD_TRACES, KINDS, columns, refused, shown, write_bad_trace, write_trace
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cli import loads
-from flows.cascade.champions import Record, Saved
-from flows.champions import RECORD, record_to_json
-from flows.settings import read
 from pliant.cascade.plan import PlanConfig
-from profiling.cascade.latency import LatencyConfig
-from registry.names import CASCADE_TASK
-from registry.store import FolderStore
+from pliant.cli import loads
+from pliant.flows.cascade.champions import Record, Saved
+from pliant.flows.champions import RECORD, record_to_json
+from pliant.flows.settings import read
+from pliant.profiling.cascade.latency import LatencyConfig
+from pliant.registry.names import CASCADE_TASK
+from pliant.registry.store import FolderStore
 from tests.fixtures.cascade.tiny import some_cascade, some_outputs
 from tests.fixtures.commands import BAD_TRACES, KINDS, columns, refused, shown, write_bad_trace, write_trace
 

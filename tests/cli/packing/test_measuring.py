@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from cli.packing import measuring
-from flows.packing.config import MemoryConfig, PackingFlowConfig
+from pliant.cli.packing import measuring
 from pliant.errors import PliantError
+from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig
 from pliant.packing.scheduling.iteration_cost import Point
+from pliant.profiling.packing.steps import StepsConfig
 from pliant.progress import silent
-from profiling.packing.steps import StepsConfig
-from serving.packing.vllm import engine
-from serving.packing.vllm import measuring as child
+from pliant.serving.packing.vllm import engine
+from pliant.serving.packing.vllm import measuring as child
+from pliant.training.packing.generator import load
 from tests.fixtures.packing import tiny_llama
-from training.packing.generator import load
 
 
 def chosen(*words: str):

@@ -8,13 +8,13 @@ import numpy as np
 import pandas
 import pytest
 
-from benchmarks.packing.traces import missing
-from cli import loads
-from cli.packing.simulate import COLUMNS, HEADINGS, compared, requests_of, simulate_load
+from pliant.benchmarks.packing.traces import missing
+from pliant.cli import loads
+from pliant.cli.packing.simulate import COLUMNS, HEADINGS, compared, requests_of, simulate_load
 from pliant.errors import InputError, RegistryError
 from pliant.packing.scheduling.policy import POLICIES
 from pliant.packing.scheduling.request import Memory
-from registry.names import PACKING_GENERATOR, PACKING_PREFIX
+from pliant.registry.names import PACKING_GENERATOR, PACKING_PREFIX
 from tests.fixtures.commands import BAD_TRACES, KINDS, columns, refused, shown, write_bad_trace, write_trace
 from tests.fixtures.packing import in_process
 from tests.fixtures.packing.scenarios import CONTEXT, packing

@@ -6,8 +6,8 @@ import numpy as np
 import pandas
 import pytest
 
-from cli import loads
-from cli.tokens.simulate import requests_of
+from pliant.cli import loads
+from pliant.cli.tokens.simulate import requests_of
 from pliant.errors import InputError
 from tests.fixtures.commands import BAD_TRACES, KINDS, cells, refused, shown, write_bad_trace, write_trace
 from tests.fixtures.load_samples import bundle

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flows.bins.config import BinsFlowConfig, EdgesConfig, StreamConfig, read
 from pliant.errors import InputError
+from pliant.flows.bins.config import BinsFlowConfig, EdgesConfig, StreamConfig, read
 from tests.fixtures.places import PRESETS
 
 
@@ -62,7 +62,7 @@ def test_a_mistake_is_told_in_a_sentence(values, sentence):
 def test_an_engine_that_does_not_run_on_the_device_is_refused_before_anything_is_trained(monkeypatch):
     with pytest.raises(InputError, match="engine is graphs, but must be onnx, aot or eager on cpu"):
         read(overrides={"device": "cpu", "engine": {"engine": "graphs"}})
-    monkeypatch.setattr("flows.config.resolve_device", lambda name: name)  # as where there is a GPU
+    monkeypatch.setattr("pliant.flows.config.resolve_device", lambda name: name)  # as where there is a GPU
     with pytest.raises(InputError, match="engine is aot, but must be graphs or eager on cuda:0"):
         read(overrides={"device": "cuda:0", "engine": {"engine": "aot"}})
     assert read(overrides={"device": "cuda:0", "engine": {"engine": "graphs"}}).engine.engine == "graphs"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from flows import settings
-from flows.bins.champions import Record, champion_artifacts, fetch_encoder, fetch_score, load_champions
-from flows.bins.reprofile import reprofile
-from flows.release import open_registry
-from flows.run import run_connected
 from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.bins.champions import Record, champion_artifacts, fetch_encoder, fetch_score, load_champions
+from pliant.flows.bins.reprofile import reprofile
+from pliant.flows.release import open_registry
+from pliant.flows.run import run_connected
 from pliant.journal import encode
 from pliant.progress import silent
 from pliant.protocol import Arrived, JournalEntry, Request
@@ -87,7 +87,7 @@ def test_two_streams_are_released_together_and_one_is_a_folder_of_its_own(run, p
 
 def test_a_reranker_and_an_embedding_with_prompts_are_released_from_folders(run, place):
     """A cross-encoder, which gives one score for a pair of texts, as transformers writes it."""
-    from serving.bins.request import is_reranker
+    from pliant.serving.bins.request import is_reranker
     from tests.training.bins.test_encoder import write_model, write_sentence_model
 
     for name in ("pairs", "sentences"):

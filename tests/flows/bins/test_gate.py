@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.bins.champions import Score
-from flows.bins.config import GateConfig
-from flows.bins.gate import Candidate, judge
 from pliant.bins.artifact import Shape
 from pliant.bins.reference import ReferenceConfig
+from pliant.flows.bins.champions import Score
+from pliant.flows.bins.config import GateConfig
+from pliant.flows.bins.gate import Candidate, judge
 from tests.fixtures.bins.tiny import some_bins
 
 SHORT = ReferenceConfig(quiet=(0.3,), loud=(0.6,), seconds=0.5)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from flows.bins.config import EdgesConfig, StreamConfig
-from flows.bins.lengths import digests, observe
+from pliant.flows.bins.config import EdgesConfig, StreamConfig
+from pliant.flows.bins.lengths import digests, observe
 from pliant.progress import silent
 from pliant.protocol import Arrived, JournalEntry, Request
-from serving.journal import FileRecorder
+from pliant.serving.journal import FileRecorder
 from tests.fixtures.bins.encoders import tiny_encoder
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from flows.arithmetic import ArithmeticConfig
-from flows.bins import measure as bins_measure
-from flows.bins.config import BinsFlowConfig, EngineConfig
-from flows.bins.measure import Half, measure
 from pliant.bins.artifact import ENGINES_ON
 from pliant.bins.runtimes import runtime as bins_runtime
 from pliant.errors import ArtifactError, InputError
+from pliant.flows.arithmetic import ArithmeticConfig
+from pliant.flows.bins import measure as bins_measure
+from pliant.flows.bins.config import BinsFlowConfig, EngineConfig
+from pliant.flows.bins.measure import Half, measure
+from pliant.profiling.bins.latency import LatencyConfig
 from pliant.progress import silent
-from profiling.bins.latency import LatencyConfig
 from tests.fixtures.bins.encoders import tiny_encoder
 
 QUICK = LatencyConfig(lengths=(8,), batches=(1,), warmup=0, repeats=1, least=1)
@@ -148,7 +148,7 @@ def test_a_plan_is_measured_and_served_in_the_precision_of_its_latencies(tmp_pat
         return runtime(*arguments, **options)
 
     monkeypatch.setattr(bins_measure, "BinsRuntime", noted)
-    monkeypatch.setattr("profiling.bins.latency.BinsRuntime", noted)
+    monkeypatch.setattr("pliant.profiling.bins.latency.BinsRuntime", noted)
     requests_N = np.full(encoder.max_length + 1, 5)
     bins, notes = bins_measure.finish(config("eager"), encoder, "digest", 0.1, requests_N, measured, tmp_path, silent)
     assert (bins.precision, set(used)) == ("bfloat16", {"bfloat16"})

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.bins.config import EdgesConfig
-from flows.bins.plan import candidates, choose, describe, interpolated, shapes, weigh
 from pliant.bins.artifact import Shape
+from pliant.flows.bins.config import EdgesConfig
+from pliant.flows.bins.plan import candidates, choose, describe, interpolated, shapes, weigh
 from pliant.latency import LatencyTable
 
 LONGEST = 64

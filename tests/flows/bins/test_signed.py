@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from flows import settings
-from flows.release import open_registry
-from flows.run import run_connected
 from pliant.errors import SignatureError
-from registry.signing.signatures import signing
+from pliant.flows import settings
+from pliant.flows.release import open_registry
+from pliant.flows.run import run_connected
+from pliant.registry.signing.signatures import signing
 from tests.fixtures.bins.tiny import setting
 from tests.fixtures.cascade.tiny import write_texts
 from tests.fixtures.runs import Runs, place_in

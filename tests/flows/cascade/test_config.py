@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flows.cascade.config import CascadeFlowConfig, LevelConfig, TaskConfig, read
 from pliant.errors import InputError
-from training.texts import Columns
+from pliant.flows.cascade.config import CascadeFlowConfig, LevelConfig, TaskConfig, read
+from pliant.training.texts import Columns
 
 
 def test_nothing_given_is_the_default_a_small_and_a_large_model_on_the_embedded_corpus():

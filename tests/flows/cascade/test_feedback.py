@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.cascade.config import LearnConfig, read
-from flows.cascade.feedback import (
+from pliant.cascade.artifact import Outputs
+from pliant.errors import InputError
+from pliant.flows.cascade.config import LearnConfig, read
+from pliant.flows.cascade.feedback import (
     POOL,
     label_figures,
     make_pool,
@@ -20,15 +22,13 @@ from flows.cascade.feedback import (
     to_rows,
     training_data,
 )
-from flows.cascade.stages import LEVEL, OUTPUTS, load_data
-from flows.feedback import FeedbackConfig, part_of_input
-from flows.stage import StageResult
-from pliant.cascade.artifact import Outputs
-from pliant.errors import InputError
+from pliant.flows.cascade.stages import LEVEL, OUTPUTS, load_data
+from pliant.flows.feedback import FeedbackConfig, part_of_input
+from pliant.flows.stage import StageResult
 from pliant.models.artifact import Classifier
 from pliant.outcomes.files import INPUTS, LABELS
 from pliant.progress import silent
-from registry.store import FolderStore
+from pliant.registry.store import FolderStore
 from tests.fixtures.cascade.lessons import TENANTS, changed_rows, lesson, record, write_outcomes
 from tests.fixtures.cascade.tiny import setting, some_outputs, write_texts
 

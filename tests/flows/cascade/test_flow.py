@@ -6,16 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from flows import settings
-from flows.cascade.champions import Record, champion_artifacts, fetch_classifiers, load_champions, outputs_on_test
-from flows.cascade.reprofile import reprofile
-from flows.release import open_registry
-from flows.run import run_connected
 from pliant.errors import PliantError, RegistryError
+from pliant.flows import settings
+from pliant.flows.cascade.champions import (
+    Record,
+    champion_artifacts,
+    fetch_classifiers,
+    load_champions,
+    outputs_on_test,
+)
+from pliant.flows.cascade.reprofile import reprofile
+from pliant.flows.release import open_registry
+from pliant.flows.run import run_connected
 from pliant.models.artifact import Classifier
 from pliant.progress import silent
-from registry import codec
-from registry.store import FolderStore
+from pliant.registry import codec
+from pliant.registry.store import FolderStore
 from tests.fixtures.cascade.tiny import setting, write_texts
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.runs import versions

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from flows import settings
-from flows.cascade.champions import fetch_classifiers, load_champions, outputs_on_test
-from flows.release import open_registry
-from registry.store import FolderStore
+from pliant.flows import settings
+from pliant.flows.cascade.champions import fetch_classifiers, load_champions, outputs_on_test
+from pliant.flows.release import open_registry
+from pliant.registry.store import FolderStore
 from tests.fixtures.cascade.lessons import changed_rows, write_outcomes
 from tests.fixtures.cascade.tiny import setting
 from tests.fixtures.runs import Runs, versions

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.cascade.config import GateConfig
-from flows.cascade.gate import EvaluatedCascade, judge
 from pliant.cascade import evaluate
 from pliant.cascade.plan import PlanConfig, make
 from pliant.cascade.reference import ReferenceConfig
 from pliant.errors import ArtifactError
+from pliant.flows.cascade.config import GateConfig
+from pliant.flows.cascade.gate import EvaluatedCascade, judge
 from tests.fixtures.cascade.scenarios import regression, tables
 from tests.fixtures.cascade.tiny import some_cascade, some_outputs
 

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flows.cascade import reprofile
-from flows.cascade import stages as cascade_stages
-from flows.cascade.champions import Record, Saved
-from flows.cascade.config import CascadeFlowConfig, read
-from flows.cascade.stages import Latencies, TaskData, cost, in_precision, planned, run_task, slowdown
 from pliant.cascade.artifact import LevelOutputs, Outputs
 from pliant.errors import ArtifactError, InputError, RegistryError
+from pliant.flows.cascade import reprofile
+from pliant.flows.cascade import stages as cascade_stages
+from pliant.flows.cascade.champions import Record, Saved
+from pliant.flows.cascade.config import CascadeFlowConfig, read
+from pliant.flows.cascade.stages import Latencies, TaskData, cost, in_precision, planned, run_task, slowdown
 from pliant.progress import silent
 from tests.fixtures.cascade.tiny import setting, some_outputs, table, write_texts
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flows.packing.config import MemoryConfig, PackingFlowConfig, read
 from pliant.errors import InputError
+from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig, read
 
 
 def test_nothing_given_is_the_embedded_generator_asked_about_docstrings():

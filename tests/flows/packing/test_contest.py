@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flows.packing import champions, contest
-from flows.packing.config import GateConfig
-from flows.packing.contest import Challenger, champion_against
-from flows.packing.gate import Candidate, judge
+from pliant.flows.packing import champions, contest
+from pliant.flows.packing.config import GateConfig
+from pliant.flows.packing.contest import Challenger, champion_against
+from pliant.flows.packing.gate import Candidate, judge
 from pliant.packing.scheduling.reference import ReferenceConfig
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
 
@@ -27,7 +27,7 @@ def champion(monkeypatch):
     monkeypatch.setattr(champions, "fetch_generator", lambda *_: SimpleNamespace(context=CONTEXT))
     monkeypatch.setattr(champions, "fetch_predictor", lambda *_: "predictor")
     monkeypatch.setattr(contest, "forecasts_of", lambda *_: (packing.forecasts, packing.buckets))
-    monkeypatch.setattr("training.packing.predictor.judge", lambda *_: {"pinball": 9.0})
+    monkeypatch.setattr("pliant.training.packing.predictor.judge", lambda *_: {"pinball": 9.0})
     return packing
 
 

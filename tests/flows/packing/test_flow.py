@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from flows import settings
-from flows.packing.champions import (
+from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.packing.champions import (
     Record,
     fetch_generator,
     fetch_predictor,
     load_champions,
 )
-from flows.packing.observed import default_path
-from flows.packing.retrain import packing_retrain
-from flows.release import open_registry
-from flows.run import run as run_flow_of
-from pliant.errors import RegistryError
+from pliant.flows.packing.observed import default_path
+from pliant.flows.packing.retrain import packing_retrain
+from pliant.flows.release import open_registry
+from pliant.flows.run import run as run_flow_of
 from tests.fixtures.packing.tiny import setting, write_observed
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.runs import versions

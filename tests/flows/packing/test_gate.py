@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.packing.config import GateConfig
-from flows.packing.gate import Candidate, judge
+from pliant.flows.packing.config import GateConfig
+from pliant.flows.packing.gate import Candidate, judge
 from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.packing.scheduling.request import Memory
 from tests.fixtures.packing.tiny import CONTEXT, some_packing

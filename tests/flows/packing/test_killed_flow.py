@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from flows import settings
-from flows.release import open_registry
-from registry.mlflow_switch import aliases, history
+from pliant.flows import settings
+from pliant.flows.release import open_registry
+from pliant.registry.mlflow_switch import aliases, history
 from tests.fixtures.packing.tiny import setting, write_generator, write_prompts
 from tests.fixtures.places import ROOT
 from tests.fixtures.runs import PATIENCE, place_in, versions
@@ -43,9 +43,9 @@ class Errors:
 setting, passed = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 if passed is not None:
     sys.stderr = Errors()
-from flows import settings
+from pliant.flows import settings
 settings.prepare(settings.read())
-from flows.run import run_connected
+from pliant.flows.run import run_connected
 print(json.dumps(run_connected('packing', None, setting)), flush=True)
 """
 

@@ -8,18 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.packing.config import LengthsConfig, read
-from flows.packing.lengths import PromptSet, observe, rendered, select_prompts
 from pliant.errors import InputError
+from pliant.flows.packing.config import LengthsConfig, read
+from pliant.flows.packing.lengths import PromptSet, observe, rendered, select_prompts
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import tokenizer_of
 from pliant.packing.scheduling.request import Memory
 from pliant.progress import silent
-from registry.store import FolderStore
+from pliant.registry.store import FolderStore
+from pliant.training.data import Split
+from pliant.training.packing.corpus import Corpus, Turn
+from pliant.training.packing.generator import load
 from tests.fixtures.packing.tiny import setting, write_generator, write_prompts
-from training.data import Split
-from training.packing.corpus import Corpus, Turn
-from training.packing.generator import load
 
 TEMPLATE = (
     "{% for m in messages %}{{ bos_token }}<{{ m.role }}>{{ m.content }}{% endfor %}"

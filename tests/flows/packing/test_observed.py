@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from flows.packing.observed import Output as Seen
-from flows.packing.observed import default_path, drift, read, usable_outputs
+from pliant.flows.packing.observed import Output as Seen
+from pliant.flows.packing.observed import default_path, drift, read, usable_outputs
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.request import Prompt
-from serving.packing.engine.forecaster import Forecast
-from serving.packing.engine.in_flight import InFlightOutput
-from serving.packing.engine.observed import ObservedLengths, observed_path
-from serving.packing.reply import Choice
+from pliant.serving.packing.engine.forecaster import Forecast
+from pliant.serving.packing.engine.in_flight import InFlightOutput
+from pliant.serving.packing.engine.observed import ObservedLengths, observed_path
+from pliant.serving.packing.reply import Choice
 
 LINE = {
     "prompt": "Say it.",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flows.packing import pace
-from flows.packing.pace import Pace
+from pliant.flows.packing import pace
+from pliant.flows.packing.pace import Pace
 from pliant.packing.scheduling.reference import capacity
-from profiling.packing.pace import PredictorPace
+from pliant.profiling.packing.pace import PredictorPace
 from tests.fixtures.packing.in_process import packing
 
 FAST, SLOW = Pace(0.001, 900.0, 40.0), Pace(0.001, 30.0, 40.0)

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flows.packing import measure
-from flows.packing.config import MemoryConfig, PackingFlowConfig, PlanConfig, read
-from flows.packing.measure import fitting_memory, kv_bytes, memory_of, token_bytes, weight_bytes
-from flows.packing.plan import COMPARED, PolicyFigures, choose, describe, excess
 from pliant.errors import InputError
+from pliant.flows.packing import measure
+from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig, PlanConfig, read
+from pliant.flows.packing.measure import fitting_memory, kv_bytes, memory_of, token_bytes, weight_bytes
+from pliant.flows.packing.plan import COMPARED, PolicyFigures, choose, describe, excess
 from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.progress import silent
 from tests.fixtures.packing.tiny import CONTEXT, some_packing

@@ -7,20 +7,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.device import check_device
-from flows.packing import measure as choosing
-from flows.packing import measure as measuring
-from flows.packing import stages
-from flows.packing.config import MemoryConfig, PackingFlowConfig
-from flows.packing.measure import converted, known_precision, measure, on_device, token_bytes
-from flows.packing.stages import GENERATOR, STEPS, make_generator, make_steps
-from flows.stage import StageResult
 from pliant.errors import InputError
+from pliant.flows.device import check_device
+from pliant.flows.packing import measure as choosing
+from pliant.flows.packing import measure as measuring
+from pliant.flows.packing import stages
+from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig
+from pliant.flows.packing.measure import converted, known_precision, measure, on_device, token_bytes
+from pliant.flows.packing.stages import GENERATOR, STEPS, make_generator, make_steps
+from pliant.flows.stage import StageResult
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import in_precision, load_generator
 from pliant.packing.scheduling.iteration_cost import Point
 from pliant.progress import silent
-from registry.store import FolderStore
+from pliant.registry.store import FolderStore
 from tests.fixtures.packing.generators import tiny_generator
 from tests.fixtures.packing.tiny import write_generator
 

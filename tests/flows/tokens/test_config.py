@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flows.tokens.config import TokensFlowConfig, read
 from pliant.errors import InputError
+from pliant.flows.tokens.config import TokensFlowConfig, read
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.feedback import FeedbackConfig
-from flows.stage import StageResult
-from flows.tokens.config import read
-from flows.tokens.feedback import with_lessons
-from flows.tokens.stages import FOUNDATION, TASK, load_upstream
 from pliant.errors import InputError
+from pliant.flows.feedback import FeedbackConfig
+from pliant.flows.stage import StageResult
+from pliant.flows.tokens.config import read
+from pliant.flows.tokens.feedback import with_lessons
+from pliant.flows.tokens.stages import FOUNDATION, TASK, load_upstream
 from pliant.outcomes.files import INPUTS, LABELS, forget
 from pliant.tokens.artifact import Backbone
+from pliant.training.data import ImageData, digits
+from pliant.training.tokens.labelled import counts
 from tests.fixtures.tokens.reported import TRUSTED, blurred, report, report_blurred
 from tests.fixtures.tokens.tiny import setting
-from training.data import ImageData, digits
-from training.tokens.labelled import counts
 
 BACKBONE = StageResult(Backbone, None, "tokens/backbone/x", "sha256:b")
 HELD_OUT = 0.2

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from flows import settings
-from flows.release import TRAINING, open_registry
-from registry.mlflow_store import PREVIOUS
+from pliant.flows import settings
+from pliant.flows.release import TRAINING, open_registry
+from pliant.registry.mlflow_store import PREVIOUS
 from tests.fixtures.runs import PATIENCE, versions
 
 NAMES = ("pliant-tokens-backbone", "pliant-tokens-profile", "pliant-tokens-task-digit")
@@ -56,7 +56,7 @@ def test_the_command_with_a_server_of_its_own_ends_with_one_sentence_and_status_
     """Prefect's client used to add a line about events that were still on their way."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     process = subprocess.run(
-        [sys.executable, "-m", "cli", "train", "tokens", "--data", "digits:chess"],
+        [sys.executable, "-m", "pliant.cli", "train", "tokens", "--data", "digits:chess"],
         cwd=place,
         env={**kept, "PLIANT_HOME": str(tmp_path / "home")},
         capture_output=True,

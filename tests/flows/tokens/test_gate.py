@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from flows.tokens.config import GateConfig
-from flows.tokens.gate import judge
-from flows.tokens.stages import Bundle
+from pliant.flows.tokens.config import GateConfig
+from pliant.flows.tokens.gate import judge
+from pliant.flows.tokens.stages import Bundle
 from pliant.latency import LatencyTable
 from pliant.tokens.reference import ReferenceConfig
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task

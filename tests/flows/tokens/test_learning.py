@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows import settings
-from flows.release import TRAINING, open_registry
-from flows.run import run_connected
-from flows.tokens import config as tokens_config
-from flows.tokens.champions import load_champion
-from flows.tokens.feedback import with_lessons
-from flows.tokens.stages import Bundle, load_data
+from pliant.flows import settings
+from pliant.flows.release import TRAINING, open_registry
+from pliant.flows.run import run_connected
+from pliant.flows.tokens import config as tokens_config
+from pliant.flows.tokens.champions import load_champion
+from pliant.flows.tokens.feedback import with_lessons
+from pliant.flows.tokens.stages import Bundle, load_data
+from pliant.profiling.tokens.accuracy import accuracy
 from pliant.tokens.runtime import TokensRuntime
-from profiling.tokens.accuracy import accuracy
+from pliant.training.data import digits
+from pliant.training.tokens.labelled import LabelledPicture, is_joined, join
 from tests.fixtures.runs import Runs, place_in, versions
 from tests.fixtures.tokens.reported import TRUSTED, blurred, report, report_blurred
 from tests.fixtures.tokens.tiny import SETTING, setting
-from training.data import digits
-from training.tokens.labelled import LabelledPicture, is_joined, join
 
 ALWAYS = ["gate", "publish"]
 SHORT: dict[str, Any] = {

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from flows.arithmetic import ArithmeticConfig
-from flows.stage import StageResult
-from flows.tokens import stages
-from flows.tokens.config import TokensFlowConfig
-from flows.tokens.stages import FOUNDATION, TokensData, run_tasks, served_precision
+from pliant.flows.arithmetic import ArithmeticConfig
+from pliant.flows.stage import StageResult
+from pliant.flows.tokens import stages
+from pliant.flows.tokens.config import TokensFlowConfig
+from pliant.flows.tokens.stages import FOUNDATION, TokensData, run_tasks, served_precision
+from pliant.registry.store import FolderStore
 from pliant.tokens.artifact import Accuracies, Backbone, Task
 from pliant.tokens.knowledge import knowledge
-from registry.store import FolderStore
+from pliant.training.data import digits
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_task
-from training.data import digits
 
 AUTO = ArithmeticConfig()
 
@@ -30,7 +30,7 @@ def task(cost: float | None, name: str = "a") -> Task:
 @pytest.fixture
 def fast(monkeypatch):
     monkeypatch.setattr(stages, "is_fast", lambda precision, device: True)
-    monkeypatch.setattr("profiling.tokens.precision.slowdown", lambda *_: 0.5)
+    monkeypatch.setattr("pliant.profiling.tokens.precision.slowdown", lambda *_: 0.5)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_device_without_instructions_and_a_configuration_of_float32_serve_floa
 
 
 def test_what_was_faster_where_it_was_trained_is_not_served_where_it_is_slower(monkeypatch, fast):
-    monkeypatch.setattr("profiling.tokens.precision.slowdown", lambda *_: 1.4)
+    monkeypatch.setattr("pliant.profiling.tokens.precision.slowdown", lambda *_: 1.4)
     precision, why = served_precision(AUTO, None, [task(0.0)], "cpu")
     assert (precision, why) == ("float32", "float32 is served: bfloat16 takes 1.40 times as long")
 
@@ -73,7 +73,7 @@ def trained(tmp_path, monkeypatch):
     )
 
     def train(ratio: float, tolerance: float = 1.0 - 1e-9):
-        monkeypatch.setattr("profiling.tokens.precision.slowdown", lambda *_: ratio)
+        monkeypatch.setattr("pliant.profiling.tokens.precision.slowdown", lambda *_: ratio)
         chosen = replace(config, arithmetic=ArithmeticConfig("auto", tolerance))
         data_of = TokensData(data, (data,), (data,))
         return run_tasks(run, chosen, data_of)

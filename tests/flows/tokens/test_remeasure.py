@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.tokens.config import TokensFlowConfig, read
-from flows.tokens.remeasure import CHAMPION, comparable, to_measure
-from flows.tokens.stages import Bundle
+from pliant.flows.tokens.config import TokensFlowConfig, read
+from pliant.flows.tokens.remeasure import CHAMPION, comparable, to_measure
+from pliant.flows.tokens.stages import Bundle
 from pliant.precision import has_bfloat16
+from pliant.registry.store import FolderStore
 from pliant.tokens.artifact import Accuracies
-from registry.store import FolderStore
+from pliant.training.data import ImageData, Split, digits
+from pliant.training.tokens.labelled import LabelledPicture, join
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 from tests.fixtures.tokens.tiny import setting
-from training.data import ImageData, Split, digits
-from training.tokens.labelled import LabelledPicture, join
 
 GAMMAS = (-5, 0)
 

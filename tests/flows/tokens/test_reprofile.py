@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from flows import settings
-from flows.release import open_registry
-from flows.tokens.champions import load_champion
-from flows.tokens.reprofile import reprofile
 from pliant.device import device_class, threads
 from pliant.errors import DeviceError
+from pliant.flows import settings
+from pliant.flows.release import open_registry
+from pliant.flows.tokens.champions import load_champion
+from pliant.flows.tokens.reprofile import reprofile
 from pliant.progress import silent
 from tests.fixtures.tokens.published import publish_all
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from flows import servers, settings
+from pliant.flows import servers, settings
 from tests.fixtures.places import ROOT
 from tests.fixtures.runs import PATIENCE
 
@@ -95,10 +95,10 @@ def prefect_of(home: Path, **variables: str) -> Iterator[Server]:
 SCHEDULE = """
 import sys
 from pathlib import Path
-from flows import settings
+from pliant.flows import settings
 project = settings.read()
 settings.prepare(project)
-from flows.watch.schedule import schedule
+from pliant.flows.watch.schedule import schedule
 for system in sys.argv[2:]:
     schedule(project, system, Path(sys.argv[1]), None, "UTC")
 """

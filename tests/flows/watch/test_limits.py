@@ -5,18 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 
-from flows.watch import guard, limits
 from pliant.errors import InputError
+from pliant.flows.watch import guard, limits
+from tests.fixtures.places import ROOT
 
 WORK = """
 import subprocess, sys, time
 sys.path.insert(0, {root!r})
-from flows.watch.guard import guarded
+from pliant.flows.watch.guard import guarded
 with guarded({seconds}):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print(child.pid, flush=True)
@@ -42,7 +42,7 @@ def test_a_limit_that_is_no_positive_number_is_refused(text):
 
 
 def _start(seconds: float, work: str) -> subprocess.Popen[str]:
-    script = WORK.format(root=str(Path(guard.__file__).parents[2]), seconds=seconds, work=work)
+    script = WORK.format(root=str(ROOT), seconds=seconds, work=work)
     return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

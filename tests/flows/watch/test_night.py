@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from flows import settings
-from serving.events import ALARM, Event, EventOutbox, server_of
+from pliant.flows import settings
+from pliant.serving.events import ALARM, Event, EventOutbox, server_of
 from tests.fixtures.runs import PATIENCE
 from tests.flows.watch.deployments import ENDED, Server, await_run, logs, prefect_of, python, schedule, worker
 
@@ -70,10 +70,10 @@ def test_a_triggered_run_has_its_report_and_another_one_soon_after_is_put_off_bu
 
 
 def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_worker(server: Server):
-    names = python("-m", "flows.watch.automations").splitlines()
+    names = python("-m", "pliant.flows.watch.automations").splitlines()
     before = _automations(server)
     assert sorted(each["name"] for each in before) == sorted(names)
-    python("-m", "flows.watch.automations")
+    python("-m", "pliant.flows.watch.automations")
     assert _automations(server) == before  # nothing was written again, or what they had counted would be lost
 
     deployment = server.call("GET", "/deployments/name/bins/nightly")["id"]
@@ -93,7 +93,7 @@ def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_w
         (event,) = _until(
             lambda: [each for each in server.events(event=crashed, order="ASC") if "Crashed" in str(each)]
         )
-        python("-m", "flows.watch.automations")  # patient again
+        python("-m", "pliant.flows.watch.automations")  # patient again
     failed = next(notice for notice in notices if notice["text"].startswith("bins: the run"))
     assert failed["text"].endswith("ended as Crashed. The machine is gone.")
     assert failed["flow"] == "bins"
@@ -103,7 +103,7 @@ def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_w
 
 _INSTALL_IMPATIENT = """
 from datetime import timedelta
-from flows.watch.automations import install
+from pliant.flows.watch.automations import install
 install(3600.0, missing=timedelta(seconds=10))
 """
 

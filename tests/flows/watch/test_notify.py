@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from flows.watch import notify
+from pliant.flows.watch import notify
 
 NOTICE = {"text": "tokens: the run x ended as Failed", "flow": "tokens", "at": "2026-01-01"}
 

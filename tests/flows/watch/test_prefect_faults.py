@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from flows import servers, settings
+from pliant.flows import servers, settings
 from tests.fixtures.runs import PATIENCE
 from tests.flows.watch.deployments import ENDED, POOL, await_run, logs, prefect_of, python, worker
 
@@ -26,7 +26,7 @@ SECONDS = {
 AWAY = 15.0  # seconds without Prefect's server
 INSTALL = """
 from datetime import timedelta
-from flows.watch.automations import install
+from pliant.flows.watch.automations import install
 install(3600.0, silent=timedelta(seconds={}))
 """
 
@@ -57,7 +57,7 @@ def test_a_run_outlasts_the_absence_of_prefects_server_and_the_next_one_comes(tm
 
 def test_people_hear_of_a_worker_that_is_gone_and_a_run_whose_machine_is_gone_ends_as_crashed(tmp_path: Path):
     with prefect_of(tmp_path, **SECONDS) as server:
-        python("-m", "flows.watch.automations")
+        python("-m", "pliant.flows.watch.automations")
         deployment = server.deploy("tests/flows/watch/hanging.py:hanging", "hanging")
         python("-c", INSTALL.format(40))  # heartbeats come every 30 s at most often
         with worker() as process:

@@ -6,12 +6,12 @@ from importlib import import_module
 
 import pytest
 
-from flows import settings
-from flows.watch import schedule as scheduling
-from flows.watch.deployments import nightly_flows
-from flows.watch.schedule import schedule
 from pliant import systems
 from pliant.errors import InputError, PliantError, RegistryError
+from pliant.flows import settings
+from pliant.flows.watch import schedule as scheduling
+from pliant.flows.watch.deployments import nightly_flows
+from pliant.flows.watch.schedule import schedule
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_every_system_has_one_flow_that_alarms_start_and_no_two_flows_begin_at_t
     assert len({flow.cron for flow in nightly_flows().values()}) == len(nightly_flows())
     for flow in flows:
         module, _, function = flow.entrypoint.rpartition(".")
-        assert module.startswith(f"flows.{system}.")
+        assert module.startswith(f"pliant.flows.{system}.")
         assert getattr(import_module(module), function).name == flow.flow
 
 

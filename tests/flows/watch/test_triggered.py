@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from flows.release import Release
-from flows.watch import automations, events, triggered
-from flows.watch.automations import Deployed, Targets
 from pliant.errors import RegistryError
+from pliant.flows.release import Release
+from pliant.flows.watch import automations, events, triggered
+from pliant.flows.watch.automations import Deployed, Targets
 
 IDENTITY = UUID(int=7)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from pliant.models.text import LONGEST, Reader, shorten
+from pliant.training.classifier import encode
+from pliant.training.starts import new_tokenizer
 from tests.fixtures.processor import cost
-from training.classifier import encode
-from training.starts import new_tokenizer
 
 TEXTS = ["the cat sat on the mat, and it isn't sure of naïve café things", "another unbelievable text in pairs"] * 9
 

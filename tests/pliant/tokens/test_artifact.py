@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pliant.latency import LatencyTable
+from pliant.registry import codec
 from pliant.tokens.artifact import Accuracies, Profile, RateRule
-from registry import codec
 from tests.fixtures.tokens.samples import tiny_task
 
 

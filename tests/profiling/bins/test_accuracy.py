@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiling.bins import accuracy as bins_accuracy
-from profiling.bins.accuracy import cost, outputs
+from pliant.profiling.bins import accuracy as bins_accuracy
+from pliant.profiling.bins.accuracy import cost, outputs
 from tests.fixtures.bins.encoders import tiny_encoder
 
 TEXTS = [(f"{'large ' * (count % 5)}cat", None) for count in range(40)]

@@ -8,7 +8,7 @@ import pytest
 from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
-from profiling.bins.latency import LatencyConfig, in_turns, profile
+from pliant.profiling.bins.latency import LatencyConfig, in_turns, profile
 from tests.fixtures.bins.encoders import random_payload, tiny_encoder
 
 FAST = LatencyConfig(lengths=(4, 8, 60), batches=(1, 3), repeats=2, least=1, budget=0.1)

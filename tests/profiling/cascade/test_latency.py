@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pliant.errors import InputError
-from profiling.cascade.latency import LatencyConfig, profile
-from profiling.timer import TimerConfig
+from pliant.profiling.cascade.latency import LatencyConfig, profile
+from pliant.profiling.timer import TimerConfig
 from tests.fixtures.cascade.classifiers import tiny_classifier
 
 FAST = LatencyConfig(lengths=(4, 8, 30), batches=(1, 3), timer=TimerConfig(warmup=1, least=1, most=1))

@@ -13,7 +13,7 @@ from pliant.cascade.prune import kept_words
 from pliant.cascade.runtime import CascadeRuntime
 from pliant.errors import InputError
 from pliant.models.text import Reader, shorten
-from profiling.cascade.outputs import OutputsConfig, run_all
+from pliant.profiling.cascade.outputs import OutputsConfig, run_all
 from tests.fixtures.cascade.classifiers import TEXTS, tiny_classifier
 
 MEAN, MASS, NONE = Pruning("mean", 0.9), Pruning("mass", 0.7), Pruning("mean", 0.0)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from pliant.errors import InputError
-from profiling.packing import pace
-from serving.packing.engine.forecaster import MAX_TEXTS
+from pliant.profiling.packing import pace
+from pliant.serving.packing.engine.forecaster import MAX_TEXTS
 from tests.fixtures.packing.published import predictor
 
 

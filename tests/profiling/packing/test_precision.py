@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiling.packing.precision import GAIN, REPEATS, WARMUP, fastest
+from pliant.profiling.packing.precision import GAIN, REPEATS, WARMUP, fastest
 from tests.fixtures.packing.generators import tiny_generator
 
 BOTH = ("float32", "bfloat16")

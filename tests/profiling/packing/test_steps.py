@@ -10,7 +10,7 @@ import pytest
 from pliant.errors import InputError
 from pliant.packing.scheduling.iteration_cost import fit
 from pliant.packing.scheduling.request import Memory
-from profiling.packing.steps import StepsConfig, profile
+from pliant.profiling.packing.steps import StepsConfig, profile
 from tests.fixtures.packing.generators import tiny_generator
 
 MEMORY = Memory(pages=60, page_tokens=8, host_pages=10, step_tokens=48, sequences=16)

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
+from pliant.profiling.timer import TimerConfig
+from pliant.profiling.tokens import latency
+from pliant.profiling.tokens.accuracy import accuracy, profile
+from pliant.profiling.tokens.latency import LatencyConfig, _levelled
 from pliant.tokens.runtime import Payload, TokensRuntime
-from profiling.timer import TimerConfig
-from profiling.tokens import latency
-from profiling.tokens.accuracy import accuracy, profile
-from profiling.tokens.latency import LatencyConfig, _levelled
+from pliant.training.data import ImageData, Split
+from pliant.training.pictures import ArrayImages
 from tests.fixtures.tokens.samples import IMAGE_SIZE, random_images, tiny_backbone, tiny_task
-from training.data import ImageData, Split
-from training.pictures import ArrayImages
 
 TASK = tiny_task("a", "xyz", "digest")
 PIXELS = random_images(20)

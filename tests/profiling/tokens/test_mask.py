@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pliant.profiling.tokens.mask import compare
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime
-from profiling.tokens.mask import compare
 from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
 
 TASKS = [tiny_task("a", "xyz", "digest"), tiny_task("b", "vwxyz", "digest", seed=1)]

@@ -13,9 +13,9 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 
+from pliant.registry import codec
+from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.tokens.runtime import Payload, TokensRuntime
-from registry import codec
-from registry.mlflow_store import MlflowRegistry
 from tests.fixtures.foreign_process import ask, environment
 from tests.fixtures.tokens.samples import random_images, tiny_profile
 from tests.registry.conftest import BACKBONE, CLASSES, PROFILE, TASK, publish_all

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.bins.config import BinsFlowConfig
-from flows.bins.publish import bins_package, encoder_package, record
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.flows.bins.config import BinsFlowConfig
+from pliant.flows.bins.publish import bins_package, encoder_package, record
 from pliant.models.text import Reader
-from registry import codec
-from registry.mlflow_store import MlflowRegistry
-from registry.package import needed
+from pliant.registry import codec
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.package import needed
 from tests.fixtures.bins.encoders import tiny_encoder
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.cascade.classifiers import TEXTS

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.cascade.champions import Record, Saved
-from flows.cascade.publish import level_package, task_package
 from pliant.cascade.evaluate import draws
 from pliant.cascade.plan import PlanConfig
 from pliant.cascade.run import load, run
-from profiling.cascade.latency import LatencyConfig
-from registry import codec
-from registry.mlflow_store import MlflowRegistry
-from registry.package import needed
+from pliant.flows.cascade.champions import Record, Saved
+from pliant.flows.cascade.publish import level_package, task_package
+from pliant.profiling.cascade.latency import LatencyConfig
+from pliant.registry import codec
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.package import needed
 from tests.fixtures.cascade.artifacts import Things, cascade, things
 from tests.fixtures.foreign_process import ask, required
 

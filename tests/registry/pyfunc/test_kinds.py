@@ -18,10 +18,10 @@ from pliant.models.text import Reader
 from pliant.packing.engine.complete import Completion
 from pliant.packing.engine.model import PredictorModel
 from pliant.packing.scheduling.forecast import QUANTILES
-from registry import codec
-from registry.pyfunc import fetched, labelled
-from registry.pyfunc import packing as packing_kinds
-from registry.pyfunc.tokens import BATCH
+from pliant.registry import codec
+from pliant.registry.pyfunc import fetched, labelled
+from pliant.registry.pyfunc import packing as packing_kinds
+from pliant.registry.pyfunc.tokens import BATCH
 from tests.fixtures.bins.encoders import tiny_encoder
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.cascade.classifiers import TEXTS, tiny_classifier

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from flows.packing.config import PackingFlowConfig, PlanConfig
-from flows.packing.plan import choose
-from flows.packing.publish import generator_package, plan_package, predictor_package, record
+from pliant.flows.packing.config import PackingFlowConfig, PlanConfig
+from pliant.flows.packing.plan import choose
+from pliant.flows.packing.publish import generator_package, plan_package, predictor_package, record
 from pliant.packing.engine.model import PredictorModel, load_generator, tokenizer_of
 from pliant.packing.scheduling.reference import ReferenceConfig
-from registry import codec
-from registry.mlflow_store import MlflowRegistry
-from registry.package import needed
+from pliant.registry import codec
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.package import needed
+from pliant.training.packing.generator import load
 from tests.fixtures.foreign_process import ask, required
 from tests.fixtures.packing.tiny import CONTEXT, some_packing, some_predictor, write_generator
-from training.packing.generator import load
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import ArtifactError, InputError, SignatureError
-from registry import codec
-from registry.package import Published
-from registry.signing.key_files import key_id
-from registry.signing.signatures import SIGNATURE, Signer, Signing, Trust, TrustedKey, signer_ids, signing, statement
+from pliant.registry import codec
+from pliant.registry.package import Published
+from pliant.registry.signing.key_files import key_id
+from pliant.registry.signing.signatures import (
+    SIGNATURE,
+    Signer,
+    Signing,
+    Trust,
+    TrustedKey,
+    signer_ids,
+    signing,
+    statement,
+)
 from tests.fixtures.bins.tiny import some_bins
 from tests.registry.signing.keys import new_signer
 

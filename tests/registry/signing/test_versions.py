@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from pliant.errors import ArtifactError, DigestError, RegistryError, SignatureError
-from registry import codec
-from registry.mlflow_find import DIGEST
-from registry.mlflow_store import MlflowRegistry
-from registry.mlflow_switch import switch
-from registry.package import Package
-from registry.signing.signatures import SIGNATURE, Signing, Trust
-from registry.signing.versions import all_versions, announce, sign_version, state_of, versions_in_use
+from pliant.registry import codec
+from pliant.registry.mlflow_find import DIGEST
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.mlflow_switch import switch
+from pliant.registry.package import Package
+from pliant.registry.signing.signatures import SIGNATURE, Signing, Trust
+from pliant.registry.signing.versions import all_versions, announce, sign_version, state_of, versions_in_use
 from tests.fixtures.bins.tiny import some_bins
 from tests.registry.signing.keys import new_signer
 

@@ -14,7 +14,7 @@ import weakref
 import pytest
 from bentoml._internal.server.http.traffic import TimeoutMiddleware
 
-from serving.bento.bentoml_patches import (
+from pliant.serving.bento.bentoml_patches import (
     COUNTERS,
     _call_within_timeout,
     freeze_gc,
@@ -92,10 +92,10 @@ def test_bentoml_as_shipped_still_leaves_its_timer():
 
 SERVICES = """
 import json
-import serving.bento.bentoml_patches as ours
+import pliant.serving.bento.bentoml_patches as ours
 from bentoml._internal.server.http.traffic import TimeoutMiddleware as theirs
-from serving.bins.service import BinsService as bins, app as app_of_bins
-from serving.tokens.service import TokensService as tokens, app as app_of_tokens
+from pliant.serving.bins.service import BinsService as bins, app as app_of_bins
+from pliant.serving.tokens.service import TokensService as tokens, app as app_of_tokens
 
 assert theirs.__call__ is ours._call_within_timeout
 services = [(bins, app_of_bins), (tokens, app_of_tokens)]
@@ -126,7 +126,7 @@ def test_importing_a_service_puts_the_patch_in_and_hosts_its_app_behind_its_door
 
 COUNTING = """
 import os, prometheus_client
-from serving.bins.service import BinsService
+from pliant.serving.bins.service import BinsService
 from bentoml._internal.configuration.containers import BentoMLContainer
 counter = prometheus_client.Counter("asked", "Requests", ("tenant",))
 for number in range(1000):
@@ -223,7 +223,7 @@ def test_a_path_that_is_asked_for_leaves_no_metric_behind():
     code = """
 import asyncio
 from bentoml._internal.server.http.instruments import RunnerTrafficMetricsMiddleware
-from serving.bento.bentoml_patches import leave_out_path_metrics
+from pliant.serving.bento.bentoml_patches import leave_out_path_metrics
 
 async def answer(scope, receive, send):
     await send({"type": "http.response.start", "status": 404, "headers": []})

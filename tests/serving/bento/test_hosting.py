@@ -13,13 +13,13 @@ from starlette.middleware.cors import CORSMiddleware
 from pliant import systems
 from pliant.errors import InputError, SchedulerError
 from pliant.front_door import FrontDoor
-from serving.bento import hosting
-from serving.bento.hosting import HostedService, with_access
-from serving.bins.settings import BinsSettings
-from serving.http.access.middleware import AccessMiddleware
-from serving.http.door.door import Door
-from serving.http.request_id import RequestIdMiddleware
-from serving.http.unknown_path import UnknownPathMiddleware
+from pliant.serving.bento import hosting
+from pliant.serving.bento.hosting import HostedService, with_access
+from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.http.access.middleware import AccessMiddleware
+from pliant.serving.http.door.door import Door
+from pliant.serving.http.request_id import RequestIdMiddleware
+from pliant.serving.http.unknown_path import UnknownPathMiddleware
 
 
 class Service:

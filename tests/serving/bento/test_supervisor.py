@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from pliant.errors import InputError
-from serving.bento import hosting, supervisor
-from serving.bento.supervisor import absolute_paths, listening, prepare
-from serving.launch import QUIET
-from serving.settings import from_environment
-from serving.tokens.settings import TokensSettings
+from pliant.serving.bento import hosting, supervisor
+from pliant.serving.bento.supervisor import absolute_paths, listening, prepare
+from pliant.serving.launch import QUIET
+from pliant.serving.settings import from_environment
+from pliant.serving.tokens.settings import TokensSettings
 
 
 def test_relative_paths_and_defaults_are_made_absolute_in_the_folder_of_the_call(tmp_path, monkeypatch):

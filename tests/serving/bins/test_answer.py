@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pliant.errors import InputError
-from serving.bins.answer import check_normalize, embeddings, respond, scores
+from pliant.serving.bins.answer import check_normalize, embeddings, respond, scores
 
 LOGITS = st.floats(-80, 80, width=32)
 CLASSES = ("a", "b", "c")

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from serving.bins.api import create_app
-from serving.http.api_errors import ApiError
-from serving.http.oip.schemas import PATHS
+from pliant.serving.bins.api import create_app
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.oip.schemas import PATHS
 
 
 @pytest.fixture(scope="module")

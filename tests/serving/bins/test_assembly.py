@@ -15,14 +15,14 @@ from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.bins.simulated import SimulatedBins
 from pliant.errors import ArtifactError, DeviceError, DigestError, InputError, RegistryError, WorkerError
 from pliant.protocol import Request
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
+from pliant.serving.bins import assembly as bins_assembly
+from pliant.serving.bins.assembly import assemble, check, compiled, make_scheduler
+from pliant.serving.bins.catalog import load_catalog
+from pliant.serving.bins.reading import TokenReader
+from pliant.serving.bins.request import TextRequest
+from pliant.serving.window import AT_ONCE
 from pliant.simulator import simulate
-from registry.names import BINS_ENCODER, BINS_PREFIX
-from serving.bins import assembly as bins_assembly
-from serving.bins.assembly import assemble, check, compiled, make_scheduler
-from serving.bins.catalog import load_catalog
-from serving.bins.reading import TokenReader
-from serving.bins.request import TextRequest
-from serving.window import AT_ONCE
 from tests.fixtures.bins.in_process import MANY, QUIET, serving
 from tests.fixtures.bins.published import (
     DEVICE,

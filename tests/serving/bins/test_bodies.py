@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import InputError
-from serving.bins.bodies import (
+from pliant.serving.bins.bodies import (
     ClassifyBody,
     DecodeBody,
     EmbedAllBody,
@@ -18,8 +18,8 @@ from serving.bins.bodies import (
     inputs_of,
     pairs,
 )
-from serving.bins.request import TokenIds
-from serving.http.api_errors import ApiError
+from pliant.serving.bins.request import TokenIds
+from pliant.serving.http.api_errors import ApiError
 
 USUAL = {
     EmbedBody: {"inputs": "a"},

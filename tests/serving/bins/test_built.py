@@ -11,12 +11,12 @@ from pliant.device import resolve_device
 from pliant.errors import ArtifactError, InputError
 from pliant.fallbacks import Fallback
 from pliant.protocol import Arrived, Drop, Request
-from registry.names import BINS_ENCODER, BINS_PREFIX
-from serving.bins import assembly as bins_assembly
-from serving.bins.assembly import check, make_scheduler
-from serving.bins.catalog import load_catalog
-from serving.workers import ray_pool
-from serving.workers.worker import ProcessWorker
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
+from pliant.serving.bins import assembly as bins_assembly
+from pliant.serving.bins.assembly import check, make_scheduler
+from pliant.serving.bins.catalog import load_catalog
+from pliant.serving.workers import ray_pool
+from pliant.serving.workers.worker import ProcessWorker
 from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import (
     DEVICE,

@@ -6,8 +6,8 @@ import pytest
 
 from pliant.bins.artifact import Shape
 from pliant.errors import ArtifactError, DeviceError
-from registry.names import BINS_ENCODER, BINS_PREFIX
-from serving.bins.catalog import load_catalog
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
+from pliant.serving.bins.catalog import load_catalog
 from tests.fixtures.bins.published import DEVICE, MOST, SHAPES, encoder, plan, publish_tiny
 from tests.fixtures.registry import FolderRegistry
 

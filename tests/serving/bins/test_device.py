@@ -10,9 +10,9 @@ import pytest
 
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import ArtifactError, DeviceError, DigestError, InputError
-from registry import codec
-from serving.bins.messages import BinsBuild, StreamBuild
-from serving.workers.device_plan import DevicePlan
+from pliant.registry import codec
+from pliant.serving.bins.messages import BinsBuild, StreamBuild
+from pliant.serving.workers.device_plan import DevicePlan
 from tests.fixtures.bins.encoders import random_payload
 from tests.fixtures.bins.published import DEVICE, SHAPES, encoder
 
@@ -121,8 +121,8 @@ def test_a_runtime_has_a_thread_unless_the_plan_says_more(told, monkeypatch, thr
     def note(_encoder, shapes, engine, compiled, files, device, count, placement, precision):
         seen.append((shapes, engine, compiled, files, device, count, placement))
 
-    monkeypatch.setattr("serving.bins.device.prepare", lambda plan: None)
-    monkeypatch.setattr("serving.bins.device.BinsRuntime", note)
-    monkeypatch.setattr("serving.bins.device.BinsModel.warm_up", lambda self, settings: None)
+    monkeypatch.setattr("pliant.serving.bins.device.prepare", lambda plan: None)
+    monkeypatch.setattr("pliant.serving.bins.device.BinsRuntime", note)
+    monkeypatch.setattr("pliant.serving.bins.device.BinsModel.warm_up", lambda self, settings: None)
     replace(told, plan=replace(told.plan, threads=threads))()
     assert seen == [(SHAPES, "eager", stream.compiled, {}, "cpu", used, "shared") for stream in told.streams]

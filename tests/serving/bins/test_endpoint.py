@@ -10,14 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.bins.artifact import Shape
-from serving.answers import Completed, Rejected
-from serving.bins.endpoint import AT_ONCE, ORIGINS, BinsEndpoint, Handler, bin_name
-from serving.bins.request import TextRequest
-from serving.bins.settings import BinsSettings
-from serving.client import Client
-from serving.http.api_errors import ApiError
-from serving.metrics import Metrics
-from serving.watch.seen import Seen
+from pliant.serving.answers import Completed, Rejected
+from pliant.serving.bins.endpoint import AT_ONCE, ORIGINS, BinsEndpoint, Handler, bin_name
+from pliant.serving.bins.request import TextRequest
+from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.client import Client
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.metrics import Metrics
+from pliant.serving.watch.seen import Seen
 from tests.fixtures.fakes import run_virtually
 
 ANN = Client("ann", 2.0, frozenset({"use"}), "k1")

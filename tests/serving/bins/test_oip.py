@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from serving.bins.api import create_app
-from serving.http.oip import schemas
+from pliant.serving.bins.api import create_app
+from pliant.serving.http.oip import schemas
 from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import CLASSES, LONG, MOST, SHORT, TEXT, publish_tiny
 from tests.fixtures.documented import check_answer

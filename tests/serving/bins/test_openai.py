@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pliant.errors import WorkerError
-from serving.http.api_errors import ApiError
+from pliant.serving.http.api_errors import ApiError
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import LONG, MOST, SHORT, TEXT, publish_tiny
 from tests.fixtures.tokens.http import FolderRegistry

@@ -6,8 +6,8 @@ import pytest
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.bins.request import Answer, TextRequest, read_deadline
-from serving.client import ANYBODY
+from pliant.serving.bins.request import Answer, TextRequest, read_deadline
+from pliant.serving.client import ANYBODY
 
 
 def request(header: str | None = None) -> Request:

@@ -7,7 +7,7 @@ import pytest
 
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.models.text import Reader
-from serving.bins import schemas
+from pliant.serving.bins import schemas
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import LONG, MOST, SHAPES, SHORT, TEXT, encoder, publish_tiny
 from tests.fixtures.documented import check_answer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from serving.bins import schemas
-from serving.http.schemas import OpenaiErrorAnswer, OpenaiModels, Score, TeiError
+from pliant.serving.bins import schemas
+from pliant.serving.http.schemas import OpenaiErrorAnswer, OpenaiModels, Score, TeiError
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import publish_tiny
 from tests.fixtures.documented import body_schema, check_answer, check_body, statuses

@@ -17,11 +17,11 @@ from huggingface_hub.utils._http import default_client_factory
 
 from pliant.errors import ArtifactError, DigestError
 from pliant.protocol import replay
-from serving.bins.assembly import compiled, make_scheduler
-from serving.bins.catalog import load_catalog
-from serving.journal import read
-from serving.launch import launch
-from serving.lifecycle.artifacts import open_registry
+from pliant.serving.bins.assembly import compiled, make_scheduler
+from pliant.serving.bins.catalog import load_catalog
+from pliant.serving.journal import read
+from pliant.serving.launch import launch
+from pliant.serving.lifecycle.artifacts import open_registry
 from tests.fixtures.bins.published import (
     LONG,
     MOST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import InputError
-from serving.bins.settings import BinsSettings
+from pliant.serving.bins.settings import BinsSettings
 
 
 def test_who_sets_nothing_gets_one_device_in_a_process_of_this_machine():

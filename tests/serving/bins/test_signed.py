@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from flows import settings as flow_settings
-from flows.release import open_registry
-from registry.mlflow_switch import WAITING
-from registry.signing.versions import announce, sign_version, versions_in_use
+from pliant.flows import settings as flow_settings
+from pliant.flows.release import open_registry
+from pliant.registry.mlflow_switch import WAITING
+from pliant.registry.signing.versions import announce, sign_version, versions_in_use
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
 from tests.registry.signing.keys import new_signer

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.models.text import Reader
-from serving.bins import tei
+from pliant.serving.bins import tei
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import CLASSES, LONG, MOST, PROMPTS, SHAPES, SHORT, TEXT, encoder, publish_tiny
 from tests.fixtures.fakes import run_virtually

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer
 
-from serving.bins import schemas
+from pliant.serving.bins import schemas
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import LONG, MOST, PROMPTS, SHORT, TEXT, encoder, publish_tiny
 from tests.fixtures.documented import check_answer

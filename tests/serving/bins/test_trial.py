@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from registry import mlflow_switch
-from registry.mlflow_store import MlflowRegistry
+from pliant.registry import mlflow_switch
+from pliant.registry.mlflow_store import MlflowRegistry
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
 

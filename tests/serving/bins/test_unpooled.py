@@ -11,8 +11,8 @@ import torch
 
 from pliant.bins.runtimes.model import load_model
 from pliant.models.text import Reader
-from registry.names import BINS_ENCODER, BINS_PREFIX
-from serving.bins.endpoint import MAX_UNPOOLED
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
+from pliant.serving.bins.endpoint import MAX_UNPOOLED
 from tests.fixtures.bins.in_process import MANY, serving
 from tests.fixtures.bins.published import LONG, MOST, SHORT, TEXT, encoder, plan, publish_compiled, publish_tiny
 from tests.fixtures.registry import FolderRegistry

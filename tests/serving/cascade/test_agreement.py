@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.protocol import Arrived, replay
-from serving.cascade.agreement import QUIET as PAUSE
-from serving.cascade.agreement import agree
-from serving.cascade.assembly import make_knowledge, make_scheduler, source_of
-from serving.cascade.settings import CascadeSettings
-from serving.client import Client
-from serving.journal import read
+from pliant.serving.cascade.agreement import QUIET as PAUSE
+from pliant.serving.cascade.agreement import agree
+from pliant.serving.cascade.assembly import make_knowledge, make_scheduler, source_of
+from pliant.serving.cascade.settings import CascadeSettings
+from pliant.serving.client import Client
+from pliant.serving.journal import read
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import publish_tiny, tiny_cascade
 from tests.fixtures.fakes import run_virtually

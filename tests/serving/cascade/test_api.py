@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from serving.client import Client
-from serving.http.api_errors import ApiError
-from serving.outcomes.labels import MAX_LABELS
+from pliant.serving.client import Client
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.outcomes.labels import MAX_LABELS
 from tests.fixtures.cascade.fakes import Service
 
 

@@ -14,12 +14,12 @@ from pliant.cascade.calibrate import fit_spread
 from pliant.errors import ArtifactError, DeviceError, InputError, RegistryError
 from pliant.outcomes.files import read_inputs, read_labels
 from pliant.protocol import Failed, replay
-from registry.names import CASCADE_TASK, cascade_level
-from serving.cascade import assembly as cascade_assembly
-from serving.cascade.assembly import build_plan, make_knowledge, make_scheduler, model_names
-from serving.cascade.catalog import load_catalog
-from serving.http.api_errors import ApiError
-from serving.journal import read
+from pliant.registry.names import CASCADE_TASK, cascade_level
+from pliant.serving.cascade import assembly as cascade_assembly
+from pliant.serving.cascade.assembly import build_plan, make_knowledge, make_scheduler, model_names
+from pliant.serving.cascade.catalog import load_catalog
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.journal import read
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import LEVELS, publish_tiny, tiny_cascade, tiny_classifier
 from tests.fixtures.fakes import run_virtually

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import ArtifactError, DeviceError, RegistryError
-from registry.names import CASCADE_TASK, cascade_level
-from serving.cascade.catalog import load_catalog
+from pliant.registry.names import CASCADE_TASK, cascade_level
+from pliant.serving.cascade.catalog import load_catalog
 from tests.fixtures.cascade.published import DEVICE, LEVELS, publish_tiny, tiny_cascade, tiny_classifier
 from tests.fixtures.registry import FolderRegistry
 

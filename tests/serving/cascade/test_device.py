@@ -12,8 +12,8 @@ import pytest
 from pliant.cascade.runtime import CascadeRuntime
 from pliant.errors import DeviceError, DigestError, InputError
 from pliant.models.text import Reader
-from registry import codec
-from serving.cascade.messages import (
+from pliant.registry import codec
+from pliant.serving.cascade.messages import (
     LARGE_BLOCK,
     M_MMAP_THRESHOLD,
     M_TRIM_THRESHOLD,
@@ -22,7 +22,7 @@ from serving.cascade.messages import (
     CascadeBuild,
     ModelBuild,
 )
-from serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.device_plan import DevicePlan
 from tests.fixtures.cascade.published import DEVICE, SURE, UNSURE, tiny_classifier
 
 CLASSIFIERS = {3: tiny_classifier("colours", "small"), 5: tiny_classifier("colours", "large")}

@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.errors import InputError
 from pliant.fallbacks import Fallback
-from registry.names import CASCADE_TASK
-from serving.cascade.request import TextRequest
-from serving.client import Client
-from serving.http.api_errors import ApiError
-from serving.outcomes.outcomes import Outcomes
+from pliant.registry.names import CASCADE_TASK
+from pliant.serving.cascade.request import TextRequest
+from pliant.serving.client import Client
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.outcomes.outcomes import Outcomes
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import DEVICE, publish_tiny
 from tests.fixtures.fakes import run_virtually

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.cascade.judge import CascadeJudge
+from pliant.serving.cascade.judge import CascadeJudge
 
 
 def prediction(task: int, **models: int):

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from serving.http.api_errors import ApiError
-from serving.http.oip import schemas
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.oip import schemas
 from tests.fixtures.cascade.fakes import Service
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import publish_tiny

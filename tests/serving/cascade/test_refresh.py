@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import RegistryError, WorkerError
-from registry.names import CASCADE_TASK, cascade_level
-from serving.http.api_errors import ApiError
+from pliant.registry.names import CASCADE_TASK, cascade_level
+from pliant.serving.http.api_errors import ApiError
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import publish_tiny, tiny_classifier
 from tests.fixtures.tokens.http import FolderRegistry

@@ -11,12 +11,12 @@ import pytest
 
 from pliant.errors import ArtifactError, DeviceError, RegistryError
 from pliant.protocol import replay
-from registry.names import cascade_level
-from serving.cascade.assembly import make_knowledge, make_scheduler
-from serving.cascade.catalog import load_catalog
-from serving.journal import read
-from serving.launch import launch
-from serving.lifecycle.artifacts import open_registry
+from pliant.registry.names import cascade_level
+from pliant.serving.cascade.assembly import make_knowledge, make_scheduler
+from pliant.serving.cascade.catalog import load_catalog
+from pliant.serving.journal import read
+from pliant.serving.launch import launch
+from pliant.serving.lifecycle.artifacts import open_registry
 from tests.fixtures.cascade.published import (
     SURE,
     UNSURE,

@@ -10,9 +10,9 @@ import pytest
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils._http import default_client_factory
 
-from serving.cascade.tei import scores
-from serving.http.api_errors import ApiError
-from serving.http.tei import PredictBody
+from pliant.serving.cascade.tei import scores
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.tei import PredictBody
 from tests.fixtures.cascade.fakes import Service
 
 BEST_FIRST = [

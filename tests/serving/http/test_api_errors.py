@@ -17,8 +17,8 @@ from pliant.errors import (
     UnreachableError,
     WorkerError,
 )
-from serving.answers import Rejected
-from serving.http.api_errors import (
+from pliant.serving.answers import Rejected
+from pliant.serving.http.api_errors import (
     LONGEST_RETRY,
     ApiError,
     api_error_of,

@@ -12,11 +12,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
 from pliant.errors import InputError
-from serving.client import Client
-from serving.http.access.roles import CLIENT
-from serving.http.api_errors import ApiError, error_response
-from serving.http.app import add_refresh, add_status, asks_for_prediction, complete, new_app
-from serving.http.schemas import CommonStatus
+from pliant.serving.client import Client
+from pliant.serving.http.access.roles import CLIENT
+from pliant.serving.http.api_errors import ApiError, error_response
+from pliant.serving.http.app import add_refresh, add_status, asks_for_prediction, complete, new_app
+from pliant.serving.http.schemas import CommonStatus
 
 ERRORS = {
     "ours": ApiError(409, "taken", "it is taken", "name"),

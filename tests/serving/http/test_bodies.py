@@ -12,8 +12,8 @@ from pydantic import Field, Tag
 from starlette.datastructures import Headers
 
 from pliant.errors import InputError
-from serving.http.api_errors import ApiError
-from serving.http.bodies import (
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.bodies import (
     BY_TYPE,
     IGNORED,
     MAX_NAMES,
@@ -28,8 +28,8 @@ from serving.http.bodies import (
     refused,
     schema_of,
 )
-from serving.http.json_body import SHOWN
-from serving.http.texts import TEXT_BYTES, VisibleText
+from pliant.serving.http.json_body import SHOWN
+from pliant.serving.http.texts import TEXT_BYTES, VisibleText
 
 
 class Inner(Lenient):

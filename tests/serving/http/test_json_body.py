@@ -9,8 +9,8 @@ import pytest
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.http.api_errors import ApiError
-from serving.http.json_body import (
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.json_body import (
     as_object,
     check_type,
     content_type,

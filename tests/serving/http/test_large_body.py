@@ -10,10 +10,10 @@ import pytest
 from starlette.requests import Request
 
 from pliant.errors import InputError, WorkerError
-from serving.http import large_body
-from serving.http.api_errors import ApiError
-from serving.http.json_body import parse_value
-from serving.http.large_body import INLINE_BYTES, INLINE_VALUES, BodyParser, checked, is_large, parse
+from pliant.serving.http import large_body
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.json_body import parse_value
+from pliant.serving.http.large_body import INLINE_BYTES, INLINE_VALUES, BodyParser, checked, is_large, parse
 
 NUMBERS = json.dumps(list(range(INLINE_VALUES + 10))).encode()
 

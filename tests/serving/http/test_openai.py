@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from serving.http.api_errors import ApiError
-from serving.http.openai import error_content, error_response, models
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.openai import error_content, error_response, models
 
 
 @pytest.mark.parametrize(

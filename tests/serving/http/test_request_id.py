@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from serving.http.request_id import RequestIdMiddleware, request_id
+from pliant.serving.http.request_id import RequestIdMiddleware, request_id
 
 NEW = re.compile(rb"[0-9a-f]{32}")
 

@@ -10,10 +10,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pliant.errors import InputError, RegistryError
-from serving.http import routing
-from serving.http.api_errors import ApiError
-from serving.http.json_body import parse_value
-from serving.http.routing import ARRIVED, arrival, guarded, read_fields, select
+from pliant.serving.http import routing
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.json_body import parse_value
+from pliant.serving.http.routing import ARRIVED, arrival, guarded, read_fields, select
 
 
 def request(body: bytes = b"{}", **scope) -> Request:

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from pliant.errors import InputError
-from serving.http.api_errors import ApiError
-from serving.http.tei import PredictBody, classifier_type, error_response, health, info, not_left, too_long
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.tei import PredictBody, classifier_type, error_response, health, info, not_left, too_long
 
 
 def test_the_limits_are_named_as_tei_does_and_texts_are_truncated_unless_a_client_refuses():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import InputError
-from serving.http.api_errors import ApiError
-from serving.http.texts import TEXT_BYTES, check_count, clean, cleaned
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.texts import TEXT_BYTES, check_count, clean, cleaned
 
 
 @pytest.mark.parametrize("character", ["a", "é", "漢", "\U0001f600"])

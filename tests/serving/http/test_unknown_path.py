@@ -12,9 +12,9 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Mount, Route
 
-from serving.http.api_errors import error_response
-from serving.http.openai import error_response as openai_errors
-from serving.http.unknown_path import UnknownPathMiddleware
+from pliant.serving.http.api_errors import error_response
+from pliant.serving.http.openai import error_response as openai_errors
+from pliant.serving.http.unknown_path import UnknownPathMiddleware
 
 
 async def known(request):

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from serving.http.access.roles import is_open
+from pliant.serving.http.access.roles import is_open
 from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import publish_tiny
 from tests.fixtures.registry import FolderRegistry

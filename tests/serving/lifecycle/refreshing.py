@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
-from registry.releases import RegistryRelease
-from serving.lifecycle.generation import Generation, Generations
-from serving.lifecycle.refresh import Refresher, Source, extend_never
+from pliant.registry.releases import RegistryRelease
+from pliant.serving.lifecycle.generation import Generation, Generations
+from pliant.serving.lifecycle.refresh import Refresher, Source, extend_never
 
 PREFIX = "pliant-bins-"
 A, B, C, D = (PREFIX + letter for letter in "abcd")

@@ -13,20 +13,20 @@ from prometheus_client import CollectorRegistry
 
 from pliant.errors import DeviceError, WorkerError
 from pliant.protocol import Arrived, JournalEntry, Launch, Request
-from serving.answers import Completed
-from serving.bins.settings import BinsSettings
-from serving.journal import read
-from serving.lifecycle.assembly import (
+from pliant.serving.answers import Completed
+from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.journal import read
+from pliant.serving.lifecycle.assembly import (
     Blueprint,
     Builder,
     assemble,
     generation_maker,
     journal_recorder,
 )
-from serving.lifecycle.generation import Generation
-from serving.lifecycle.refresh import Source
-from serving.metrics import Metrics
-from serving.workers.devices import SameDevice
+from pliant.serving.lifecycle.generation import Generation
+from pliant.serving.lifecycle.refresh import Source
+from pliant.serving.metrics import Metrics
+from pliant.serving.workers.devices import SameDevice
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import ArtifactError, DeviceError
-from registry.package import Published
-from serving.lifecycle import catalog
-from serving.lifecycle.catalog import Fetcher, discard, fetching, only_class
+from pliant.registry.package import Published
+from pliant.serving.lifecycle import catalog
+from pliant.serving.lifecycle.catalog import Fetcher, discard, fetching, only_class
 
 
 class Registry:

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from serving.lifecycle.endpoint import Endpoint
-from serving.lifecycle.poller import Outcome
-from serving.watch.seen import Seen
+from pliant.serving.lifecycle.endpoint import Endpoint
+from pliant.serving.lifecycle.poller import Outcome
+from pliant.serving.watch.seen import Seen
 
 
 def endpoint() -> tuple[Endpoint, SimpleNamespace]:

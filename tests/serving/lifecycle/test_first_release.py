@@ -10,9 +10,9 @@ import pytest
 from mlflow import MlflowClient
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
-from serving.bins.settings import BinsSettings
-from serving.lifecycle import first_release
-from serving.lifecycle.first_release import lacking, main, wait
+from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.lifecycle import first_release
+from pliant.serving.lifecycle.first_release import lacking, main, wait
 
 NONE = "no model pliant-bins-* has a version under the alias champion"
 UNMADE = "the registry's tables are incomplete, or of another version of MLflow"

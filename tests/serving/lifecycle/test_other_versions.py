@@ -9,8 +9,8 @@ import pytest
 
 from pliant.bins.artifact import Bins
 from pliant.errors import ArtifactError
-from registry import codec
-from registry.names import BINS_ENCODER, BINS_PREFIX
+from pliant.registry import codec
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import TEXT, encoder, plan, publish_tiny
 from tests.fixtures.registry import FolderRegistry

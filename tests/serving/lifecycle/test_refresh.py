@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import ArtifactError, InputError, RegistryError, UnreachableError, WorkerError
-from serving.lifecycle.generation import Generation
-from serving.lifecycle.refresh import REPLACED, Marks, Source
+from pliant.serving.lifecycle.generation import Generation
+from pliant.serving.lifecycle.refresh import REPLACED, Marks, Source
 from tests.serving.lifecycle.refreshing import PREFIX, A, B, C, D, Registry, Service, run
 
 

@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from pliant.errors import ArtifactError
-from serving.bins.assembly import source_of
-from serving.lifecycle.releases import load_last_whole
+from pliant.serving.bins.assembly import source_of
+from pliant.serving.lifecycle.releases import load_last_whole
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import publish_tiny, settings_for
 from tests.fixtures.registry import FolderRegistry

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import InputError, SignatureError
-from registry.signing.signatures import Trust
-from serving.bins.assembly import source_of
-from serving.lifecycle.artifacts import open_registry
+from pliant.registry.signing.signatures import Trust
+from pliant.serving.bins.assembly import source_of
+from pliant.serving.lifecycle.artifacts import open_registry
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import publish_tiny, settings_for
 from tests.registry.signing.keys import SignedRegistry, new_signer

@@ -8,7 +8,7 @@ import threading
 import warnings
 
 from pliant import redaction
-from serving.monitoring import logs
+from pliant.serving.monitoring import logs
 
 
 def write_all() -> None:

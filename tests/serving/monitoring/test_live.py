@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.monitoring.metric_list import metrics_of, samples_of
+from pliant.serving.monitoring.metric_list import metrics_of, samples_of
 from tests.fixtures.cascade.published import SURE, UNSURE, MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.clients import PATIENCE, call, wait_for
 from tests.fixtures.live import processes, running

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.redaction import redact
-from serving.bins.settings import BinsSettings
-from serving.client import Client
-from serving.http.access.middleware import AccessMiddleware
-from serving.http.request_id import RequestIdMiddleware
-from serving.monitoring import logs
-from serving.monitoring.json_lines import JsonLines
-from serving.monitoring.request_context import request_fields, set_request_id, set_request_tenant
-from serving.settings import from_environment, to_environment
-from serving.workers.child_process import spawn
+from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.client import Client
+from pliant.serving.http.access.middleware import AccessMiddleware
+from pliant.serving.http.request_id import RequestIdMiddleware
+from pliant.serving.monitoring import logs
+from pliant.serving.monitoring.json_lines import JsonLines
+from pliant.serving.monitoring.request_context import request_fields, set_request_id, set_request_tenant
+from pliant.serving.settings import from_environment, to_environment
+from pliant.serving.workers.child_process import spawn
 from tests.fixtures.places import ROOT
 
 

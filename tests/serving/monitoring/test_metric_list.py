@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from pliant import systems
 from pliant.errors import InputError
-from serving.http.access.metrics import CertificateMetrics, TenantMetrics
-from serving.monitoring.metric_list import all_metrics, metrics_of, samples_of
-from serving.tokens import assembly as tokens
+from pliant.serving.http.access.metrics import CertificateMetrics, TenantMetrics
+from pliant.serving.monitoring.metric_list import all_metrics, metrics_of, samples_of
+from pliant.serving.tokens import assembly as tokens
 from tests.fixtures.bins import in_process as bins
 from tests.fixtures.bins.published import publish_tiny as publish_bins
 from tests.fixtures.cascade import in_process as cascade

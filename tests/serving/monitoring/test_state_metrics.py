@@ -6,8 +6,8 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from serving.monitoring.state_metrics import SECONDS, StateMetrics
-from serving.unwritten import Writing
+from pliant.serving.monitoring.state_metrics import SECONDS, StateMetrics
+from pliant.serving.unwritten import Writing
 from tests.fixtures.fakes import run_virtually
 
 

@@ -7,11 +7,11 @@ import json
 from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.files import forget, read_inputs
-from serving.outcomes.inputs import Inputs
-from serving.outcomes.keeper import Keeper
-from serving.outcomes.label_file import LabelFile
-from serving.outcomes.outcomes import Outcomes
-from serving.outcomes.store import Store
+from pliant.serving.outcomes.inputs import Inputs
+from pliant.serving.outcomes.keeper import Keeper
+from pliant.serving.outcomes.label_file import LabelFile
+from pliant.serving.outcomes.outcomes import Outcomes
+from pliant.serving.outcomes.store import Store
 
 DAYS = 30 * 86_400.0
 

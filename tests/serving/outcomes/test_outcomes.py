@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
 from pliant.outcomes.answered import Answered
-from serving.client import Client
-from serving.http.api_errors import ApiError
-from serving.outcomes.labels import MAX_LABELS, RATE, read_outcome, take_all
-from serving.outcomes.outcomes import Outcomes
+from pliant.serving.client import Client
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.outcomes.labels import MAX_LABELS, RATE, read_outcome, take_all
+from pliant.serving.outcomes.outcomes import Outcomes
 
 
 class Lived:

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.answered import Answered
-from serving.client import Client
-from serving.http.api_errors import ApiError
-from serving.outcomes.keeper import open_keeper
-from serving.outcomes.outcomes import Outcomes
-from serving.outcomes.patient_clock import LEAP, PATIENCE, PatientClock
+from pliant.serving.client import Client
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.outcomes.keeper import open_keeper
+from pliant.serving.outcomes.outcomes import Outcomes
+from pliant.serving.outcomes.patient_clock import LEAP, PATIENCE, PatientClock
 
 HOUR, DAY = 3600.0, 86_400.0
 ACME = Client("acme", 1.0, frozenset({"use"}), "key-1")

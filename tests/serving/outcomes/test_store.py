@@ -20,12 +20,12 @@ from pliant.outcomes.answered import Answered
 from pliant.outcomes.figures import Report
 from pliant.outcomes.files import read_labels
 from pliant.outcomes.tracker import Tracker
-from serving.client import Client
-from serving.http.api_errors import ApiError
-from serving.outcomes.keeper import open_keeper
-from serving.outcomes.outcomes import Outcomes, open_outcomes
-from serving.outcomes.store import Store
-from serving.tokens.settings import TokensSettings
+from pliant.serving.client import Client
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.outcomes.keeper import open_keeper
+from pliant.serving.outcomes.outcomes import Outcomes, open_outcomes
+from pliant.serving.outcomes.store import Store
+from pliant.serving.tokens.settings import TokensSettings
 
 DAYS = 30 * 86_400.0
 ACME = Client("acme", 1.0, frozenset({"use"}), "key-1")
@@ -305,9 +305,9 @@ import sys, time
 from pathlib import Path
 from prometheus_client import CollectorRegistry
 from pliant.outcomes.answered import Answered
-from serving.client import Client
-from serving.outcomes.keeper import open_keeper
-from serving.outcomes.outcomes import Outcomes
+from pliant.serving.client import Client
+from pliant.serving.outcomes.keeper import open_keeper
+from pliant.serving.outcomes.outcomes import Outcomes
 keeper = open_keeper(Path(sys.argv[1]), 1000, 1e9, False)
 keeper._seconds = 0.01
 outcomes = Outcomes(CollectorRegistry(), 1000, keeper=keeper, days=1e4)

@@ -11,9 +11,9 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
-from serving.client import Client
-from serving.packing import openai as openai_routes
-from serving.packing.api import NotFoundRoute
+from pliant.serving.client import Client
+from pliant.serving.packing import openai as openai_routes
+from pliant.serving.packing.api import NotFoundRoute
 from tests.fixtures.packing.fakes import REFUSED, SECONDS, TALE, new_tokenizer
 from tests.fixtures.packing.in_process import MARGINAL, QUIET, error_of, events, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
@@ -303,7 +303,7 @@ def test_the_routes_are_those_of_openai_and_of_every_service(service):
 
 
 def test_bentoml_leaves_a_long_text_an_hour_and_mounts_the_routes_under_their_version():
-    from serving.packing.service import PackingService
+    from pliant.serving.packing.service import PackingService
 
     assert PackingService.config["traffic"]["timeout"] == 3600
     assert PackingService.name == "pliant_packing"

@@ -10,13 +10,13 @@ from prometheus_client import CollectorRegistry
 
 from pliant.errors import ArtifactError, InputError
 from pliant.packing.scheduling.request import Memory
-from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
-from serving.packing import assembly
-from serving.packing.assembly import Maker, rules, source_of, spread
-from serving.packing.catalog import load_catalog
-from serving.packing.engine.metrics import PackingMetrics
-from serving.packing.messages import EngineBuild, PredictorBuild
-from serving.workers.device_plan import DevicePlan
+from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+from pliant.serving.packing import assembly
+from pliant.serving.packing.assembly import Maker, rules, source_of, spread
+from pliant.serving.packing.catalog import load_catalog
+from pliant.serving.packing.engine.metrics import PackingMetrics
+from pliant.serving.packing.messages import EngineBuild, PredictorBuild
+from pliant.serving.workers.device_plan import DevicePlan
 from tests.fixtures.packing.fakes import FakePredictor, FakeWorker
 from tests.fixtures.packing.in_process import MARGINAL, QUIET, generator, packing, predictor, publish, serving
 from tests.fixtures.registry import FolderRegistry

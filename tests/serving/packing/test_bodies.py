@@ -10,12 +10,12 @@ from starlette.datastructures import Headers
 from pliant.errors import InputError
 from pliant.packing.engine.submission import Sampling
 from pliant.packing.tools import Tool
-from serving.http.api_errors import ApiError, api_error_of
-from serving.packing.api import create_app
-from serving.packing.bodies import ChatBody, CompletionBody
-from serving.packing.fields import IGNORED, NO_EFFECT, read_request
-from serving.packing.request import NO_TOOLS, ToolRequest
-from serving.packing.settings import PackingSettings
+from pliant.serving.http.api_errors import ApiError, api_error_of
+from pliant.serving.packing.api import create_app
+from pliant.serving.packing.bodies import ChatBody, CompletionBody
+from pliant.serving.packing.fields import IGNORED, NO_EFFECT, read_request
+from pliant.serving.packing.request import NO_TOOLS, ToolRequest
+from pliant.serving.packing.settings import PackingSettings
 from tests.fixtures.documented import body_schema, check_body
 
 LIMITS = PackingSettings(max_texts=6, max_deadline=30.0)

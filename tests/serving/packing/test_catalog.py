@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import ArtifactError, DeviceError
-from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
-from serving.packing.catalog import Catalog, load_catalog
+from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+from pliant.serving.packing.catalog import Catalog, load_catalog
 from tests.fixtures.packing.in_process import CONTEXT, MARGINAL, MEMORY, generator, packing, predictor, publish
 from tests.fixtures.registry import FolderRegistry
 

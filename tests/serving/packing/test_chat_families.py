@@ -15,12 +15,12 @@ from transformers import PreTrainedTokenizerFast
 
 from pliant.errors import InputError
 from pliant.packing.tools import described
-from serving.packing.bodies import Conversation
-from serving.packing.catalog import ServedGenerator
-from serving.packing.fields import conversation, read_tools
-from serving.packing.reading import PromptReader
-from serving.packing.request import PromptInput
-from training.packing import chat
+from pliant.serving.packing.bodies import Conversation
+from pliant.serving.packing.catalog import ServedGenerator
+from pliant.serving.packing.fields import conversation, read_tools
+from pliant.serving.packing.reading import PromptReader
+from pliant.serving.packing.request import PromptInput
+from pliant.training.packing import chat
 
 FAMILIES = tomllib.loads((Path(__file__).parents[2] / "fixtures" / "packing" / "families.toml").read_text())
 CONTEXT = 100_000

@@ -12,10 +12,10 @@ from pliant.device import resolve_device
 from pliant.errors import InputError
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
-from registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
-from serving.client import Client
-from serving.http.api_errors import ApiError
-from serving.packing.request import NO_TOOLS, GenerationRequest, PromptInput
+from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+from pliant.serving.client import Client
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.packing.request import NO_TOOLS, GenerationRequest, PromptInput
 from tests.fixtures.packing.fakes import MEMORY, TALE, new_tokenizer
 from tests.fixtures.packing.in_process import CONTEXT, MARGINAL, QUIET, SAID, generator, packing, predictor, publish
 from tests.fixtures.packing.in_process import serving as serving_registry

@@ -8,9 +8,9 @@ from itertools import chain
 import pytest
 
 from pliant.packing.engine.logprobs import TokenLogprobs
-from serving.packing import schemas
-from serving.packing.logprobs import LOWEST, finite, mean_logprob
-from serving.packing.token_texts import TokenTexts
+from pliant.serving.packing import schemas
+from pliant.serving.packing.logprobs import LOWEST, finite, mean_logprob
+from pliant.serving.packing.token_texts import TokenTexts
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import TALE, logprobs_of, new_tokenizer
 from tests.fixtures.packing.in_process import events, publish, serving
@@ -126,7 +126,7 @@ def test_pieces_make_the_same_answers_as_a_whole(service, monkeypatch):
 
 
 def test_log_probabilities_of_prompts_are_limited_by_tokens_and_alternatives(service, monkeypatch):
-    monkeypatch.setattr("serving.packing.endpoint.MAX_PROMPT_LOGPROBS", 6 * len(PROMPT))
+    monkeypatch.setattr("pliant.serving.packing.endpoint.MAX_PROMPT_LOGPROBS", 6 * len(PROMPT))
     assert service.complete(logprobs=2, echo=True, n=2).status_code == 200
     refused = service.complete(logprobs=3, echo=True, n=2)
     assert refused.status_code == 400 and "tokens x (logprobs + 1) x n" in refused.text

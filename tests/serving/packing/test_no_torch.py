@@ -15,7 +15,7 @@ SERVE = """
 import json, sys
 from pathlib import Path
 
-import registry.mlflow_store, serving.packing.service
+import pliant.registry.mlflow_store, pliant.serving.packing.service
 from tests.fixtures.packing import in_process
 from tests.fixtures.registry import FolderRegistry
 
@@ -32,5 +32,5 @@ def test_a_service_that_has_generated_a_text_has_imported_no_torch(tmp_path):
     command = [sys.executable, "-c", SERVE, str(tmp_path)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     prediction, modules = json.loads(output.splitlines()[-1])
-    assert prediction == "predicted" and "serving.packing.engine.forecaster" in modules
+    assert prediction == "predicted" and "pliant.serving.packing.engine.forecaster" in modules
     assert not HEAVY.intersection(modules)

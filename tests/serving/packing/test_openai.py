@@ -10,11 +10,11 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from pliant.packing.scheduling.request import Prompt
-from serving.http.api_errors import ApiError
-from serving.packing import openai
-from serving.packing.answer import Form
-from serving.packing.reply import Choice, Reply, ReplyInfo
-from serving.packing.stream import DisconnectedError
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.packing import openai
+from pliant.serving.packing.answer import Form
+from pliant.serving.packing.reply import Choice, Reply, ReplyInfo
+from pliant.serving.packing.stream import DisconnectedError
 from tests.fixtures.packing.fakes import TALE
 from tests.fixtures.packing.in_process import error_of, generator, publish, serving
 from tests.fixtures.registry import FolderRegistry

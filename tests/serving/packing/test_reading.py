@@ -9,10 +9,10 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from pliant.errors import ArtifactError, InputError
-from serving.http.api_errors import ApiError
-from serving.packing.catalog import ServedGenerator
-from serving.packing.reading import MIN_TOKEN_CHARACTERS, PromptReader
-from serving.packing.request import PromptInput
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.packing.catalog import ServedGenerator
+from pliant.serving.packing.reading import MIN_TOKEN_CHARACTERS, PromptReader
+from pliant.serving.packing.request import PromptInput
 
 WORDS = ("a", "b", "c", "tell")
 CONTEXT = 6

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import DeviceError, InputError, WorkerError
-from registry.names import PACKING_GENERATOR
-from serving.lifecycle.assembly import Builder
-from serving.packing.assembly import rules
-from serving.packing.catalog import load_catalog
-from serving.workers.devices import SameDevice
+from pliant.registry.names import PACKING_GENERATOR
+from pliant.serving.lifecycle.assembly import Builder
+from pliant.serving.packing.assembly import rules
+from pliant.serving.packing.catalog import load_catalog
+from pliant.serving.workers.devices import SameDevice
 from tests.fixtures.packing.fakes import TALE, FakePredictor, FakeWorker
 from tests.fixtures.packing.in_process import QUIET, generator, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
@@ -94,7 +94,7 @@ def test_an_engine_that_does_not_start_is_no_service(registry):
     def worker_factory(next_build):
         return FakeWorker(next_build, trouble="the device has no room")
 
-    from serving.packing.assembly import assemble
+    from pliant.serving.packing.assembly import assemble
 
     with pytest.raises(WorkerError, match="no room"):
         asyncio.run(assemble(QUIET, registry, worker_factory, lambda _build: FakePredictor(lambda texts: []), None))

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.packing.scheduling.request import Prompt
-from serving.packing.engine.forecaster import Forecast
-from serving.packing.reply import Choice, Reply, ReplyInfo
+from pliant.serving.packing.engine.forecaster import Forecast
+from pliant.serving.packing.reply import Choice, Reply, ReplyInfo
 
 
 def output(tokens: int = 0, finish: str = "", waiting: int = 0, fault: str = "", **rest) -> SimpleNamespace:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from serving.packing import schemas
-from serving.packing.api import create_app
-from serving.packing.schemas import options_of
+from pliant.serving.packing import schemas
+from pliant.serving.packing.api import create_app
+from pliant.serving.packing.schemas import options_of
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.in_process import publish, serving
 from tests.fixtures.registry import FolderRegistry

@@ -14,14 +14,14 @@ import openai
 import psutil
 import pytest
 
-from flows.packing.observed import read as read_observed
+from pliant.flows.packing.observed import read as read_observed
 from pliant.packing.scheduling.journal import replay
 from pliant.packing.scheduling.scheduler import PackingScheduler
-from serving.lifecycle.artifacts import open_registry
-from serving.packing.assembly import rules
-from serving.packing.catalog import load_catalog
-from serving.packing.engine.journal import read
-from serving.packing.engine.observed import observed_path
+from pliant.serving.lifecycle.artifacts import open_registry
+from pliant.serving.packing.assembly import rules
+from pliant.serving.packing.catalog import load_catalog
+from pliant.serving.packing.engine.journal import read
+from pliant.serving.packing.engine.observed import observed_path
 from tests.fixtures.clients import PATIENCE, call, wait_for
 from tests.fixtures.live import ConcurrentCalls, end_in_flight, go_on, processes, running
 from tests.fixtures.packing.published import NAME, MlflowPublisher, publish_tiny, settings_for

@@ -8,8 +8,8 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.policy import SERVED
-from serving.packing.settings import SETTINGS, PackingSettings
-from serving.settings import Settings
+from pliant.serving.packing.settings import SETTINGS, PackingSettings
+from pliant.serving.settings import Settings
 
 
 def test_who_sets_nothing_gets_the_documented_defaults():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import InputError
-from serving.packing.settings import PackingSettings
+from pliant.serving.packing.settings import PackingSettings
 from tests.fixtures.packing.in_process import QUIET, error_of, predict, publish, serving
 from tests.fixtures.registry import FolderRegistry
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
-from serving.packing.text import Detokenizer, Writer
+from pliant.serving.packing.text import Detokenizer, Writer
 from tests.fixtures.packing.fakes import TALE, new_tokenizer
 
 STORIES = Path("../shared/data/models/stories260K/tokenizer.json")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pliant.packing import chat_program
-from serving.packing import schemas
+from pliant.serving.packing import schemas
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import new_tokenizer
 from tests.fixtures.packing.in_process import CONTEXT, QUIET, error_of, generator, publish, serving

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pliant.packing.scheduling.request import Memory
-from serving.packing import schemas
+from pliant.serving.packing import schemas
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import TALE, new_tokenizer
 from tests.fixtures.packing.in_process import error_of, events, generator, publish, serving

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import RegistryError
+from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.measures import GUARDS, Measure
-from registry.releases import RegistryRelease
-from serving.arms import goes_to_challenger, is_copy, set_request_key
-from serving.lifecycle.generation import Generation, Generations
-from serving.rollout.trials import TrialParts, Trials
-from serving.state_file import StateFile
+from pliant.serving.arms import goes_to_challenger, is_copy, set_request_key
+from pliant.serving.lifecycle.generation import Generation, Generations
+from pliant.serving.rollout.trials import TrialParts, Trials
+from pliant.serving.state_file import StateFile
 
 CONFIG = RolloutConfig(
     shadow_share=0.5,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 
+from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import Rollout
 from pliant.rollout.events import CanaryOutcome
-from registry.releases import RegistryRelease
-from serving.arms import goes_to_challenger, set_request_key
-from serving.http.api_errors import ApiError
-from serving.rollout.trial import Trial
+from pliant.serving.arms import goes_to_challenger, set_request_key
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.rollout.trial import Trial
 from tests.fixtures.fakes import run_virtually
 from tests.serving.rollout.service import Answer, Judge
 

@@ -13,13 +13,13 @@ from uuid import UUID
 import pytest
 
 from pliant.errors import RegistryError
-from registry import mlflow_switch as switching
-from registry.mlflow_store import MlflowRegistry
-from serving.lifecycle.generation import Generation
-from serving.rollout import trial
-from serving.rollout.record import MlflowTrialRecord
-from serving.rollout.trials import ELSEWHERE, UNKNOWN, Trials
-from serving.state_file import StateFile
+from pliant.registry import mlflow_switch as switching
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.serving.lifecycle.generation import Generation
+from pliant.serving.rollout import trial
+from pliant.serving.rollout.record import MlflowTrialRecord
+from pliant.serving.rollout.trials import ELSEWHERE, UNKNOWN, Trials
+from pliant.serving.state_file import StateFile
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.half_publishes import Client, Killed, Steps
 from tests.fixtures.mlflow_client import Client as Memory

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from serving.http.api_errors import ApiError
-from serving.rollout import trial
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.rollout import trial
 from tests.fixtures.fakes import run_virtually
 from tests.serving.rollout.service import CONFIG, Answer, Record, Service
 

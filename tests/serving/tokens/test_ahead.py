@@ -9,11 +9,11 @@ import pytest
 from pliant.errors import SchedulerError
 from pliant.latency import LatencyTable
 from pliant.protocol import Launch, replay
+from pliant.serving.clock import loop_clock
+from pliant.serving.driver import Driver, Limits
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
-from serving.clock import loop_clock
-from serving.driver import Driver, Limits
 from tests.fixtures.fakes import FakeWorker, run_virtually
 
 TABLE = LatencyTable((0,), (1, 64), ((0.02, 0.02),))

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from serving.tokens.settings import TokensSettings
+from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.tokens.http import ask, png, serve
 
 

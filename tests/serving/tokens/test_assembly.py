@@ -8,10 +8,10 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.protocol import Arrived, Changed, Drop, Request
+from pliant.serving.tokens.assembly import blueprint, build_plan, make_knowledge, make_scheduler, rebuilt
+from pliant.serving.tokens.catalog import load_catalog
+from pliant.serving.tokens.settings import TokensSettings
 from pliant.tokens.policies import make
-from serving.tokens.assembly import blueprint, build_plan, make_knowledge, make_scheduler, rebuilt
-from serving.tokens.catalog import load_catalog
-from serving.tokens.settings import TokensSettings
 
 SETTINGS = TokensSettings(device="cpu", threads=2)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from registry.names import TOKENS_PREFIX
-from serving.tokens.catalog import load_catalog
+from pliant.registry.names import TOKENS_PREFIX
+from pliant.serving.tokens.catalog import load_catalog
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 
 DIGITS, SHAPES = TOKENS_PREFIX + "task-digits", TOKENS_PREFIX + "task-shapes"

@@ -13,7 +13,7 @@ from PIL import Image
 
 from pliant.errors import InputError
 from pliant.models.image import decode
-from serving.tokens.decoders import DecoderProcesses, process_count
+from pliant.serving.tokens.decoders import DecoderProcesses, process_count
 from tests.fixtures.clients import PATIENCE
 
 

@@ -10,12 +10,12 @@ import pytest
 from pliant.device import reporting_memory
 from pliant.errors import DeviceError, InputError, WorkerError
 from pliant.fallbacks import Collector, Fallback
+from pliant.registry import codec
+from pliant.serving.tokens.catalog import ServedTask
+from pliant.serving.tokens.device import build
+from pliant.serving.tokens.messages import TokensBuild
+from pliant.serving.workers.device_plan import DevicePlan
 from pliant.tokens.runtime import TokensRuntime
-from registry import codec
-from serving.tokens.catalog import ServedTask
-from serving.tokens.device import build
-from serving.tokens.messages import TokensBuild
-from serving.workers.device_plan import DevicePlan
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
 
@@ -66,7 +66,7 @@ def test_an_image_of_another_size_is_answered_as_the_same_picture(told):
 
 
 def test_a_device_without_the_precision_of_the_profile_serves_float32_and_says_so(told, monkeypatch):
-    monkeypatch.setattr("serving.workers.on_device.is_fast", lambda precision, device: False)
+    monkeypatch.setattr("pliant.serving.workers.on_device.is_fast", lambda precision, device: False)
     collector = Collector()
     build(replace(told, precision="bfloat16"))
     reason = "the backbone computes in float32, as cpu has no instructions for bfloat16"

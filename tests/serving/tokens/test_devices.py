@@ -8,9 +8,9 @@ import signal
 import pytest
 
 from pliant.protocol import Changed, Launch, replay
+from pliant.serving.journal import read
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
-from serving.journal import read
 from tests.fixtures.clients import ask, call, wait_for
 from tests.fixtures.live import ConcurrentCalls, processes, running
 from tests.fixtures.tokens.published import publish_all, settings_for

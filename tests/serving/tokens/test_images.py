@@ -14,8 +14,8 @@ from PIL import Image
 
 from pliant.errors import InputError
 from pliant.models.image import COMPRESSED_PARTS, SCAN, SCANS, decode, pixel_passes
-from serving.tokens import decoders
-from serving.tokens.decoders import DecodeQueue, Decoders
+from pliant.serving.tokens import decoders
+from pliant.serving.tokens.decoders import DecodeQueue, Decoders
 from tests.fixtures.fakes import run_virtually
 
 

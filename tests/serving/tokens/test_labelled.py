@@ -9,13 +9,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.files import read_inputs, read_labels
-from serving.client import Client
-from serving.outcomes.outcomes import Outcomes, chosen_id, open_outcomes
-from serving.outcomes.schemas import AlarmList, TakenOutcomes
-from serving.tokens import schemas
-from serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
-from serving.tokens.labelled import NAMES, Labelled
-from serving.tokens.settings import TokensSettings
+from pliant.serving.client import Client
+from pliant.serving.outcomes.outcomes import Outcomes, chosen_id, open_outcomes
+from pliant.serving.outcomes.schemas import AlarmList, TakenOutcomes
+from pliant.serving.tokens import schemas
+from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
+from pliant.serving.tokens.labelled import NAMES, Labelled
+from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.documented import body_schema, check_answer, statuses
 from tests.fixtures.tokens.http import ask, png, serve
 from tests.fixtures.tokens.samples import tiny_task

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from pliant.models.image import decode, to_pixels
-from serving.http.api_errors import ApiError
-from serving.http.oip import schemas
-from serving.tokens.oip import to_file
-from serving.tokens.settings import TokensSettings
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.oip import schemas
+from pliant.serving.tokens.oip import to_file
+from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.documented import check_answer
 from tests.fixtures.http.oip import body_of, byte_tensor, error_of, outputs_of, text_tensor
 from tests.fixtures.tokens.http import png, serve

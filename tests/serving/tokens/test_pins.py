@@ -7,7 +7,7 @@ import logging
 import httpx
 import pytest
 
-from serving.client import Client
+from pliant.serving.client import Client
 from tests.fixtures.clients import as_client
 from tests.fixtures.tokens.http import ask, serve
 from tests.fixtures.tokens.samples import tiny_task

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from serving.tokens.settings import TokensSettings
+from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.tokens.http import ask, check_good, png, serve
 from tests.serving.tokens.test_images import png_header
 

@@ -9,8 +9,8 @@ import pytest
 
 from pliant.latency import LatencyTable
 from pliant.protocol import Changed
+from pliant.serving.tokens.settings import TokensSettings
 from pliant.tokens.artifact import GAMMAS
-from serving.tokens.settings import TokensSettings
 from tests.fixtures.tokens.http import SETTINGS, ask, check_good, serve
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 

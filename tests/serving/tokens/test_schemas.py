@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from serving.tokens import schemas
-from serving.tokens.api import create_app
-from serving.tokens.settings import TokensSettings
+from pliant.serving.tokens import schemas
+from pliant.serving.tokens.api import create_app
+from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.documented import body_schema, check_answer, check_body, statuses
 from tests.fixtures.tokens.http import png, serve
 

@@ -14,12 +14,12 @@ import pytest
 
 from pliant.errors import DeviceError, DigestError, InputError, RegistryError, WorkerError
 from pliant.protocol import Changed, replay
+from pliant.registry.names import TOKENS_BACKBONE
+from pliant.serving.journal import FileRecorder, read
+from pliant.serving.launch import launch
+from pliant.serving.lifecycle.artifacts import open_registry
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
-from registry.names import TOKENS_BACKBONE
-from serving.journal import FileRecorder, read
-from serving.launch import launch
-from serving.lifecycle.artifacts import open_registry
 from tests.fixtures.clients import PATIENCE, ask, call, free_port, wait_for
 from tests.fixtures.http.oip import body_of, byte_tensor, outputs_in
 from tests.fixtures.live import ConcurrentCalls, end_in_flight, processes, running

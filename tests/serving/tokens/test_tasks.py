@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import BackboneError, RegistryError
-from serving.tokens.catalog import load_catalog
-from serving.tokens.settings import TokensSettings
+from pliant.serving.tokens.catalog import load_catalog
+from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.tokens.http import FolderRegistry, ask, check_good, serve
 from tests.fixtures.tokens.samples import tiny_task
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from serving.arms import to_champion_as_copy
-from serving.tokens import watched
-from serving.tokens.watched import EVERY, TokensWatch, statistics
-from serving.watch.seen import Seen
+from pliant.serving.arms import to_champion_as_copy
+from pliant.serving.tokens import watched
+from pliant.serving.tokens.watched import EVERY, TokensWatch, statistics
+from pliant.serving.watch.seen import Seen
 
 SHARES = {"cat": 0.7, "dog": 0.3}
 PIXELS_HW3 = np.full((8, 8, 3), 40, np.uint8)

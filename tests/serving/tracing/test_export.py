@@ -12,7 +12,7 @@ import time
 import pytest
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from serving.tracing.export import FLUSH_SECONDS, SAY_SECONDS, QuietExporter, close, provider_of
+from pliant.serving.tracing.export import FLUSH_SECONDS, SAY_SECONDS, QuietExporter, close, provider_of
 from tests.fixtures.collector import collector
 from tests.fixtures.places import ROOT
 
@@ -48,7 +48,7 @@ def test_the_log_says_once_a_minute_that_spans_are_lost_and_once_that_they_are_n
 ENDING = """
 import asyncio, os, sys
 os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = sys.argv[1]
-from serving.tracing.export import close, provider_of
+from pliant.serving.tracing.export import close, provider_of
 provider = provider_of("tokens", 1.0)
 tracer = provider.get_tracer("test")
 for _ in range(2000):

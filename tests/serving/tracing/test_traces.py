@@ -13,13 +13,13 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from pliant.protocol import Launch, Request
-from serving.answers import Completed, Dispatched, LaunchResult, Rejected
-from serving.client import Client
-from serving.http.request_id import RequestIdMiddleware
-from serving.tracing.export import close, provider_of
-from serving.tracing.launches import add_launches
-from serving.tracing.middleware import TracingMiddleware, wants_traces
-from serving.tracing.traced import current
+from pliant.serving.answers import Completed, Dispatched, LaunchResult, Rejected
+from pliant.serving.client import Client
+from pliant.serving.http.request_id import RequestIdMiddleware
+from pliant.serving.tracing.export import close, provider_of
+from pliant.serving.tracing.launches import add_launches
+from pliant.serving.tracing.middleware import TracingMiddleware, wants_traces
+from pliant.serving.tracing.traced import current
 from tests.fixtures.clients import as_client
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{}"

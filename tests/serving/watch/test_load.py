@@ -10,13 +10,24 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from benchmarks.watch import streams
+from pliant.benchmarks.watch import streams
 from pliant.errors import InputError
-from serving.arms import evidence_of
-from serving.state_file import StateFile
-from serving.watch.load import DAYS, LEAST, MINUTE, NAME, SLOTS, STREAM, WINDOW, Course, LoadWatch, load_watch_from
-from serving.watch.seen import Seen
-from serving.watch.watcher import Watcher, WatcherParts, WatchMetrics, new_watches
+from pliant.serving.arms import evidence_of
+from pliant.serving.state_file import StateFile
+from pliant.serving.watch.load import (
+    DAYS,
+    LEAST,
+    MINUTE,
+    NAME,
+    SLOTS,
+    STREAM,
+    WINDOW,
+    Course,
+    LoadWatch,
+    load_watch_from,
+)
+from pliant.serving.watch.seen import Seen
+from pliant.serving.watch.watcher import Watcher, WatcherParts, WatchMetrics, new_watches
 
 DAY, PER_WINDOW = 86_400, WINDOW // MINUTE
 

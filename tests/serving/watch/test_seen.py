@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pliant.serving.arms import to_challenger, to_champion_as_copy
+from pliant.serving.watch.seen import Seen
 from pliant.watch.binning import classes
 from pliant.watch.detector import Stream
-from serving.arms import to_challenger, to_champion_as_copy
-from serving.watch.seen import Seen
 
 
 def coin(name: str) -> Stream:

@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from flows.watch.automations import ALARM_PREFIX, Deployed, Targets, automations
-from flows.watch.deployments import nightly_flows
-from flows.watch.report import read_alarms, to_markdown
 from pliant import systems
-from serving.events import ALARM, PROMISE_BROKEN, Event
+from pliant.flows.watch.automations import ALARM_PREFIX, Deployed, Targets, automations
+from pliant.flows.watch.deployments import nightly_flows
+from pliant.flows.watch.report import read_alarms, to_markdown
+from pliant.serving.events import ALARM, PROMISE_BROKEN, Event
 from tests.serving.watch.test_watcher import Service, coin
 
 

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import numpy as np
 from prometheus_client import CollectorRegistry
 
+from pliant.serving.arms import evidence_of, to_challenger, to_champion_as_copy
+from pliant.serving.state_file import StateFile
+from pliant.serving.watch.seen import MAX_STREAMS, Seen
+from pliant.serving.watch.watcher import Watcher, WatcherParts, WatchMetrics
 from pliant.watch.binning import classes, linear
 from pliant.watch.detector import Stream
-from serving.arms import evidence_of, to_challenger, to_champion_as_copy
-from serving.state_file import StateFile
-from serving.watch.seen import MAX_STREAMS, Seen
-from serving.watch.watcher import Watcher, WatcherParts, WatchMetrics
 from tests.fixtures.fakes import run_virtually
 
 NOW = datetime(2026, 11, 25, 3, tzinfo=UTC)

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from pliant.errors import WorkerError
-from serving.workers.child_process import HEADER, pack, read, receive, sentence
+from pliant.serving.workers.child_process import HEADER, pack, read, receive, sentence
 
 
 def test_messages_arrive_one_by_one_as_they_were_sent():

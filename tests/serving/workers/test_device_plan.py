@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import pytest
 
-from serving.workers.child_process import pack, receive, spawn
-from serving.workers.device_plan import BuildPlan, DevicePlan, alone
+from pliant.serving.workers.child_process import pack, receive, spawn
+from pliant.serving.workers.device_plan import BuildPlan, DevicePlan, alone
 
 
 def make(plan, *arguments):

@@ -18,8 +18,8 @@ import pytest
 from pliant import fallbacks
 from pliant.errors import WorkerError
 from pliant.fallbacks import Fallback
-from serving.workers.child_process import receive
-from serving.workers.device_process import SHARED_BYTES, ArrayInbox, ArrayOutbox, Device, main
+from pliant.serving.workers.child_process import receive
+from pliant.serving.workers.device_process import SHARED_BYTES, ArrayInbox, ArrayOutbox, Device, main
 from tests.fixtures.fakes import EchoModel
 
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import DeviceError, WorkerError
-from serving.bins.settings import BinsSettings
-from serving.workers.devices import SameDevice, auto_device, check_devices, devices, free_memory
+from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.workers.devices import SameDevice, auto_device, check_devices, devices, free_memory
 
 
 def profiled_on(device: str) -> SimpleNamespace:
@@ -87,7 +87,7 @@ def test_any_profile_will_do_where_the_settings_say_so():
 
 
 def test_every_device_is_held_against_the_profile(monkeypatch):
-    from serving.workers import on_device
+    from pliant.serving.workers import on_device
 
     checked = []
     monkeypatch.setattr(on_device, "check_device", lambda *arguments: checked.append(arguments))

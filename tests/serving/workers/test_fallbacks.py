@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pliant.fallbacks import Fallback
-from serving.workers.worker import CallingWorker, ModelError
+from pliant.serving.workers.worker import CallingWorker, ModelError
 from tests.fixtures.fakes import EchoModel
 
 

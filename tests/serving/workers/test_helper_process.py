@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import WorkerError
-from serving.workers import helper_process
-from serving.workers.child_process import receive
-from serving.workers.helper_process import (
+from pliant.serving.workers import helper_process
+from pliant.serving.workers.child_process import receive
+from pliant.serving.workers.helper_process import (
     LONG,
     PIECE,
     HelperProcess,

@@ -11,8 +11,8 @@ import pytest
 
 from pliant.errors import WorkerError
 from pliant.protocol import Failed, Finished, Launch
-from serving.workers.launch_limit import FACTOR, FIRST, FLOOR, IDLE, LaunchLimit, within
-from serving.workers.worker_slot import WorkerSlot
+from pliant.serving.workers.launch_limit import FACTOR, FIRST, FLOOR, IDLE, LaunchLimit, within
+from pliant.serving.workers.worker_slot import WorkerSlot
 from tests.fixtures.fakes import FakeWorker, run_virtually
 
 MOST = 60.0
@@ -99,7 +99,7 @@ def test_a_loop_that_was_held_up_still_finds_the_result_that_came_meanwhile():
 
 CALLS = """
 import asyncio, gc
-from serving.workers.launch_limit import within
+from pliant.serving.workers.launch_limit import within
 
 async def call():
     await asyncio.sleep(0)

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import WorkerError
-from serving.workers.ray_cluster import Resources
-from serving.workers.worker import ModelError
+from pliant.serving.workers.ray_cluster import Resources
+from pliant.serving.workers.worker import ModelError
 from tests.fixtures.fakes import EchoModel, run_virtually
 
 
@@ -48,7 +48,7 @@ def fake(installed, monkeypatch):
     """Ray's place: actors in the order in which they are started, with the resources that they need."""
     from ray.exceptions import RayError
 
-    from serving.workers import ray_workers
+    from pliant.serving.workers import ray_workers
 
     record = SimpleNamespace(actors=[], needs=[], killed=[], trouble={}, error=RayError, module=ray_workers)
 
@@ -161,7 +161,7 @@ def test_what_ray_raises_is_told_in_one_line_and_the_actor_goes(fake, call, sent
 
 
 def test_an_actor_is_never_restarted_and_no_call_repeated_by_ray_itself(installed):
-    from serving.workers.ray_workers import _ACTOR
+    from pliant.serving.workers.ray_workers import _ACTOR
 
     options = _ACTOR._default_options
     assert {name: options[name] for name in ("max_restarts", "max_task_retries", "scheduling_strategy")} == {

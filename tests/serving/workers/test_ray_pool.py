@@ -11,9 +11,9 @@ import threading
 import pytest
 
 from pliant.errors import InputError, WorkerError
-from serving.workers import ray_pool
-from serving.workers.ray_cluster import Resources
-from serving.workers.ray_pool import ENVIRONMENT, RayPool, import_ray
+from pliant.serving.workers import ray_pool
+from pliant.serving.workers.ray_cluster import Resources
+from pliant.serving.workers.ray_pool import ENVIRONMENT, RayPool, import_ray
 
 
 class Ray:

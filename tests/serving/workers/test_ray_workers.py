@@ -13,15 +13,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.bins import nodes as bins_nodes
-from benchmarks.bins.cluster import cluster
-from benchmarks.bins.node_loss import NEVER, loss
+from pliant.benchmarks.bins import nodes as bins_nodes
+from pliant.benchmarks.bins.cluster import cluster
+from pliant.benchmarks.bins.node_loss import NEVER, loss
 from pliant.errors import WorkerError
 from pliant.protocol import replay
-from serving.clock import loop_clock
-from serving.driver import Driver, Limits
-from serving.workers.ray_cluster import Resources
-from serving.workers.ray_pool import RayPool
+from pliant.serving.clock import loop_clock
+from pliant.serving.driver import Driver, Limits
+from pliant.serving.workers.ray_cluster import Resources
+from pliant.serving.workers.ray_pool import RayPool
 from tests.fixtures.fakes import EchoModel, FifoScheduler, refuse_to_build, run_virtually
 
 NODES = 3
@@ -125,7 +125,7 @@ def test_a_model_that_cannot_be_built_says_why(pool):
     ],
 )
 def test_an_actor_that_never_answers_is_an_error_after_its_limit_and_is_killed(installed, monkeypatch, silent, error):
-    from serving.workers import ray_workers
+    from pliant.serving.workers import ray_workers
 
     async def at_home():
         return "node", 7
@@ -223,7 +223,7 @@ def test_a_driver_outlives_a_killed_actor(pool):
 
 @pytest.mark.slow
 def test_workers_are_spread_and_one_too_many_is_an_error_until_a_node_joins(pool, nodes):
-    from serving.workers.ray_workers import RayWorker  # Ray itself comes with it
+    from pliant.serving.workers.ray_workers import RayWorker  # Ray itself comes with it
 
     async def main():
         workers = [pool.make_worker(EchoModel) for _ in range(NODES)]

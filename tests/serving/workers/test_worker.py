@@ -18,11 +18,11 @@ import pytest
 
 from pliant.errors import WorkerError
 from pliant.protocol import replay
-from serving.clock import loop_clock
-from serving.driver import Driver, Limits
-from serving.workers import worker as worker_module
-from serving.workers.child_process import pack
-from serving.workers.worker import CallingWorker, ModelError, ProcessWorker
+from pliant.serving.clock import loop_clock
+from pliant.serving.driver import Driver, Limits
+from pliant.serving.workers import worker as worker_module
+from pliant.serving.workers.child_process import pack
+from pliant.serving.workers.worker import CallingWorker, ModelError, ProcessWorker
 from tests.fixtures.fakes import EchoModel, FifoScheduler, refuse_to_build, run_virtually
 
 
@@ -171,7 +171,7 @@ def test_a_model_that_cannot_be_built_says_why():
 def test_the_process_ends_when_its_parent_dies():
     script = """
         import asyncio, os
-        from serving.workers.worker import ProcessWorker
+        from pliant.serving.workers.worker import ProcessWorker
         from tests.fixtures.fakes import EchoModel
         async def main():
             worker = ProcessWorker(EchoModel)
@@ -310,7 +310,7 @@ def test_a_worker_that_is_not_running_says_so_and_can_be_stopped_and_killed(spaw
 
     asyncio.run(main())
     assert [process.calls for process in spawned.processes] == [["kill", "wait"]] * 2
-    assert spawned.started == [("serving.workers.device_process:main", 2)] * 2
+    assert spawned.started == [("pliant.serving.workers.device_process:main", 2)] * 2
 
 
 def test_an_end_is_reported_also_while_nothing_is_called(spawned):

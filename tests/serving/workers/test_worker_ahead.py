@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pliant.errors import WorkerError
-from serving.workers.device_process import SHARED_BYTES
+from pliant.serving.workers.device_process import SHARED_BYTES
 from tests.serving.workers.test_worker import on_worker
 
 

@@ -8,10 +8,10 @@ import re
 import pytest
 
 from pliant.protocol import Failed, Finished, Launch, Result
-from serving.clock import loop_clock
-from serving.driver import Driver
-from serving.workers.worker import ModelError
-from serving.workers.worker_slot import WorkerSlot
+from pliant.serving.clock import loop_clock
+from pliant.serving.driver import Driver
+from pliant.serving.workers.worker import ModelError
+from pliant.serving.workers.worker_slot import WorkerSlot
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 

@@ -13,8 +13,8 @@ from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.model import load_model
 from pliant.errors import InputError
+from pliant.training.bins.encoder import load
 from tests.fixtures.architectures import tiny_config, written
-from training.bins.encoder import load
 
 SAME = (
     "albert", "bert", "big_bird", "camembert", "data2vec-text", "deberta", "deberta-v2", "distilbert", "electra",

@@ -16,11 +16,11 @@ from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError, OfflineError
 from pliant.models.classifier import load_model
+from pliant.training.bins.encoder import load, of_classifier
+from pliant.training.classifier import ClassifierConfig, train
+from pliant.training.starts import ScratchConfig, scratch
+from pliant.training.texts import from_rows
 from tests.fixtures.cascade.classifiers import TEXTS, new_tokenizer, tiny_config
-from training.bins.encoder import load, of_classifier
-from training.classifier import ClassifierConfig, train
-from training.starts import ScratchConfig, scratch
-from training.texts import from_rows
 
 FURTHER = [
     {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},

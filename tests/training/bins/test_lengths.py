@@ -10,9 +10,9 @@ import pytest
 from pliant.errors import InputError
 from pliant.journal import encode
 from pliant.protocol import Arrived, Finished, JournalEntry, Request
+from pliant.training.bins.lengths import histogram, of_journal, of_parquet, of_texts
 from tests.fixtures.bins.encoders import tiny_encoder
 from tests.fixtures.cascade.classifiers import TEXTS
-from training.bins.lengths import histogram, of_journal, of_parquet, of_texts
 
 
 def entry(number: int, length: int, task: str = "mine") -> JournalEntry:

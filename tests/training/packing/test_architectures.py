@@ -15,11 +15,11 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from pliant.errors import InputError
 from pliant.packing.engine.model import new_encoder
 from pliant.packing.engine.page_attention import PageBatch
+from pliant.training.packing import architecture
+from pliant.training.packing.comparison import compare
+from pliant.training.packing.encoder import read
+from pliant.training.packing.generator import load
 from tests.fixtures.architectures import GENERATING, tiny_config, written
-from training.packing import architecture
-from training.packing.comparison import compare
-from training.packing.encoder import read
-from training.packing.generator import load
 
 EVERY = tuple(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) if os.environ.get("PLIANT_ALL_ARCHITECTURES") else ()
 """All that transformers has, where the environment asks for them: most of them are refused."""

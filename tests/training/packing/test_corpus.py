@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flows.packing.lengths import rendered
 from pliant.errors import InputError
+from pliant.flows.packing.lengths import rendered
 from pliant.packing.artifact import Generator
-from training import docstrings
-from training.docstrings import Docstring
-from training.packing import corpus as packing_corpus
-from training.packing.corpus import CHAT_TEMPLATE, FORMS, MAKERS, Turn, messages, prompts, select, turns_of
+from pliant.training import docstrings
+from pliant.training.docstrings import Docstring
+from pliant.training.packing import corpus as packing_corpus
+from pliant.training.packing.corpus import CHAT_TEMPLATE, FORMS, MAKERS, Turn, messages, prompts, select, turns_of
 
 PROSE = "It reads the whole file. Every line is kept. Empty lines are left out. The order never changes. It is fast."
 SECTION = "Parameters path : str, optional The file to be read. See more. limit : int The most lines that are read."

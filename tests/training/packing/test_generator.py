@@ -12,15 +12,15 @@ import torch
 from tokenizers import normalizers
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from flows.keys import contents
 from pliant.errors import InputError, OfflineError
+from pliant.flows.keys import contents
 from pliant.packing import chat_program
 from pliant.packing.engine.model import load_generator, tokenizer_of
+from pliant.training.data import Split
+from pliant.training.packing import chat
+from pliant.training.packing.corpus import END, USER, Corpus, Turn
+from pliant.training.packing.generator import SPECIAL, GeneratorConfig, load, new_tokenizer, train
 from tests.fixtures.places import SHARED
-from training.data import Split
-from training.packing import chat
-from training.packing.corpus import END, USER, Corpus, Turn
-from training.packing.generator import SPECIAL, GeneratorConfig, load, new_tokenizer, train
 
 STORIES = SHARED / "models" / "stories260K"
 COLOURS = ("red", "green", "blue", "grey")

@@ -6,9 +6,9 @@ import datasets
 import pytest
 
 from pliant.errors import InputError
+from pliant.training.packing.generator import new_tokenizer
+from pliant.training.packing.lengths import VOCABULARY, alpaca_prompt, divide, join, load, observed, take
 from tests.fixtures.places import SHARED
-from training.packing.generator import new_tokenizer
-from training.packing.lengths import VOCABULARY, alpaca_prompt, divide, join, load, observed, take
 
 TEXT = SHARED / "text"
 PAIRS = [(f"prompt {n}", n + 1) for n in range(20)]

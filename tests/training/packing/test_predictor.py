@@ -14,12 +14,12 @@ from pliant.errors import InputError, OfflineError
 from pliant.packing.artifact import BUCKETS, Predictor
 from pliant.packing.engine.model import LinearModel, PredictorModel, tokenizer_of
 from pliant.packing.scheduling.forecast import QUANTILES
-from registry import codec
-from training.packing.judge import judge
-from training.packing.judge import pinball as judged_pinball
-from training.packing.lengths import LengthData, observed
-from training.packing.predictor import PredictorConfig, mispredicted, pinball, retrain, train
-from training.starts import new_tokenizer
+from pliant.registry import codec
+from pliant.training.packing.judge import judge
+from pliant.training.packing.judge import pinball as judged_pinball
+from pliant.training.packing.lengths import LengthData, observed
+from pliant.training.packing.predictor import PredictorConfig, mispredicted, pinball, retrain, train
+from pliant.training.starts import new_tokenizer
 
 KINDS = {"word": 2, "sentence": 20, "paragraph": 80, "essay": 300}
 FILLERS = ("about dogs", "on the sea", "with care", "for me", "of the old town", "that rhymes")

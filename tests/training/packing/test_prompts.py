@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pliant.errors import InputError
-from training.packing.prompts import load
+from pliant.training.packing.prompts import load
 
 
 def write(folder: Path, *rows: dict) -> str:

@@ -12,10 +12,10 @@ from safetensors.torch import save_file
 
 from pliant.errors import InputError, OfflineError
 from pliant.tokens.runtime import load_model
+from pliant.training import data
+from pliant.training.tokens.foundation import FoundationConfig, from_file, from_timm, positions, pretrain, warm_cosine
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.watched import watched
-from training import data
-from training.tokens.foundation import FoundationConfig, from_file, from_timm, positions, pretrain, warm_cosine
 
 TINY = FoundationConfig(
     options={"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 2},

@@ -3,7 +3,7 @@
 import pytest
 
 from pliant.errors import InputError
-from training.tokens.foundation import FoundationConfig
+from pliant.training.tokens.foundation import FoundationConfig
 
 
 def test_options_that_lack_a_size_are_refused_by_name():

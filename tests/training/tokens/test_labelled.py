@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pliant.models.image import MAX_PIXELS, read
-from training.data import ImageData, Split
-from training.pictures import ArrayImages
-from training.tokens.labelled import MOST_TIMES, SHARE, LabelledPicture, counts, is_joined, join, original
+from pliant.training.data import ImageData, Split
+from pliant.training.pictures import ArrayImages
+from pliant.training.tokens.labelled import MOST_TIMES, SHARE, LabelledPicture, counts, is_joined, join, original
 
 OLD = 300
 

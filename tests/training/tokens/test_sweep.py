@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from pliant.training import data
+from pliant.training.tokens.sweep import Sweep, sweep
+from pliant.training.tokens.task import TaskConfig
 from tests.fixtures.tokens.samples import tiny_backbone
 from tests.fixtures.watched import watched
-from training import data
-from training.tokens.sweep import Sweep, sweep
-from training.tokens.task import TaskConfig
 
 SHORT = TaskConfig(gammas=(2, 4), head_steps=20, prompt_rates=(0.01, 0.1), trial_images=128)
 

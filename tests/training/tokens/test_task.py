@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from pliant.errors import InputError
+from pliant.profiling.tokens.accuracy import profile
 from pliant.tokens.runtime import load_model
-from profiling.tokens.accuracy import profile
+from pliant.training import data
+from pliant.training.tokens.task import TaskConfig, _dropping, train
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.tokens.samples import DEPTH, WIDTH, tiny_backbone
 from tests.fixtures.watched import watched
-from training import data
-from training.tokens.task import TaskConfig, _dropping, train
 
 SHORT = TaskConfig(gammas=(2, 4), epochs=0.2, head_steps=20, precision="float32")
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.packing.vllm import comparison
-from benchmarks.packing.vllm.comparison import (
+from pliant.benchmarks.packing.vllm import comparison
+from pliant.benchmarks.packing.vllm.comparison import (
     HEADINGS,
     OURS,
     Figures,
@@ -24,8 +24,8 @@ from benchmarks.packing.vllm.comparison import (
     ratio,
     sustained,
 )
-from benchmarks.packing.vllm.load import Reply
-from benchmarks.packing.vllm.server import FCFS, Contender, Setting
+from pliant.benchmarks.packing.vllm.load import Reply
+from pliant.benchmarks.packing.vllm.server import FCFS, Contender, Setting
 
 SMALL, LARGE = Setting(16, 256), Setting(64, 512)
 LOADS = (at_once(9), Load(0.5, 9), Load(1.2, 9), Load(1.2, 9, "bursty"), Load(1.5, 9))

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.packing.vllm import contest, load, server
-from benchmarks.packing.vllm.comparison import OURS, Figures, Load, Memory, Row, at_once
-from benchmarks.packing.vllm.contest import FULL, QUICK, VllmConfig, best
-from benchmarks.packing.vllm.decisions import DecisionConfig
-from benchmarks.packing.vllm.load import Chat, Reply
-from benchmarks.packing.vllm.server import FCFS, Contender, Setting
+from pliant.benchmarks.packing.vllm import contest, load, server
+from pliant.benchmarks.packing.vllm.comparison import OURS, Figures, Load, Memory, Row, at_once
+from pliant.benchmarks.packing.vllm.contest import FULL, QUICK, VllmConfig, best
+from pliant.benchmarks.packing.vllm.decisions import DecisionConfig
+from pliant.benchmarks.packing.vllm.load import Chat, Reply
+from pliant.benchmarks.packing.vllm.server import FCFS, Contender, Setting
 from tests.fixtures.packing import tiny_llama
 
 NARROW, WIDE = Setting(4, 128), Setting(8, 128)

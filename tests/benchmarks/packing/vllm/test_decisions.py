@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.packing.vllm import decisions
-from benchmarks.packing.vllm.decisions import DecisionConfig
+from pliant.benchmarks.packing.vllm import decisions
+from pliant.benchmarks.packing.vllm.decisions import DecisionConfig
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.vllm.decisions import Decisions
 from pliant.packing.vllm.settings import Settings

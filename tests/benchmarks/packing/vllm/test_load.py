@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from benchmarks.packing.vllm import load
-from benchmarks.packing.vllm.load import Body, Chat
+from pliant.benchmarks.packing.vllm import load
+from pliant.benchmarks.packing.vllm.load import Body, Chat
 from pliant.errors import WorkerError
 
 CHATS = [Chat((5, 6), "a"), Chat((7,), "b")]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.packing.vllm import server
-from benchmarks.packing.vllm.server import CLASS, FCFS, Contender, Engine, Files, Setting
+from pliant.benchmarks.packing.vllm import server
+from pliant.benchmarks.packing.vllm.server import CLASS, FCFS, Contender, Engine, Files, Setting
 from pliant.errors import WorkerError
 
 ENGINE = Engine(Path("folder"), 65, 512)

@@ -23,8 +23,8 @@ from pliant.packing.engine.model import (
     weights,
 )
 from pliant.packing.scheduling.forecast import QUANTILES
-from registry import codec
-from training.starts import new_tokenizer
+from pliant.registry import codec
+from pliant.training.starts import new_tokenizer
 
 TEXTS = ["write a word about dogs", "write an essay on the old sea", "say a sentence", ""]
 

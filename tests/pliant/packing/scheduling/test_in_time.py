@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.packing import robust
+from pliant.benchmarks.packing import robust
 from pliant.packing.scheduling.forecast import Grid
 from pliant.packing.scheduling.in_time import STRETCHES, Chances, InTime
 from pliant.packing.scheduling.iteration_cost import LinearCost

@@ -12,7 +12,7 @@ import pytest
 
 from pliant.packing.scheduling.policy import POLICIES
 from pliant.packing.vllm import journal
-from registry import codec
+from pliant.registry import codec
 from tests.fixtures.packing import tiny_llama, vllm_environment
 from tests.fixtures.packing.published import predictor
 from tests.fixtures.packing.vllm_wheel import build

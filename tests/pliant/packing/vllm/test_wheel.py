@@ -33,9 +33,11 @@ def test_it_is_the_sources_themselves(wheel):
 def test_it_holds_the_scheduler_and_its_predictor_and_little_else(wheel):
     held = set(names(wheel))
     own = {f"pliant/packing/vllm/{path.name}" for path in (ROOT / "pliant/packing/vllm").glob("*.py")}
-    assert own | {"serving/packing/engine/vllm_predictor_device.py", "registry/codec.py"} <= held
+    assert own | {"pliant/serving/packing/engine/vllm_predictor_device.py", "pliant/registry/codec.py"} <= held
     assert not [
-        name for name in held if name.startswith(("pliant/tokens", "pliant/bins", "pliant/cascade", "registry/mlflow"))
+        name
+        for name in held
+        if name.startswith(("pliant/tokens", "pliant/bins", "pliant/cascade", "pliant/registry/mlflow"))
     ]
     assert len(held) < 60
 

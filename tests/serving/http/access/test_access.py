@@ -13,14 +13,14 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from pliant import systems
-from serving.http import openai, tei
-from serving.http.access.access import Access
-from serving.http.access.hosts import KnownHosts
-from serving.http.access.keys import Keys, Tenant, new_key
-from serving.http.access.metrics import TenantMetrics
-from serving.http.access.middleware import AccessMiddleware, Gate
-from serving.http.access.roles import check_admin, client_of
-from serving.http.api_errors import ApiError, error_response
+from pliant.serving.http import openai, tei
+from pliant.serving.http.access.access import Access
+from pliant.serving.http.access.hosts import KnownHosts
+from pliant.serving.http.access.keys import Keys, Tenant, new_key
+from pliant.serving.http.access.metrics import TenantMetrics
+from pliant.serving.http.access.middleware import AccessMiddleware, Gate
+from pliant.serving.http.access.roles import check_admin, client_of
+from pliant.serving.http.api_errors import ApiError, error_response
 
 SHAPES = {"/tei/predict": tei.error_response, "/v1/models": openai.error_response}
 

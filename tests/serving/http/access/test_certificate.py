@@ -11,14 +11,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
-from serving.http.access.certificate import (
+from pliant.serving.http.access.certificate import (
     DAY,
     Validity,
     check_certificate,
     show_certificate,
     validity,
 )
-from serving.http.access.metrics import CertificateMetrics
+from pliant.serving.http.access.metrics import CertificateMetrics
 from tests.fixtures.certificate import certificate
 
 EXPIRY = "pliant_tls_certificate_expiry_timestamp_seconds"

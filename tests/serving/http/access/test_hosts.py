@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import InputError
-from serving.http.access.hosts import KnownHosts, check_address, is_loopback
+from pliant.serving.http.access.hosts import KnownHosts, check_address, is_loopback
 
 
 @pytest.mark.parametrize(

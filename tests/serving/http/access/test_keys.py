@@ -14,10 +14,10 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import InputError
-from serving.http.access import key_file
-from serving.http.access.key_file import LOOK_SECONDS, FollowedKeys, key_source, read_keys, update_keys
-from serving.http.access.keys import Key, Keys, Tenant, from_json, new_key, to_json
-from serving.settings import Settings
+from pliant.serving.http.access import key_file
+from pliant.serving.http.access.key_file import LOOK_SECONDS, FollowedKeys, key_source, read_keys, update_keys
+from pliant.serving.http.access.keys import Key, Keys, Tenant, from_json, new_key, to_json
+from pliant.serving.settings import Settings
 
 NO_LIMITS = Tenant()
 AT = "2026-11-24T00:00:00Z"
@@ -171,7 +171,7 @@ def test_names_of_tenants_fit_into_labels_and_lines():
 def test_a_new_key_has_an_id_that_no_other_has(monkeypatch):
     keys, (_, key) = with_new(Keys())
     drawn = iter([key.id, key.id, "0000000f", "a" * 64])
-    monkeypatch.setattr("serving.http.access.keys.secrets.token_hex", lambda _count: next(drawn))
+    monkeypatch.setattr("pliant.serving.http.access.keys.secrets.token_hex", lambda _count: next(drawn))
     assert new_key("acme", ("use",), AT, keys)[1].id == "0000000f"
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.http.access.limits import TokenBucket
+from pliant.serving.http.access.limits import TokenBucket
 
 
 @given(st.integers(1, 8), st.lists(st.integers(0, 16), min_size=1, max_size=60))

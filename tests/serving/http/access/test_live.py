@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from serving.http.access.key_file import update_keys
-from serving.launch import Service, _environment, absolute
+from pliant.serving.http.access.key_file import update_keys
+from pliant.serving.launch import Service, _environment, absolute
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.certificate import make_certificate
 from tests.fixtures.clients import PATIENCE, free_port, wait_for
@@ -77,7 +77,7 @@ def started_without_our_command(folder):
     settings, port = absolute(settings_for(folder)), free_port()
     home = folder / "state" / "plain"
     home.mkdir(parents=True, exist_ok=True)
-    command = [".venv/bin/python", "-m", "bentoml", "serve", "serving.bins.service:BinsService"]
+    command = [".venv/bin/python", "-m", "bentoml", "serve", "pliant.serving.bins.service:BinsService"]
     with (folder / "plain.log").open("ab") as log:
         process = subprocess.Popen(
             [*command, "--host", "0.0.0.0", "--port", str(port)],

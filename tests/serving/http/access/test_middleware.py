@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from serving.client import ANYBODY
-from serving.http.access.access import Access
-from serving.http.access.hosts import KnownHosts
-from serving.http.access.keys import Keys, Tenant, new_key
-from serving.http.access.metrics import TenantMetrics
-from serving.http.access.middleware import AccessMiddleware, Gate
-from serving.http.access.roles import CLIENT
-from serving.http.api_errors import error_response
+from pliant.serving.client import ANYBODY
+from pliant.serving.http.access.access import Access
+from pliant.serving.http.access.hosts import KnownHosts
+from pliant.serving.http.access.keys import Keys, Tenant, new_key
+from pliant.serving.http.access.metrics import TenantMetrics
+from pliant.serving.http.access.middleware import AccessMiddleware, Gate
+from pliant.serving.http.access.roles import CLIENT
+from pliant.serving.http.api_errors import error_response
 
 
 class Passed:

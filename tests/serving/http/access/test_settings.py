@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import InputError
-from serving.http.access.key_file import update_keys
-from serving.http.access.settings import check_access
-from serving.settings import Settings
+from pliant.serving.http.access.key_file import update_keys
+from pliant.serving.http.access.settings import check_access
+from pliant.serving.settings import Settings
 from tests.serving.http.access.test_keys import with_new
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from serving.client import Client
-from serving.journal import read
+from pliant.serving.client import Client
+from pliant.serving.journal import read
 from tests.fixtures.bins import in_process as bins
 from tests.fixtures.bins.published import publish_tiny as publish_bins
 from tests.fixtures.cascade import in_process as cascade

@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 
-from serving.http.door.connections import STALLED, Connections, Stage
-from serving.http.door.limits import DoorLimits
+from pliant.serving.http.door.connections import STALLED, Connections, Stage
+from pliant.serving.http.door.limits import DoorLimits
 
 LIMITS = DoorLimits(head_seconds=10.0, idle_seconds=75.0, body_seconds=60.0, connections=3)
 

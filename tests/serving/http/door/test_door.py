@@ -10,14 +10,14 @@ import time
 import pytest
 
 from pliant.front_door import FrontDoor
-from serving.http.api_errors import ApiError, error_response
-from serving.http.door import door as door_module
-from serving.http.door.connections import Stage
-from serving.http.door.door import Door
-from serving.http.door.limits import DoorLimits
-from serving.http.door.load import LoopLoad
-from serving.http.door.protocol import SHED_HEAD_BYTES, LimitedProtocol
-from serving.http.routing import ARRIVED
+from pliant.serving.http.api_errors import ApiError, error_response
+from pliant.serving.http.door import door as door_module
+from pliant.serving.http.door.connections import Stage
+from pliant.serving.http.door.door import Door
+from pliant.serving.http.door.limits import DoorLimits
+from pliant.serving.http.door.load import LoopLoad
+from pliant.serving.http.door.protocol import SHED_HEAD_BYTES, LimitedProtocol
+from pliant.serving.http.routing import ARRIVED
 from tests.fixtures.door import Held, answer, behind_the_door, next_reply, post, rest, settled, status, until
 from tests.fixtures.fakes import run_virtually
 
@@ -32,7 +32,7 @@ def test_who_is_turned_away_while_he_sends_can_read_why(connections, code, monke
         held = [server.connect() for _ in range(connections // 2 + 1)]
         held[0].sendall(b"GET / HTTP/1.1\r\nhost: ")
         until(lambda: Stage.HEAD in [*server.door.connections._stage.values()])
-        monkeypatch.setattr("serving.http.door.connections.STALLED", 100.0)
+        monkeypatch.setattr("pliant.serving.http.door.connections.STALLED", 100.0)
         for _ in range(20):
             connection = server.connect()
             connection.sendall(post(body=b"x" * 300_000, connection="close"))

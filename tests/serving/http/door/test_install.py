@@ -6,11 +6,11 @@ import uvicorn
 import uvicorn.config
 from uvicorn.server import ServerState
 
-from serving.http.api_errors import error_response
-from serving.http.door.door import Door
-from serving.http.door.install import install
-from serving.http.door.load import MeasuredLoop
-from serving.http.door.protocol import LimitedProtocol
+from pliant.serving.http.api_errors import error_response
+from pliant.serving.http.door.door import Door
+from pliant.serving.http.door.install import install
+from pliant.serving.http.door.load import MeasuredLoop
+from pliant.serving.http.door.protocol import LimitedProtocol
 from tests.fixtures.door import answer
 
 

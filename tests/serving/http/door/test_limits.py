@@ -6,8 +6,8 @@ import resource
 
 import pytest
 
-from serving.http.door import limits
-from serving.http.door.limits import NOFILE, DoorLimits, most_connections, open_files, raise_open_files
+from pliant.serving.http.door import limits
+from pliant.serving.http.door.limits import NOFILE, DoorLimits, most_connections, open_files, raise_open_files
 
 INFINITE = resource.RLIM_INFINITY
 

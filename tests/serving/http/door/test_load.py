@@ -10,7 +10,7 @@ from collections import deque
 
 import pytest
 
-from serving.http.door.load import ACCEPTED, HANDSHAKE_SECONDS, LoopLoad, MeasuredLoop, MeasuredSelector
+from pliant.serving.http.door.load import ACCEPTED, HANDSHAKE_SECONDS, LoopLoad, MeasuredLoop, MeasuredSelector
 
 COST = 0.004  # seconds of the loop per request
 DEADLINE = 0.5

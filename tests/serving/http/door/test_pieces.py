@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from serving.http.api_errors import ApiError
-from serving.http.door.connections import STALLED, Stage
-from serving.http.door.protocol import HELD_BYTES, MOST_PARTING, PARTING_BYTES, PARTING_SECONDS, PROGRESS
-from serving.way_back import note_decided
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.door.connections import STALLED, Stage
+from pliant.serving.http.door.protocol import HELD_BYTES, MOST_PARTING, PARTING_BYTES, PARTING_SECONDS, PROGRESS
+from pliant.serving.way_back import note_decided
 from tests.fixtures.door import Driven, Held, answer, post, settled
 from tests.fixtures.fakes import run_virtually
 

@@ -12,9 +12,9 @@ import weakref
 
 import pytest
 
-from serving.http.door.connections import Stage
-from serving.http.door.limits import DoorLimits
-from serving.http.door.protocol import PROGRESS, LimitedProtocol
+from pliant.serving.http.door.connections import Stage
+from pliant.serving.http.door.limits import DoorLimits
+from pliant.serving.http.door.protocol import PROGRESS, LimitedProtocol
 from tests.fixtures.door import Held, answer, behind_the_door, next_reply, post, rest, status, until
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from serving.http.door.received import received_ago
+from pliant.serving.http.door.received import received_ago
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says when bytes came")
 TICK = 0.011  # seconds by which the system may be wrong

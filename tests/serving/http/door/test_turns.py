@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from serving.http.door.turns import MOMENT, Turns
+from pliant.serving.http.door.turns import MOMENT, Turns
 
 PIECE, PIECES = 0.0004, 5  # seconds of each turn of the loop that a request takes, and how many such turns
 LOOK = 0.00005  # seconds of a look at the sockets

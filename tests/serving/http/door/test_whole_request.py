@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.http.door.whole_request import path_of_post
+from pliant.serving.http.door.whole_request import path_of_post
 from tests.fixtures.door import post
 
 MOST = 1000

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from serving.http.oip.binary import from_binary, to_binary
-from serving.http.oip.tensors import BYTES, DTYPES, numbers, texts
+from pliant.serving.http.oip.binary import from_binary, to_binary
+from pliant.serving.http.oip.tensors import BYTES, DTYPES, numbers, texts
 
 SHAPE = st.lists(st.sampled_from([0, 1, 2, 5, 2**31, 2**62]), max_size=3).map(tuple)
 

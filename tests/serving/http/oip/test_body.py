@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from serving.http.api_errors import ApiError
-from serving.http.large_body import HEAVY, INLINE_BYTES
-from serving.http.oip import body
-from serving.http.oip.body import PIECE_BYTES, WINDOWS, check_type, decompress, note_weight, read_parts
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.large_body import HEAVY, INLINE_BYTES
+from pliant.serving.http.oip import body
+from pliant.serving.http.oip.body import PIECE_BYTES, WINDOWS, check_type, decompress, note_weight, read_parts
 
 COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress}
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import InputError
-from serving.http.oip.models import Parameters, best_classes, one_version
-from serving.http.oip.tensors import numbers
+from pliant.serving.http.oip.models import Parameters, best_classes, one_version
+from pliant.serving.http.oip.tensors import numbers
 from tests.fixtures.http.oip import CLASSIFIER, MODEL
 
 CLASSES = ("red", "green", "blue")

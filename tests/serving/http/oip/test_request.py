@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from serving.http.api_errors import ApiError
-from serving.http.oip.binary import to_binary
-from serving.http.oip.models import RequestedOutput
-from serving.http.oip.request import MAX_TENSORS, read_request
-from serving.http.oip.tensors import BYTES, numbers, to_json
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.oip.binary import to_binary
+from pliant.serving.http.oip.models import RequestedOutput
+from pliant.serving.http.oip.request import MAX_TENSORS, read_request
+from pliant.serving.http.oip.tensors import BYTES, numbers, to_json
 from tests.fixtures.http.oip import CLASSIFIER, MAX_COUNT, MODEL, byte_tensor, text_tensor
 from tests.serving.http.oip.test_tensors import JSON, number_tensors, text_tensors
 

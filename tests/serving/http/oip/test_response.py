@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.http.api_errors import ApiError, error_response
-from serving.http.oip import response
-from serving.http.oip.binary import from_binary
-from serving.http.oip.models import InferAnswer, InferRequest, RequestedOutput
-from serving.http.oip.response import infer_response, shape_of
-from serving.http.oip.tensors import from_json, numbers, texts
+from pliant.serving.http.api_errors import ApiError, error_response
+from pliant.serving.http.oip import response
+from pliant.serving.http.oip.binary import from_binary
+from pliant.serving.http.oip.models import InferAnswer, InferRequest, RequestedOutput
+from pliant.serving.http.oip.response import infer_response, shape_of
+from pliant.serving.http.oip.tensors import from_json, numbers, texts
 from tests.fixtures.http.oip import CLASSIFIER, MODEL
 from tests.serving.http.oip.test_tensors import check_equal, number_tensors, text_tensors
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.http.api_errors import ApiError
-from serving.http.app import asks_for_prediction
-from serving.http.oip.schemas import PATHS
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.app import asks_for_prediction
+from pliant.serving.http.oip.schemas import PATHS
 from tests.fixtures.http.oip import EchoService, byte_tensor, error_of, outputs_of, text_tensor
 
 TWO = {"inputs": [text_tensor("first", "a", "b")], "outputs": [{"name": "first"}]}

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from serving.http.oip import schemas
+from pliant.serving.http.oip import schemas
 from tests.fixtures.documented import body_schema, check_answer, check_body, statuses
 from tests.fixtures.http.oip import EchoService, text_tensor
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pliant.errors import InputError
-from serving.http.oip.binary import from_binary, to_binary
-from serving.http.oip.tensors import (
+from pliant.serving.http.oip.binary import from_binary, to_binary
+from pliant.serving.http.oip.tensors import (
     BYTES,
     DTYPES,
     Form,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import InputError
-from serving.http.oip.models import text_inputs, texts_of
-from serving.http.oip.request import read_request
+from pliant.serving.http.oip.models import text_inputs, texts_of
+from pliant.serving.http.oip.request import read_request
 from tests.fixtures.http.oip import CLASSIFIER, byte_tensor, text_tensor
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from pliant.errors import DeviceError, DigestError, InputError, WorkerError
 from pliant.packing.scheduling.plan import rules_of
-from registry import codec
-from serving.packing.engine import device
-from serving.packing.engine.device import build
-from serving.packing.messages import EngineBuild
-from serving.workers.device_plan import DevicePlan
+from pliant.registry import codec
+from pliant.serving.packing.engine import device
+from pliant.serving.packing.engine.device import build
+from pliant.serving.packing.messages import EngineBuild
+from pliant.serving.workers.device_plan import DevicePlan
 from tests.fixtures.packing.published import generator, packing
 
 

@@ -10,11 +10,11 @@ import pytest
 from pliant.errors import WorkerError
 from pliant.packing.engine.submission import Progress, Sampling, Status, Submission
 from pliant.packing.scheduling.request import Prompt
-from serving.packing.engine.engine import EngineDriver, EngineLimits, EngineReport
-from serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
-from serving.packing.engine.suspects import CLEAR
-from serving.packing.messages import NO_STATUS
-from serving.packing.text import Detokenizer, Writer
+from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits, EngineReport
+from pliant.serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
+from pliant.serving.packing.engine.suspects import CLEAR
+from pliant.serving.packing.messages import NO_STATUS
+from pliant.serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.packing.fakes import REFUSED, SECONDS, TALE, FakeWorker, new_tokenizer
 

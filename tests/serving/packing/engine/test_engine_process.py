@@ -13,9 +13,9 @@ import pytest
 from pliant.errors import InputError, WorkerError
 from pliant.packing.engine.logprobs import PIECE, TokenLogprobs
 from pliant.packing.engine.submission import Progress
-from serving.packing.engine import engine_process
-from serving.packing.engine.engine_process import STATUS_SECONDS, MessageSender, ProgressReporter, serve
-from serving.workers.child_process import pack, receive
+from pliant.serving.packing.engine import engine_process
+from pliant.serving.packing.engine.engine_process import STATUS_SECONDS, MessageSender, ProgressReporter, serve
+from pliant.serving.workers.child_process import pack, receive
 
 
 class Sender:

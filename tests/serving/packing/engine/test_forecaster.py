@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from pliant.errors import WorkerError
-from serving.packing.engine import forecaster as module
-from serving.packing.engine.forecaster import (
+from pliant.serving.packing.engine import forecaster as module
+from pliant.serving.packing.engine.forecaster import (
     MAX_TEXTS,
     READ_CHARACTERS,
     Forecast,
@@ -20,7 +20,7 @@ from serving.packing.engine.forecaster import (
     Lateness,
     RecentForecasts,
 )
-from serving.workers.worker import ModelError
+from pliant.serving.workers.worker import ModelError
 from tests.fixtures.packing.fakes import FakePredictor
 
 USUAL = (1.0,) * 8

@@ -10,7 +10,7 @@ import pytest
 from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.engine.submission import Progress, Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
-from serving.packing.engine.in_flight import InFlightOutput
+from pliant.serving.packing.engine.in_flight import InFlightOutput
 
 END = 0
 PLAIN = Sampling()

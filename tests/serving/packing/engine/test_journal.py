@@ -8,7 +8,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.request import FOREVER, Chunk, Prompt, StepInput, StepPlan
-from serving.packing.engine.journal import read, recorder
+from pliant.serving.packing.engine.journal import read, recorder
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.packing.observed import read
+from pliant.flows.packing.observed import read
 from pliant.packing.scheduling.forecast import QUANTILES
-from serving.packing.engine import observed
-from serving.packing.engine.observed import ObservedLengths, observed_path
+from pliant.serving.packing.engine import observed
+from pliant.serving.packing.engine.observed import ObservedLengths, observed_path
 from tests.fixtures.packing.in_process import QUIET, SAID, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 

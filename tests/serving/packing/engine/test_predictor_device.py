@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from pliant.errors import DigestError
-from registry import codec
-from serving.packing.engine import predictor_device
-from serving.packing.engine.forecaster import MAX_TEXTS, Forecaster, ForecastLimits
-from serving.packing.messages import PredictorBuild
-from serving.workers.device_plan import DevicePlan
-from serving.workers.worker import ProcessWorker
+from pliant.registry import codec
+from pliant.serving.packing.engine import predictor_device
+from pliant.serving.packing.engine.forecaster import MAX_TEXTS, Forecaster, ForecastLimits
+from pliant.serving.packing.messages import PredictorBuild
+from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.worker import ProcessWorker
 from tests.fixtures.packing.published import predictor
 
 TEXTS = ["a text", "a text", "quite another text of several words"]

@@ -7,10 +7,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
-from serving.packing.engine.in_flight import InFlightOutput
-from serving.packing.engine.traced import add_generation
-from serving.tracing.export import provider_of
-from serving.tracing.traced import Traced
+from pliant.serving.packing.engine.in_flight import InFlightOutput
+from pliant.serving.packing.engine.traced import add_generation
+from pliant.serving.tracing.export import provider_of
+from pliant.serving.tracing.traced import Traced
 
 
 class NoText:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from registry import codec
-from registry.releases import RegistryRelease
-from serving.lifecycle import assembly
+from pliant.registry import codec
+from pliant.registry.releases import RegistryRelease
+from pliant.serving.lifecycle import assembly
 from tests.fixtures.packing.in_process import QUIET, events, publish, serving
 from tests.fixtures.registry import FolderRegistry
 from tests.serving.rollout.service import Record

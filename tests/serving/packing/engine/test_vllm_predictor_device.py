@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from pliant.packing.engine.model import load
-from registry import codec
-from serving.packing.engine.vllm_predictor_device import LAST
+from pliant.registry import codec
+from pliant.serving.packing.engine.vllm_predictor_device import LAST
 from tests.fixtures.packing import tiny_llama
 from tests.fixtures.packing.published import predictor
 from tests.fixtures.places import ROOT
@@ -24,7 +24,7 @@ def test_it_reads_tokens_and_says_what_the_predictor_says_of_their_text(tmp_path
     tiny_llama.write(tmp_path / "model")
     prompts = {"a": [67, 68, 69], "b": list(range(40, 100)), "long": [70] * (LAST + 50)}
     given = "".join(json.dumps({"name": name, "ids": ids}) + "\n" for name, ids in prompts.items())
-    command = [sys.executable, "-m", "serving.packing.engine.vllm_predictor_device"]
+    command = [sys.executable, "-m", "pliant.serving.packing.engine.vllm_predictor_device"]
     done = subprocess.run(
         [*command, str(tmp_path / "predictor"), str(tmp_path / "model")],
         input=given,

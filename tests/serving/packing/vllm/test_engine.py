@@ -7,7 +7,7 @@ import os
 import pytest
 
 from pliant.errors import PliantError
-from serving.packing.vllm import engine
+from pliant.serving.packing.vllm import engine
 
 
 def make_environment(home, distribution: str):

@@ -12,10 +12,10 @@ import pytest
 from pliant.errors import WorkerError
 from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
 from pliant.packing.scheduling.request import Memory
-from serving.packing.vllm import measuring
-from serving.packing.vllm.engine import variables
-from serving.packing.vllm.measuring import Lab, MeasuringSpec, measure
-from serving.workers.child_process import Interpreter, pack, receive
+from pliant.serving.packing.vllm import measuring
+from pliant.serving.packing.vllm.engine import variables
+from pliant.serving.packing.vllm.measuring import Lab, MeasuringSpec, measure
+from pliant.serving.workers.child_process import Interpreter, pack, receive
 from tests.fixtures.packing import tiny_llama, vllm_environment
 
 COST = LinearCost(0.02, 0.001, 0.0005, 1e-5, 0.0)

@@ -11,7 +11,7 @@ import pytest
 
 from pliant.errors import ArtifactError, WorkerError
 from pliant.packing.vllm.model_folder import folder_of
-from serving.packing.vllm.model_folder import WEIGHTS, write
+from pliant.serving.packing.vllm.model_folder import WEIGHTS, write
 from tests.fixtures.packing.published import generator
 
 

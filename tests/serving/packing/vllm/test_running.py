@@ -14,15 +14,15 @@ from pliant.packing.engine.complete import complete
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
-from registry import codec
-from serving.packing.engine.worker import EngineProcess
-from serving.packing.messages import VllmBuild
-from serving.packing.vllm.engine import variables
-from serving.packing.vllm.model_folder import pages_of
-from serving.workers.child_process import Interpreter
-from serving.workers.device_plan import DevicePlan
+from pliant.registry import codec
+from pliant.serving.packing.engine.worker import EngineProcess
+from pliant.serving.packing.messages import VllmBuild
+from pliant.serving.packing.vllm.engine import variables
+from pliant.serving.packing.vllm.model_folder import pages_of
+from pliant.serving.workers.child_process import Interpreter
+from pliant.serving.workers.device_plan import DevicePlan
+from pliant.training.packing.generator import load
 from tests.fixtures.packing import tiny_llama, vllm_environment
-from training.packing.generator import load
 
 MEMORY = Memory(pages=24, page_tokens=32, step_tokens=64, sequences=8)
 LIMIT = 24
