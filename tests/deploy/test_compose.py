@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from pliant.registry.signing.signatures import load_signer, read_trusted
-from pliant.serving.settings import PREFIX
+from pliant.settings import PREFIX
 from tests.deploy.stack import (
     DEPLOY,
     SYSTEMS,

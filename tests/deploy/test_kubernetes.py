@@ -11,7 +11,7 @@ import pytest
 import yaml
 from jsonschema import Draft4Validator
 
-from pliant.serving.settings import PREFIX
+from pliant.settings import PREFIX
 from tests.deploy.kustomize import documents, merge, render
 from tests.deploy.stack import (
     DEPLOY,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-from dataclasses import replace
 
 import prometheus_client
 import pytest
@@ -39,7 +38,7 @@ REGISTERING = {
 
 
 async def of_tokens(registry, folder) -> CollectorRegistry:
-    counted, settings = CollectorRegistry(), replace(TOKENS, any_profile=True, refresh_seconds=0.0, home=folder)
+    counted, settings = CollectorRegistry(), TOKENS.replace(any_profile=True, refresh_seconds=0.0, home=folder)
     assembled = await tokens.assemble(settings, registry, lambda build: FakeWorker(), counted)
     await assembled.stop()
     return counted
