@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pliant.serving.launch import Service
 
 Run = Callable[[Namespace], int | None]
+AddOptions = Callable[[ArgumentParser, systems.System], None]
 
 
 class Command(ArgumentParser):
@@ -100,13 +101,11 @@ BENCHES = {
 """Benches of no system, and what each measures."""
 
 
-def _command(
-    commands: Any, name: str, text: str, add_options: Callable[[ArgumentParser, systems.System], None], run: Run
-) -> None:
+def _command(commands: Any, name: str, text: str, add_options: AddOptions, run: Run) -> None:
     """Add a command with one parser a system, since each has options of its own."""
     parsers = commands.add_parser(name, help=text).add_subparsers(dest="system", required=True, metavar="SYSTEM")
     for system in systems.SYSTEMS:
-        fill = partial(add_options, system=system)
+        fill = partial(_fill, add_options, system)
         command = parsers.add_parser(system.name, help=system.summary, description=text, fill=fill)
         command.set_defaults(run=run, command=name)
     if name == "bench":
@@ -114,6 +113,10 @@ def _command(
             fill = partial(_parts, bench=bench)
             command = parsers.add_parser(bench, help=summary, description=text, fill=fill)
             command.set_defaults(run=_bench, command=name, system=bench)
+
+
+def _fill(add_options: AddOptions, system: systems.System, parser: ArgumentParser) -> None:
+    add_options(parser, system)
 
 
 def _refuse(args: Namespace, option: str) -> None:
@@ -126,7 +129,7 @@ def _refuse(args: Namespace, option: str) -> None:
             raise InputError("option", option, known)
 
 
-def _has(add_options: Callable[[ArgumentParser, systems.System], None], system: systems.System, option: str) -> bool:
+def _has(add_options: AddOptions, system: systems.System, option: str) -> bool:
     parser = ArgumentParser()
     add_options(parser, system)
     return any(option in action.option_strings for action in parser._actions)
@@ -253,7 +256,7 @@ def _bench(args: Namespace) -> int:
     return bench(args.system, args.full, args.part, seeds)
 
 
-_COMMANDS: dict[str, tuple[str, Callable[[ArgumentParser, systems.System], None], Run]] = {
+_COMMANDS: dict[str, tuple[str, AddOptions, Run]] = {
     "init": ("write a configuration for your model and data, to train with", init.options, init.run),
     "train": (
         "run the flow: train a model, measure it, judge it against the champion, publish it",

@@ -108,8 +108,7 @@ def settings_page() -> str:
 ## Settings
 
 A setting is an environment variable; under `pliant serve` most are options as well (`--max-waiting`), which win. An unknown
-variable that begins with `PLIANT_`, or one of another system, is refused at the start. An empty default means that nothing is
-set.
+variable that begins with `PLIANT_`, or one of another system, is refused at the start. An empty default: nothing is set.
 
 {settings_table.tables(settings_table.rows(), systems.names())}
 

@@ -79,7 +79,7 @@ class EnvironmentSettings(BaseModel):
 
     def replace(self, **changes: Any) -> Self:
         """Return these settings with some changed, checked as if they were new. Raises `InputError`."""
-        return type(self)(**{**dict(self), **changes})
+        return type(self)(**{**dict(iter(self)), **changes})
 
     @classmethod
     def nearest(cls, name: str, shape: Callable[[str], str]) -> str:
@@ -87,7 +87,7 @@ class EnvironmentSettings(BaseModel):
         return f"a known one, such as {closest(name, map(shape, cls.model_fields))}"
 
     @classmethod
-    def given(cls, environment: Mapping[str, str]) -> dict[str, str]:
+    def given(cls, environment: Mapping[str, str]) -> dict[str, Any]:
         """Return the text of each field that the environment sets."""
         names = {variable(name): name for name in cls.model_fields}
         return {names[name]: text for name, text in environment.items() if name in names}

@@ -160,7 +160,7 @@ def fields_from_environment(environment: Mapping[str, str], kind: type[Settings]
     for name in environment:
         if name.startswith(PREFIX) and name not in known:
             raise InputError("environment variable", name, kind.nearest(name, variable))
-    return dict(given)
+    return given
 
 
 def to_environment(settings: Settings) -> dict[str, str]:

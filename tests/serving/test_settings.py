@@ -62,9 +62,8 @@ def test_the_settings_of_another_system_are_refused():
                 **dict.fromkeys(
                     ("refresh_seconds", "standby_seconds", "wait_for_release", "watch_seconds"), (-0.5, "inf")
                 ),
-                **dict.fromkeys(
-                    ("max_waiting", "threads", "max_texts", "workers", "least_workers", "watch_burn_in"), (0, -1)
-                ),
+                **dict.fromkeys(("max_waiting", "threads", "max_texts", "workers", "least_workers"), (0, -1)),
+                "watch_burn_in": (0,),
                 "spare": (-1,),
                 "max_deadline": (0, "inf", "nan"),
                 "max_body_bytes": (0,),
