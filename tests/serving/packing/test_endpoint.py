@@ -187,7 +187,7 @@ def test_a_request_that_is_read_while_a_new_champion_comes_is_read_again_by_it(s
 
 
 def test_a_full_queue_is_an_error_before_the_prompt_is_read_and_counted(registry):
-    with serving_registry(registry, replace(QUIET, max_waiting=2)) as service:
+    with serving_registry(registry, QUIET.replace(max_waiting=2)) as service:
         service.worker.held = True
         opened(service, choices=2, best_of=2)
         with pytest.raises(ApiError) as refused:
@@ -265,7 +265,7 @@ def test_the_status_describes_each_model_and_its_engine(service, registry):
 
 def test_a_forecast_that_comes_late_is_that_of_all_outputs(registry):
     go = threading.Event()
-    with serving_registry(registry, replace(QUIET, predict_limit=0.01)) as service:
+    with serving_registry(registry, QUIET.replace(predict_limit=0.01)) as service:
         service.predict = lambda texts: [SAID for _ in texts if go.wait(60)]
         reply, (submission,) = opened(service)
         go.set()

@@ -85,9 +85,9 @@ def test_another_class_of_device_is_an_error_unless_any_profile_is_allowed(regis
 
 def test_a_policy_that_needs_exact_lengths_is_not_served_with(registry):
     (served,) = load_catalog(registry, "champion").models.values()
-    assert rules(replace(QUIET, policy="s3"), served).policy == "s3"
+    assert rules(QUIET.replace(policy="s3"), served).policy == "s3"
     with pytest.raises(InputError, match="PLIANT_POLICY is 'oracle', but must be one of default, paged, s3"):
-        replace(QUIET, policy="oracle")
+        QUIET.replace(policy="oracle")
 
 
 def test_an_engine_that_does_not_start_is_no_service(registry):
@@ -101,7 +101,7 @@ def test_an_engine_that_does_not_start_is_no_service(registry):
 
 
 def test_each_engine_process_has_a_journal_of_its_own(registry, tmp_path):
-    with serving(registry, replace(QUIET, journal=tmp_path / "j.jsonl")) as service:
+    with serving(registry, QUIET.replace(journal=tmp_path / "j.jsonl")) as service:
         publish(registry, seed=1)
         assert service.post("/refresh", {}).json()["outcome"] == "changed"
         journals = [build.journal.name for worker in service.workers for build in worker.builds]

@@ -78,7 +78,7 @@ def test_of_several_outputs_all_are_accepted_or_none(busy):
 
 
 def test_a_service_may_have_targets_of_its_own(registry):
-    with serving(registry, replace(QUIET, slo_ttft_ms=5000.0, slo_tpot_ms=70.0)) as service:
+    with serving(registry, QUIET.replace(slo_ttft_ms=5000.0, slo_tpot_ms=70.0)) as service:
         service.complete()
         service.complete(slo_ttft_ms=9000)
         sent = [arguments[0].prompt for verb, arguments in service.worker.sent if verb == "submit"]
@@ -89,7 +89,7 @@ def test_a_service_may_have_targets_of_its_own(registry):
 
 
 def test_an_overloaded_service_says_when_to_come_again(registry):
-    with serving(registry, replace(QUIET, max_waiting=300)) as service:
+    with serving(registry, QUIET.replace(max_waiting=300)) as service:
         service.worker.held = True
         replies = [service.wait(service.endpoint.open(request(service), service.endpoint.now)) for _ in range(300)]
         response = service.complete()
@@ -101,7 +101,7 @@ def test_an_overloaded_service_says_when_to_come_again(registry):
 
 
 def test_a_policy_that_keeps_no_targets_refuses_nothing(registry):
-    with serving(registry, replace(QUIET, policy="paged")) as service:
+    with serving(registry, QUIET.replace(policy="paged")) as service:
         service.worker.held = True
         replies = [service.wait(service.endpoint.open(request(service), service.endpoint.now)) for _ in range(50)]
         reply = service.wait(service.endpoint.open(replace(request(service), ttft=1e-6), service.endpoint.now))

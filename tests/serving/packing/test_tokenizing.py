@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from pliant.packing import chat_program
@@ -123,7 +121,7 @@ def test_unknown_fields_are_named_or_refused_where_the_service_is_strict(service
     assert service.post_root("/tokenize", {"prompt": "a", "new": 1}).headers["x-pliant-ignored"] == "new"
     assert service.post_root("/detokenize", {"tokens": [5], "é,": 1}).headers["x-pliant-ignored"] == "??"
     assert "x-pliant-ignored" not in service.post_root("/tokenize", {"prompt": "a"}).headers
-    with serving(registry, replace(QUIET, strict_fields=True)) as strict:
+    with serving(registry, QUIET.replace(strict_fields=True)) as strict:
         for response in (strict.post_root("/tokenize", {"prompt": "a", "new": 1}), strict.complete(new=1)):
             assert (response.status_code, error_of(response)["param"]) == (400, "new")
 
