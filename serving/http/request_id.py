@@ -10,8 +10,7 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pliant.serving.arms import set_request_key
-from pliant.serving.monitoring.request_context import set_request_id
+from pliant.serving.request_context import set_request_id, set_request_key
 
 HEADER = b"x-request-id"
 KEY_HEADER = b"x-pliant-key"

@@ -17,8 +17,8 @@ from pliant.serving.metrics import Metrics
 from pliant.serving.outcomes.outcomes import open_outcomes
 from pliant.serving.tokens.catalog import Catalog, TaskInfo, load_catalog
 from pliant.serving.tokens.endpoint import ORIGINS, TokensEndpoint
-from pliant.serving.tokens.labelled import NAMES
 from pliant.serving.tokens.messages import TokensBuild
+from pliant.serving.tokens.observed import NAMES
 from pliant.serving.tokens.pins import Pins
 from pliant.serving.tokens.registration import Origins, Registrar, TokensSource
 from pliant.serving.tokens.settings import TokensSettings

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pliant.serving.answer_rate import AnswerRate
+from pliant.serving.answers import AnswerRate
 from pliant.serving.http.api_errors import ApiError, error_response
 
 

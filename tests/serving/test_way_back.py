@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from pliant.serving.arms import to_challenger
-from pliant.serving.way_back import begin_way_back, current_way_back, note_decided
+from pliant.serving.request_context import begin_way_back, current_way_back, note_decided, to_challenger
 from tests.fixtures.fakes import run_virtually
 from tests.serving.test_driver import Bench
 

@@ -10,14 +10,13 @@ from typing import Any
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pliant.serving.arms import set_evidence_tenant
 from pliant.serving.client import Client
 from pliant.serving.http.access.access import Access
 from pliant.serving.http.access.limits import TenantLimits
 from pliant.serving.http.access.metrics import TenantMetrics
 from pliant.serving.http.access.roles import CLIENT, is_open
 from pliant.serving.http.api_errors import ApiError, ErrorShape
-from pliant.serving.monitoring.request_context import set_request_tenant
+from pliant.serving.request_context import set_evidence_tenant, set_request_tenant
 
 
 @dataclass(frozen=True, slots=True)

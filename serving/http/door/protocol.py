@@ -22,7 +22,7 @@ from pliant.serving.http.door.door import SENDER, Door
 from pliant.serving.http.door.received import received_ago
 from pliant.serving.http.door.whole_request import path_of_post
 from pliant.serving.http.routing import ARRIVED
-from pliant.serving.way_back import begin_way_back
+from pliant.serving.request_context import begin_way_back
 
 ADDED = 8  # bytes of chunk lines that each byte of a chunked body may bring, besides `head_bytes`
 PROGRESS = 512  # bytes of a request that are progress: who sends one at a time has come to a stand
