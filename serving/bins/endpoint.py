@@ -162,7 +162,7 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
                 self.metrics.dropped(task, result.reason)
                 continue
             bin, number = handler.shapes[result.setting], result.setting - handler.first
-            one = observation(task, handler.served, bin, number, len(text.ids), result)
+            known = observation(task, handler.served, bin, number, len(text.ids), result)
             observed.append(
                 self._observer.observe(one if whole and not request.unpooled else replace(one, readings=()))
             )

@@ -86,7 +86,7 @@ def test_figures_alarms_and_answers_are_there_after_a_restart(tmp_path):
 
     first, _ = outcomes()
     for number in range(30):
-        first.remember(str(number), answered())
+        remember(first, str(number), answered())
     for number in range(20):
         first.take(str(number), "a", ACME)
     before, alarms = first.to_dict(), first.alarms()
