@@ -163,9 +163,9 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
                 continue
             bin, number = handler.shapes[result.setting], result.setting - handler.first
             known = observation(task, handler.served, bin, number, len(text.ids), result)
-            observed.append(
-                self._observer.observe(one if whole and not request.unpooled else replace(one, readings=()))
-            )
+            if not whole or request.unpooled:
+                known = replace(known, readings=())
+            observed.append(self._observer.observe(known))
         return observed
 
     async def _submit(
