@@ -1,4 +1,4 @@
-"""The driver's record of a request while it is pending, how the request ends, and how fast requests are answered."""
+"""The driver's record of a request while it is pending, and how the request ends. Plain values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from pliant.protocol import Action, Answer, Launch, Request
 from pliant.serving.request_context import WayBack
+
+RATE_MEMORY = 10.0  # seconds, the time constant of the mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +123,6 @@ def settle_what_ran(pending_by_id: dict[int, Pending], now: float) -> list[Actio
     return actions
 
 
-MEMORY = 10.0  # seconds, the time constant of the mean
-
-
 class AnswerRate:
     """An exponentially weighted mean of answers per second. Times are seconds on any one clock."""
 
@@ -132,7 +131,7 @@ class AnswerRate:
 
     def count(self, now: float) -> None:
         """An answer was given."""
-        self._rate = self._decayed(now) + 1 / MEMORY
+        self._rate = self._decayed(now) + 1 / RATE_MEMORY
         self._at = now
 
     def seconds(self, waiting: int, now: float) -> float:
@@ -141,4 +140,4 @@ class AnswerRate:
         return max(1.0, waiting / rate) if rate > 0.01 else 1.0
 
     def _decayed(self, now: float) -> float:
-        return self._rate * math.exp((self._at - now) / MEMORY)
+        return self._rate * math.exp((self._at - now) / RATE_MEMORY)
