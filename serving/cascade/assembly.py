@@ -14,8 +14,9 @@ from pliant.cascade.scheduler import CascadeScheduler, Options
 from pliant.registry.names import CASCADE_PREFIX
 from pliant.serving.cascade.agreement import AgreementCounter
 from pliant.serving.cascade.catalog import Catalog, load_catalog
-from pliant.serving.cascade.endpoint import ORIGINS, CascadeEndpoint
+from pliant.serving.cascade.endpoint import CascadeEndpoint
 from pliant.serving.cascade.messages import CascadeBuild, ModelBuild
+from pliant.serving.cascade.metric_list import ORIGINS
 from pliant.serving.cascade.reading import Handler, handler_of, read
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.clock import loop_clock

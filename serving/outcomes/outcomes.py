@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.outcomes.answered import Answered, Label, number_of
 from pliant.outcomes.betting import CONFIDENCE
@@ -23,6 +23,7 @@ from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.access.access import TokenBucket
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.json_body import shorten
+from pliant.serving.monitoring.metric_list import labelled, register
 from pliant.serving.outcomes.keeper import Keeper, open_keeper
 from pliant.serving.outcomes.labels import MAX_LABELS, RATE
 from pliant.serving.outcomes.patient_clock import PatientClock
@@ -57,23 +58,12 @@ class Outcomes:
         `trusted`: tenants whose labels teach without limit; "" for clients without a key, whose labels else teach nothing.
         """
 
-        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
-            return Gauge(f"pliant_{name}", meaning, labels, registry=registry, multiprocess_mode="livemax")
-
         self._tracker, self._clock = Tracker(memory, days * DAY, recorded=keeper is not None), clock
         self._names, self._keeper, self._trusted = names, keeper, trusted
         self._lock = threading.Lock()  # held while a label is taken, and while the keeper's thread copies what changed
         self._buckets: dict[str, TokenBucket] = {}  # by tenant
         self._last, self._elapsed = clock(), 0.0  # seconds for the buckets, which never go back
-        by_level, by_candidate = ("task", *names.how), ("task", "version", names.candidate)
-        # The name pliant_outcomes is taken: it counts how requests ended.
-        meaning = "Labels that were reported, by whether the answer was correct"
-        self._labels = Counter("pliant_labels", meaning, (*by_level, "correct"), registry=registry)
-        meaning = "Expected calibration error of labelled answers, in 15 bins"
-        self._error = gauge("calibration_error", meaning, "task", "version", *names.how)
-        self._broken = gauge("promise_broken", "1 if the accuracy is below the promised one, else 0", *by_candidate)
-        meaning = "Alarms over broken promises: raised or taken_back"
-        self._alarms = Counter("pliant_alarms", meaning, ("task", "event"), registry=registry)
+        self._of = register(labelled(*names.how), registry)
         self.on_broken: Callable[[Figures], None] = lambda _figures: None
         """Called when a promise is found broken, and would be without any one tenant's labels, too."""
         if keeper is not None:
@@ -156,8 +146,8 @@ class Outcomes:
         assert alarm is not None
         if known[id].taken_back is None:
             figures = alarm.figures
-            self._alarms.labels(figures.task, "taken_back").inc()
-            self._broken.labels(figures.task, str(figures.version), figures.candidate).set(0)
+            self._of["alarms"].labels(figures.task, "taken_back").inc()
+            self._of["promise_broken"].labels(figures.task, str(figures.version), figures.candidate).set(0)
             by = f"key {client.key} of {client.tenant}" if client.key else "an administrator without a key"
             logger.warning("alarm %d is taken back by %s: %s", alarm.id, by, promise_sentence(figures))
         return alarm_written(self._names, alarm)
@@ -188,10 +178,10 @@ class Outcomes:
 
     def _observe(self, answered: Answered, taken: LabelResult, figures: Figures) -> None:
         how = self._names.how_of(answered.candidate, answered.level)
-        self._labels.labels(answered.task, *how, str(taken.correct).lower()).inc()
+        self._of["labels"].labels(answered.task, *how, str(taken.correct).lower()).inc()
         self._show(figures, answered.level)
         if taken.broke:
-            self._alarms.labels(answered.task, "raised").inc()
+            self._of["alarms"].labels(answered.task, "raised").inc()
             logger.error(promise_sentence(figures))
         if taken.refuted:
             self.on_broken(figures)
@@ -201,8 +191,8 @@ class Outcomes:
         for entry in figures.levels:
             if level in (None, entry.level):
                 how = self._names.how_of(figures.candidate, entry.level)
-                self._error.labels(figures.task, str(figures.version), *how).set(entry.error)
-        self._broken.labels(figures.task, str(figures.version), figures.candidate).set(figures.broken)
+                self._of["calibration_error"].labels(figures.task, str(figures.version), *how).set(entry.error)
+        self._of["promise_broken"].labels(figures.task, str(figures.version), figures.candidate).set(figures.broken)
 
 
 def open_outcomes(settings: OutcomeSettings, registry: CollectorRegistry = REGISTRY, names: Names = LEVELS) -> Outcomes:

@@ -16,8 +16,9 @@ from pliant.serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory
 from pliant.serving.metrics import Metrics
 from pliant.serving.outcomes.outcomes import open_outcomes
 from pliant.serving.tokens.catalog import Catalog, TaskInfo, load_catalog
-from pliant.serving.tokens.endpoint import ORIGINS, TokensEndpoint
+from pliant.serving.tokens.endpoint import TokensEndpoint
 from pliant.serving.tokens.messages import TokensBuild
+from pliant.serving.tokens.metric_list import ORIGINS
 from pliant.serving.tokens.observed import NAMES
 from pliant.serving.tokens.pins import Pins
 from pliant.serving.tokens.registration import Origins, Registrar, TokensSource

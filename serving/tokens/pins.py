@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from pliant.registry.names import TOKENS_TASK
 from pliant.serving.client import Client
+from pliant.serving.monitoring.metric_list import register
+from pliant.serving.tokens.metric_list import PINS
 
 logger = logging.getLogger("pliant.serving")
 
@@ -18,8 +20,7 @@ class Pins:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         """`registry`: where they are counted."""
-        text = "Tasks that are pinned to a version"
-        self._count = Gauge("pliant_pins", text, registry=registry, multiprocess_mode="livemax")
+        (self._count,) = register(PINS, registry or CollectorRegistry()).values()
         self._versions: dict[str, int] = {}
 
     @property

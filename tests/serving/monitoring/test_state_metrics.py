@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from pliant.serving.monitoring.state_metrics import SECONDS, StateMetrics
 from prometheus_client import CollectorRegistry
 
-from pliant.serving.monitoring.state_metrics import SECONDS, StateMetrics
 from pliant.serving.unwritten import Writing
 from tests.fixtures.fakes import run_virtually
 
