@@ -16,7 +16,7 @@ from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, 
 from pliant.serving.monitoring.metric_list import SERVICE, STATE, TENANT_USE, driven, register
 from pliant.serving.observe import Observation
 from pliant.serving.request_context import is_copy
-from pliant.serving.unwritten import writings
+from pliant.serving.state_file import writings
 
 MAX_TENANTS = 256  # with labels of their own; the requests of further ones count as OTHER_TENANTS
 OTHER_TENANTS = "others"

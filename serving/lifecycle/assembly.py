@@ -28,8 +28,7 @@ from pliant.serving.lifecycle.generation import Generation, Generations, Running
 from pliant.serving.lifecycle.poller import RefreshCounter
 from pliant.serving.lifecycle.refresh import Extend, Refresher, Source, Tell, extend_never
 from pliant.serving.metrics import Metrics, StateMetrics
-from pliant.serving.rollout.config import rollout_config
-from pliant.serving.rollout.record import trial_record
+from pliant.serving.rollout.record import rollout_config, trial_record
 from pliant.serving.rollout.trials import TrialParts, Trials
 from pliant.serving.settings import Settings
 from pliant.serving.state_file import StateFile

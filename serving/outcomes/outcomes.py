@@ -7,37 +7,114 @@ only.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+from collections import Counter as Tally
 from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.outcomes.answered import Answered, Label, number_of
 from pliant.outcomes.betting import CONFIDENCE
-from pliant.outcomes.figures import Figures, LabelResult, Report
+from pliant.outcomes.figures import Alarm, Figures, LabelResult, Report
 from pliant.outcomes.files import folder_of
 from pliant.outcomes.tracker import Changes, Tracker
 from pliant.serving.client import ANYBODY, Client
+from pliant.serving.clock import PatientClock
 from pliant.serving.http.access.access import TokenBucket
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.json_body import shorten
 from pliant.serving.monitoring.metric_list import labelled, register
 from pliant.serving.outcomes.keeper import Keeper, open_keeper
-from pliant.serving.outcomes.labels import MAX_LABELS, RATE
-from pliant.serving.outcomes.patient_clock import PatientClock
 from pliant.serving.outcomes.settings import OutcomeSettings
-from pliant.serving.outcomes.written import LEVELS, Names, alarm_written, figures_written, taken_written
 from pliant.serving.request_context import evidence_tenant
 from pliant.tenants import trusted_tenants
 
+MAX_LABELS = 1_000  # in one request, and at once
+RATE = 100.0  # labels a second of one tenant
 MEMORY = 100_000  # answers that can still be labelled: 8 MB from the start on
 DAYS = 30.0  # that an answer can be labelled, where nothing is kept on disk
 DAY = 86_400.0  # seconds
 RETRY = 10.0  # seconds until a label that could not be written is worth another attempt
-
 logger = logging.getLogger("pliant.serving")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How a system calls a candidate, and the level that answered; None: each candidate has one level, not named.
+
+    The names stand in answers and are labels of metrics.
+    """
+
+    candidate: str
+    level: str | None
+
+    @property
+    def how(self) -> tuple[str, ...]:
+        """Return the names of what says how an answer came about."""
+        return (self.candidate,) if self.level is None else (self.candidate, self.level)
+
+    def how_of(self, candidate: str, level: str) -> tuple[str, ...]:
+        """Return the values for `how`."""
+        return (candidate,) if self.level is None else (candidate, level)
+
+
+LEVELS = Names("candidate", "level")
+
+
+def taken_written(names: Names, id: str, answered: Answered, taken: LabelResult, figures: Figures) -> dict[str, Any]:
+    """Return the answer to a label."""
+    promise = {
+        "promised": figures.promised,
+        "accuracy": figures.accuracy,
+        "labels": figures.labels,
+        "evidence": figures.evidence,
+        "broken": figures.broken,
+    }
+    return {
+        "id": id,
+        "task": answered.task,
+        "version": answered.version,
+        **dict(zip(names.how, names.how_of(answered.candidate, answered.level), strict=True)),
+        "correct": taken.correct,
+        "repeated": taken.status == "repeated",
+        "promise": _finite(promise),
+    }
+
+
+def figures_written(names: Names, figures: Figures) -> dict[str, Any]:
+    """Return the figures of a candidate. Where levels are not named, those of its one level stand beside the others."""
+    values = {names.candidate if name == "candidate" else name: value for name, value in asdict(figures).items()}
+    if names.level is None:
+        levels = values.pop("levels")
+        values["confidence"] = levels[0]["confidence"] if levels else None
+        values["calibration_error"] = levels[0]["error"] if levels else None
+    return _finite(values)
+
+
+def alarm_written(names: Names, alarm: Alarm) -> dict[str, Any]:
+    """Return an alarm, with a count of its labels by tenant: false ones often come from one."""
+    tally = Tally((entry.report.tenant, entry.correct) for entry in alarm.labels)
+    tenants = dict.fromkeys(entry.report.tenant for entry in alarm.labels)
+    return {
+        "id": str(alarm.id),
+        "at": alarm.at,
+        **figures_written(names, alarm.figures),
+        "labels_by_tenant": {name: {"correct": tally[name, True], "wrong": tally[name, False]} for name in tenants},
+        "latest_labels": [
+            {"id": entry.id, "label": entry.label, "correct": entry.correct, **asdict(entry.report)}
+            for entry in alarm.labels
+        ],
+        "taken_back": asdict(alarm.taken_back) if alarm.taken_back else None,
+    }
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Replace NaN by None, since JSON has no NaN."""
+    return {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in values.items()}
 
 
 class Outcomes:

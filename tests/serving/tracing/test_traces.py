@@ -17,9 +17,8 @@ from pliant.serving.answers import Completed, Dispatched, LaunchResult, Rejected
 from pliant.serving.client import Client
 from pliant.serving.http.middleware import RequestIdMiddleware
 from pliant.serving.tracing.export import close, provider_of
-from pliant.serving.tracing.launches import add_launches
 from pliant.serving.tracing.middleware import TracingMiddleware, wants_traces
-from pliant.serving.tracing.traced import current
+from pliant.serving.tracing.traced import add_launches, current
 from tests.fixtures.clients import as_client
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{}"
