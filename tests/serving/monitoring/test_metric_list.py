@@ -26,7 +26,7 @@ from tests.fixtures.tokens.http import SETTINGS as TOKENS
 
 async def of_tokens(registry, folder) -> CollectorRegistry:
     counted, settings = CollectorRegistry(), replace(TOKENS, any_profile=True, refresh_seconds=0.0, home=folder)
-    assembled = await tokens.assemble(settings, registry, lambda build: FakeWorker(), counted)
+    assembled = await tokens.TokensSystem(settings).assemble(registry, lambda build: FakeWorker(), counted)
     await assembled.stop()
     return counted
 
