@@ -62,12 +62,6 @@ def test_beyond_the_size_limit_the_least_recently_used_go_but_nothing_of_today(p
     assert clean(place, Limits(store_gib=0)) == ["c"]
 
 
-def test_reading_a_result_notes_that_it_is_in_use(place):
-    folder = stored(place, "tokens/old", 91)
-    FolderStore(place.store).load(type(tiny_task("letters", ("a", "b"), "0" * 64)), "tokens/old")
-    assert clean(place, Limits()) == [] and folder.is_dir()
-
-
 def test_compiled_files_stay_as_long_as_a_version_that_stays_needs_them(place, tmp_path):
     registry = FolderRegistry(tmp_path / "registry")
     first, second = (some_bins(files={f"onnx-{name}/model.onnx": "0" * 64}) for name in ("first", "second"))

@@ -73,18 +73,6 @@ def test_compiled_files_are_vouched_for_and_made_again_where_they_have_gone(run)
     verify(folder, champion_artifacts(settings.read())["things"].files)
 
 
-def test_two_streams_are_released_together_and_one_is_a_folder_of_its_own(run, place):
-    from tests.training.bins.test_encoder import write_model
-
-    (place / "model").mkdir()
-    write_model(place / "model", head=False)
-    streams = [*setting(place)["streams"], {**setting(place)["streams"][0], "encoder": f"path:{place / 'model'}"}]
-    released, stages = run(streams=streams)
-    assert {"pliant-bins-model", "pliant-bins-encoder-model"} <= set(released["new"])
-    assert [stage for stage in stages if stage.startswith("things")] == ["things: gate"]
-    assert set(champion_artifacts(settings.read())) == {"things", "model"}
-
-
 def test_a_reranker_and_an_embedding_with_prompts_are_released_from_folders(run, place):
     """A cross-encoder, which gives one score for a pair of texts, as transformers writes it."""
     from pliant.serving.bins.request import is_reranker

@@ -47,18 +47,6 @@ def test_half_precision_is_served_where_it_costs_no_task_more_than_is_tolerated(
     assert precision == served and reason in why
 
 
-def test_a_device_without_instructions_and_a_configuration_of_float32_serve_float32(monkeypatch, fast):
-    assert served_precision(ArithmeticConfig("float32"), None, [task(0.0)], "cpu")[0] == "float32"
-    monkeypatch.setattr(stages, "is_fast", lambda precision, device: False)
-    assert served_precision(AUTO, None, [task(0.0)], "cpu")[0] == "float32"
-
-
-def test_what_was_faster_where_it_was_trained_is_not_served_where_it_is_slower(monkeypatch, fast):
-    monkeypatch.setattr("pliant.profiling.tokens.precision.slowdown", lambda *_: 1.4)
-    precision, why = served_precision(AUTO, None, [task(0.0)], "cpu")
-    assert (precision, why) == ("float32", "float32 is served: bfloat16 takes 1.40 times as long")
-
-
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
     """Train a task in the tiny setting, with half precision measured to take so many times as long as float32."""

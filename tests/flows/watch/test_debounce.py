@@ -22,10 +22,6 @@ def former(started: float, *, completed: bool = True, skipped: bool = False, ala
     return FormerRun(f"id-{started}", f"run-{started}", minutes(started), completed, skipped, alarm)
 
 
-def test_the_first_alarm_of_a_deployment_starts_a_run():
-    assert decide(minutes(0), minutes(1), HOUR, []).sentence == ""
-
-
 def test_a_run_that_began_after_the_alarm_and_completed_has_answered_it():
     decision = decide(minutes(0), minutes(90), HOUR, [former(5, alarm=False)])
     assert decision.sentence == "The alarm was answered by the run run-5, which began after it."
@@ -42,14 +38,6 @@ def test_a_run_that_failed_has_answered_nothing_but_counts_against_the_next_one(
     failed = former(10, completed=False)
     assert decide(minutes(5), minutes(40), HOUR, [failed]).at == minutes(70)
     assert decide(minutes(5), minutes(71), HOUR, [failed]).sentence == ""
-
-
-def test_neither_a_nightly_run_nor_a_skipped_one_counts_against_an_alarm():
-    assert decide(minutes(20), minutes(40), HOUR, [former(10, alarm=False), former(30, skipped=True)]).sentence == ""
-
-
-def test_a_clock_that_was_set_back_holds_no_alarm_up():
-    assert decide(minutes(0), minutes(1), HOUR, [former(600, completed=False)]).sentence == ""
 
 
 def test_a_run_that_began_under_a_clock_a_day_ahead_answers_no_later_alarm():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,11 +26,6 @@ def test_the_report_is_a_table_of_the_alarms():
     assert lines[6] == "| digit | 0.1 | 0.31 | 2042 | 2026-01-01 | 812 | The share of class 3 rose |"
 
 
-def test_columns_that_no_alarm_fills_are_left_out():
-    lines = to_markdown("tokens", "why", [{"stream": "a"}, {"evidence": 3}]).splitlines()
-    assert lines[4:] == ["| stream | evidence |", "| --- | --- |", "| a |  |", "|  | 3 |"]
-
-
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"alarms": 3}', b'{"alarms": [1, null]}', b"\xff"])
 def test_without_a_usable_state_only_the_reason_is_shown(tmp_path, content):
     path = state_file(tmp_path, "tokens")
@@ -41,13 +34,6 @@ def test_without_a_usable_state_only_the_reason_is_shown(tmp_path, content):
         path.write_bytes(content)
     assert read_alarms(path) == []
     assert to_markdown("tokens", "why", read_alarms(path)) == "# tokens: why this run was started\n\nwhy"
-
-
-def test_the_alarms_of_a_state_are_read(tmp_path):
-    path = state_file(tmp_path, "bins")
-    path.parent.mkdir()
-    path.write_text(json.dumps({"alarms": [ALARM], "other": 1}))
-    assert read_alarms(path) == [ALARM]
 
 
 @given(st.text(max_size=500))

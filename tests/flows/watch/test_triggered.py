@@ -9,7 +9,6 @@ from uuid import UUID
 
 import pytest
 
-from pliant.errors import RegistryError
 from pliant.flows.release import Release
 from pliant.flows.watch import automations, events, triggered
 from pliant.flows.watch.automations import Deployed, Targets
@@ -62,16 +61,6 @@ def test_the_reason_is_a_tag_of_every_mlflow_run_that_published(monkeypatch):
     assert tags == [("a", "pliant.reason", "why"), ("b", "pliant.reason", "why")]
 
 
-def test_a_run_that_cannot_be_tagged_is_one_sentence(monkeypatch):
-    def set_tag(*_: str) -> None:
-        raise ValueError("MLflow is gone")
-
-    client = SimpleNamespace(set_tag=set_tag)
-    monkeypatch.setattr(triggered, "open_registry", lambda *_: SimpleNamespace(connect=lambda: client))
-    with pytest.raises(RegistryError, match="the reason could not be noted on the MLflow run a: MLflow is gone"):
-        triggered.tag_runs("packing", "why", {"run": "a"})
-
-
 @pytest.mark.parametrize(("webhook", "kind"), [(True, "call-webhook"), (False, "send-notification")])
 def test_a_block_is_called_by_the_server_besides_the_flow_that_needs_a_worker(webhook, kind):
     deployed = [Deployed("tokens", IDENTITY, "tokens"), Deployed("bins", UUID(int=8))]
@@ -86,14 +75,6 @@ def test_a_block_is_called_by_the_server_besides_the_flow_that_needs_a_worker(we
         "pliant: no run of tokens": ["run-deployment", kind],
         "pliant: no run of bins": ["run-deployment", kind],
     }
-
-
-def test_a_hung_run_is_cancelled_an_hour_after_the_limit_of_flows_and_a_missing_one_is_missed_after_26():
-    wanted = automations.automations(Targets([Deployed("bins", IDENTITY)], IDENTITY, IDENTITY), 3600.0)
-    within = {automation.name: automation.trigger.within.total_seconds() / 3600 for automation in wanted}
-    assert within["pliant: a hung run"] == 2.0
-    assert within["pliant: a silent run"] == 0.25
-    assert within["pliant: no run of bins"] == 26.0
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,8 @@ import pytest
 
 from pliant.flows import settings
 from pliant.serving.events import ALARM, Event, EventOutbox, server_of
+from qa.flows.deployments import ENDED, Server, await_run, logs, prefect_of, python, schedule, worker
 from tests.fixtures.runs import PATIENCE
-from tests.flows.watch.deployments import ENDED, Server, await_run, logs, prefect_of, python, schedule, worker
-
-pytestmark = pytest.mark.slow
 
 REASON = "tokens: the share of class 3 of digit rose from 0.1 to 0.31"
 
@@ -49,7 +47,7 @@ def test_alarms_that_a_service_posts_are_one_run_with_the_reason_and_none_is_cou
 
 
 def test_a_triggered_run_has_its_report_and_another_one_soon_after_is_put_off_but_not_lost(server: Server):
-    deployment = server.deploy("tests/flows/watch/hanging.py:hanging", "alarmed")
+    deployment = server.deploy("qa/flows/hanging.py:hanging", "alarmed")
     with worker():
         first = server.start(deployment, how="", marker="", reason=REASON)
         await_run(server, deployment, ENDED)

@@ -37,8 +37,6 @@ FOLDER, STRANGERS = "outcomes", "strangers"
 FEEDBACK = {"feedback": {"outcomes": FOLDER, "trusted": TRUSTED}}
 LEARNING = ["task digit", "latency profile", "champion's digit", *ALWAYS]
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, prefect) -> Iterator[Runs]:

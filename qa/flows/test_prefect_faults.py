@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
 from pliant.flows import servers, settings
+from qa.flows.deployments import ENDED, POOL, await_run, logs, prefect_of, python, worker
 from tests.fixtures.runs import PATIENCE
-from tests.flows.watch.deployments import ENDED, POOL, await_run, logs, prefect_of, python, worker
-
-pytestmark = pytest.mark.slow
 
 SECONDS = {
     "PREFECT_WORKER_HEARTBEAT_SECONDS": "1",
@@ -35,7 +32,7 @@ def test_a_run_outlasts_the_absence_of_prefects_server_and_the_next_one_comes(tm
     marker = tmp_path / "marker"
     with prefect_of(tmp_path) as server:
         server.call("POST", "/work_pools/", {"name": POOL, "type": "process"})
-        deployment = server.deploy("tests/flows/watch/hanging.py:hanging", "hanging")
+        deployment = server.deploy("qa/flows/hanging.py:hanging", "hanging")
         with worker():
             first = server.start(deployment, how="file", marker=str(marker))
             _until(lambda: Path(f"{marker}.begun").exists())
@@ -58,7 +55,7 @@ def test_a_run_outlasts_the_absence_of_prefects_server_and_the_next_one_comes(tm
 def test_people_hear_of_a_worker_that_is_gone_and_a_run_whose_machine_is_gone_ends_as_crashed(tmp_path: Path):
     with prefect_of(tmp_path, **SECONDS) as server:
         python("-m", "pliant.flows.watch.automations")
-        deployment = server.deploy("tests/flows/watch/hanging.py:hanging", "hanging")
+        deployment = server.deploy("qa/flows/hanging.py:hanging", "hanging")
         python("-c", INSTALL.format(40))  # heartbeats come every 30 s at most often
         with worker() as process:
             run = server.start(deployment, how="file", marker=str(tmp_path / "never"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from pliant.registry import codec
 from pliant.registry import mlflow_switch as switching
 from pliant.registry.mlflow_store import CHALLENGER, MlflowRegistry
@@ -13,7 +11,6 @@ from pliant.registry.releases import RegistryRelease
 from tests.fixtures.half_publishes import ENCODER, PLAN, Publisher, Steps, lighten, stepping
 from tests.fixtures.killed import killed
 
-pytestmark = pytest.mark.slow
 CANARY = ("PLIANT_ROLLOUT", "canary")
 SEEN = ("create_model_version", "set_registered_model_alias", "set_terminated")
 """Writes that others see; before each there are some that nobody does."""

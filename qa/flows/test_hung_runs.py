@@ -9,10 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from qa.flows.deployments import ENDED, POOL, Server, await_run, logs, prefect_of, worker
 from tests.fixtures.runs import PATIENCE
-from tests.flows.watch.deployments import ENDED, POOL, Server, await_run, logs, prefect_of, worker
-
-pytestmark = pytest.mark.slow
 
 HOURS = 0.001  # 3.6 s, and 1 s of grace
 
@@ -25,7 +23,7 @@ def server(tmp_path):
 
 
 def test_runs_that_hang_are_ended_with_their_children_and_the_next_one_runs(server: Server, tmp_path: Path):
-    deployment = server.deploy("tests/flows/watch/hanging.py:hanging", "hanging")
+    deployment = server.deploy("qa/flows/hanging.py:hanging", "hanging")
     markers = {how: tmp_path / how for how in ("lock", "child")}
     with worker():
         locked = server.start(deployment, how="lock", marker=str(markers["lock"]))

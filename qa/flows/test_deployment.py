@@ -13,9 +13,9 @@ import pytest
 from pliant.flows import settings
 from pliant.flows.release import open_registry
 from pliant.registry.mlflow_store import CHAMPION
+from qa.flows.deployments import BEGUN, ENDED, POOL, Server, await_run, logs, prefect_of, worker
 from tests.fixtures.places import ROOT
 from tests.fixtures.runs import PATIENCE
-from tests.flows.watch.deployments import BEGUN, ENDED, POOL, Server, await_run, logs, prefect_of, worker
 
 OFTEN = "* * * * *"
 MINE = """
@@ -39,8 +39,6 @@ tolerance = 1.0
 """
 SERVERS = ("export PREFECT_API_URL=", "prefect server start", "prefect worker start")
 """What the lines begin with that the test does by its own, with other ports and logs."""
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
