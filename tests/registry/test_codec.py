@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
 from pliant.registry import codec
 from pliant.tokens.artifact import Backbone, Profile, Task
-from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
+from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile
 
 FILES = ("artifact.json", "tensors.safetensors", "digests.json")
 
@@ -68,31 +68,12 @@ def test_any_artifact_comes_back_as_it_was(tmp_path, sample):
     np.testing.assert_equal(asdict(codec.load(Sample, tmp_path / "sample", digest)), asdict(sample))
 
 
-TOKENS = [
-    tiny_backbone(),
-    tiny_task("t", "xyz", "d" * 64),
-    tiny_profile("d" * 64, "cpu"),
-]
-
-
-@pytest.mark.parametrize("artifact", TOKENS)
-def test_every_tokens_artifact_comes_back_as_it_was(tmp_path, artifact):
-    digest = codec.save(artifact, tmp_path / "a")
-    np.testing.assert_equal(asdict(codec.load(type(artifact), tmp_path / "a", digest)), asdict(artifact))
-
-
 def test_the_order_of_a_mapping_and_an_integer_for_a_float_do_not_change_the_digest(tmp_path):
     sample = Sample("s", {1: Part(np.ones(2), 1.0), 2: Part(np.ones(2), 2.0)}, {}, {"a": 1, "b": 2}, ((1.0,),))
     other = Sample("s", {2: Part(np.ones(2), 2), 1: Part(np.ones(2), 1)}, {}, {"b": 2, "a": 1}, ((1,),))
     assert (
         codec.save(sample, tmp_path / "one") == codec.save(other, tmp_path / "other") == codec.digest(tmp_path / "one")
     )
-
-
-def test_an_array_is_stored_alike_whatever_its_memory_layout(tmp_path):
-    square = np.arange(6, dtype=np.float32).reshape(2, 3)
-    straight, turned = _sample(square), _sample(np.asfortranarray(square))
-    assert codec.save(straight, tmp_path / "c") == codec.save(turned, tmp_path / "f")
 
 
 def test_keys_with_slashes_do_not_collide(tmp_path):
@@ -115,26 +96,12 @@ def test_an_altered_file_is_refused_with_its_name_and_both_digests(tmp_path, fil
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_truncated_file_is_refused(tmp_path, file):
-    digest = codec.save(tiny_backbone(), tmp_path)
-    os.truncate(tmp_path / file, 20)
-    with pytest.raises(DigestError, match=file):
-        codec.load(Backbone, tmp_path, digest)
-
-
-@pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("with_digest", [True, False])
 def test_a_missing_file_is_refused(tmp_path, file, with_digest):
     digest = codec.save(tiny_backbone(), tmp_path)
     (tmp_path / file).unlink()
     with pytest.raises(DigestError, match=f"{file}.*no such file"):
         codec.load(Backbone, tmp_path, digest if with_digest else None)
-
-
-def test_an_intact_artifact_of_another_digest_is_refused(tmp_path):
-    actual = codec.save(tiny_backbone(seed=1), tmp_path)
-    with pytest.raises(DigestError, match=f"expected sha256 {'0' * 64}, found {actual}"):
-        codec.load(Backbone, tmp_path, "0" * 64)
 
 
 def test_a_folder_without_an_artifact_is_a_sentence(tmp_path):
@@ -175,20 +142,6 @@ def test_an_artifact_that_was_broken_before_it_was_signed_is_a_sentence(tmp_path
         codec.load(Sample, tmp_path)
 
 
-def test_a_tensors_file_that_is_none_is_a_sentence(tmp_path):
-    codec.save(_sample(np.zeros(1)), tmp_path)
-    _sign(tmp_path, "tensors.safetensors", b"junk")
-    with pytest.raises(ArtifactError, match="is no safetensors file"):
-        codec.load(Sample, tmp_path)
-
-
-def test_digests_may_not_lead_to_other_files(tmp_path):
-    codec.save(_sample(np.zeros(1)), tmp_path)
-    (tmp_path / "digests.json").write_text('{"../../secret": "0"}')
-    with pytest.raises(ArtifactError, match=r"must name artifact\.json and tensors\.safetensors"):
-        codec.load(Sample, tmp_path)
-
-
 def test_a_rule_of_the_class_itself_is_named_in_the_refusal(tmp_path):
     codec.save(tiny_profile("d", "cpu"), tmp_path)
     document = json.loads((tmp_path / "artifact.json").read_text())
@@ -217,13 +170,6 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path, artifact, sentenc
     with pytest.raises(ArtifactError, match=sentence):
         codec.save(artifact, tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_saving_the_same_again_leaves_the_files_alone(tmp_path):
-    codec.save(tiny_backbone(), tmp_path / "a")
-    before = (tmp_path / "a" / "artifact.json").stat().st_ino
-    codec.save(tiny_backbone(), tmp_path / "a")
-    assert (tmp_path / "a" / "artifact.json").stat().st_ino == before
 
 
 def test_saving_the_same_again_repairs_damaged_files(tmp_path):

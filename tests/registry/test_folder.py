@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pliant.errors import RegistryError
-from pliant.registry.folder import replace_folder, sync_tree
+from pliant.registry.folder import replace_folder
 
 OLD, NEW = {"a": b"old", "b": b"old"}, {"a": b"new", "b": b"new"}
 
@@ -83,51 +83,3 @@ def test_a_file_that_is_no_artifacts_is_named_and_stays(tmp_path):
         replace_folder(tmp_path, NEW)
     assert str(caught.value) == f"{tmp_path} holds apple, which is no artifact's: choose another folder"
     assert (tmp_path / "a").read_text() == "mine"
-
-
-def test_a_tree_is_written_to_the_disk_with_the_names_of_the_four_folders_above_it(tmp_path, monkeypatch):
-    folder = tmp_path / "1" / "2" / "3" / "4" / "tree"
-    (folder / "deep").mkdir(parents=True)
-    (folder / "deep" / "file").write_text("x")
-    (folder / "link").symlink_to(tmp_path / "nowhere")
-    opened, closed, synced = {}, [], []
-    real = os.open, os.close
-
-    def note_open(path, flags):
-        descriptor = real[0](path, flags)
-        opened[descriptor] = Path(path)
-        return descriptor
-
-    def note_close(descriptor):
-        if descriptor in opened:  # not what a finalizer of another test's folder closes meanwhile
-            closed.append(opened.pop(descriptor))
-        real[1](descriptor)
-
-    monkeypatch.setattr(os, "open", note_open)
-    monkeypatch.setattr(os, "close", note_close)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(opened[descriptor]))
-    sync_tree(folder)
-    above = [folder, *folder.parents[:4]]
-    assert synced == [folder / "deep", folder / "deep" / "file", *above] and above[-1] == tmp_path / "1"
-    assert closed == synced and not opened
-
-
-@pytest.mark.parametrize(
-    ("error", "why"), [(OSError(5, "Input/output error"), "Input/output error"), (OSError("ill"), "ill")]
-)
-def test_a_tree_that_the_disk_refuses_is_named_and_its_file_closed(tmp_path, monkeypatch, error, why):
-    closed, close = [], os.close
-
-    def fail(descriptor):
-        raise error
-
-    def note_close(descriptor):
-        closed.append(descriptor)
-        close(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fail)
-    monkeypatch.setattr(os, "close", note_close)
-    with pytest.raises(RegistryError) as caught:
-        sync_tree(tmp_path)
-    assert str(caught.value) == f"{tmp_path} cannot be written to the disk: {why}"
-    assert len(closed) == 1

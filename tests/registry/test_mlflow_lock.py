@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import os
-import socket
 from types import SimpleNamespace
 
 import pytest
-from mlflow.exceptions import MlflowException
 
 from pliant.errors import RegistryError
 from pliant.registry import mlflow_lock
-from pliant.registry.mlflow_lock import LEASE_SECONDS, OWNER, SAFE_SECONDS, UNTIL, Lease, file_lock, lease
+from pliant.registry.mlflow_lock import LEASE_SECONDS, SAFE_SECONDS, Lease, file_lock, lease
 from pliant.registry.mlflow_store import MlflowRegistry
 from tests.registry.conftest import PROFILE
 
@@ -43,21 +40,6 @@ def test_a_lease_is_held_by_one_publisher_at_a_time_and_left_free():
     assert "process " in second.holder()
     first.free()
     assert second.take()
-
-
-def test_two_that_come_at_the_same_time_both_step_back():
-    client = Client()
-    first, second = (Lease(client, "bins") for _ in range(2))
-    create = client.create_registered_model
-
-    def both(name, tags):
-        create(name, tags)
-        if name == first.name:
-            assert not second.take()
-
-    client.create_registered_model = both
-    # The second comes between the first one's writing and its looking, and sees it.
-    assert first.take() and not second.take()
 
 
 def test_a_lease_that_has_run_out_is_taken_over_and_its_owner_notices():
@@ -108,26 +90,6 @@ def test_releases_are_committed_under_a_lease_where_the_registry_is_no_file(tmp_
     assert registry.commit({}, without=[PROFILE]).versions == {}
 
 
-@pytest.mark.parametrize("code", ["INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE"])
-def test_a_lock_that_somebody_removed_is_gone_and_one_that_cannot_be_removed_is_an_error(code):
-    client, errors = Client(), ["RESOURCE_DOES_NOT_EXIST", code]
-
-    def refuse(name):
-        error = MlflowException(name)
-        error.error_code = errors.pop(0)
-        raise error
-
-    client.delete_registered_model = refuse
-    with lease(client, "bins"):
-        pass
-    client.models.clear()
-    with pytest.raises(MlflowException), lease(client, "bins"):
-        pass
-
-
-OURS = f"process {os.getpid()} of {socket.gethostname()}"
-
-
 class Clock:
     """Time that passes only while somebody sleeps."""
 
@@ -161,42 +123,3 @@ def test_who_comes_too_late_is_told_what_the_file_says_of_its_owner(tmp_path, cl
             pass
     assert str(caught.value) == why
     assert path.read_text() == content
-
-
-def test_a_lock_that_cannot_be_opened_is_a_sentence(tmp_path):
-    path = tmp_path / "none" / "mlflow.db.bins.lock"
-    with pytest.raises(RegistryError) as caught, file_lock(tmp_path / "none" / "mlflow.db", "bins"):
-        pass
-    assert str(caught.value) == f"the lock {path} cannot be opened: No such file or directory"
-
-
-@pytest.mark.parametrize("hold", [lambda folder: file_lock(folder / "m.db", "bins"), lambda _: lease(Client(), "bins")])
-def test_a_publisher_looks_again_some_times_a_second_for_a_minute(tmp_path, clock, monkeypatch, hold):
-    monkeypatch.setattr(mlflow_lock, "_lock_file", lambda file: False)
-    monkeypatch.setattr(Lease, "take", lambda self: False)
-    with pytest.raises(RegistryError, match="another release is being published"), hold(tmp_path):
-        pass
-    assert 60.0 < sum(clock.slept) <= 60.3
-    assert 0.05 <= min(clock.slept) < 0.1 and 0.25 < max(clock.slept) <= 0.3
-
-
-def test_a_lease_says_who_holds_it_until_when_and_ends_at_that_second():
-    client, clock = Client(), SimpleNamespace(now=100.0)
-    held, other = (Lease(client, "bins", clock=lambda: clock.now) for _ in range(2))
-    assert held.take() and held.name.startswith("pliant-lock-bins-") and len(held.name) == len("pliant-lock-bins-") + 32
-    assert client.models[held.name].tags == {OWNER: OURS, UNTIL: "220.000"}
-    clock.now = 220.0 - SAFE_SECONDS
-    held.check()
-    clock.now = 219.999
-    assert other.holder() == OURS
-    clock.now = 220.0
-    assert other.holder() == "another publisher" and not client.models
-
-
-def test_a_lease_is_given_back_also_where_its_holder_fails():
-    client = Client()
-    with pytest.raises(ZeroDivisionError), lease(client, "bins") as check:
-        check()
-        assert len(client.models) == 1
-        raise ZeroDivisionError
-    assert not client.models

@@ -6,7 +6,6 @@ import logging
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -164,13 +163,6 @@ def test_what_another_publisher_released_meanwhile_is_not_overwritten(registry, 
     assert registry.release("bins").versions == {A: 2, B: 2}
 
 
-def test_a_release_names_the_run_that_made_it_and_keeps_the_former_one_without(registry, client):
-    registry.commit({A: 2}, SimpleNamespace(client=client, id="r7"))
-    assert (registry.release("bins").source, registry.release("bins").run) == ("files of r7", "r7")
-    registry.commit({A: 3})
-    assert (registry.release("bins").source, registry.release("bins").run) == ("files of r7", "r7")
-
-
 def test_promoting_moves_the_alias_alone_until_there_is_a_release_and_then_makes_one(registry, client):
     registry.promote(A, 2)
     assert aliases_of(client) == [("previous", A, "1"), ("champion", A, "2")] and RELEASES not in client.stored
@@ -182,22 +174,6 @@ def test_promoting_moves_the_alias_alone_until_there_is_a_release_and_then_makes
     assert client.writes == [("trial", A, "1")], "another alias is no release"
 
 
-def test_an_alias_that_is_there_already_is_not_moved_and_no_former_champion_is_lost(registry, client):
-    registry.promote(A, 2)
-    client.writes.clear()
-    registry.promote(A, 2)
-    assert client.writes == [] and client.aliases[A] == {"champion": "2", "previous": "1"}
-
-
-def test_a_release_is_found_by_alias_and_number_or_there_is_none(registry, client):
-    assert registry.release("bins") is None and registry.release("bins", 1) is None
-    registry.commit({A: 2})
-    registry.commit({A: 3})
-    assert registry.release("bins", 1).versions[A] == 2
-    assert registry.release("bins", "previous").versions[A] == 2
-    assert registry.release("bins", 3) is None and registry.release("bins", "trial") is None
-
-
 def test_the_release_decides_which_versions_are_shown_whatever_the_models_own_aliases_say(registry, client):
     registry.commit({A: 2})
     client.aliases[A]["champion"] = "3"
@@ -205,12 +181,6 @@ def test_the_release_decides_which_versions_are_shown_whatever_the_models_own_al
     assert registry.versions("pliant-bins-encoder-") == {B: 1}
     assert registry.version(A).version == 2 and registry.aliased(A, "champion").version == 3
     assert registry.aliases("pliant-bins-") == {A: 3, B: 1}
-
-
-def test_a_model_that_the_release_does_not_name_is_shown_by_its_own_alias(registry, client):
-    registry.commit({A: 2}, without=[B])
-    assert registry.version(B).version == 1
-    assert registry.versions("pliant-bins-") == {A: 2}
 
 
 def test_what_is_missing_is_said_with_what_there_is(registry, client):
@@ -226,16 +196,6 @@ def test_what_is_missing_is_said_with_what_there_is(registry, client):
     client.stored[A][1].tags.clear()
     with pytest.raises(RegistryError, match=f"models:/{A}/1 was not published by pliant: it has no tag pliant.digest"):
         registry.fetch(A)
-
-
-def test_a_registry_is_told_from_another_by_its_experiment(registry, client):
-    assert registry.identity() == ""
-    client.experiment = SimpleNamespace(experiment_id="4", creation_time=123)
-    first = registry.identity()
-    client.experiment = SimpleNamespace(experiment_id="4", creation_time=124)
-    assert first != registry.identity() != ""
-    client.experiment = SimpleNamespace(experiment_id="5", creation_time=123)
-    assert first != registry.identity()
 
 
 def test_a_version_is_intact_if_its_files_are_those_that_were_published(registry, client, monkeypatch, tmp_path):

@@ -14,12 +14,8 @@ from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 from pliant.errors import RegistryError
 from pliant.registry import mlflow_retention
 from pliant.registry.mlflow_find import DIGEST
-from pliant.registry.mlflow_retention import DAY, Unneeded, needed_versions, remove, unneeded
+from pliant.registry.mlflow_retention import DAY, Unneeded, needed_versions, remove
 from pliant.registry.releases import FORMER
-from tests.registry.conftest import BACKBONE
-
-PREFIX = "pliant-tokens-"
-
 
 MODELS = ("a", "b", "c")
 KEYS = st.tuples(st.sampled_from(MODELS), st.integers(1, 4))
@@ -68,23 +64,9 @@ def _reach(key, tags) -> set:
 NOW = 1_000 * DAY
 
 
-def version(number: int, source: str, run: str = "r", model_id: str | None = None, days: float = 50) -> SimpleNamespace:
-    stamp = 1000 * (NOW - days * DAY)
-    return SimpleNamespace(
-        version=str(number), source=source, run_id=run, model_id=model_id, tags={}, creation_timestamp=stamp
-    )
-
-
 def logged(model: str, location: str = "", days: float = 50) -> SimpleNamespace:
     stamp = 1000 * (NOW - days * DAY)
     return SimpleNamespace(model_id=model, name=model, artifact_location=location, creation_timestamp=stamp)
-
-
-def started(run: str, days: float, status: str = "FINISHED") -> SimpleNamespace:
-    info = SimpleNamespace(
-        run_id=run, run_name=run, start_time=1000 * (NOW - days * DAY), status=status, artifact_uri=""
-    )
-    return SimpleNamespace(info=info)
 
 
 class Removing:
@@ -102,9 +84,6 @@ class Removing:
         if self._failure:
             raise MlflowException(self._failure)
         return logged(model)
-
-    def get_run(self, run):
-        return started(run, 1)
 
     def __getattr__(self, name):
         return lambda *ids: self.removed.append((name, *ids))
@@ -133,25 +112,6 @@ def test_a_model_that_somebody_removed_meanwhile_is_no_failure_and_any_other_fai
         removing(monkeypatch, Removing(failure="ill"), ("m-2",), "model")
 
 
-def test_a_run_whose_files_cannot_be_removed_where_they_are_still_goes(monkeypatch):
-    """The stores of some clouds have no way to remove what they hold."""
-    client, asked = Removing(), []
-
-    def delete():
-        asked.append("delete")
-        raise NotImplementedError
-
-    monkeypatch.setattr(
-        "mlflow.store.artifact.artifact_repository_registry.get_artifact_repository",
-        lambda address: asked.append(address) or SimpleNamespace(delete_artifacts=delete),
-    )
-    monkeypatch.setattr(Removing, "get_run", lambda self, run: SimpleNamespace(info=SimpleNamespace(artifact_uri="x")))
-    remove(
-        SimpleNamespace(tracking_uri="sqlite:///x.db", connect=lambda: client), Unneeded("run", "it", ("r1",), 0, "")
-    )
-    assert client.removed == [("delete_run", "r1")] and asked == ["x", "delete"]
-
-
 TAGS = {
     "a digest": ({"pliant.level": "d-a2"}, {("a", 2)}),
     "a digest in a tag of somebody else": ({"level": "d-a2"}, set()),
@@ -174,98 +134,3 @@ def test_a_tag_of_ours_names_versions_by_digest_by_number_or_in_an_object(tags):
     versions["b", 3] = {}  # published by somebody else
     versions["a", 1] |= known
     assert needed_versions({"a": {"champion": "1"}}, versions, 0) == {("a", 1)} | named
-
-
-class Page(list):
-    token = None
-
-
-class Listing:
-    """What MLflow answers of a registry: in pages of two, and only for the questions that are put to it here."""
-
-    def __init__(self, versions, models, runs) -> None:
-        self.versions, self.models, self.runs, self.experiment = (
-            versions,
-            models,
-            runs,
-            SimpleNamespace(experiment_id="7"),
-        )
-
-    @staticmethod
-    def _page(items, token) -> Page:
-        start = int(token or 0)
-        page = Page(items[start : start + 2])
-        page.token = str(start + 2) if start + 2 < len(items) else None
-        return page
-
-    def search_model_versions(self, wanted, page_token):
-        return self._page(self.versions[wanted], page_token)
-
-    def get_experiment_by_name(self, name):
-        return self.experiment if name == "pliant-tokens" else None
-
-    def search_logged_models(self, ids, page_token):
-        assert ids == ["7"]
-        return self._page(self.models, page_token)
-
-    def search_runs(self, ids, run_view_type, page_token):
-        assert ids == ["7"] and run_view_type == 1, "what was removed before is not looked at again"
-        return self._page(self.runs, page_token)
-
-
-@pytest.fixture
-def listing(tmp_path, monkeypatch):
-    """Five versions of a backbone of which the third is champion, a release, a model nobody registered, two runs."""
-    monkeypatch.setattr(mlflow_retention.time, "time", lambda: NOW)
-    (tmp_path / "m-1").mkdir()
-    (tmp_path / "m-1" / "weights").write_bytes(b"123")
-    versions = [version(n, (tmp_path / f"m-{n}").as_uri(), run=f"r-{n}") for n in (5, 4, 3, 2, 1)]
-    release = version(1, "", run="r-9")
-    release.tags = {"pliant.models": f'{{"{BACKBONE}": [2, "d"]}}'}
-    client = Listing(
-        {f"name='{BACKBONE}'": versions, "name='pliant-release-tokens'": [release]},
-        [logged("m-1"), logged("m-0", (tmp_path / "m-1").as_uri()), logged("m-3")],
-        [started("r-1", 100), started("r-2", 100), started("r-8", 2, "FAILED")],
-    )
-    named = [
-        SimpleNamespace(name=name, aliases=aliases)
-        for name, aliases in ((BACKBONE, {"champion": "3"}), ("pliant-release-tokens", {}), ("pliant-bins-x", {}))
-    ]
-    registry = SimpleNamespace(
-        tracking_uri="sqlite:///x.db",
-        experiment="pliant-tokens",
-        exists=lambda: True,
-        connect=lambda: client,
-        models=lambda: named,
-    )
-    return registry, client
-
-
-def test_what_can_go_is_listed_with_its_size_and_reason_the_versions_first(listing):
-    registry, client = listing
-    runs = (
-        Unneeded("run", "run r-1", ("r-1",), 0, "older than 90 days, without a version"),
-        Unneeded("run", "run r-8", ("r-8",), 0, "failed, published nothing"),
-    )
-    assert unneeded(registry, PREFIX, 1, 90.0) == (
-        Unneeded("version", f"{BACKBONE} version 1", (BACKBONE, "1", "m-1"), 3, "old, without an alias"),
-        Unneeded("version", f"{BACKBONE} version 4", (BACKBONE, "4"), 0, "old, without an alias"),
-        Unneeded("model", "logged model m-0", ("m-0",), 3, "never registered"),
-        *runs,
-    )
-    client.experiment = None
-    assert [item.kind for item in unneeded(registry, PREFIX, 1, 90.0)] == ["version", "version"]
-
-
-def test_a_prefix_of_no_system_has_no_releases_and_a_registry_that_fails_is_named(listing):
-    registry, client = listing
-    client.versions = {f"name='{BACKBONE}'": []}
-    names = [item.name for item in unneeded(registry, "pliant-tok", 1, 90.0)]
-    assert names == ["logged model m-1", "logged model m-0", "logged model m-3", "run r-1", "run r-2", "run r-8"]
-
-    def fail():
-        raise MlflowException("ill")
-
-    registry.models = fail
-    with pytest.raises(RegistryError, match=r"^the registry could not be looked through at sqlite:///x.db: ill$"):
-        unneeded(registry, PREFIX, 1, 90.0)

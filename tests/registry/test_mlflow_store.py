@@ -19,7 +19,6 @@ from pliant.registry.address import PROBE_SECONDS
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.mlflow_switch import TAKEN_BACK, switch
 from pliant.tokens.artifact import Backbone
-from tests.fixtures.tokens.samples import tiny_backbone
 from tests.registry.conftest import BACKBONE, PROFILE, TASK, Shelf
 
 
@@ -31,13 +30,6 @@ def test_what_was_published_is_fetched_by_alias_with_its_digest(registry, shelf)
     assert published.tags["pliant.data"] == "none"
 
 
-def test_the_task_does_not_copy_the_backbones_weights(registry):
-    folder, _ = registry.fetch(TASK)
-    weights = registry.fetch(BACKBONE)[0] / "tensors.safetensors"
-    assert (folder / "tensors.safetensors").stat().st_size < weights.stat().st_size
-    assert not list(folder.parent.rglob("*backbone*/tensors.safetensors"))
-
-
 def test_a_damaged_file_in_the_registry_is_refused_when_loaded(registry, shelf):
     published = _publish(registry, shelf)
     folder, published = registry.fetch(published.name, published.version)
@@ -46,35 +38,10 @@ def test_a_damaged_file_in_the_registry_is_refused_when_loaded(registry, shelf):
         codec.load(Backbone, folder, published.digest)
 
 
-def test_promoting_moves_the_alias_and_keeps_the_former_champion_as_previous(registry, shelf):
-    former = registry.version(BACKBONE).version
-    newer = _publish(registry, shelf).version
-    registry.promote(BACKBONE, newer)
-    registry.promote(BACKBONE, newer)  # again: must not make it its own predecessor
-    assert registry.version(BACKBONE).version == newer
-    assert registry.version(BACKBONE, "previous").version == former
-    registry.promote(BACKBONE, former)
-    assert registry.version(BACKBONE, "previous").version == newer
-
-
-def test_versions_under_an_alias_are_told_in_one_answer(registry, shelf):
-    registry.promote(PROFILE, _publish(registry, shelf, "profile").version, "nightly")
-    newest = registry.version(PROFILE, "nightly").version
-    assert registry.versions("pliant-tokens-p", "nightly") == {PROFILE: newest}
-    assert registry.versions("pliant-tokens-", "absent") == {}
-    assert registry.versions("pliant-tokens-")[TASK] == 1
-
-
 def test_what_lies_on_this_machine_is_not_copied_and_never_discarded(registry):
     folder, _ = registry.fetch(BACKBONE)
     registry.discard(folder)
     assert folder == registry.fetch(BACKBONE)[0] and folder.is_dir()
-
-
-def test_models_are_listed_by_prefix(registry):
-    assert registry.names("pliant-tokens-task-") == [TASK]
-    assert registry.names("pliant-tokens-") == sorted([BACKBONE, TASK, PROFILE])
-    assert registry.names("pliant_tokens") == registry.names("it's") == []
 
 
 def test_a_run_keeps_what_was_logged(registry, tmp_path):
@@ -110,25 +77,12 @@ def test_publishing_prints_and_warns_of_nothing(registry, shelf, capfd, recwarn)
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_a_damaged_folder_is_not_published(registry, shelf, tmp_path):
-    codec.save(tiny_backbone(), tmp_path / "a")
-    (tmp_path / "a" / "artifact.json").write_text("{}")
-    with pytest.raises(ArtifactError, match="was altered"), registry.run("broken") as run:
-        registry.publish(run, replace(shelf.package("backbone"), folder=tmp_path / "a"))
-
-
 def test_a_missing_database_is_a_sentence_and_none_is_made(tmp_path):
     registry = MlflowRegistry(f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}", "e", tmp_path)
     for ask in (registry.names, lambda: registry.fetch(BACKBONE), lambda: registry.version(BACKBONE)):
         with pytest.raises(RegistryError, match=r"there is no registry database at .*run `pliant train`"):
             ask()
     assert not registry.exists() and list(tmp_path.iterdir()) == []
-
-
-def test_a_database_that_is_none_is_a_sentence(tmp_path):
-    (tmp_path / "mlflow.db").write_text("not a database, but long enough to be read as one" * 100)
-    with pytest.raises(RegistryError, match="file is not a database"):
-        MlflowRegistry(f"sqlite:///{tmp_path / 'mlflow.db'}", "e", tmp_path).names()
 
 
 def test_a_database_that_was_replaced_by_another_is_read_and_has_another_identity(tmp_path):
@@ -153,22 +107,6 @@ def test_a_missing_model_alias_or_version_is_a_sentence(registry):
     with pytest.raises(RegistryError, match="there is no pliant-tokens-task-letters version 99"):
         registry.promote(TASK, 99)
     assert registry.version(TASK, "live") is registry.version("nothing") is None
-
-
-def test_a_model_that_someone_else_registered_is_a_sentence(registry):
-    client = MlflowClient(registry.tracking_uri, registry.tracking_uri)
-    client.create_registered_model("foreign")
-    client.create_model_version("foreign", "/nowhere")
-    with pytest.raises(RegistryError, match=r"models:/foreign/1 was not published by pliant"):
-        registry.fetch("foreign", 1)
-
-
-def test_files_that_have_gone_are_a_sentence(registry, shelf):
-    published = _publish(registry, shelf)
-    folder, _ = registry.fetch(published.name, published.version)
-    folder.rename(folder.with_name("gone"))
-    with pytest.raises(RegistryError, match=r"the files of models:/.* could not be fetched"):
-        registry.fetch(published.name, published.version)
 
 
 def test_a_server_that_refuses_connections_fails_at_once():

@@ -63,21 +63,6 @@ def test_going_back_is_one_move_of_the_alias_and_then_the_models_aliases_and_the
     assert registry.release("bins").state == "" and registry.release("bins").since == "2026-11-27T00:00:00+00:00"
 
 
-def test_one_can_go_back_twice_and_forth_again(three, registry):
-    assert switching.former_of(registry, "bins") == 2
-    switching.switch(registry, "bins", 2, "bad")
-    assert switching.former_of(registry, "bins") == 1
-    switching.switch(registry, "bins", 1, "worse")
-    switching.switch(registry, "bins", 3, "it was good after all")
-    assert registry.release("bins").versions == {A: 3, B: 2} and switching.former_of(registry, "bins") == 2
-
-
-def test_the_next_release_descends_from_what_is_served_then(three, registry):
-    switching.switch(registry, "bins", 1, "bad")
-    released = registry.commit({B: 3})
-    assert (released.number, released.former, released.versions) == (4, 1, {A: 1, B: 3})
-
-
 def test_what_cannot_be_is_refused_with_a_sentence(three, registry, client, monkeypatch):
     before = registry.release("bins")
     with pytest.raises(RegistryError, match="bins has no release 9; there are: 3, 2, 1"):

@@ -11,14 +11,6 @@ SYSTEMS = systems.names()
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_model_of_a_system_leads_back_to_it(system):
-    own = [value for key, value in vars(names).items() if key.isupper() and str(value).startswith(names.prefix(system))]
-    assert len(own) >= 2
-    assert {names.system_of(name + "x") for name in own} == {system}
-    assert names.system_of(names.prefix(system)) == system
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
 def test_what_manages_models_is_no_model_of_a_system(system):
     for name in (names.release(system), names.lock(system) + "1", names.experiment(system)):
         assert names.system_of(name) is None
@@ -38,10 +30,6 @@ def test_names_of_different_models_never_meet():
     assert len(set(own)) == len(own)
     prefixes = [name for name in own if name.endswith("-") and name not in map(names.prefix, SYSTEMS)]
     assert not [(a, b) for a in prefixes for b in (*prefixes, *whole) if a != b and b.startswith(a)]
-
-
-def test_a_level_is_named_by_its_task_and_itself():
-    assert names.cascade_level("mails", "small") == "pliant-cascade-model-mails-small"
 
 
 def test_names_are_those_that_registries_hold_by_now():

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import pliant.registry
-from pliant.errors import ArtifactError
 from pliant.registry.descriptions import no_longer_served, of_release, of_version, restated, served
 from pliant.registry.package import Package, needed, pyfunc_file
 from tests.architecture import imports
@@ -34,18 +33,6 @@ def test_the_code_of_a_kind_imports_nothing_that_is_not_required(kind):
     assert foreign
     for name in foreign:
         assert set(needed(kind)) & {distribution.lower() for distribution in distributions()[name]}, name
-
-
-def test_the_distributions_are_named_once_and_sorted():
-    for kind in (*KINDS, "rockets-engine"):
-        assert list(needed(kind)) == sorted(set(needed(kind)))
-    assert set(needed("rockets-engine")) < set(needed("tokens-task")) > {"timm", "torchvision"}
-    assert needed("bins-plan") == needed("bins-encoder") != needed("tokens-task")
-
-
-def test_a_kind_without_code_is_an_error_that_names_the_file():
-    with pytest.raises(ArtifactError, match=r"no registry/pyfunc/rockets\.py says how .* rockets-engine answers"):
-        pyfunc_file("rockets-engine")
 
 
 GATE = {

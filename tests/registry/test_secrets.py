@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import subprocess
-import sys
 import traceback
 
 import pytest
@@ -16,7 +14,6 @@ from pliant.redaction import redact
 from pliant.registry.mlflow_store import MlflowRegistry
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import publish_tiny
-from tests.fixtures.places import ROOT
 from tests.fixtures.registry import FolderRegistry
 from tests.fixtures.secret_registries import SECRETS, WAYS, failing
 
@@ -123,34 +120,3 @@ def _of_a_service(broken: MlflowRegistry, folder) -> str:
         assert answers[0].status_code == 503
         assert answers[1].json()["refresh"]["outcome"] == "failed"
     return "".join(answer.text for answer in answers)
-
-
-def test_the_command_line_shows_no_secret(tmp_path):
-    with failing("refuses") as address:
-        environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "PLIANT_HOME": str(tmp_path / "home")}
-        done = subprocess.run(
-            [sys.executable, "-m", "pliant.cli", "serve", "bins", "--port", "0"],
-            env={**environment, "MLFLOW_TRACKING_URI": address, "HOME": str(tmp_path)},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 2 and "no MLflow server answers" in done.stderr
-    assert not any(secret in done.stdout + done.stderr for secret in SECRETS)
-
-
-def test_a_postgres_registry_without_its_driver_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr("pliant.registry.address.find_spec", lambda _name: None)
-    for scheme in ("postgresql", "postgres", "postgresql+psycopg"):
-        with pytest.raises(RegistryError, match=r"its driver psycopg is missing here: pip install -e '\.\[postgres\]'"):
-            MlflowRegistry(f"{scheme}://user:{SECRETS[0]}@127.0.0.1/db", "e", tmp_path).names()
-
-
-def test_the_driver_that_is_installed_is_the_one_that_is_used(monkeypatch):
-    from pliant.registry.address import driver_address
-
-    for installed, used in (("psycopg", "psycopg"), ("psycopg2", "psycopg2")):
-        monkeypatch.setattr("pliant.registry.address.find_spec", lambda name, here=installed: name == here or None)
-        assert driver_address("postgresql://u@h/db") == f"postgresql+{used}://u@h/db"
-    assert driver_address("sqlite:///x.db") == "sqlite:///x.db"

@@ -70,19 +70,6 @@ def test_a_file_that_is_replaced_or_removed_keeps_its_arrays(tmp_path, monkeypat
     np.testing.assert_array_equal(arrays["x"], np.arange(5000.0))
 
 
-def test_copied_arrays_begin_with_a_line_of_the_cache(tmp_path):
-    arrays = tensors.parse(tensors.read(_written(tmp_path, x=np.arange(64, dtype=np.float32), y=np.ones(3)))[0])
-    assert min(array.ctypes.data for array in arrays.values()) % tensors.LINE == 0
-
-
-@pytest.mark.parametrize("size", [0, 3, 8, 9, 1000])
-def test_the_content_of_any_file_is_digested(tmp_path, size):
-    path = tmp_path / "file"
-    path.write_bytes(bytes(number % 251 for number in range(size)))
-    content, digest = tensors.read(path)
-    assert (bytes(content), digest) == (path.read_bytes(), sha256(path.read_bytes()).hexdigest())
-
-
 def _file(**entry):
     header = json.dumps({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | entry}).encode()
     return len(header).to_bytes(8, "little") + header + bytes(8)
