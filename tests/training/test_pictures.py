@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.models.image import MAX_PIXELS, decode, read
+from pliant.models.image import MAX_PIXELS, decode
 from pliant.training.pictures import ArrayImages, HeldImages, Images, JoinedImages
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
@@ -42,23 +42,12 @@ def test_any_batches_are_the_same_with_and_without_holding_and_each_picture_is_d
     assert set(counted.counts.values()) == {1}
 
 
-def test_every_size_is_held_by_itself():
-    held = HeldImages(ArrayImages(PIXELS))
-    assert [held.batch(np.array([3]), size).shape[1] for size in (4, 8, 4)] == [4, 8, 4]
-
-
 def test_pictures_too_many_to_be_held_are_decoded_each_time():
     counted = CountedImages(ArrayImages(PIXELS))
     held = HeldImages(counted, max_bytes=12 * 8 * 8 * 3 - 1)
     for _ in range(3):
         held.batch(np.array([5]), 8)
     assert counted.counts == {5: 3}
-
-
-def test_a_held_data_set_is_as_long_and_gives_the_same_originals():
-    held = HeldImages(ArrayImages(PIXELS))
-    assert len(held) == 12
-    assert np.array_equal(np.asarray(read(held.file(7), MAX_PIXELS)), PIXELS[7])
 
 
 @given(st.lists(st.integers(0, 16), min_size=1, max_size=12))

@@ -9,7 +9,6 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForSequenceClassification
 
-from pliant.errors import InputError, OfflineError
 from pliant.models.classifier import layers
 from pliant.training.starts import ScratchConfig, new_tokenizer, pretrained, scratch
 from tests.fixtures.cascade.classifiers import TEXTS, tiny_config
@@ -61,11 +60,6 @@ def test_scratch_has_the_size_told_and_as_many_outputs_as_asked():
     assert start.fresh
 
 
-def test_a_size_that_heads_do_not_divide_is_refused():
-    with pytest.raises(InputError, match="width is 10, but must be a multiple of heads, 4"):
-        ScratchConfig(width=10, heads=4)
-
-
 @pytest.mark.parametrize("family", ["bert", "distilbert", "roberta"])
 def test_a_folder_keeps_its_encoder_and_gets_a_head_of_the_size_asked(tmp_path, family):
     start = pretrained(write_model(tmp_path, family))
@@ -84,26 +78,3 @@ def test_a_folders_tokenizer_comes_without_truncation_or_padding(tmp_path):
     tokenizer.enable_padding(length=9)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert len(pretrained(address).tokenizer.encode(TEXTS[0]).ids) == len(new_tokenizer(TEXTS, 80).encode(TEXTS[0]).ids)
-
-
-def test_without_a_network_the_error_says_what_works():
-    with pytest.raises(OfflineError, match=r"nobody/nothing could not be fetched.*path:FOLDER.*scratch"):
-        pretrained("hub:nobody/nothing")
-
-
-@pytest.mark.parametrize(
-    ("address", "sentence"),
-    [
-        ("path:/nowhere", "model is /nowhere, but must be an existing folder"),
-        ("hub:", "model is hub:, but must be scratch, path:FOLDER or hub:NAME"),
-        ("bert", "model is bert, but must be scratch, path:FOLDER or hub:NAME"),
-    ],
-)
-def test_an_address_that_leads_nowhere_is_told(address, sentence):
-    with pytest.raises(InputError, match=sentence):
-        pretrained(address)
-
-
-def test_a_folder_without_a_model_is_told(tmp_path):
-    with pytest.raises(InputError, match="a folder with a model of transformers"):
-        pretrained(f"path:{tmp_path}")

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pliant.errors import InputError, OfflineError
-from pliant.training.data import Split
-from pliant.training.text_data import Shares, TextData, assemble
+from pliant.errors import InputError
+from pliant.training.text_data import Shares
 from pliant.training.texts import Columns, load
 
 COUNT = 20
@@ -59,10 +58,6 @@ def test_a_pair_is_found_by_its_columns_first_text_first(tmp_path, columns):
     """A question with a sentence once lost the question: only the sentence was read."""
     loaded = load(write(tmp_path, **dict(zip(columns, (TEXTS, OTHERS), strict=True)), label=[0, 1] * 10))
     assert loaded.texts(np.array([0, 3])) == [(TEXTS[0], OTHERS[0]), (TEXTS[3], OTHERS[3])]
-
-
-def test_a_single_text_has_no_second_one(tmp_path):
-    assert load(write(tmp_path, sentence=TEXTS, label=[0, 1] * 10)).texts(np.array([1])) == [(TEXTS[1], None)]
 
 
 def test_csv_and_json_lines_and_several_files_read_alike(tmp_path):
@@ -117,40 +112,3 @@ def test_a_fingerprint_follows_texts_labels_classes_and_split_alone(tmp_path):
 def test_what_cannot_be_learnt_from_is_refused(tmp_path, columns, sentence):
     with pytest.raises(InputError, match=sentence):
         load(write(tmp_path, **columns))
-
-
-def test_a_class_below_zero_is_refused_as_a_hidden_label(tmp_path):
-    with pytest.raises(InputError, match=r"label -1 is below 0 .a test split without its labels"):
-        load(write(tmp_path, ("no", "yes"), text=TEXTS, label=[-1] * COUNT))
-
-
-def test_half_a_surrogate_pair_is_refused_with_its_row():
-    """The tokenizers library cannot read it, and reported it without a row in the middle of a training."""
-    rows = np.arange(2)
-    with pytest.raises(InputError, match="text of row 1 is half of a surrogate pair"):
-        assemble("mine", ["fine", "half \ud800"], None, rows, ("no", "yes"), Split(rows, rows, rows))
-
-
-def test_control_characters_and_other_scripts_are_texts_like_others(tmp_path):
-    odd = ["\0", "a\0b\x1b", "日本", "e\u0301", *TEXTS[4:]]
-    assert isinstance(load(write(tmp_path, text=odd, label=[0, 1] * 10)), TextData)
-
-
-@pytest.mark.parametrize(
-    "address", ["csv:/nowhere.csv", "parquet:/nowhere.parquet", "json:/nowhere.json", "zip:a", "mine"]
-)
-def test_an_address_that_leads_nowhere_is_told(address):
-    with pytest.raises(InputError, match=r"^data is "):
-        load(address)
-
-
-def test_a_file_that_is_no_parquet_is_told(tmp_path):
-    (tmp_path / "a.parquet").write_text("nothing")
-    with pytest.raises(InputError, match="a readable parquet file"):
-        load(f"parquet:{tmp_path}/a.parquet")
-
-
-@pytest.mark.parametrize("address", ["hub:nobody/nothing", "hub:nobody/nothing:part"])
-def test_without_a_network_the_error_says_what_works(address):
-    with pytest.raises(OfflineError, match=r"nobody/nothing could not be fetched.*parquet:PATH.*docstrings:package"):
-        load(address)

@@ -7,7 +7,6 @@ import pytest
 
 from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
-from pliant.errors import InputError
 from pliant.profiling.bins.latency import LatencyConfig, in_turns, profile
 from tests.fixtures.bins.encoders import random_payload, tiny_encoder
 
@@ -59,15 +58,3 @@ def test_a_long_call_is_repeated_until_its_budget_is_spent():
     config = LatencyConfig(warmup=1, repeats=6, least=2, budget=4)
     in_turns([machine.call(0, 0.1), machine.call(1, 3)], config, lambda *at: None, lambda: machine.now)
     assert (machine.order.count(0), machine.order.count(1)) == (7, 3)
-
-
-@pytest.mark.parametrize("field", ["lengths", "batches"])
-@pytest.mark.parametrize("values", [(), (0, 1), (4, 2), (2, 2)])
-def test_lengths_and_batches_must_ascend(field, values):
-    with pytest.raises(InputError, match=f"^{field} is"):
-        LatencyConfig(**{field: values})
-
-
-def test_least_is_at_most_repeats():
-    with pytest.raises(InputError, match="least"):
-        LatencyConfig(repeats=2, least=3)

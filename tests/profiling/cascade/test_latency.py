@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from pliant.errors import InputError
 from pliant.profiling.cascade.latency import LatencyConfig, profile
 from pliant.profiling.timer import TimerConfig
 from tests.fixtures.cascade.classifiers import tiny_classifier
@@ -29,15 +26,3 @@ def test_a_table_rises_with_length_and_batch():
     seconds = np.array(profile(tiny_classifier(), FAST).seconds)
     assert np.all(np.diff(seconds, axis=0) >= 0)
     assert np.all(np.diff(seconds, axis=1) >= 0)
-
-
-def test_lengths_beyond_the_models_positions_are_refused():
-    with pytest.raises(InputError, match="text is 50 tokens long, but must be at most 40"):
-        profile(replace(tiny_classifier(), max_length=50), FAST)
-
-
-@pytest.mark.parametrize("field", ["lengths", "batches"])
-@pytest.mark.parametrize("values", [(), (0, 1), (4, 2), (2, 2)])
-def test_lengths_and_batches_must_ascend(field, values):
-    with pytest.raises(InputError, match=f"^{field} is"):
-        LatencyConfig(**{field: values})

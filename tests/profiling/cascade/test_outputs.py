@@ -98,21 +98,6 @@ def test_a_pruning_that_leaves_everything_has_the_very_logits_of_the_whole_texts
             assert pruned.kept.tolist() == [1.0] * len(INDEX)
 
 
-def test_batches_of_one_and_of_all_give_the_same():
-    single, whole = (run_all(LEVELS[:2], SINGLE, INDEX, OutputsConfig((MASS,), batch)) for batch in (1, 64))
-    for a, b in zip((*single.levels, *single.pruned), (*whole.levels, *whole.pruned), strict=True):
-        np.testing.assert_allclose(a.logits, b.logits, atol=1e-5)
-
-
-@pytest.mark.parametrize("prunings", [(MEAN, MASS), (NONE,)], ids=["pruned", "nothing pruned"])
-def test_progress_rises_to_its_end(prunings):
-    reports = []
-    run_all(LEVELS[:2], SINGLE, INDEX, OutputsConfig(prunings, batch=4), progress=lambda *at: reports.append(at))
-    shares = [done / total for done, total in reports]
-    assert shares == sorted(shares)
-    assert shares[-1] == 1
-
-
 def test_no_texts_no_levels_and_other_classes_are_refused():
     with pytest.raises(InputError, match="levels or texts is none"):
         run_all(LEVELS, SINGLE, INDEX[:0], CONFIG)

@@ -31,9 +31,3 @@ def test_every_rate_has_the_same_start_and_draws():
 @pytest.mark.parametrize(("accuracy", "best"), [((0.2, 0.5, 0.3), 0.01), ((0.5, 0.2, 0.5), 0.001)])
 def test_the_best_trial_wins_and_among_equals_the_smaller_rate(accuracy, best):
     assert Sweep((0.001, 0.01, 0.1), accuracy, 0.4).best == best
-
-
-def test_progress_counts_the_trials():
-    reports = []
-    sweep(SHORT, data.digits("loops"), tiny_backbone(), progress=lambda *at: reports.append(at))
-    assert reports == [(1, 2), (2, 2)]
