@@ -8,8 +8,9 @@ from pliant.registry import codec
 from pliant.registry import mlflow_switch as switching
 from pliant.registry.mlflow_store import CHALLENGER, MlflowRegistry
 from pliant.registry.releases import RegistryRelease
-from tests.fixtures.half_publishes import ENCODER, PLAN, Publisher, Steps, lighten, stepping
+from tests.fixtures.half_publishes import ENCODER, PLAN, Publisher, Steps, stepping
 from tests.fixtures.killed import killed
+from tests.fixtures.light_mlflow import lighten
 
 CANARY = ("PLIANT_ROLLOUT", "canary")
 SEEN = ("create_model_version", "set_registered_model_alias", "set_terminated")

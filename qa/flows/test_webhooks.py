@@ -14,8 +14,8 @@ import pytest
 from pliant.errors import RegistryError
 from pliant.flows import servers, settings
 from pliant.registry.mlflow_store import MlflowRegistry
-from pliant.registry.mlflow_webhooks import moves_release, register, remove, verified
 from pliant.registry.names import release
+from pliant.registry.webhooks import moves_release, register, remove, verified
 
 SECRET, NOW = "a secret of the service", 1_800_000_000.0
 

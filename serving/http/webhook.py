@@ -10,7 +10,7 @@ import time
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pliant.registry.mlflow_webhooks import moves_release, verified
+from pliant.registry.webhooks import moves_release, verified
 from pliant.serving.http.api_errors import ApiError, json_response
 from pliant.serving.http.json_body import read_body
 

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from pliant.registry.mlflow_store import CHAMPION, PREVIOUS
-from tests.fixtures.half_publishes import ENCODER, PLAN, Publisher, Steps, lighten, stepping
+from tests.fixtures.half_publishes import ENCODER, PLAN, Publisher, Steps, stepping
+from tests.fixtures.light_mlflow import lighten
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 from mlflow import MlflowClient
 
 from pliant.registry import mlflow_retention
-from pliant.registry.mlflow_find import DIGEST
-from pliant.registry.mlflow_package import log_model
+from pliant.registry.mlflow_client import DIGEST
 from pliant.registry.mlflow_retention import DAY, remove, unneeded
 from pliant.registry.mlflow_store import MlflowRegistry
+from tests.fixtures.light_mlflow import lay_database, light, light_model
 from tests.registry.conftest import BACKBONE, TASK, publish_all
 
 PREFIX = "pliant-tokens-"
@@ -21,13 +21,14 @@ PREFIX = "pliant-tokens-"
 @pytest.fixture
 def old(tmp_path, shelf, monkeypatch):
     """A registry of a hundred days ago, with a release, a second one that was not promoted, and a run that failed."""
-    registry = MlflowRegistry(f"sqlite:///{tmp_path / 'mlflow.db'}", "pliant-tokens", tmp_path / "artifacts")
-    publish_all(registry, shelf)
-    with registry.run("refused") as run:
+    registry = MlflowRegistry(lay_database(tmp_path / "mlflow.db"), "pliant-tokens", tmp_path / "artifacts")
+    with light():
+        publish_all(registry, shelf)
+    with light(), registry.run("refused") as run:
         for name in ("backbone", "task"):
             registry.publish(run, shelf.package(name, f"models:/{BACKBONE}/2"))
     with pytest.raises(RuntimeError, match="power"), registry.run("failed") as run:
-        log_model(run, shelf.package("backbone"), {})
+        light_model(run, shelf.package("backbone"), {})
         raise RuntimeError("power")
     now = time.time
     monkeypatch.setattr(mlflow_retention.time, "time", lambda: now() + 100 * DAY)
@@ -79,9 +80,9 @@ def test_an_alias_that_moves_between_showing_and_removing_keeps_its_version(old)
 
 
 def test_nothing_that_is_younger_than_a_day_goes(tmp_path, shelf):
-    registry = MlflowRegistry(f"sqlite:///{tmp_path / 'mlflow.db'}", "pliant-tokens", tmp_path / "artifacts")
+    registry = MlflowRegistry(lay_database(tmp_path / "mlflow.db"), "pliant-tokens", tmp_path / "artifacts")
     for _ in range(3):
-        with registry.run("refused") as run:
+        with light(), registry.run("refused") as run:
             registry.publish(run, shelf.package("backbone"))
     with pytest.raises(RuntimeError), registry.run("failed"):
         raise RuntimeError

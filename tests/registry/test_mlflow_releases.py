@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pliant.errors import RegistryError
-from pliant.registry import codec, mlflow_standing
+from pliant.registry import codec, descriptions
 from pliant.registry import mlflow_switch as switching
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.package import Published
@@ -87,7 +87,7 @@ def says(client, name):
 
 
 def test_versions_say_since_when_they_are_served_and_what_took_their_place(registry, client, monkeypatch):
-    monkeypatch.setattr(mlflow_standing, "now_text", lambda: "2026-11-27T00:10:00+00:00")
+    monkeypatch.setattr(descriptions, "now_text", lambda: "2026-11-27T00:10:00+00:00")
     registry.commit({A: 2})
     at = "2026-11-27 00:10 UTC"
     assert says(client, A) == {

@@ -13,7 +13,7 @@ from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from pliant.errors import RegistryError
 from pliant.registry import mlflow_retention
-from pliant.registry.mlflow_find import DIGEST
+from pliant.registry.mlflow_client import DIGEST
 from pliant.registry.mlflow_retention import DAY, Unneeded, needed_versions, remove
 from pliant.registry.releases import FORMER
 

@@ -12,8 +12,8 @@ from requests.exceptions import HTTPError
 from sqlalchemy.exc import OperationalError
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
-from pliant.registry.mlflow_reasons import PASSWORD, TOKEN, USER
-from pliant.registry.mlflow_run import Run, registry_errors
+from pliant.registry.mlflow_client import PASSWORD, TOKEN, USER, registry_errors
+from pliant.registry.mlflow_run import Run
 
 URI = "postgresql://ann:geheim@db/registry"
 

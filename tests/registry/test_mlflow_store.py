@@ -15,10 +15,11 @@ from mlflow import MlflowClient
 
 from pliant.errors import ArtifactError, RegistryError
 from pliant.registry import codec
-from pliant.registry.address import PROBE_SECONDS
+from pliant.registry.address import PROBE_SECONDS, database
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.mlflow_switch import TAKEN_BACK, switch
 from pliant.tokens.artifact import Backbone
+from tests.fixtures.light_mlflow import lay_database, light
 from tests.registry.conftest import BACKBONE, PROFILE, TASK, Shelf
 
 
@@ -61,7 +62,7 @@ def test_a_run_keeps_what_was_logged(registry, tmp_path):
 
 
 def test_a_deleted_experiment_is_refused_before_anything_is_published(registry, tmp_path):
-    own = replace(registry, tracking_uri=f"sqlite:///{tmp_path / 'own.db'}")
+    own = replace(registry, tracking_uri=lay_database(tmp_path / "own.db"))
     own.create()
     own.check()
     client = own.connect()
@@ -88,6 +89,7 @@ def test_a_missing_database_is_a_sentence_and_none_is_made(tmp_path):
 def test_a_database_that_was_replaced_by_another_is_read_and_has_another_identity(tmp_path):
     first, second = (MlflowRegistry(f"sqlite:///{tmp_path / name / 'mlflow.db'}", "e", tmp_path) for name in "ab")
     for registry in (first, second):
+        lay_database(database(registry.tracking_uri))
         registry.create()
         time.sleep(0.002)
     identities = first.identity(), second.identity()
@@ -152,7 +154,7 @@ def _curve():
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory):
     folder = tmp_path_factory.mktemp("standing")
-    return MlflowRegistry(f"sqlite:///{folder / 'mlflow.db'}", "pliant-tokens", folder / "artifacts")
+    return MlflowRegistry(lay_database(folder / "mlflow.db"), "pliant-tokens", folder / "artifacts")
 
 
 def said(registry: MlflowRegistry, name: str) -> list[str]:
@@ -163,13 +165,13 @@ def said(registry: MlflowRegistry, name: str) -> list[str]:
 
 
 def test_every_sentence_is_true_from_the_first_version_to_a_rollback(fresh: MlflowRegistry, shelf: Shelf):
-    with fresh.run("first") as run:
+    with light(), fresh.run("first") as run:
         for name in ("backbone", "profile"):
             fresh.publish(run, shelf.package(name))
         assert said(fresh, BACKBONE) == ["Not served yet."]
         fresh.commit({BACKBONE: 1, PROFILE: 1}, run)
     assert said(fresh, BACKBONE) == said(fresh, PROFILE) == ["Served since M (release 1)."]
-    with fresh.run("second") as run:
+    with light(), fresh.run("second") as run:
         fresh.publish(run, shelf.package("profile"))
         assert said(fresh, PROFILE) == ["Served since M (release 1).", "Not served yet."]
         fresh.commit({PROFILE: 2}, run)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import RegistryError
-from pliant.registry import mlflow_standing
+from pliant.registry import descriptions
 from pliant.registry import mlflow_switch as switching
 from pliant.registry.mlflow_store import MlflowRegistry
 from tests.fixtures.mlflow_client import Client
@@ -30,7 +30,7 @@ def patched(monkeypatch, whole=True):
     monkeypatch.setattr(MlflowRegistry, "connect", lambda self, create=False: client)
     monkeypatch.setattr(MlflowRegistry, "locked", locked)
     monkeypatch.setattr(MlflowRegistry, "intact", lambda self, published: whole)
-    monkeypatch.setattr(mlflow_standing, "now_text", lambda: "2026-11-27T00:00:00+00:00")
+    monkeypatch.setattr(descriptions, "now_text", lambda: "2026-11-27T00:00:00+00:00")
     return client
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pliant.errors import ArtifactError
-from pliant.registry.structure import structure
+from pliant.registry.codec import structure
 
 
 @dataclass(frozen=True)

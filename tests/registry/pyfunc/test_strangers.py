@@ -34,6 +34,7 @@ from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.cascade.artifacts import Things, cascade, things
 from tests.fixtures.cascade.classifiers import TEXTS
 from tests.fixtures.foreign_process import ask, required
+from tests.fixtures.light_mlflow import lay_database
 from tests.fixtures.packing.tiny import CONTEXT, some_packing, some_predictor, write_generator
 from tests.fixtures.tokens.samples import random_images
 from tests.registry.conftest import BACKBONE, PROFILE, TASK
@@ -200,7 +201,7 @@ SHOPS: Mapping[str, Shop] = {
 def test_a_stranger_gets_our_answers_and_needs_no_more_than_is_required(system, registry, tmp_path, monkeypatch):
     shop = SHOPS[system]
     if system != "tokens":
-        registry = MlflowRegistry(f"sqlite:///{tmp_path / 'mlflow.db'}", f"pliant-{system}", tmp_path / "artifacts")
+        registry = MlflowRegistry(lay_database(tmp_path / "mlflow.db"), f"pliant-{system}", tmp_path / "artifacts")
     shop.publish(registry, tmp_path)
     (tmp_path / "asked.json").write_text(json.dumps(shop.asked))
     told = ask(STRANGER, registry.tracking_uri, tmp_path / "asked.json", *shop.lacking)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pliant.errors import InputError, RegistryError
 from pliant.registry.mlflow_store import MlflowRegistry
-from pliant.registry.mlflow_webhooks import moves_release, register, remove, verified
+from pliant.registry.webhooks import moves_release, register, remove, verified
 
 SECRET, NOW = "a secret of the service", 1_800_000_000.0
 

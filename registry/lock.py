@@ -21,6 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 from pliant.errors import RegistryError
+from pliant.registry.mlflow_client import unless_missing
 from pliant.registry.names import lock
 
 WAIT_SECONDS = 60.0  # that a publisher waits for another one; a commit takes a second or so
@@ -124,17 +125,8 @@ class Lease:
             if float(model.tags.get(UNTIL, 0)) > self.clock():
                 live.append(model)
             elif model.name != self.name:
-                self._remove(model.name)
+                _remove(self.client, model.name)
         return live
-
-    def _remove(self, name: str) -> None:
-        from mlflow.exceptions import MlflowException
-
-        try:
-            self.client.delete_registered_model(name)
-        except MlflowException as error:  # somebody else has removed it
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
 
 
 @contextmanager
@@ -145,7 +137,12 @@ def lease(client: Any, system: str, wait: float = WAIT_SECONDS) -> Iterator[Chec
     try:
         yield held.check
     finally:
-        held._remove(held.name)
+        _remove(client, held.name)
+
+
+def _remove(client: Any, name: str) -> None:
+    """Remove a lock, unless somebody else has done so."""
+    unless_missing(lambda: client.delete_registered_model(name))
 
 
 def _wait_for(take: Callable[[], bool], wait: float, why: Callable[[], str]) -> None:

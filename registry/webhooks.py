@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pliant.errors import InputError, RegistryError
 from pliant.registry.address import shown
-from pliant.registry.mlflow_run import registry_errors
+from pliant.registry.mlflow_client import all_pages, registry_errors
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import release
 
@@ -103,13 +103,8 @@ def _client(registry: MlflowRegistry) -> Any:
 
 
 def _webhooks(client: Any, system: str, url: str) -> list[Any]:
-    name, webhooks, token = _name(system, url), [], None
-    while True:
-        page = client.list_webhooks(max_results=100, page_token=token)
-        webhooks += [webhook for webhook in page if webhook.name == name]
-        token = page.token
-        if not token:
-            return webhooks
+    present = all_pages(lambda token: client.list_webhooks(max_results=100, page_token=token))
+    return [webhook for webhook in present if webhook.name == _name(system, url)]
 
 
 def _name(system: str, url: str) -> str:

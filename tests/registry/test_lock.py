@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import RegistryError
-from pliant.registry import mlflow_lock
-from pliant.registry.mlflow_lock import LEASE_SECONDS, SAFE_SECONDS, Lease, file_lock, lease
+from pliant.registry import lock
+from pliant.registry.lock import LEASE_SECONDS, SAFE_SECONDS, Lease, file_lock, lease
 from pliant.registry.mlflow_store import MlflowRegistry
+from tests.fixtures.light_mlflow import lay_database, light
 from tests.registry.conftest import PROFILE
 
 
@@ -78,9 +79,9 @@ def test_who_waits_in_vain_is_told_who_holds_it(tmp_path):
 def test_releases_are_committed_under_a_lease_where_the_registry_is_no_file(tmp_path, shelf, monkeypatch):
     by_lease = lambda self, system: lease(self.connect(), system)  # noqa: E731
     monkeypatch.setattr("pliant.registry.mlflow_store.MlflowRegistry.locked", by_lease)
-    registry = MlflowRegistry(f"sqlite:///{tmp_path / 'mlflow.db'}", "e", tmp_path / "artifacts")
+    registry = MlflowRegistry(lay_database(tmp_path / "mlflow.db"), "e", tmp_path / "artifacts")
     for number in (1, 2):
-        with registry.run("release") as run:
+        with light(), registry.run("release") as run:
             version = registry.publish(run, shelf.package("profile")).version
             released = registry.commit({PROFILE: version}, run)
         assert (released.number, released.versions) == (number, {PROFILE: number})
@@ -108,7 +109,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    monkeypatch.setattr(mlflow_lock, "time", clock := Clock())
+    monkeypatch.setattr(lock, "time", clock := Clock())
     return clock
 
 
