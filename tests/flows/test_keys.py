@@ -45,11 +45,13 @@ def test_every_stage_is_tried_here(stages):
 
 
 def test_a_change_of_any_module_that_makes_a_result_changes_its_key(stages, changed):
+    tried: set[str] = set()
     for stage in stages:
         before = stage.key()
-        unseen = [name for name in sorted(stage.names) if changed(stage.key, {name}) == before]
+        unseen = [name for name in sorted(stage.names - tried) if changed(stage.key, {name}) == before]
         assert unseen == [], stage.name
         assert stage.key() == before
+        tried |= stage.names
 
 
 def test_a_change_of_all_that_makes_nothing_of_a_result_changes_no_key(stages, changed):

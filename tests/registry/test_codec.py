@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -76,12 +74,6 @@ def test_the_order_of_a_mapping_and_an_integer_for_a_float_do_not_change_the_dig
     )
 
 
-def test_keys_with_slashes_do_not_collide(tmp_path):
-    sample = Sample("s", {}, {"a/b": np.zeros(1), "a~1b": np.ones(1)}, {}, ())
-    codec.save(sample, tmp_path / "s")
-    assert codec.load(Sample, tmp_path / "s").arrays["a/b"] == 0
-
-
 @pytest.mark.parametrize("file", FILES)
 def test_an_altered_file_is_refused_with_its_name_and_both_digests(tmp_path, file):
     digest = codec.save(tiny_backbone(), tmp_path)
@@ -130,7 +122,9 @@ def test_an_artifact_of_another_schema_is_refused(tmp_path):
     [
         (b"{", "is no JSON"),
         (b"\xff", "is no JSON"),
-        (b"[]", "no artifact of ours"),
+        (b"[]", "lacks kind, schema or values: it is no artifact of ours"),
+        (b'{"schema": 3, "values": {}}', "no artifact of ours"),
+        (b'{"kind": "x", "schema": 3, "values": 0}', "no artifact of ours"),
         (b'{"kind": "sample", "schema": 3, "values": {"name": "s"}}', "does not fit Sample: .*missing"),
         (b'{"kind": "sample", "schema": 3, "values": {"name": {"$tensor": "x"}}}', "names 'x'"),
     ],
@@ -176,49 +170,6 @@ def test_saving_the_same_again_repairs_damaged_files(tmp_path):
     digest = codec.save(tiny_backbone(), tmp_path / "a")
     os.truncate(tmp_path / "a" / "tensors.safetensors", 20)
     codec.save(tiny_backbone(), tmp_path / "a")
-    codec.load(Backbone, tmp_path / "a", digest)
-
-
-def test_saving_another_artifact_replaces_the_folder_and_leaves_nothing_beside_it(tmp_path):
-    codec.save(tiny_backbone(seed=0), tmp_path / "a")
-    digest = codec.save(tiny_backbone(seed=1), tmp_path / "a")
-    assert codec.load(Backbone, tmp_path / "a", digest).source == "random weights, seed 1"
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_a_folder_with_other_peoples_files_is_not_replaced(tmp_path):
-    (tmp_path / "thesis.txt").write_text("ten years of work")
-    with pytest.raises(RegistryError, match=r"holds thesis\.txt"):
-        codec.save(tiny_backbone(), tmp_path)
-    assert (tmp_path / "thesis.txt").read_text() == "ten years of work"
-
-
-FULL_DISK = """
-import resource, signal, sys
-from hashlib import sha256
-from pathlib import Path
-from pliant.errors import RegistryError
-from pliant.tokens.artifact import Backbone
-from pliant.registry import codec
-
-other = codec.load(Backbone, Path(sys.argv[2]))
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that the limit is an error and not the end of the process
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-try:
-    codec.save(other, Path(sys.argv[1]))
-except RegistryError as error:
-    print(error)
-"""
-
-
-def test_a_disk_that_refuses_is_a_sentence_and_the_former_artifact_stays(tmp_path, tmp_path_factory):
-    """The limit on file sizes stands for a full disk: the kernel's refusal comes in the middle of a write."""
-    digest = codec.save(tiny_backbone(seed=0), tmp_path / "a")
-    codec.save(tiny_backbone(seed=1), other := tmp_path_factory.mktemp("other") / "b")
-    command = [sys.executable, "-c", FULL_DISK, tmp_path / "a", other]
-    process = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "cannot be written: File too large" in process.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
     codec.load(Backbone, tmp_path / "a", digest)
 
 

@@ -51,14 +51,6 @@ def test_every_file_is_on_the_disk_before_the_folder_is_renamed_and_the_rename_a
     assert events[-1] == tmp_path.name and set(events[3:-1]) == {"rename"}
 
 
-def test_a_folder_is_made_with_all_that_it_lies_in_and_replaced_where_it_is(tmp_path):
-    folder = tmp_path / "a" / "b" / "kept"
-    for files in (OLD, NEW):
-        replace_folder(folder, files)
-        assert content(folder) == files
-    assert [path.name for path in folder.parent.iterdir()] == ["kept"]
-
-
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError("ill"), KeyboardInterrupt()])
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypatch, error):
     folder = tmp_path / "kept"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.training import docstrings
 from pliant.training.docstrings import TASKS, corpus, load, paragraphs, parameters, split
 from pliant.training.text_data import Shares
 
@@ -45,26 +42,6 @@ def packages(tmp_path, monkeypatch):
         write_package(tmp_path, name, seed=seed)
     monkeypatch.syspath_prepend(tmp_path)
     return PAIR
-
-
-@pytest.fixture(scope="module")
-def installed():
-    return corpus()
-
-
-def test_the_installed_packages_give_thousands_of_texts_of_all_kinds(installed):
-    counts = [
-        len(installed),
-        *(sum(docstring.package == package for docstring in installed) for package in docstrings.PACKAGES),
-    ]
-    assert counts[0] > 5000
-    assert max(counts[1:]) <= docstrings.PER_PACKAGE
-    assert len({docstring.kind for docstring in installed}) == 4
-
-
-def test_no_text_holds_the_name_or_the_alias_of_a_package(installed):
-    named = re.compile(rf"(?<![a-z])(np|pd|plt|nx|pytorch|scikit-learn|{'|'.join(docstrings.PACKAGES)})(?![a-z])", re.I)
-    assert [docstring.source for docstring in installed if named.search(docstring.text)] == []
 
 
 def test_nothing_is_imported_and_the_order_is_always_the_same(packages):

@@ -82,11 +82,6 @@ def test_no_group_is_in_two_parts_and_a_held_out_one_counts_once(keys, seed, own
         assert repeats.left_out == 0
 
 
-def test_where_nothing_repeats_the_split_stays_as_it_was():
-    whole = data.split(60, 3)
-    assert separate(whole, np.arange(60), np.zeros(60)) == (whole, Repeats(60, 60))
-
-
 @pytest.mark.parametrize(
     ("first", "second"),
     [("Fine  day\n", "fine day"), ("ﬁne", "FINE"), ("STRASSE", "straße"), ("e\u0301te", "éte")],

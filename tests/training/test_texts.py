@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pliant.errors import InputError
 from pliant.training.text_data import Shares
 from pliant.training.texts import Columns, load
 
@@ -33,13 +32,6 @@ def test_class_names_are_those_that_the_file_tells(tmp_path):
     loaded = load(write(tmp_path, ("no", "yes"), text=TEXTS, label=[i % 2 for i in range(COUNT)]))
     assert (loaded.name, loaded.classes, loaded.second, loaded.regression) == ("mine", ("no", "yes"), None, False)
     assert loaded.labels.tolist() == [i % 2 for i in range(COUNT)]
-
-
-def test_labels_without_names_are_named_in_order(tmp_path):
-    loaded = load(write(tmp_path, text=TEXTS, label=[7 if i % 2 else 3 for i in range(COUNT)]))
-    assert (loaded.classes, loaded.labels.tolist()[:3]) == (("3", "7"), [0, 1, 0])
-    words = load(write(tmp_path, text=TEXTS, intent=["b", "a"] * 10))
-    assert (words.classes, words.labels.tolist()[:3]) == (("a", "b"), [1, 0, 1])
 
 
 def test_numbers_make_a_regression_where_the_configuration_says_so(tmp_path):
@@ -91,24 +83,3 @@ def test_a_fingerprint_follows_texts_labels_classes_and_split_alone(tmp_path):
     changed = [mark(seed=1), mark(texts=OTHERS), mark(labels=(1, 0) * 10), mark(names=("yes", "no"))]
     assert mark(name="renamed") == mark()
     assert len({mark(), *changed}) == 5
-
-
-@pytest.mark.parametrize(
-    ("columns", "sentence"),
-    [
-        ({"text": [*TEXTS[:-1], " "], "label": [0, 1] * 10}, r"row 19 .an empty text."),
-        ({"text": [*TEXTS[:-1], None], "label": [0, 1] * 10}, r"row 19 .no text."),
-        (
-            {"text": TEXTS, "label": [*[0.5] * 19, float("nan")]},
-            r"20 broken rows: row 0 .label 0.5 is a fraction.* and 10 more",
-        ),
-        ({"text": TEXTS, "label": [*["a"] * 19, None]}, r"row 19 .no label."),
-        ({"text": TEXTS, "label": ["a"] * 20}, "label is always a, but must be one of two or more classes"),
-        ({"text": TEXTS, "label": [["a"]] * 20}, "row 0 .label .* is no text and no whole number"),
-        ({"text": TEXTS, "size": [1] * 20}, "the label column is text, size, but must be one of label, "),
-        ({"words": TEXTS, "label": [0, 1] * 10}, "the text column is words, label"),
-    ],
-)
-def test_what_cannot_be_learnt_from_is_refused(tmp_path, columns, sentence):
-    with pytest.raises(InputError, match=sentence):
-        load(write(tmp_path, **columns))

@@ -114,7 +114,7 @@ def publish_cascades(registry: MlflowRegistry, folder: Path) -> None:
 
 
 def publish_packing(registry: MlflowRegistry, folder: Path) -> None:
-    generator = replace(load_generator(f"path:{write_generator(folder)}"), name="things")
+    generator = replace(load_generator(f"path:{write_generator(folder / 'written')}"), name="things")
     for name, artifact in {"generator": generator, "predictor": some_predictor(), "plan": some_packing()}.items():
         codec.save(artifact, folder / name)
     short = (PlanConfig(levels=(1.0,), patience=(1.5,)), ReferenceConfig((0.5,), (1.2,), 20))

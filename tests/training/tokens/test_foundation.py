@@ -52,26 +52,6 @@ def test_a_foundation_loads_as_it_was_trained_without_the_patch_dropout(foundati
     assert foundation.image_size == 16
 
 
-@pytest.mark.slow
-def test_pretraining_makes_upstream_classes_linearly_separable():
-    digits = data.digits("digit")
-    before, after = (features(pretrain(replace(TINY, images=n), digits), digits) for n in (64, 12_800))
-    assert after > before + 0.1
-
-
-def features(backbone, digits) -> float:
-    """Return the accuracy of a linear classifier on the features, on upstream images that were not trained on."""
-    from sklearn.linear_model import LogisticRegression
-
-    def of(part):
-        part = part[digits.labels[part] < 5]
-        pixels = torch.from_numpy(digits.images.batch(part, 16)).permute(0, 3, 1, 2).float() / 255
-        with torch.no_grad():
-            return load_model(backbone)((pixels - backbone.mean[0]) / backbone.std[0]).numpy(), digits.labels[part]
-
-    return LogisticRegression(max_iter=200).fit(*of(digits.split.fit)).score(*of(digits.split.profiling))
-
-
 def test_pretrained_weights_out_of_reach_name_what_works_without_them():
     with pytest.raises(
         OfflineError, match=r"weights of vit_tiny_patch16_224 could not be fetched.*without a network use"

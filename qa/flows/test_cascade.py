@@ -93,6 +93,19 @@ def test_two_tasks_are_released_together_and_one_takes_pairs(run, place):
     assert (cascades["things"].pair, cascades["alike"].pair) == (False, True)
 
 
+@NEEDS_BFLOAT16
+def test_half_precision_is_served_where_it_is_named_and_tolerated_and_can_be_profiled_again(run):
+    released, _ = run(arithmetic={"precision": "bfloat16", "tolerance": 0.9})
+    champion = load_champions(open_registry(settings.read(), "cascade"))["things"]
+    assert released["promoted"] and champion.artifact.precision == "bfloat16"
+    assert outputs_on_test(champion, FolderStore(settings.read().store)).precision == "bfloat16"
+    assert len(champion.record(Record).other) == 2, "both outputs in float32"
+    reprofile("cpu", 1, silent)
+    again = load_champions(open_registry(settings.read(), "cascade"))["things"]
+    assert again.artifact.precision == outputs_on_test(again, FolderStore(settings.read().store)).precision
+    assert len({again.record(Record).outputs, again.record(Record).test, *again.record(Record).other}) == 4
+
+
 @pytest.fixture(scope="module")
 def outcomes(world) -> dict[str, str]:
     return {"outcomes": str(write_outcomes(world.folder / "outcomes", changed_rows(400)))}
@@ -142,16 +155,3 @@ def test_a_champion_with_other_levels_is_run_on_the_texts_of_the_challenger(taug
     latest = stages[stages.index("things: plan") + 1 :]
     assert latest == [*POOLED[2:], *ALWAYS]
     assert "promises" not in released["reason"], released["reason"]
-
-
-@NEEDS_BFLOAT16
-def test_half_precision_is_served_where_it_is_named_and_tolerated_and_can_be_profiled_again(run):
-    released, _ = run(arithmetic={"precision": "bfloat16", "tolerance": 0.9})
-    champion = load_champions(open_registry(settings.read(), "cascade"))["things"]
-    assert released["promoted"] and champion.artifact.precision == "bfloat16"
-    assert outputs_on_test(champion, FolderStore(settings.read().store)).precision == "bfloat16"
-    assert len(champion.record(Record).other) == 2, "both outputs in float32"
-    reprofile("cpu", 1, silent)
-    again = load_champions(open_registry(settings.read(), "cascade"))["things"]
-    assert again.artifact.precision == outputs_on_test(again, FolderStore(settings.read().store)).precision
-    assert len({again.record(Record).outputs, again.record(Record).test, *again.record(Record).other}) == 4
