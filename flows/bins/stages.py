@@ -37,8 +37,8 @@ from pliant.flows.champions import fetch
 from pliant.flows.config import check_distinct
 from pliant.flows.device import configured_class
 from pliant.flows.keys import contents
-from pliant.flows.patience import patiently
 from pliant.flows.progress import tell
+from pliant.flows.registry_retry import retried
 from pliant.flows.release import open_registry
 from pliant.flows.stage import Notes, Run, Stage, StageResult
 from pliant.models.artifact import Classifier
@@ -166,7 +166,7 @@ def _score(
 def _of_cascade(address: str) -> tuple[Classifier, str]:
     """Return the largest model of the cascade's champion of a task, and its digest. Raises `RegistryError`."""
     registry, task = open_registry(settings.read(), "cascade"), address.removeprefix(CASCADE)
-    champion = patiently(lambda: registry.version(CASCADE_TASK + task)) if registry.exists() else None
+    champion = retried(lambda: registry.version(CASCADE_TASK + task)) if registry.exists() else None
     if champion is None:
         raise RegistryError(f"the registry holds no champion of the cascade {task!r}: run `pliant train cascade` first")
     levels = {tag.removeprefix(LEVEL_TAG): int(n) for tag, n in champion.tags.items() if tag.startswith(LEVEL_TAG)}

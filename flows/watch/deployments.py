@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from uuid import UUID
 
 from pliant import systems
 from pliant.errors import InputError, PliantError
-from pliant.flows.watch.nightly import NIGHTLY, Nightly
 
+NIGHTLY = "nightly"
+"""Name of the deployment of every flow that runs at night, and of the parameter that says so to the flow."""
 POOL, NOTIFY_POOL = "pliant", "pliant-notify"
 NOTIFY = "pliant-notify/pliant-notify"
 PROJECT = "PLIANT_PROJECT"
@@ -26,6 +28,25 @@ ADVICE = (
     "start one with `prefect server start` and name it, for this command and for the workers: "
     "export PREFECT_API_URL=http://127.0.0.1:4200/api"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Nightly:
+    """A flow that runs at night. `flow`: its name in Prefect; `entrypoint`: where it is, as a module's path.
+
+    `cron`: when it runs by default; `alarmed`: whether an alarm of the system starts it.
+    """
+
+    flow: str
+    entrypoint: str
+    cron: str
+    description: str
+    alarmed: bool = True
+
+    @property
+    def deployment(self) -> str:
+        """Return the full name of its deployment."""
+        return f"{self.flow}/{NIGHTLY}"
 
 
 def nightly_flows(system: str = "") -> dict[str, Nightly]:

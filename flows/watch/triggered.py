@@ -1,24 +1,30 @@
 """What every flow of a system does around its work: it is guarded against hanging, and answers the alarm that started it.
 
 A run of a deployment ends with its process once its time is over (`guard`), and a registry that lets nobody in ends any run
-before its work. One with a `reason` is debounced (`debounce`), has the drift report on its page (`report`), and its reason
+before its work. One with a `reason` is debounced (`debounce`), has the drift report on its page, and its reason
 as a tag on the MLflow runs of what it published.
+
+The report shows what a service has written down of its watch in `PLIANT_HOME/watch/SYSTEM.json`. Only the key `alarms` is
+read, leniently: a list of `{"stream", "sentence", "reference", "present", "evidence", "at", "observations"}`, of which any
+may be missing.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, cast
 
 from pliant.errors import RegistryError
 from pliant.flows import settings
-from pliant.flows.patience import current_run
+from pliant.flows.registry_retry import current_run
 from pliant.flows.release import Release, check_registry, open_registry
-from pliant.flows.watch import debounce, limits, report
+from pliant.flows.watch import debounce, limits
 from pliant.flows.watch.guard import PrefectRun, guarded
 
 logger = logging.getLogger("pliant")
@@ -27,6 +33,17 @@ P = ParamSpec("P")
 
 REASON = "pliant.reason"
 """Tag of an MLflow run: the alarm that started the flow."""
+COLUMNS: Mapping[str, str] = {
+    "stream": "stream",
+    "reference": "reference",
+    "present": "present",
+    "evidence": "evidence",
+    "at": "since",
+    "observations": "observations",
+    "sentence": "what was noticed",
+}
+"""Key of an alarm -> heading of its column; a column that no alarm fills is left out."""
+MOST_ALARMS, MOST_CHARACTERS = 50, 300
 
 
 def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P, dict[str, Any]]:
@@ -46,7 +63,7 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
                     return cast(dict[str, Any], _skipped(decision.sentence))
             check_registry(settings.read(), system, patient=run.deployment_id is not None)
             if reason:
-                report.show(system, reason, settings.read().home_of(system))
+                show_drift(system, reason, settings.read().home_of(system))
             released = function(*args, **kwargs)
             if reason:
                 tag_runs(system, reason, released)
@@ -112,3 +129,49 @@ def _skipped(sentence: str) -> Any:
 
     release = Release(False, sentence, {}, (), "").to_dict()
     return Completed(name=debounce.SKIPPED, message=sentence, data=release)
+
+
+def state_file(home: Path, system: str) -> Path:
+    """Return where a system's service keeps the state of its watch."""
+    return home / "watch" / f"{system}.json"
+
+
+def read_alarms(path: Path) -> list[Mapping[str, Any]]:
+    """Return the alarms of a watch's state, the first `MOST_ALARMS`; empty where the file is missing or is none."""
+    try:
+        state = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    alarms = state.get("alarms") if isinstance(state, Mapping) else None
+    return [alarm for alarm in alarms if isinstance(alarm, Mapping)][:MOST_ALARMS] if isinstance(alarms, list) else []
+
+
+def to_markdown(system: str, reason: str, alarms: Sequence[Mapping[str, Any]]) -> str:
+    """Return the report: the reason, and a table of alarms where there are any."""
+    lines = [f"# {system}: why this run was started", "", _cell(reason)]
+    columns = [key for key in COLUMNS if any(alarm.get(key) is not None for alarm in alarms)]
+    if columns:
+        lines += ["", _row(COLUMNS[key] for key in columns), _row("---" for _ in columns)]
+        lines += [_row(_cell(alarm.get(key)) for key in columns) for alarm in alarms]
+    return "\n".join(lines)
+
+
+def show_drift(system: str, reason: str, home: Path) -> None:
+    """Put the report on the page of the Prefect run, as the artifact `SYSTEM-drift`."""
+    from prefect.artifacts import create_markdown_artifact
+
+    text = to_markdown(system, reason, read_alarms(state_file(home, system)))
+    create_markdown_artifact(text, key=f"{system}-drift", description="What was noticed, and why this run was started")
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(value: object) -> str:
+    """Return a value as a cell of a table: one line of bounded length, without what Markdown or HTML would act on."""
+    text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    for character, replacement in {"\\": "\\\\", "|": "\\|", "<": "&lt;", "`": "'", "[": "\\[", "!": "&#33;"}.items():
+        text = text.replace(character, replacement)
+    text = " ".join(text.split())
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."

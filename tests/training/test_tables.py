@@ -13,8 +13,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.training import data
-from pliant.training.labels import classes_of
-from pliant.training.tables import Faults, paths, read
+from pliant.training.tables import Faults, classes_of, paths, read
 from pliant.training.texts import Columns, load
 
 TEXTS = ("one", "two")

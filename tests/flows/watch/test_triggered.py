@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from pliant.flows.release import Release
-from pliant.flows.watch import automations, events, triggered
+from pliant.flows.watch import automations, notify, triggered
 from pliant.flows.watch.automations import Deployed, Targets
 
 IDENTITY = UUID(int=7)
@@ -24,14 +24,14 @@ def _released(promoted: bool, run: str) -> Release:
 def emitted(monkeypatch) -> list[dict[str, Any]]:
     """The events that are emitted while the registry serves release 4, which the run `r4` has written."""
     present = SimpleNamespace(number=4, run="r4", versions={"pliant-tokens-profile": 2})
-    monkeypatch.setattr(events, "open_registry", lambda *_: SimpleNamespace(release=lambda _: present))
+    monkeypatch.setattr(notify, "open_registry", lambda *_: SimpleNamespace(release=lambda _: present))
     sent: list[dict[str, Any]] = []
-    monkeypatch.setattr(events, "emit_event", lambda name, **rest: sent.append({"name": name, **rest}))
+    monkeypatch.setattr(notify, "emit_event", lambda name, **rest: sent.append({"name": name, **rest}))
     return sent
 
 
 def test_a_release_that_is_served_by_its_own_run_is_a_new_champion(emitted):
-    events.emit_champion("tokens", _released(True, "r4"))
+    notify.emit_champion("tokens", _released(True, "r4"))
     (event,) = emitted
     assert event["name"] == "pliant.champion"
     assert event["resource"]["prefect.resource.id"] == "pliant.tokens"
@@ -41,7 +41,7 @@ def test_a_release_that_is_served_by_its_own_run_is_a_new_champion(emitted):
 
 @pytest.mark.parametrize("released", [_released(True, "another"), _released(False, "r4"), _released(True, "")])
 def test_what_was_refused_or_only_proposed_or_served_before_is_no_new_champion(emitted, released):
-    events.emit_champion("tokens", released)
+    notify.emit_champion("tokens", released)
     assert emitted == []
 
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
-from pliant.flows import patience
+from pliant.flows import registry_retry
 from pliant.flows.champions import fetch_champions
-from pliant.flows.patience import OUTAGE_WAITS, patiently
+from pliant.flows.registry_retry import OUTAGE_WAITS, retried
 from pliant.tokens.artifact import Task
 
 AWAY = UnreachableError("no MLflow server answers")
@@ -32,17 +32,17 @@ class Answers:
 @pytest.fixture
 def waits(monkeypatch):
     waits = []
-    monkeypatch.setattr(patience.time, "sleep", waits.append)
+    monkeypatch.setattr(registry_retry.time, "sleep", waits.append)
     return waits
 
 
 @pytest.fixture
 def scheduled(monkeypatch):
-    monkeypatch.setattr(patience, "current_run", lambda: SimpleNamespace(deployment_id="a deployment"))
+    monkeypatch.setattr(registry_retry, "current_run", lambda: SimpleNamespace(deployment_id="a deployment"))
 
 
 def test_a_scheduled_run_tries_again_until_the_registry_answers(waits, scheduled, caplog):
-    assert patiently(Answers(AWAY, AWAY, "an answer")) == "an answer"
+    assert retried(Answers(AWAY, AWAY, "an answer")) == "an answer"
     assert waits == [3, 15]
     assert caplog.messages == [f"no MLflow server answers; tried again in {seconds} s" for seconds in (3, 15)]
 
@@ -50,22 +50,22 @@ def test_a_scheduled_run_tries_again_until_the_registry_answers(waits, scheduled
 def test_it_gives_up_after_as_long_as_a_release_does(waits, scheduled):
     read = Answers(*[AWAY] * 4, "too late")
     with pytest.raises(UnreachableError):
-        patiently(read)
+        retried(read)
     assert waits == list(OUTAGE_WAITS) and read.calls == 4
 
 
 @pytest.mark.parametrize("error", [RefusedError("a wrong password"), RegistryError("there is none")])
 def test_what_another_try_does_not_mend_is_not_tried_again(waits, scheduled, error):
     with pytest.raises(type(error)):
-        patiently(Answers(error, "an answer"))
+        retried(Answers(error, "an answer"))
     assert waits == []
 
 
 @pytest.mark.parametrize("run", [None, SimpleNamespace(deployment_id=None)])
 def test_a_command_fails_at_once(waits, monkeypatch, run):
-    monkeypatch.setattr(patience, "current_run", lambda: run)
+    monkeypatch.setattr(registry_retry, "current_run", lambda: run)
     with pytest.raises(UnreachableError):
-        patiently(Answers(AWAY, "an answer"))
+        retried(Answers(AWAY, "an answer"))
     assert waits == []
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.flows.watch.report import read_alarms, state_file, to_markdown
+from pliant.flows.watch.triggered import read_alarms, state_file, to_markdown
 
 ALARM = {
     "stream": "digit",

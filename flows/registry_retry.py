@@ -25,7 +25,7 @@ def current_run() -> Any:
     return context.flow_run if context is not None else None
 
 
-def patiently(read: Callable[[], T]) -> T:
+def retried(read: Callable[[], T]) -> T:
     """Return what `read` gives. In a deployment's run it is tried again where the registry does not answer.
 
     A command that a person typed fails at once. Raises what `read` raises: a `RefusedError`, and whatever else is not
