@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,26 +15,12 @@ from pliant.registry import codec, mlflow_store
 from pliant.registry.mlflow_run import Run
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.package import Package, Published
-from tests.fixtures.mlflow_client import Client
-
-A, B, RELEASES = "pliant-bins-a", "pliant-bins-encoder-a", "pliant-release-bins"
+from tests.fixtures.mlflow_client import A, Client, two_models
 
 
 @pytest.fixture
 def client(monkeypatch):
-    """Two models with three versions each, the first of which are champions."""
-    client = Client()
-    client.add(A, 3, champion="1")
-    client.add(B, 3, champion="1")
-
-    @contextmanager
-    def locked(_registry, system):
-        client.writes.append(("locked", system))
-        yield lambda: client.writes.append(("checked",))
-
-    monkeypatch.setattr(MlflowRegistry, "connect", lambda self, create=False: client)
-    monkeypatch.setattr(MlflowRegistry, "locked", locked)
-    return client
+    return two_models(monkeypatch)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,26 +15,12 @@ from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.package import Published
 from pliant.registry.releases import from_version
 from tests.fixtures.bins.tiny import some_bins
-from tests.fixtures.mlflow_client import Client
-
-A, B, RELEASES = "pliant-bins-a", "pliant-bins-encoder-a", "pliant-release-bins"
+from tests.fixtures.mlflow_client import RELEASES, A, B, Client, two_models
 
 
 @pytest.fixture
 def client(monkeypatch):
-    """Two models with three versions each, the first of which are champions."""
-    client = Client()
-    client.add(A, 3, champion="1")
-    client.add(B, 3, champion="1")
-
-    @contextmanager
-    def locked(_registry, system):
-        client.writes.append(("locked", system))
-        yield lambda: client.writes.append(("checked",))
-
-    monkeypatch.setattr(MlflowRegistry, "connect", lambda self, create=False: client)
-    monkeypatch.setattr(MlflowRegistry, "locked", locked)
-    return client
+    return two_models(monkeypatch)
 
 
 def aliases_of(client):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,22 +12,11 @@ from pliant.errors import RegistryError
 from pliant.registry import descriptions
 from pliant.registry import mlflow_switch as switching
 from pliant.registry.mlflow_store import MlflowRegistry
-from tests.fixtures.mlflow_client import Client
-
-A, B, RELEASES = "pliant-bins-a", "pliant-bins-encoder-a", "pliant-release-bins"
+from tests.fixtures.mlflow_client import RELEASES, A, B, two_models
 
 
 def patched(monkeypatch, whole=True):
-    client = Client()
-    client.add(A, 3, champion="1")
-    client.add(B, 3, champion="1")
-
-    @contextmanager
-    def locked(_registry, system):
-        yield lambda: None
-
-    monkeypatch.setattr(MlflowRegistry, "connect", lambda self, create=False: client)
-    monkeypatch.setattr(MlflowRegistry, "locked", locked)
+    client = two_models(monkeypatch, note_lock=False)
     monkeypatch.setattr(MlflowRegistry, "intact", lambda self, published: whole)
     monkeypatch.setattr(descriptions, "now_text", lambda: "2026-11-27T00:00:00+00:00")
     return client
