@@ -32,16 +32,13 @@ from pliant.serving.bento.bentoml_patches import (
     switch_off_tracing,
 )
 from pliant.serving.bento.supervisor import listening, prepare, report_end_shortly, wait_for_release
-from pliant.serving.http.access.certificate import show_certificate
-from pliant.serving.http.access.metrics import CertificateMetrics, TenantMetrics
-from pliant.serving.http.access.middleware import AccessMiddleware, Gate
-from pliant.serving.http.access.settings import access_of, check_access, names
+from pliant.serving.http.access.access import AccessMiddleware, Gate, TenantMetrics
+from pliant.serving.http.access.settings import access_of, check_access, names, show_certificate
 from pliant.serving.http.app import asks_for_prediction
 from pliant.serving.http.door.door import Door
-from pliant.serving.http.door.install import install
-from pliant.serving.http.request_id import RequestIdMiddleware
+from pliant.serving.http.door.protocol import install
+from pliant.serving.http.middleware import RequestIdMiddleware, UnknownPathMiddleware
 from pliant.serving.http.routing import ErrorCounter
-from pliant.serving.http.unknown_path import UnknownPathMiddleware
 from pliant.serving.monitoring import logs
 from pliant.serving.tracing.middleware import TracingMiddleware, wants_traces
 from pliant.tenants import trusted_tenants
@@ -182,7 +179,7 @@ class HostedService:
         judge = access.sender if settings.cors_origins else access.judge
         state.door.open(endpoint.metrics.errored, endpoint.front_door, judge)
         if settings.tls_cert is not None:
-            show_certificate(settings.tls_cert, CertificateMetrics())
+            show_certificate(settings.tls_cert)
         self._traces = None
         if settings.trace_share:
             from pliant.serving.tracing.export import provider_of

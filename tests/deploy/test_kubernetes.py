@@ -29,7 +29,6 @@ from tests.deploy.stack import (
     pods,
     selected,
     services,
-    workloads,
 )
 
 ENDPOINTS = [*SYSTEMS, *(f"{system}-further" for system in SYSTEMS)]
@@ -196,37 +195,6 @@ def test_an_endpoint_is_set_up_as_in_the_compose_file_and_waits_for_a_first_rele
     assert {name for name in here if here[name] != there[name]} <= DIFFERENT
     probe = container(pod)["startupProbe"]
     assert 0 < float(here["PLIANT_WAIT_FOR_RELEASE"]) < probe["periodSeconds"] * probe["failureThreshold"] - 30
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_every_mounted_volume_and_claim_is_there_and_names_are_there_once(overlay):
-    claims = {each["metadata"]["name"] for each in of_kind("PersistentVolumeClaim", overlay)}
-    for name, _, pod in pods(overlay):
-        volumes = {volume["name"]: volume for volume in pod["volumes"]}
-        assert {mount["name"] for mount in container(pod)["volumeMounts"]} == set(volumes), name
-        sources = [volume["persistentVolumeClaim"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
-        assert {source["claimName"] for source in sources} <= claims
-    names = [(each["kind"], each["metadata"]["name"]) for each in manifests(overlay)]
-    assert len(names) == len(set(names)) and of_kind("Secret", overlay) == []
-    for each in manifests(overlay):
-        assert each["kind"] == "Namespace" or each["metadata"]["namespace"] == "pliant"
-    assert {each["kind"] for each in workloads(overlay)} == {"Deployment", "Job"}
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_a_deployment_selects_its_own_pods_alone(overlay):
-    for workload in of_kind("Deployment", overlay):
-        taken = [name for name, labels, _ in pods(overlay) if selected(workload["spec"]["selector"], labels)]
-        assert taken == [workload["metadata"]["name"]]
-
-
-def test_services_and_disruption_budgets_are_of_all_replicas_of_a_system():
-    budgets = {each["metadata"]["name"]: each["spec"]["selector"] for each in of_kind("PodDisruptionBudget")}
-    assert set(budgets) == set(SYSTEMS)
-    for system in SYSTEMS:
-        for selector in ({"matchLabels": named("Service", system)["spec"]["selector"]}, budgets[system]):
-            taken = [name for name, labels, _ in pods() if selected(selector, labels)]
-            assert sorted(taken) == [system, f"{system}-further"]
 
 
 def test_every_network_policy_is_about_some_pod_and_ports_that_are_there():

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pliant.protocol import Launch, Request
-from pliant.serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected
+from pliant.serving.answers import AnswerRate, Completed, Dispatched, LaunchResult, Pending, Rejected
 
 REQUEST = Request(7, 10.0, 12.0, "task")
 
@@ -51,3 +51,17 @@ def test_the_first_answer_counts_and_later_ones_change_nothing():
 @pytest.mark.parametrize(("late_by", "on_time"), [(-0.1, True), (0.0, True), (0.1, False)])
 def test_an_answer_is_on_time_up_to_its_deadline(late_by, on_time):
     assert Completed("output", 0, 1, 0.0, 0.0, late_by).on_time is on_time
+
+
+def test_a_queue_is_empty_after_as_many_seconds_as_its_answers_take():
+    rate = AnswerRate()
+    for index in range(1000):
+        rate.count(index * 0.1)
+    assert rate.seconds(50, 100.0) == pytest.approx(5.0, rel=0.02)
+
+
+def test_nothing_is_known_before_the_first_answer_and_long_after_the_last():
+    rate = AnswerRate()
+    assert rate.seconds(50, 0.0) == 1.0
+    rate.count(0.0)
+    assert rate.seconds(50, 1000.0) == 1.0

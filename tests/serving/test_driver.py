@@ -12,7 +12,6 @@ from pliant.protocol import (
     Answer,
     Arrived,
     Drop,
-    Failed,
     Journal,
     replay,
 )
@@ -105,19 +104,6 @@ def test_a_request_whose_deadline_passes_in_the_queue_is_dropped_at_that_moment(
     run_virtually(main())
 
 
-def test_an_answer_past_its_deadline_says_by_how_much_it_is_late():
-    async def main():
-        bench = Bench()
-        bench.workers[0].seconds = 3.0
-        await bench.driver.start()
-        answer = await bench.driver.submit("a", 1.0, 1.0, "x")
-        assert not answer.on_time
-        assert answer.late_by == pytest.approx(2.0)
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
 def test_an_answer_that_waits_for_the_loop_beyond_its_deadline_is_late():
     async def main():
         bench = Bench()
@@ -149,56 +135,6 @@ def test_a_killed_worker_is_restarted_and_its_requests_are_served_or_dropped():
         assert (await bench.driver.submit("a", 5.0, 1.0, "z")).output == "z"
         await bench.driver.stop()
         assert set(answers_per_request(bench.journal).values()) == {1}
-
-    run_virtually(main())
-
-
-def test_the_driver_is_not_ready_while_its_only_worker_is_down():
-    async def main():
-        bench = Bench()
-        assert not bench.driver.ready
-        await bench.driver.start()
-        assert bench.driver.ready
-        asked = asyncio.create_task(bench.ask("crash", deadline=0.3))
-        await asyncio.sleep(0.1)
-        assert not bench.driver.ready
-        await asked
-        await asyncio.sleep(1.0)
-        assert bench.driver.ready
-        await bench.driver.stop()
-        assert not bench.driver.ready
-
-    run_virtually(main())
-
-
-def test_a_hung_worker_is_killed_after_the_limit_and_reported_as_failed():
-    async def main():
-        bench = Bench(launch=2.0)
-        await bench.driver.start()
-        assert await bench.driver.submit("a", 1.0, 1.0, "hang") == Rejected("late")
-        assert "kill" in bench.workers[0].calls
-        reasons = [entry.event.reason for entry in bench.journal if isinstance(entry.event, Failed)]
-        assert reasons == ["it was still running after 2 s"]
-        assert (await bench.driver.submit("a", 5.0, 1.0, "x")).output == "x"
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
-def test_a_worker_that_gives_too_few_outputs_has_failed():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        give_all = bench.workers[0].run
-
-        async def give_none(setting, payloads):
-            bench.workers[0].run = give_all
-            return [], 0.01
-
-        bench.workers[0].run = give_none
-        assert (await bench.driver.submit("a", 5.0, 1.0, "x")).output == "x"
-        assert any(isinstance(entry.event, Failed) for entry in bench.journal)
-        await bench.driver.stop()
 
     run_virtually(main())
 
@@ -279,20 +215,6 @@ def test_a_scheduler_that_breaks_the_contract_leaves_nobody_waiting(scheduler):
         with pytest.raises(SchedulerError, match="the scheduler failed"):
             await bench.driver.submit("a", 1.0, 1.0, "x")
         await bench.driver.stop()
-
-    run_virtually(main())
-
-
-def test_a_request_whose_client_has_disconnected_affects_no_other():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        gone = asyncio.create_task(bench.driver.submit("a", 5.0, 1.0, "gone"))
-        await asyncio.sleep(0)
-        gone.cancel()
-        assert (await bench.driver.submit("a", 5.0, 1.0, "x")).output == "x"
-        await bench.driver.stop()
-        assert bench.driver.alive
 
     run_virtually(main())
 

@@ -171,15 +171,6 @@ def test_what_waits_for_its_first_release_is_checked_once_there_is_one(lacking, 
     assert len(commands) == 1 and len(checks) == (0 if lacking else 1)
 
 
-def test_without_a_log_the_output_is_that_of_this_process(tmp_path, monkeypatch):
-    outputs = []
-    monkeypatch.setattr(launch, "check", lambda settings: None)
-    monkeypatch.setattr(launch.subprocess, "Popen", lambda _command, stdout, **_: outputs.append(stdout) or Process())
-    monkeypatch.setattr(launch, "_check_port", lambda host, port: None)
-    started = launch.launch(TokensSettings(device="cpu"), tmp_path / "state", 3000)
-    assert outputs == [None] and started.log is None
-
-
 def test_serving_passes_signals_on_once_and_gives_them_back(monkeypatch):
     process = Process(status=7)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -193,39 +184,6 @@ def test_serving_passes_signals_on_once_and_gives_them_back(monkeypatch):
     assert launch.serve(TokensSettings(), Path("state"), 1, while_starting) == 7
     assert process.signals == [signal.SIGTERM] * 2
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-
-
-class Clock:
-    """The time that sleeping takes."""
-
-    def __init__(self) -> None:
-        self.now, self.sleeps, self.looks = 50.0, [], 0
-
-    def monotonic(self) -> float:
-        self.looks += 1
-        assert self.looks < 20_000, "nobody sleeps"
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.sleeps.append(seconds)
-        self.now += seconds
-
-
-def test_five_minutes_are_waited_with_short_pauses_unless_it_is_told_otherwise(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(launch, "time", clock)
-    monkeypatch.setattr(Service, "_is_ready", lambda self: False)
-    with pytest.raises(WorkerError, match="was not ready within 300 s; see the-log"):
-        service(Process(), Path("the-log")).wait_until_ready()
-    assert 350.0 < clock.now < 350.2 and max(clock.sleeps) <= 0.1
-
-
-def test_stopping_waits_half_a_minute_longer_than_pending_requests_may_take():
-    process = Process()
-    service(process).stop()
-    assert process.seconds == 150.0
-    command = launch._command(BinsSettings(), 3000)
-    assert command[command.index("--timeout-graceful-shutdown") + 1] == "120"
 
 
 @pytest.mark.parametrize(("status", "ready"), [(200, True), (199, False), (201, False), (503, False)])
@@ -248,18 +206,6 @@ def test_a_service_with_any_certificate_is_probed_also_one_that_has_expired(tmp_
     assert launch._tls(None) is None
 
 
-def test_what_a_system_can_check_is_checked_by_its_assembly(monkeypatch):
-    checked = []
-
-    def part(stage, name):
-        return SimpleNamespace(check=lambda settings: checked.append((stage, name, settings)))
-
-    monkeypatch.setattr(launch.systems, "system", lambda name: SimpleNamespace(part=part))
-    settings = BinsSettings()
-    launch.check(settings)
-    assert checked == [("serving", "assembly", settings)]
-
-
 def started(monkeypatch) -> list[list[str]]:
     commands: list[list[str]] = []
     monkeypatch.setattr(launch, "check", lambda settings: None)
@@ -277,18 +223,3 @@ def test_nothing_is_started_where_everybody_could_call_or_another_service_listen
         with pytest.raises(InputError, match="port is"):
             launch.launch(TokensSettings(home=tmp_path), tmp_path, busy.getsockname()[1])
     assert commands == [] and list(tmp_path.iterdir()) == []
-
-
-def test_a_service_may_be_started_again_in_its_folder(tmp_path, monkeypatch):
-    commands = started(monkeypatch)
-    monkeypatch.setattr(launch, "_check_port", lambda host, port: None)
-    for _ in range(2):
-        launch.launch(TokensSettings(home=tmp_path, device="cpu"), tmp_path / "some" / "state", 3000)
-    assert len(commands) == 2
-
-
-def test_serving_needs_nothing_to_do_while_it_starts(monkeypatch):
-    process = Process(status=3)
-    monkeypatch.setattr(launch, "launch", lambda *_: service(process))
-    assert launch.serve(TokensSettings(), Path("state"), 1) == 3
-    assert process.signals == []

@@ -107,21 +107,6 @@ def test_a_request_that_makes_it_fail_at_its_arrival_costs_two_restarts_and_no_o
     run_virtually(main())
 
 
-@pytest.mark.parametrize("errors", [1, 3])
-def test_an_error_that_passes_fails_no_request(errors):
-    async def main():
-        Forgetful.errors = errors
-        bench = Bench(Forgetful)
-        await bench.driver.start()
-        answers = await bench.ask(*["good"] * 9)
-        assert [answer.output for answer in answers] == [("good", at) for at in range(9)]
-        assert bench.restarts == errors
-        assert bench.answers() == dict.fromkeys(range(9), 1)
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
 def test_requests_arrive_one_by_one_only_after_a_failure_that_nobody_is_blamed_for():
     recovery = Recovery()
     assert recovery.begin(Finished(0, 0.1), [1, 2]) is None
@@ -181,21 +166,6 @@ def test_who_leaves_while_waiting_for_a_fresh_scheduler_is_forgotten():
     run_virtually(main())
 
 
-def test_facts_over_which_it_fails_are_not_kept():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        asked = asyncio.create_task(bench.ask("good", "good"))
-        await asyncio.sleep(0.01)
-        with pytest.raises(SchedulerError, match="a bug over facts"):
-            bench.driver.change({"bad": True})
-        assert [answer.output for answer in await asked] == [("good", 0), ("good", 1)]
-        assert bench.driver.alive
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
 def test_one_that_does_nothing_but_fail_is_given_up_with_an_error_for_each():
     async def main():
         bench = Bench(Restless)
@@ -248,16 +218,6 @@ def arrived(id: int) -> Arrived:
     return Arrived(Request(id, 0.0, 1.0, "x"))
 
 
-@pytest.mark.parametrize(("pending", "allowed"), [(0, 10), (1, 12), (5, 20)])
-def test_two_failures_a_request_and_ten_more_are_too_many_without_an_answer_between(pending, allowed):
-    recovery = Recovery()
-    assert [recovery.is_hopeless(pending) for _ in range(allowed + 1)] == [False] * allowed + [True]
-    recovery.note(Launch(0, 0, (9,)))
-    assert recovery.is_hopeless(pending)
-    recovery.note(Drop(9, "late"))
-    assert [recovery.is_hopeless(pending) for _ in range(allowed + 1)] == [False] * allowed + [True]
-
-
 def test_whom_a_failure_is_blamed_on_arrives_last_and_is_given_up_the_second_time():
     recovery = Recovery()
     assert recovery.begin(arrived(1), [0, 1, 2]) is None
@@ -267,18 +227,6 @@ def test_whom_a_failure_is_blamed_on_arrives_last_and_is_given_up_the_second_tim
     assert recovery.begin(arrived(1), [0, 1, 2]) == 1
     assert [recovery.next() for _ in range(3)] == [2, 0, None]
     assert recovery.begin(arrived(7), [0, 2]) is None  # its client has left
-
-
-def test_a_failure_over_a_request_that_is_tried_alone_is_blamed_on_it():
-    recovery = Recovery()
-    assert recovery.begin(Finished(0, 0.1), [0, 1, 2]) is None
-    assert (recovery.next(), recovery.next()) == (0, None)
-    assert recovery.begin(Finished(1, 0.1), [0, 1, 2]) is None
-    assert (recovery.next(), recovery.next()) == (1, None)
-    assert not recovery.note(Launch(2, 0, (2,))) and not recovery.note(Drop(2, "late"))
-    assert recovery.next() is None
-    assert recovery.note(Answer(1, 3))
-    assert (recovery.next(), recovery.next()) == (2, None)
 
 
 def test_a_new_request_waits_behind_those_that_wait_and_who_leaves_is_struck_out():

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib.util
 import json
 import os
 import subprocess
 import sys
-import weakref
 
 import pytest
 from bentoml._internal.server.http.traffic import TimeoutMiddleware
@@ -17,9 +15,6 @@ from bentoml._internal.server.http.traffic import TimeoutMiddleware
 from pliant.serving.bento.bentoml_patches import (
     COUNTERS,
     _call_within_timeout,
-    freeze_gc,
-    share_the_interpreter,
-    switch_off_tracing,
 )
 from tests.fixtures.fakes import run_virtually
 
@@ -145,29 +140,6 @@ def test_counters_map_no_files_though_bentoml_says_where_they_should_be(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_thread_in_python_gives_the_event_loop_its_turn_within_a_millisecond():
-    before = sys.getswitchinterval()
-    try:
-        share_the_interpreter()
-        assert 1e-4 <= sys.getswitchinterval() <= 1e-3
-    finally:
-        sys.setswitchinterval(before)
-
-
-def test_a_start_or_an_end_of_the_app_may_take_as_long_as_it_wants():
-    async def main():
-        seen = []
-
-        async def slow(scope, receive, send):
-            await asyncio.sleep(1000)
-            seen.append((scope, receive, send))
-
-        await _call_within_timeout(TimeoutMiddleware(slow, 1.0), {"type": "lifespan"}, "receive", "send")
-        return seen
-
-    assert run_virtually(main()) == [({"type": "lifespan"}, "receive", "send")]
-
-
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 def test_a_slow_answer_is_given_up_with_a_sentence(kind):
     async def main():
@@ -182,40 +154,6 @@ def test_a_slow_answer_is_given_up_with_a_sentence(kind):
     (start, body), seconds = run_virtually(main())
     assert (start["status"], seconds) == (504, 5.0)
     assert body["body"] == b'{"error":"Not able to process the request in 5.0 seconds"}'
-
-
-def test_a_timeout_of_the_app_itself_passes_on():
-    async def give_up(scope, receive, send):
-        raise TimeoutError("of the app")
-
-    with pytest.raises(TimeoutError, match="of the app"):
-        call(give_up, timeout=60, within=30)
-
-
-def test_nobody_traces_unless_the_environment_says_so(monkeypatch):
-    monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
-    switch_off_tracing()
-    assert os.environ["OTEL_SDK_DISABLED"] == "true"
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
-    switch_off_tracing()
-    assert os.environ["OTEL_SDK_DISABLED"] == "false"
-
-
-def test_garbage_is_collected_before_the_rest_is_exempted():
-    class Cycle:
-        pass
-
-    cycle = Cycle()
-    cycle.itself = cycle
-    gone = weakref.ref(cycle)
-    gc.disable()
-    try:
-        del cycle
-        freeze_gc()
-        assert gone() is None
-    finally:
-        gc.enable()
-        gc.unfreeze()
 
 
 def test_a_path_that_is_asked_for_leaves_no_metric_behind():

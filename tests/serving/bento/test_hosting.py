@@ -6,7 +6,6 @@ import asyncio
 import os
 from types import SimpleNamespace
 
-import bentoml
 import pytest
 from starlette.middleware.cors import CORSMiddleware
 
@@ -16,10 +15,9 @@ from pliant.front_door import FrontDoor
 from pliant.serving.bento import hosting
 from pliant.serving.bento.hosting import HostedService, with_access
 from pliant.serving.bins.settings import BinsSettings
-from pliant.serving.http.access.middleware import AccessMiddleware
+from pliant.serving.http.access.access import AccessMiddleware
 from pliant.serving.http.door.door import Door
-from pliant.serving.http.request_id import RequestIdMiddleware
-from pliant.serving.http.unknown_path import UnknownPathMiddleware
+from pliant.serving.http.middleware import RequestIdMiddleware, UnknownPathMiddleware
 
 
 class Service:
@@ -98,12 +96,6 @@ def test_it_starts_by_the_environments_settings_and_opens_the_door_once_every_mo
     assert service.opened["front"] is service.endpoint.front_door
 
 
-def test_the_log_says_on_which_devices_it_runs(monkeypatch, caplog):
-    monkeypatch.setenv("PLIANT_DEVICE", "cuda:1, cuda:0")
-    Service(monkeypatch).start()
-    assert "the service runs on cuda:1, cuda:0" in caplog.text
-
-
 def test_settings_that_are_refused_start_nothing_and_end_the_process_with_a_sentence(monkeypatch, caplog):
     service = Service(monkeypatch, refuses="one with keys")
     monkeypatch.setattr(hosting, "end_process", lambda status: service.calls.append(("end", status)))
@@ -150,17 +142,6 @@ def test_access_is_checked_around_all_and_pages_of_the_named_websites_alone_may_
     ((kind, options),) = cors
     assert kind is CORSMiddleware and list(options["allow_origins"]) == ["https://a.example", "https://b.example"]
     assert "allow_credentials" not in options and "authorization" in options["allow_headers"]
-
-
-def test_bentoml_runs_one_process_with_metrics_and_without_traces_and_a_log_of_every_request():
-    @bentoml.service(name="hosted", **hosting.OPTIONS)
-    class Hosted:
-        pass
-
-    assert Hosted.config["workers"] == 1
-    assert Hosted.config["metrics"]["enabled"] is True
-    assert Hosted.config["logging"]["access"]["enabled"] is False
-    assert Hosted.config["tracing"]["excluded_urls"] == ".*"
 
 
 @pytest.mark.parametrize("proxies", [None, "10.0.0.1"])

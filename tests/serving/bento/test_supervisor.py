@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import signal
 import sys
 from pathlib import Path
 from subprocess import Popen
 
-import circus.arbiter
 import psutil
 import pytest
 
 from pliant.errors import InputError
 from pliant.serving.bento import hosting, supervisor
-from pliant.serving.bento.supervisor import absolute_paths, listening, prepare
+from pliant.serving.bento.supervisor import listening, prepare
 from pliant.serving.launch import QUIET
 from pliant.serving.settings import from_environment
 from pliant.serving.tokens.settings import TokensSettings
@@ -30,11 +28,6 @@ def test_relative_paths_and_defaults_are_made_absolute_in_the_folder_of_the_call
     assert (settings.home, settings.keys_file) == (tmp_path / ".pliant", tmp_path / "keys.json")
     assert settings.artifact_root == str(tmp_path / "mlruns" / "artifacts")
     assert (settings.margin, settings.tls_cert, settings.journal) == (0.2, None, None)
-
-
-def test_addresses_and_absolute_paths_stay_as_they_are():
-    given = {"PLIANT_REGISTRY_URI": "http://mlflow:5000", "PLIANT_HOME": "/state", "PLIANT_ARTIFACT_ROOT": "/artifacts"}
-    assert absolute_paths(given) == given
 
 
 def test_what_is_set_stays_and_the_rest_is_as_under_pliant_serve():
@@ -129,7 +122,3 @@ def test_a_service_that_ended_is_reported_by_a_sentence_and_anything_else_by_its
     ):
         sys.excepthook(type(error), error, None)
     assert "the service process has ended" in caplog.text and ended not in others and len(others) == 2
-
-
-def test_bentoml_still_says_it_in_these_words():
-    assert supervisor.NONE_LEFT in inspect.getsource(circus.arbiter)

@@ -50,14 +50,6 @@ def test_a_routes_errors_are_counted_and_answered_in_its_shape(error, code):
     assert response.body.decode() == (code or "fine")
 
 
-def test_what_nobody_expected_is_left_to_the_server():
-    async def handle(_request, _endpoint):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(guarded(handle, lambda _request: None, lambda _error: Response())(request()))
-
-
 def test_a_request_came_when_its_socket_had_it_or_else_now():
     async def run():
         endpoint = SimpleNamespace(now=100.0)

@@ -8,7 +8,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.tei import PredictBody, classifier_type, error_response, health, info, not_left, too_long
+from pliant.serving.http.tei import PredictBody, classifier_type, error_response, info, not_left, too_long
 
 
 def test_the_limits_are_named_as_tei_does_and_texts_are_truncated_unless_a_client_refuses():
@@ -60,19 +60,6 @@ def test_an_error_has_teis_status_and_type_and_says_when_to_come_again_only_afte
     assert (response.status_code, json.loads(response.body)) == (expected, {"error": "a sentence", "error_type": kind})
     assert response.headers.get("retry-after") == retry
     assert ("www-authenticate" in response.headers) is (status == 401)
-
-
-def test_a_system_may_say_that_a_lost_device_comes_back():
-    response = error_response(ApiError(503, "failed", "lost", retry_after=2.0), {503: (503, "Unhealthy")})
-    assert (response.status_code, response.headers["retry-after"]) == (503, "2")
-    assert json.loads(response.body)["error_type"] == "Unhealthy"
-
-
-def test_health_is_an_empty_200_or_a_503_after_which_to_look_again():
-    well, ill = health(True), health(False)
-    assert (well.status_code, well.body) == (200, b"")
-    assert (ill.status_code, ill.headers["retry-after"]) == (503, "1")
-    assert json.loads(ill.body) == {"error": "unhealthy", "error_type": "Unhealthy"}
 
 
 @pytest.mark.parametrize(
@@ -128,12 +115,6 @@ def test_what_does_not_fit_is_named(fields, name):
     with pytest.raises(InputError) as raised:
         PredictBody.read({"inputs": "a", **fields})
     assert raised.value.field == name
-
-
-def test_no_more_texts_are_taken_than_the_limit_says():
-    with pytest.raises(ApiError) as raised:
-        PredictBody.read({"inputs": [["a"], ["b"]]}).texts(1)
-    assert (raised.value.status, raised.value.field) == (413, "inputs")
 
 
 @pytest.mark.parametrize(

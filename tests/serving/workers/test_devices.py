@@ -17,10 +17,6 @@ def profiled_on(device: str) -> SimpleNamespace:
     return SimpleNamespace(device=device)
 
 
-def test_devices_are_listed_in_their_order():
-    assert devices(BinsSettings(device="cuda:1, cuda:0,cpu")) == ["cuda:1", "cuda:0", "cpu"]
-
-
 @pytest.fixture
 def unknown():
     """What "auto" stands for is asked anew, before and after the test."""

@@ -47,14 +47,6 @@ def test_a_device_process_makes_its_gpu_the_present_one_before_anything_else(mon
     assert made == selected
 
 
-@pytest.mark.parametrize(("device", "left_out"), [("cuda", True), ("cpu", False)])
-def test_cudnns_attention_which_plans_every_shape_is_left_out_on_a_gpu(monkeypatch, device, left_out):
-    set_to = []
-    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", set_to.append)
-    prepare(DevicePlan(device, None, None, ()))
-    assert set_to == ([False] if left_out else [])
-
-
 def test_a_gpu_that_is_not_there_is_refused_in_a_sentence(monkeypatch):
     def missing(device):
         raise AssertionError("Invalid device id")

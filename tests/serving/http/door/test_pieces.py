@@ -45,19 +45,6 @@ def test_a_head_of_just_the_limit_passes_at_once_and_in_pieces(size, expected):
     driven(in_pieces, head_bytes=1000)
 
 
-def test_each_request_of_a_connection_has_the_limits_anew():
-    async def check(site):
-        protocol, transport = site.connect()
-        head = b"GET / HTTP/1.1\r\nhost: test\r\n" + b"a: b\r\n" * 59
-        for _ in range(3):
-            await site.send(protocol, head[:20], head[20:300], head[300:], b"\r\n")
-        for _ in range(3):
-            await site.send(protocol, CHUNKED, b"1;", b"e" * 900, b"\r\na\r\n", b"0\r\n\r\n")
-        assert transport.statuses == [200] * 6 and site.codes == []
-
-    driven(check, head_bytes=1000)
-
-
 @pytest.mark.parametrize(
     ("pieces", "refused"),
     [
@@ -193,19 +180,6 @@ def test_a_request_whose_client_left_before_its_turn_is_never_begun():
     driven(check, app)
 
 
-def test_an_app_that_is_cancelled_while_its_client_waits_is_an_error(caplog):
-    async def cancelled(scope, receive, send) -> None:
-        raise asyncio.CancelledError
-
-    async def check(site):
-        protocol, transport = site.connect()
-        await site.send(protocol, post())
-        assert transport.statuses == [500]
-
-    driven(check, cancelled)
-    assert "Exception in ASGI application\n" in caplog.text
-
-
 def test_who_was_turned_away_may_send_so_much_and_has_a_second_to_read_why():
     async def check(site):
         piece = b"a" * (PARTING_BYTES // 8)
@@ -303,19 +277,6 @@ def test_a_connection_waits_in_turn_for_a_head_a_body_its_answer_and_the_next_re
         assert len(site.door.connections) == 0
 
     driven(check, one_a_turn)
-
-
-def test_a_connection_that_is_one_too_many_reads_why():
-    async def check(site):
-        first, _ = site.connect()
-        await site.send(first, post()[:-1])
-        protocol, transport = site.connect()
-        assert transport.statuses == [503] and b"there are 1 connections already" in transport.sent
-        assert (len(site.door.connections), site.codes) == (1, ["busy"])
-        await site.send(protocol, GET)
-        assert transport.statuses == [503]
-
-    driven(check, connections=1)
 
 
 @pytest.mark.parametrize(("size", "closed"), [(PROGRESS, False), (PROGRESS // 2, True)])
