@@ -1,4 +1,4 @@
-"""Training at a length at which it has something to show: prompts learn, and so does a foundation."""
+"""What takes long to show: prompts learn, and so does a foundation; an encoder without sdpa is compiled."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from dataclasses import replace
 
 import torch
 
+from pliant.bins.artifact import Shape
+from pliant.bins.runtimes.compile import compile_shapes
 from pliant.profiling.tokens.accuracy import profile
 from pliant.training import data
+from pliant.training.bins.encoder import load
 from pliant.training.tokens.foundation import pretrain
 from pliant.training.tokens.task import TaskConfig, train
 from tests.fixtures.tokens.samples import tiny_backbone
+from tests.training.bins.test_architectures import write
 from tests.training.tokens.test_foundation import TINY
 
 
@@ -31,3 +35,9 @@ def test_pretraining_makes_a_task_easier():
         task = profile(backbone, train(short, digits, backbone, "digest"), digits, gammas=(0,))
         accuracies.append(task.test_accuracy[0])
     assert accuracies[1] > accuracies[0] + 0.1
+
+
+def test_an_encoder_without_sdpa_is_compiled(tmp_path):
+    write(tmp_path / "model", "deberta-v2", False)
+    encoder = load(f"path:{tmp_path / 'model'}", "tiny")
+    compile_shapes(encoder, [Shape(16, 2)], "onnx", tmp_path / "runtimes")

@@ -13,7 +13,7 @@ from tests.fixtures.bins.encoders import random_payload, tiny_encoder
 FAST = LatencyConfig(lengths=(4, 8, 60), batches=(1, 3), repeats=2, least=1, budget=0.1)
 
 
-@pytest.mark.parametrize("engine", ["eager", "onnx"])
+@pytest.mark.parametrize("engine", ["eager"])
 def test_every_candidate_is_measured_and_the_longest_and_the_dynamic_runtime_at_the_same_points(tmp_path, engine):
     reports = []
     encoder = tiny_encoder()
