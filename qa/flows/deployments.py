@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,3 +145,18 @@ def await_run(server: Server, deployment: str, states: list[str], count: int = 1
 
 def logs() -> str:
     return "\n".join(path.read_text()[-3000:] for path in (settings.read().home / "logs").glob("*.log"))
+
+
+def notices() -> list[dict[str, str]]:
+    """What people were told."""
+    path = Path(settings.read().home) / "notifications.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def until(read: Callable[[], Any]) -> Any:
+    """What `read` gives as soon as that is something."""
+    end = time.monotonic() + PATIENCE
+    while not (values := read()):
+        assert time.monotonic() < end, logs()
+        time.sleep(0.2)
+    return values

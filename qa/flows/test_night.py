@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pliant.flows import settings
 from pliant.serving.events import ALARM, Event, EventOutbox, server_of
-from qa.flows.deployments import ENDED, Server, await_run, logs, prefect_of, python, schedule, worker
+from qa.flows.deployments import ENDED, Server, await_run, logs, notices, prefect_of, python, schedule, until, worker
 from tests.fixtures.runs import PATIENCE
 
 REASON = "tokens: the share of class 3 of digit rose from 0.1 to 0.31"
@@ -36,12 +33,12 @@ def test_alarms_that_a_service_posts_are_one_run_with_the_reason_and_none_is_cou
         box.emit(event)
     assert box.deliver(PATIENCE)
     prefect.post(sent)  # as after an answer that was lost
-    (run,) = _until(lambda: [each for each in server.runs(deployment) if each["parameters"].get("reason")])
+    (run,) = until(lambda: [each for each in server.runs(deployment) if each["parameters"].get("reason")])
     assert run["parameters"]["reason"] == REASON
     assert run["created_by"]["type"] == "AUTOMATION"
     begin, event_time = datetime.fromisoformat(run["expected_start_time"]), datetime.fromisoformat(sent[0].occurred)
     assert begin - event_time >= timedelta(seconds=30)  # when no other alarm is swallowed any more
-    stored = _until(lambda: server.events(event={"name": [ALARM]}))
+    stored = until(lambda: server.events(event={"name": [ALARM]}))
     assert sorted(event["id"] for event in stored) == sorted(event.identity for event in sent)
     server.call("DELETE", f"/flow_runs/{run['id']}")  # or the worker of another test would begin to train
 
@@ -86,16 +83,14 @@ def test_people_hear_of_runs_that_failed_or_never_came_and_of_a_pool_without_a_w
     python("-c", _INSTALL_IMPATIENT)
     wanted = ["bins: the run", "The work pool pliant has no worker", "cascade: no run has completed for"]
     with worker("pliant-notify"):
-        notices = _until(lambda: _notices() if _all_start(wanted, _notices()) else [])
+        told = until(lambda: notices() if _all_start(wanted, notices()) else [])
         crashed = {"name": ["pliant.flow-failed"]}  # sent after the notice, by the flow that the worker runs
-        (event,) = _until(
-            lambda: [each for each in server.events(event=crashed, order="ASC") if "Crashed" in str(each)]
-        )
+        (event,) = until(lambda: [each for each in server.events(event=crashed, order="ASC") if "Crashed" in str(each)])
         python("-m", "pliant.flows.watch.automations")  # patient again
-    failed = next(notice for notice in notices if notice["text"].startswith("bins: the run"))
+    failed = next(notice for notice in told if notice["text"].startswith("bins: the run"))
     assert failed["text"].endswith("ended as Crashed. The machine is gone.")
     assert failed["flow"] == "bins"
-    assert [notice["text"] for notice in notices].count(failed["text"]) == 1
+    assert [notice["text"] for notice in told].count(failed["text"]) == 1
     assert event["resource"]["prefect.resource.id"] == "pliant.bins"
 
 
@@ -111,18 +106,5 @@ def _automations(server: Server) -> list[dict[str, Any]]:
     return sorted((each for each in present if each["name"].startswith("pliant: ")), key=lambda each: str(each["name"]))
 
 
-def _notices() -> list[dict[str, str]]:
-    path = Path(settings.read().home) / "notifications.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-
-
 def _all_start(sentences: list[str], notices: list[dict[str, str]]) -> bool:
     return all(any(notice["text"].startswith(sentence) for notice in notices) for sentence in sentences)
-
-
-def _until(read: Callable[[], list[Any]]) -> list[Any]:
-    until = time.monotonic() + PATIENCE
-    while not (values := read()):
-        assert time.monotonic() < until, logs()
-        time.sleep(0.2)
-    return values

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from pliant.flows import servers, settings
-from qa.flows.deployments import ENDED, POOL, await_run, logs, prefect_of, python, worker
+from qa.flows.deployments import ENDED, POOL, await_run, logs, notices, prefect_of, python, until, worker
 from tests.fixtures.runs import PATIENCE
 
 SECONDS = {
@@ -35,7 +32,7 @@ def test_a_run_outlasts_the_absence_of_prefects_server_and_the_next_one_comes(tm
         deployment = server.deploy("qa/flows/hanging.py:hanging", "hanging")
         with worker():
             first = server.start(deployment, how="file", marker=str(marker))
-            _until(lambda: Path(f"{marker}.begun").exists())
+            until(lambda: Path(f"{marker}.begun").exists())
             port = int(server.url.rpartition(":")[2])
             (process,) = [each for each in psutil.Process().children() if str(port) in each.cmdline()]
             for each in [*process.children(recursive=True), process]:
@@ -60,12 +57,12 @@ def test_people_hear_of_a_worker_that_is_gone_and_a_run_whose_machine_is_gone_en
         with worker() as process:
             run = server.start(deployment, how="file", marker=str(tmp_path / "never"))
             beat = {"event": {"name": ["prefect.flow-run.heartbeat"]}, "resource": {"id": [f"prefect.flow-run.{run}"]}}
-            _until(lambda: server.events(**beat))
+            until(lambda: server.events(**beat))
             for each in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
                 each.kill()
             with worker("pliant-notify"):
                 sentence = "The work pool pliant has no worker"
-                _until(lambda: [text for text in _notices() if text.startswith(sentence)])
+                until(lambda: [each for each in notices() if each["text"].startswith(sentence)])
             (crashed,) = await_run(server, deployment, ENDED)
         assert (crashed["id"], crashed["state_type"]) == (run, "CRASHED"), logs()
         assert "no heartbeat" in crashed["state"]["message"]
@@ -73,15 +70,3 @@ def test_people_hear_of_a_worker_that_is_gone_and_a_run_whose_machine_is_gone_en
             server.start(deployment, how="", marker="")
             (last,) = await_run(server, deployment, ["COMPLETED"])
         assert last["id"] != run
-
-
-def _notices() -> list[str]:
-    path = settings.read().home / "notifications.jsonl"
-    return [json.loads(line)["text"] for line in path.read_text().splitlines()] if path.is_file() else []
-
-
-def _until(condition: Callable[[], Any]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, logs()
-        time.sleep(0.2)
