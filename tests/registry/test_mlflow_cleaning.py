@@ -68,17 +68,6 @@ def test_versions_beyond_the_newest_go_unless_an_alias_has_them_and_the_release_
     assert list(source.rglob("artifact.json"))
 
 
-def test_an_alias_that_moves_between_showing_and_removing_keeps_its_version(old):
-    [item] = [item for item in unneeded(old, PREFIX, 1, 90.0) if item.name == f"{TASK} version 1"] or [None]
-    assert item is None  # the champion
-    client = MlflowClient(old.tracking_uri, old.tracking_uri)
-    client.create_model_version(TASK, client.get_model_version(TASK, "2").source, tags={DIGEST: "x"})
-    [item] = [item for item in unneeded(old, PREFIX, 1, 90.0) if item.name == f"{TASK} version 2"]
-    client.set_registered_model_alias(TASK, "champion", "2")
-    remove(old, item)
-    assert old.version(TASK).version == 2 and old.fetch(TASK)[0].is_dir()
-
-
 def test_nothing_that_is_younger_than_a_day_goes(tmp_path, shelf):
     registry = MlflowRegistry(lay_database(tmp_path / "mlflow.db"), "pliant-tokens", tmp_path / "artifacts")
     for _ in range(3):
@@ -87,11 +76,6 @@ def test_nothing_that_is_younger_than_a_day_goes(tmp_path, shelf):
     with pytest.raises(RuntimeError), registry.run("failed"):
         raise RuntimeError
     assert unneeded(registry, PREFIX, 1, 1.0) == ()
-
-
-def test_a_registry_that_is_not_there_needs_no_cleaning(tmp_path):
-    registry = MlflowRegistry(f"sqlite:///{tmp_path / 'none.db'}", "pliant-tokens", tmp_path)
-    assert unneeded(registry, PREFIX, 1, 90.0) == () and not list(tmp_path.iterdir())
 
 
 def test_what_the_served_release_names_stays_and_former_releases_go(old, monkeypatch):

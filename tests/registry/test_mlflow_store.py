@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 from dataclasses import replace
@@ -17,10 +16,9 @@ from pliant.errors import ArtifactError, RegistryError
 from pliant.registry import codec
 from pliant.registry.address import PROBE_SECONDS, database
 from pliant.registry.mlflow_store import MlflowRegistry
-from pliant.registry.mlflow_switch import TAKEN_BACK, switch
 from pliant.tokens.artifact import Backbone
-from tests.fixtures.light_mlflow import lay_database, light
-from tests.registry.conftest import BACKBONE, PROFILE, TASK, Shelf
+from tests.fixtures.light_mlflow import lay_database
+from tests.registry.conftest import BACKBONE
 
 
 def test_what_was_published_is_fetched_by_alias_with_its_digest(registry, shelf):
@@ -37,12 +35,6 @@ def test_a_damaged_file_in_the_registry_is_refused_when_loaded(registry, shelf):
     (folder / "artifact.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"artifact\.json was altered"):
         codec.load(Backbone, folder, published.digest)
-
-
-def test_what_lies_on_this_machine_is_not_copied_and_never_discarded(registry):
-    folder, _ = registry.fetch(BACKBONE)
-    registry.discard(folder)
-    assert folder == registry.fetch(BACKBONE)[0] and folder.is_dir()
 
 
 def test_a_run_keeps_what_was_logged(registry, tmp_path):
@@ -78,14 +70,6 @@ def test_publishing_prints_and_warns_of_nothing(registry, shelf, capfd, recwarn)
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_a_missing_database_is_a_sentence_and_none_is_made(tmp_path):
-    registry = MlflowRegistry(f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}", "e", tmp_path)
-    for ask in (registry.names, lambda: registry.fetch(BACKBONE), lambda: registry.version(BACKBONE)):
-        with pytest.raises(RegistryError, match=r"there is no registry database at .*run `pliant train`"):
-            ask()
-    assert not registry.exists() and list(tmp_path.iterdir()) == []
-
-
 def test_a_database_that_was_replaced_by_another_is_read_and_has_another_identity(tmp_path):
     first, second = (MlflowRegistry(f"sqlite:///{tmp_path / name / 'mlflow.db'}", "e", tmp_path) for name in "ab")
     for registry in (first, second):
@@ -97,18 +81,6 @@ def test_a_database_that_was_replaced_by_another_is_read_and_has_another_identit
     (tmp_path / "b" / "mlflow.db").replace(tmp_path / "a" / "mlflow.db")
     assert first.identity() == identities[1]
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["mlflow.db"]
-
-
-def test_a_missing_model_alias_or_version_is_a_sentence(registry):
-    with pytest.raises(RegistryError, match="has no model pliant-tokens-task-x: run `pliant train`"):
-        registry.fetch("pliant-tokens-task-x")
-    with pytest.raises(RegistryError, match=r"no version under the alias live; its aliases: champion \(version 1\)"):
-        registry.fetch(TASK, "live")
-    with pytest.raises(RegistryError, match="there is no pliant-tokens-task-letters version 99"):
-        registry.fetch(TASK, 99)
-    with pytest.raises(RegistryError, match="there is no pliant-tokens-task-letters version 99"):
-        registry.promote(TASK, 99)
-    assert registry.version(TASK, "live") is registry.version("nothing") is None
 
 
 def test_a_server_that_refuses_connections_fails_at_once():
@@ -149,43 +121,3 @@ def _curve():
     figure = Figure()
     figure.subplots().plot([1, 2])
     return figure
-
-
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("standing")
-    return MlflowRegistry(lay_database(folder / "mlflow.db"), "pliant-tokens", folder / "artifacts")
-
-
-def said(registry: MlflowRegistry, name: str) -> list[str]:
-    """The first line of each version's description, with moments as M."""
-    client = registry.connect()
-    texts = [client.get_model_version(name, str(number)).description for number in registry.numbers(name)]
-    return [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "M", text.partition("\n")[0]) for text in texts]
-
-
-def test_every_sentence_is_true_from_the_first_version_to_a_rollback(fresh: MlflowRegistry, shelf: Shelf):
-    with light(), fresh.run("first") as run:
-        for name in ("backbone", "profile"):
-            fresh.publish(run, shelf.package(name))
-        assert said(fresh, BACKBONE) == ["Not served yet."]
-        fresh.commit({BACKBONE: 1, PROFILE: 1}, run)
-    assert said(fresh, BACKBONE) == said(fresh, PROFILE) == ["Served since M (release 1)."]
-    with light(), fresh.run("second") as run:
-        fresh.publish(run, shelf.package("profile"))
-        assert said(fresh, PROFILE) == ["Served since M (release 1).", "Not served yet."]
-        fresh.commit({PROFILE: 2}, run)
-    first = "Served until M, when version 2 took its place (release 2)."
-    assert said(fresh, PROFILE) == [first, "Served since M (release 2)."]
-    assert said(fresh, BACKBONE) == ["Served since M (release 1)."], "release 2 serves the same one"
-    switch(fresh, "tokens", 1, "it was slow", TAKEN_BACK)
-    second = "Served until M, when version 1 took its place (release 1)."
-    assert said(fresh, PROFILE) == ["Served since M (release 1).", second]
-    assert said(fresh, BACKBONE) == ["Served since M (release 1)."]
-    about = fresh.connect().get_model_version(PROFILE, "2").description
-    assert "Made while version 1 was served." in about and "still to come" not in about
-    assert [fresh.release("tokens", number).state for number in (1, 2)] == ["", "taken back"]
-    fresh.promote(PROFILE, 2)
-    assert said(fresh, PROFILE)[1] == "Served since M (release 3)."
-    assert fresh.release("tokens", 1).state == "left"
-    assert fresh.connect().get_model_version("pliant-release-tokens", "3").description == "Made on top of release 1."
