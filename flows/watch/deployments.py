@@ -2,7 +2,7 @@
 
 One run of a nightly deployment at a time: another one waits for its end (ENQUEUE), so an alarm during a night is not lost.
 What hangs is ended after PLIANT_FLOW_HOURS (guard.py), and so holds no later night. An alarm starts a run at most every
-PLIANT_ALARM_MINUTES (debounce.py), by an automation (automations.py). Runs begin in the folder PLIANT_PROJECT, or in the one
+PLIANT_ALARM_MINUTES (triggered.py), by an automation (automations.py). Runs begin in the folder PLIANT_PROJECT, or in the one
 in which they were deployed.
 """
 

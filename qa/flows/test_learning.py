@@ -15,8 +15,7 @@ from pliant.flows.release import TRAINING, open_registry
 from pliant.flows.run import run_connected
 from pliant.flows.tokens import config as tokens_config
 from pliant.flows.tokens.champions import load_champion
-from pliant.flows.tokens.feedback import with_lessons
-from pliant.flows.tokens.stages import Bundle, load_data
+from pliant.flows.tokens.stages import Bundle, load_data, with_lessons
 from pliant.profiling.tokens.accuracy import accuracy
 from pliant.tokens.runtime import TokensRuntime
 from pliant.training.data import digits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pliant.flows.bins.config import EdgesConfig, StreamConfig
-from pliant.flows.bins.lengths import digests, observe
+from pliant.flows.bins.stages import digests, observe
 from pliant.progress import silent
 from pliant.protocol import Arrived, JournalEntry, Request
 from pliant.serving.journal import FileRecorder

@@ -9,8 +9,7 @@ from pliant.errors import InputError
 from pliant.flows.feedback import FeedbackConfig
 from pliant.flows.stage import StageResult
 from pliant.flows.tokens.config import read
-from pliant.flows.tokens.feedback import with_lessons
-from pliant.flows.tokens.stages import FOUNDATION, TASK, load_upstream
+from pliant.flows.tokens.stages import FOUNDATION, TASK, load_upstream, with_lessons
 from pliant.outcomes.files import INPUTS
 from pliant.tokens.artifact import Backbone
 from pliant.training.data import ImageData, digits

@@ -30,7 +30,7 @@ def task(cost: float | None, name: str = "a") -> Task:
 @pytest.fixture
 def fast(monkeypatch):
     monkeypatch.setattr(stages, "is_fast", lambda precision, device: True)
-    monkeypatch.setattr("pliant.profiling.tokens.precision.slowdown", lambda *_: 0.5)
+    monkeypatch.setattr("pliant.profiling.tokens.latency.slowdown", lambda *_: 0.5)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def trained(tmp_path, monkeypatch):
     )
 
     def train(ratio: float, tolerance: float = 1.0 - 1e-9):
-        monkeypatch.setattr("pliant.profiling.tokens.precision.slowdown", lambda *_: ratio)
+        monkeypatch.setattr("pliant.profiling.tokens.latency.slowdown", lambda *_: ratio)
         chosen = replace(config, arithmetic=ArithmeticConfig("auto", tolerance))
         data_of = TokensData(data, (data,), (data,))
         return run_tasks(run, chosen, data_of)

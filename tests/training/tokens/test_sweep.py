@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pliant.training import data
-from pliant.training.tokens.sweep import Sweep, sweep
-from pliant.training.tokens.task import TaskConfig
+from pliant.training.tokens.task import Sweep, TaskConfig, sweep
 from tests.fixtures.tokens.samples import tiny_backbone
 from tests.fixtures.watched import watched
 
