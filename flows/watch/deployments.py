@@ -2,7 +2,7 @@
 
 One run of a nightly deployment at a time: another one waits for its end (ENQUEUE), so an alarm during a night is not lost.
 What hangs is ended after PLIANT_FLOW_HOURS (guard.py), and so holds no later night. An alarm starts a run at most every
-PLIANT_ALARM_MINUTES (triggered.py), by an automation (automations.py). Runs begin in the folder PLIANT_PROJECT, or in the one
+PLIANT_ALARM_MINUTES (triggered.py), by an automation (automations.py). Runs begin in the folder PLIANT_PROJECT, or in that
 in which they were deployed.
 """
 
@@ -51,7 +51,7 @@ class Nightly:
 
 def nightly_flows(system: str = "") -> dict[str, Nightly]:
     """Return what runs at night of a system, or of all, by the flow's name."""
-    chosen = [each for each in systems.SYSTEMS if each.name == (system or each.name) and each.has("flows", "flow")]
+    chosen = [each for each in systems.listed() if each.name == (system or each.name) and each.has("flows", "flow")]
     return {flow.flow: flow for each in chosen for flow in each.part("flows", "flow").NIGHTLY}
 
 

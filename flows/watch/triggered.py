@@ -8,8 +8,8 @@ The report shows what a service has written down of its watch in `PLIANT_HOME/wa
 read, leniently: a list of `{"stream", "sentence", "reference", "present", "evidence", "at", "observations"}`, of which any
 may be missing.
 
-Alarms start a flow at most so often, never beside a running one, and are not forgotten. What Prefect does: a reactive trigger
-fires at the first event and then swallows those of its `within`, so a burst of alarms is one run; a deployment's concurrency
+Alarms start a flow at most so often, never beside a running one, and none is forgotten. What Prefect does: reactive triggers
+fire at the first event and then swallow those of their `within`, so a burst of alarms is one run; a deployment's concurrency
 limit of 1 makes a run that comes during another wait for its end. What it does not: bound how often a deployment runs, or
 know that a run answers an alarm that came before it began. So a triggered run looks at the former runs of its deployment
 when its turn comes, and either

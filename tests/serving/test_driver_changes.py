@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pliant.errors import InputError, SchedulerError
-from pliant.protocol import Changed, Failed, Limited, replay
+from pliant.protocol import Changed, Limited, replay
 from tests.fixtures.fakes import FifoScheduler, run_virtually
 from tests.serving.test_driver import Bench
 
@@ -66,23 +66,6 @@ def test_a_scheduler_that_breaks_over_facts_leaves_nobody_waiting():
         assert all(isinstance(answer, SchedulerError) for answer in await asked)
         with pytest.raises(SchedulerError):
             bench.driver.change({})
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
-def test_a_worker_that_dies_idle_is_brought_back_before_anybody_asks():
-    async def main():
-        bench = await started()
-        bench.workers[0].failing_restarts = 1
-        bench.workers[0].die()
-        assert not bench.driver.ready and bench.deaths == [0.0]
-        await asyncio.sleep(1.4)
-        assert not bench.driver.ready
-        await asyncio.sleep(0.7)  # half a second, a pause of one, and half a second
-        assert bench.driver.ready
-        assert (await bench.ask("x"))[0].output == "x"
-        assert bench.journal[0].event.request.id == 0 and not any(isinstance(e.event, Failed) for e in bench.journal)
         await bench.driver.stop()
 
     run_virtually(main())

@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-import pytest
-
-from pliant.errors import WorkerError
 from pliant.protocol import (
     Answer,
     Arrived,
-    Cancelled,
     Drop,
     Finished,
     JournalEntry,
@@ -20,7 +16,6 @@ from pliant.protocol import (
     Result,
     Woke,
 )
-from pliant.serving.answers import Pending
 from pliant.serving.clock import loop_clock
 from pliant.serving.driver import Driver
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
@@ -70,61 +65,6 @@ def test_it_counts_those_that_wait_and_those_that_have_no_answer():
         counts.append((driver.pending, driver.waiting))
         assert counts == [(4, 3), (3, 2), (0, 0)]
         await driver.stop()
-
-    run_virtually(main())
-
-
-class WatchedWorker(FakeWorker):
-    """Notes a run that is cancelled."""
-
-    async def run(self, setting, payloads):
-        try:
-            return await super().run(setting, payloads)
-        except asyncio.CancelledError:
-            await asyncio.sleep(0)
-            self.calls.append("cancelled")
-            raise
-
-
-def test_the_end_gives_up_what_runs_before_it_stops_the_workers_and_nothing_comes_later():
-    async def main():
-        bench = Bench(drain=1.0)
-        worker = bench.driver._slots[0].worker = WatchedWorker()
-        await bench.driver.start()
-        asked = asyncio.create_task(bench.ask("hang", "waits"))
-        await asyncio.sleep(0.5)
-        await bench.driver.stop()
-        assert bench.driver.now == pytest.approx(1.5)
-        assert worker.calls == ["start", ("hang",), "cancelled", "stop"]
-        assert [type(answer) for answer in await asked] == [WorkerError] * 2
-        assert bench.driver.pending == 0
-        entries = len(bench.journal)
-        await asyncio.sleep(30)  # beyond the deadline of what waited
-        assert len(bench.journal) == entries
-
-    run_virtually(main())
-
-
-def test_an_answer_that_came_before_its_client_left_is_not_cancelled_too():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        asks = [asyncio.create_task(bench.driver.submit("a", 5.0, 1.0, at)) for at in range(2)]
-        await asyncio.sleep(0)
-        asks[1].cancel()
-        settle = Pending.settle
-
-        def settle_and_leave(pending, answer, ago):
-            settle(pending, answer, ago)
-            asks[0].cancel()
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Pending, "settle", settle_and_leave)
-            answers = await asyncio.gather(*asks, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [asyncio.CancelledError] * 2
-        cancelled = [entry.event for entry in bench.journal if isinstance(entry.event, Cancelled)]
-        assert cancelled == [Cancelled(1)]
-        await bench.driver.stop()
 
     run_virtually(main())
 

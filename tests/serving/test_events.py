@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import io
 import json
 import logging
 import threading
 import urllib.error
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -143,33 +141,6 @@ def test_lines_that_are_no_events_are_passed_over(tmp_path):
 def test_a_payload_that_the_server_could_not_take_is_an_error_of_the_caller(tmp_path, payload):
     with pytest.raises(InputError, match="payload"):
         outbox(tmp_path, None).emit(Event(ALARM, "tokens", payload))
-
-
-def test_the_loop_runs_on_while_the_server_takes_its_time_and_an_event_wakes_the_sender(tmp_path):
-    begun, released, taken = threading.Event(), threading.Event(), []
-
-    def post(batch: list[Event]) -> None:
-        begun.set()
-        assert released.wait(30)  # the loop does it: so it runs meanwhile
-        taken.extend(event.identity for event in batch)
-
-    async def until(ready: Callable[[], bool]) -> None:
-        while not ready():
-            await asyncio.sleep(0.001)
-
-    async def scenario() -> None:
-        box, sent = outbox(tmp_path, post), [alarm(0), alarm(1)]
-        sender = asyncio.create_task(box.run())
-        box.emit(sent[0])
-        await until(begun.is_set)
-        released.set()
-        await until(lambda: len(taken) == 1 and box.waiting == 0)
-        box.emit(sent[1])
-        await until(lambda: len(taken) == 2)
-        sender.cancel()
-        assert taken == [event.identity for event in sent]
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 @pytest.mark.parametrize(

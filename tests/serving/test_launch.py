@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import ssl
-import sys
 from contextlib import closing, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ import pytest
 
 from pliant.errors import InputError, WorkerError
 from pliant.serving import launch
-from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.launch import DRAIN_SECONDS, Service
 from pliant.serving.settings import from_environment
 from pliant.serving.tokens.settings import TokensSettings
@@ -42,13 +40,6 @@ class Process:
 
 def service(process: Process, log: Path | None = None) -> Service:
     return Service(process, "http://127.0.0.1:1", log)
-
-
-def test_a_service_that_answers_is_ready(monkeypatch):
-    answers = [False, False, True]
-    monkeypatch.setattr(Service, "_is_ready", lambda self: answers.pop(0))
-    service(Process()).wait_until_ready()
-    assert answers == []
 
 
 def test_one_that_ends_before_is_an_error_that_names_status_and_log(monkeypatch):
@@ -79,35 +70,11 @@ def test_stopping_sends_sigterm_once_and_gives_pending_requests_their_time():
     assert ended.signals == []
 
 
-@pytest.mark.parametrize(
-    ("host", "address"),
-    [
-        ("127.0.0.1", "http://127.0.0.1:80"),
-        ("localhost", "http://localhost:80"),
-        ("0.0.0.0", "http://127.0.0.1:80"),
-        ("::", "http://[::1]:80"),
-        ("::1", "http://[::1]:80"),
-        ("192.0.2.7", "http://192.0.2.7:80"),
-    ],
-)
-def test_a_service_is_reached_at_its_host_or_at_loopback_if_it_listens_everywhere(host, address):
-    assert launch._url(TokensSettings(host=host), 80) == address
-
-
 def test_with_a_certificate_it_is_https_and_bentoml_gets_both_files():
     settings = TokensSettings(tls_cert=Path("cert.pem"), tls_key=Path("key.pem"))
     assert launch._url(settings, 443) == "https://127.0.0.1:443"
     command = launch._command(settings, 443)
     assert command[-4:] == ["--ssl-certfile", "cert.pem", "--ssl-keyfile", "key.pem"]
-
-
-def test_the_command_serves_the_system_at_host_and_port():
-    command = launch._command(BinsSettings(host="127.0.0.1"), 3000)
-    assert command[:5] == [sys.executable, "-m", "bentoml", "serve", "pliant.serving.bins.service:BinsService"]
-    options = dict(zip(command[5::2], command[6::2], strict=True))
-    assert (options["--host"], options["--port"]) == ("127.0.0.1", "3000")
-    assert options["--timeout-graceful-shutdown"] == str(DRAIN_SECONDS)
-    assert (Path(options["--working-dir"]) / "serving" / "launch.py").is_file()
 
 
 def test_the_environment_holds_the_settings_instead_of_this_process_s_own():
@@ -117,16 +84,6 @@ def test_the_environment_holds_the_settings_instead_of_this_process_s_own():
     assert from_environment(environment, TokensSettings) == settings
     assert environment["PATH"] == "/bin" and environment["BENTOML_HOME"] == "/home"
     assert environment["HF_HUB_OFFLINE"] == "1"
-
-
-def test_paths_are_absolute_for_a_process_of_another_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    settings = TokensSettings(registry_uri="sqlite:///m.db", artifact_root="a", home=Path("h"), journal=Path("j"))
-    absolute = launch.absolute(settings)
-    assert absolute.registry_uri == f"sqlite:///{tmp_path / 'm.db'}"
-    assert (absolute.artifact_root, absolute.home) == (str(tmp_path / "a"), tmp_path / "h")
-    assert (absolute.journal, absolute.keys_file) == (tmp_path / "j", None)
-    assert launch.absolute(TokensSettings(registry_uri="http://h:1")).registry_uri == "http://h:1"
 
 
 def test_a_port_in_use_is_refused_and_a_free_one_is_not():

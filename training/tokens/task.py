@@ -2,7 +2,7 @@
 
 Prompts grow: those of a longer gamma start as those of the next shorter one plus fresh ones, so all gammas together
 cost little more than the longest alone. Merged settings (gamma < 0) need no training. Where several learning rates are
-given for the prompts, short trials choose one (see sweep.py). Accuracies are measured later, by profiling.
+given for the prompts, short trials choose one (`sweep`). Accuracies are measured later, by profiling.
 
 Shape suffixes as in pliant/tokens/model.py.
 """

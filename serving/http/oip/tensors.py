@@ -21,21 +21,10 @@ from pliant.errors import InputError
 from pliant.serving.http.json_body import shorten
 
 BYTES = "BYTES"
+_CODES = {"BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
+_WHOLE = {f"{sign}INT{8 * size}": f"<{sign.lower() or 'i'}{size}" for sign in ("U", "") for size in (1, 2, 4, 8)}
 DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
-    {
-        "BOOL": np.dtype("?"),
-        "UINT8": np.dtype("<u1"),
-        "UINT16": np.dtype("<u2"),
-        "UINT32": np.dtype("<u4"),
-        "UINT64": np.dtype("<u8"),
-        "INT8": np.dtype("<i1"),
-        "INT16": np.dtype("<i2"),
-        "INT32": np.dtype("<i4"),
-        "INT64": np.dtype("<i8"),
-        "FP16": np.dtype("<f2"),
-        "FP32": np.dtype("<f4"),
-        "FP64": np.dtype("<f8"),
-    }
+    {name: np.dtype(code) for name, code in (_CODES | _WHOLE).items()}
 )
 """Datatypes of numbers. The protocol has BYTES besides, and some servers BF16, which is not supported."""
 MAX_RANK = 8

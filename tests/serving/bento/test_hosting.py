@@ -16,7 +16,6 @@ from pliant.serving.bento import hosting
 from pliant.serving.bento.hosting import HostedService, with_access
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.http.access.access import AccessMiddleware
-from pliant.serving.http.door.door import Door
 from pliant.serving.http.middleware import RequestIdMiddleware, UnknownPathMiddleware
 
 
@@ -142,25 +141,3 @@ def test_access_is_checked_around_all_and_pages_of_the_named_websites_alone_may_
     ((kind, options),) = cors
     assert kind is CORSMiddleware and list(options["allow_origins"]) == ["https://a.example", "https://b.example"]
     assert "allow_credentials" not in options and "authorization" in options["allow_headers"]
-
-
-@pytest.mark.parametrize("proxies", [None, "10.0.0.1"])
-def test_an_app_is_hosted_behind_its_door_in_a_process_that_is_prepared_first(monkeypatch, proxies):
-    calls = []
-    for name in ("share_one_arena", "switch_off_tracing", "patch_timeouts"):
-        monkeypatch.setattr(hosting, name, lambda name=name: calls.append(name))
-    monkeypatch.setattr(hosting.redaction, "install", lambda: calls.append("redaction"))
-    monkeypatch.setattr(hosting, "install", lambda door: calls.append(door))
-    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
-    if proxies:
-        monkeypatch.setenv("PLIANT_TRUSTED_PROXIES", proxies)
-
-    def create_app(swagger):
-        assert (swagger / "swagger-ui.css").is_file()
-        calls.append("app")
-        return SimpleNamespace(state=SimpleNamespace(shape_of="a shape of errors"))
-
-    app = hosting.host_app(create_app)
-    assert isinstance(app.state.door, Door)
-    assert calls == ["share_one_arena", "redaction", "switch_off_tracing", "patch_timeouts", "app", app.state.door]
-    assert os.environ["FORWARDED_ALLOW_IPS"] == (proxies or "")

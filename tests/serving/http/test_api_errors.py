@@ -16,12 +16,10 @@ from pliant.errors import (
     UnreachableError,
     WorkerError,
 )
-from pliant.serving.answers import Rejected
 from pliant.serving.http.api_errors import (
     LONGEST_RETRY,
     ApiError,
     api_error_of,
-    api_error_of_drop,
 )
 
 
@@ -47,15 +45,6 @@ def test_an_exception_has_its_status_and_code_and_keeps_its_sentence(error, stat
 def test_what_nobody_expected_shows_nothing_of_itself():
     shown = api_error_of(ValueError("a secret"))
     assert (shown.status, shown.code) == (500, "internal") and "secret" not in str(shown)
-
-
-@pytest.mark.parametrize(
-    ("reason", "status", "code", "seconds"), [("full", 429, "full", "3"), ("late", 503, "late", "3")]
-)
-def test_a_rejected_request_is_told_when_the_queue_is_shorter(reason, status, code, seconds):
-    shown = api_error_of_drop(Rejected(reason, 2.5), 0.75)
-    assert (shown.status, shown.code, shown.headers["retry-after"]) == (status, code, seconds)
-    assert ("0.75 seconds" in str(shown)) is (reason == "late")
 
 
 @pytest.mark.parametrize(

@@ -63,39 +63,6 @@ def test_an_error_has_teis_status_and_type_and_says_when_to_come_again_only_afte
 
 
 @pytest.mark.parametrize(
-    ("fields", "texts", "batch"),
-    [
-        ({"inputs": "a\x00"}, (("a ", None),), False),
-        ({"inputs": ["a"]}, (("a", None),), False),
-        ({"inputs": ["a", "b"]}, (("a", "b"),), False),
-        ({"inputs": [["a"], ["b", "c"]]}, (("a", None), ("b", "c")), True),
-    ],
-)
-def test_texts_pairs_and_batches_are_told_apart(fields, texts, batch):
-    body = PredictBody.read(fields)
-    assert (body.texts(2), body.batch) == (texts, batch)
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({}, (False, None, True, False)),
-        (dict.fromkeys(("raw_scores", "parameters", "truncate", "truncation_direction")), (False, None, True, False)),
-        ({"parameters": {"top_k": 1}}, (False, 1, True, False)),
-        ({"parameters": {"function_to_apply": "none"}}, (True, None, True, False)),
-        ({"parameters": {"function_to_apply": "softmax", "top_k": None}}, (False, None, True, False)),
-        ({"parameters": []}, (False, None, True, False)),
-        ({"raw_scores": True, "unheard_of": 1}, (True, None, True, False)),
-        ({"truncate": False, "truncation_direction": "LEFT"}, (False, None, False, True)),
-        ({"truncation_direction": "right"}, (False, None, True, False)),
-    ],
-)
-def test_the_options_of_a_request_are_read_with_teis_defaults(fields, expected):
-    body = PredictBody.read({"inputs": "a", **fields})
-    assert (body.raw, body.top_k, body.truncate, body.left) == expected
-
-
-@pytest.mark.parametrize(
     ("fields", "name"),
     [
         *(({"inputs": value}, "inputs") for value in (7, None, "", [], ["a", "b", "c"])),
@@ -115,15 +82,6 @@ def test_what_does_not_fit_is_named(fields, name):
     with pytest.raises(InputError) as raised:
         PredictBody.read({"inputs": "a", **fields})
     assert raised.value.field == name
-
-
-@pytest.mark.parametrize(
-    ("batch", "nested", "expected"),
-    [(False, False, ["x"]), (True, False, [["x"], ["y"]]), (False, True, [["x"]]), (True, True, [["x"], ["y"]])],
-)
-def test_an_answer_is_one_list_deeper_for_a_batch_or_for_a_client_of_the_inference_api(batch, nested, expected):
-    body = PredictBody.read({"inputs": [["a"], ["b"]] if batch else "a"})
-    assert body.shaped([["x"], ["y"]], nested) == expected
 
 
 def test_a_text_that_is_too_long_is_413_and_says_what_to_do():

@@ -130,27 +130,6 @@ def repeating(channel, incoming) -> None:
     helper_process.help_out(channel, incoming, repeat)
 
 
-def test_a_helper_starts_with_its_first_message_and_yields_to_the_others(spawned):
-    async def run():
-        helper = HelperProcess("a:b")
-        assert helper.pid is None and spawned.entries == []
-        assert await helper.call(60, [b"ab", b"", b"c"], 2) == "abcabc"
-        with pytest.raises(ValueError, match="no times"):
-            await helper.call(60, [], 0)
-        assert await helper.call(60, [b"d"], 1) == "d" and helper.pid == 77
-        assert spawned.threads[0].calls == [] and spawned.niceness == [10]
-        helper._end()
-        assert helper.pid is None and spawned.threads[0].calls == ["kill", "wait"]
-        assert await helper.call(60, [b"e"], 1) == "e"
-        helper._end()
-        helper._end()  # once is enough
-        await asyncio.sleep(0.001)
-        assert [end.fileno() for end in spawned.ours] == [-1, -1]
-
-    asyncio.run(run())
-    assert spawned.entries == ["a:b"] * 2 and spawned.threads[1].calls == ["kill", "wait"]
-
-
 def never(channel, incoming) -> None:
     channel.sendall(b"!")
     incoming.read()

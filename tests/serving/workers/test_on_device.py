@@ -19,13 +19,6 @@ def same_threads():
     torch.set_num_threads(before)
 
 
-def test_threads_are_set_where_the_plan_names_them():
-    prepare(DevicePlan("cpu", 2, None, ()))
-    assert torch.get_num_threads() == 2
-    prepare(DevicePlan("cpu", None, None, ()))
-    assert torch.get_num_threads() == 2
-
-
 def test_a_device_of_another_class_is_refused_and_threads_belong_to_the_class():
     torch.set_num_threads(1)
     present = device_class("cpu")

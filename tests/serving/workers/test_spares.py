@@ -64,25 +64,6 @@ def test_a_worker_that_dies_during_a_launch_is_replaced_at_once():
     run_virtually(main())
 
 
-def test_without_a_spare_that_is_ready_the_worker_itself_is_restarted():
-    async def main():
-        bench = Bench()
-        driver = await bench.start()
-        bench.spares[0].failing_restarts = 100
-        bench.spares[0].die()
-        await asyncio.sleep(0.001)
-        assert driver.spares == 0
-        bench.worker.die()
-        assert (await driver.submit("a", 5.0, 1.0, "x")).output == "x"
-        assert bench.worker.calls == ["start", "restart", ("x",)]
-        bench.spares[0].failing_restarts = 0
-        await asyncio.sleep(5)
-        assert driver.spares == 1
-        await driver.stop()
-
-    run_virtually(main())
-
-
 def test_spares_are_of_every_kind_of_worker_in_turn():
     assert spare_builds(["cpu", "cpu"], 2) == ["cpu", "cpu"]
     assert spare_builds(["cuda:0", "cuda:1"], 3) == ["cuda:0", "cuda:1", "cuda:0"]
@@ -146,21 +127,6 @@ async def test_an_update_that_comes_while_a_spare_starts_starts_it_again_with_th
     assert spares.ready == 1, "it has the former model"
     await asyncio.sleep(0.5)
     assert spares.ready == 2 and workers[0].calls == ["restart"] * 3
-
-
-@spares_test
-async def test_a_spare_does_not_serve_while_it_is_updated_and_one_that_refuses_starts_again(spares, workers):
-    seen = []
-    update = workers[0].update
-
-    async def slow(value, build):
-        seen.append((spares.ready, spares.take(FakeWorker(build="build"))))
-        await update(value, build)
-
-    workers[0].update = slow
-    workers[1].refuses = "task b"
-    await spares.update("task b", lambda _: "with b")
-    assert seen == [(1, workers[1])]
 
 
 @spares_test

@@ -22,7 +22,7 @@ from pliant.serving.workers import worker as worker_module
 from pliant.serving.workers.child_process import pack
 from pliant.serving.workers.device_process import SHARED_BYTES
 from pliant.serving.workers.worker import CallingWorker, ModelError, ProcessWorker
-from tests.fixtures.fakes import EchoModel, refuse_to_build, run_virtually
+from tests.fixtures.fakes import EchoModel, run_virtually
 
 
 def on_worker(check, build=EchoModel):
@@ -100,16 +100,6 @@ def test_signals_to_the_whole_family_do_not_end_the_process():
         assert (await worker.run(0, ["x"]))[0] == [("x", 0, ())]
 
     on_worker(check)
-
-
-def test_a_model_that_cannot_be_built_says_why():
-    async def main():
-        worker = ProcessWorker(refuse_to_build)
-        with pytest.raises(WorkerError, match=r"^the weights are missing$"):
-            await worker.start()
-        await worker.stop()
-
-    asyncio.run(main())
 
 
 def test_the_process_ends_when_its_parent_dies():
@@ -242,26 +232,6 @@ def test_a_worker_that_is_not_running_says_so_and_can_be_stopped_and_killed(spaw
     assert spawned.started == [("pliant.serving.workers.device_process:main", 2)] * 2
 
 
-def test_an_end_is_reported_also_while_nothing_is_called(spawned):
-    async def main():
-        worker, told = ProcessWorker(EchoModel), asyncio.Event()
-        await worker.start()
-        worker.on_end = told.set
-        spawned.ends[0].shutdown(socket.SHUT_WR)
-        await asyncio.wait_for(told.wait(), 30)
-        worker.on_end = None
-        with pytest.raises(WorkerError, match=r"^the device process ended during run$"):
-            await worker.run(0, ["x"])
-        await worker.stop()
-        await worker.start()
-        spawned.ends[1].shutdown(socket.SHUT_WR)  # nobody wants to know
-        with pytest.raises(WorkerError, match=r"^the device process ended during load$"):
-            await worker.load(0)
-        await worker.stop()
-
-    asyncio.run(main())
-
-
 def test_a_process_that_does_not_build_its_model_in_time_is_an_error(spawned):
     async def main():
         worker = ProcessWorker(EchoModel, 0.01)
@@ -284,20 +254,6 @@ def test_a_launch_that_is_sent_ahead_runs_behind_the_present_one_and_its_answer_
         assert (second, fourth) == (("a", 1, ()), ("b", 2, ()))
         assert first[0].max() == 1 and third[0].min() == 2
         assert (await worker.run(4, ["d"]))[0] == [("d", 4, ())]
-
-    on_worker(check)
-
-
-def test_what_was_sent_ahead_is_forgotten_with_the_process():
-    async def check(worker):
-        running = asyncio.create_task(worker.run(0, ["hang"]))
-        await asyncio.sleep(0)
-        assert worker.send_ahead(0, ["b"])
-        worker.kill()
-        with pytest.raises(WorkerError, match="ended during run"):
-            await running
-        await worker.restart()
-        assert (await worker.run(0, ["c"]))[0] == [("c", 0, ())]
 
     on_worker(check)
 

@@ -7,12 +7,11 @@ import time
 
 import pytest
 
-from pliant.errors import WorkerError
 from pliant.protocol import Failed, Finished, Launch
 from pliant.serving.clock import loop_clock
 from pliant.serving.driver import Driver
 from pliant.serving.workers.worker import ModelError
-from pliant.serving.workers.worker_slot import FACTOR, FIRST, FLOOR, IDLE, LaunchLimit, WorkerSlot, within
+from pliant.serving.workers.worker_slot import FACTOR, FLOOR, LaunchLimit, WorkerSlot, within
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 
@@ -158,32 +157,6 @@ async def test_an_idle_death_is_counted_once_and_repaired_at_once_and_then_every
     assert worker.calls[-1] == "stop" and not slot.up
 
 
-@slot_test
-async def test_a_launch_that_another_has_overtaken_is_not_run(slot, worker, deaths):
-    """A scheduler that failed leaves its launch behind; the fresh one launches on the same worker."""
-    await slot.start()
-    first = asyncio.create_task(slot.carry_out(Launch(0, 0, (1,)), ["x"]))
-    await asyncio.sleep(0)
-    late = asyncio.create_task(slot.carry_out(Launch(1, 0, (2,)), ["y"]))
-    await asyncio.sleep(0)
-    assert isinstance((await first)[0], Finished)
-    assert await late == (Failed(1, "its scheduler has failed", lost=False), ())
-    assert slot.launch is None and slot.up and worker.calls == ["start", ("x",)]
-
-
-@slot_test
-async def test_updates_wait_for_the_launch_before_them(slot, worker, deaths):
-    await slot.start()
-    launching = asyncio.create_task(slot.carry_out(Launch(0, 0, (1,)), ["x"]))
-    await asyncio.sleep(0.01)
-    worker.seconds = 0.0
-    updating = asyncio.create_task(slot.update("task b", lambda _: None))
-    await asyncio.sleep(0.001)
-    assert worker.calls == ["start", ("x",)]
-    await asyncio.gather(launching, updating)
-    assert worker.calls[-1] == ("update", "task b")
-
-
 def two_launches(slot) -> tuple[asyncio.Task, asyncio.Task]:
     """Carry out a launch, and another one behind it, as the driver does."""
     slot.launch = first = Launch(0, 0, (1,))
@@ -207,43 +180,6 @@ async def test_the_next_launch_is_sent_while_the_present_one_runs_and_ends_after
     assert asyncio.get_running_loop().time() == pytest.approx(0.04)
 
 
-@slot_test
-async def test_what_was_sent_ahead_fails_with_the_worker_and_is_not_run(slot, worker, deaths):
-    await slot.start()
-    first, second = two_launches(slot)
-    await asyncio.sleep(0.01)
-    worker.dead = True
-    assert isinstance((await first)[0], Failed)
-    assert await second == (Failed(1, "the worker was lost in the launch before"), ())
-    assert ("y",) not in worker.calls and slot.launch is slot.next is None
-
-
-@slot_test
-async def test_nothing_is_sent_ahead_of_an_update_that_waits(slot, worker, deaths):
-    await slot.start()
-    slot.launch = present = Launch(0, 0, (1,))
-    first = asyncio.create_task(slot.carry_out(present, ["x"]))
-    await asyncio.sleep(0)
-    update = asyncio.create_task(slot.update("task b", lambda _: "build"))
-    await asyncio.sleep(0.001)
-    second = asyncio.create_task(follow(slot))
-    await asyncio.gather(first, update, second)
-    assert worker.calls == ["start", ("x",), ("update", "task b"), ("y",)]
-
-
-@slot_test
-async def test_an_abandoned_launch_that_was_sent_ahead_is_answered_before_the_next(slot, worker, deaths):
-    """Its scheduler has failed, and a fresh one launches something else; the answer on the way belongs to nobody else."""
-    await slot.start()
-    first, second = two_launches(slot)
-    await asyncio.sleep(0.01)
-    slot.launch, slot.next = third, _ = Launch(0, 0, (3,)), None
-    later = asyncio.create_task(slot.carry_out(third, ["z"]))
-    await asyncio.gather(first, second, later)
-    assert worker.calls == ["start", ("x",), ("ahead", "y"), ("y",), ("z",)]
-    assert later.result()[0].launch == 0 and slot.launch is None
-
-
 MOST = 60.0
 
 
@@ -259,17 +195,6 @@ def test_a_limit_is_a_multiple_of_the_profile_within_its_floor_and_the_configure
     assert limit.seconds(launch(20.0), 1.0) == MOST
     assert limit.seconds(launch(0.0), 1.0) == MOST  # nothing is expected
     assert LaunchLimit(0.5).seconds(launch(0.01), 1.0) == 0.5
-
-
-def test_the_first_launch_of_a_setting_and_the_first_after_a_pause_may_take_longer():
-    limit = LaunchLimit(MOST)
-    assert limit.seconds(launch(), 0.0) == FIRST
-    limit.finished(launch(), 5.0)
-    assert limit.seconds(launch(), 6.0) == FLOOR
-    assert limit.seconds(launch(setting=4), 6.0) == FIRST
-    assert limit.seconds(launch(), 5.0 + IDLE) == FIRST
-    limit.started()
-    assert limit.seconds(launch(), 6.0) == FIRST
 
 
 async def slot_that_has_run() -> tuple[WorkerSlot, FakeWorker]:
@@ -312,24 +237,3 @@ def test_a_loop_that_was_held_up_still_finds_the_result_that_came_meanwhile():
         await holding
 
     asyncio.run(main())
-
-
-def test_a_call_that_takes_too_long_is_cancelled_and_an_error_passes_on():
-    async def main():
-        task = asyncio.ensure_future(asyncio.sleep(1e6))
-
-        async def call():
-            await task
-
-        with pytest.raises(TimeoutError):
-            await within(0.5, call())
-        await asyncio.sleep(0)
-        assert task.cancelled()
-
-        async def fail():
-            raise WorkerError("the device process ended during run")
-
-        with pytest.raises(WorkerError, match="ended during run"):
-            await within(0.5, fail())
-
-    run_virtually(main())

@@ -266,21 +266,6 @@ def test_a_tenant_with_too_many_waiting_requests_gets_no_more_in_until_one_is_an
     run(check())
 
 
-def test_a_client_that_leaves_frees_its_place():
-    async def check():
-        site = Site(limits=Tenant(max_waiting=1))
-        site.hold.clear()
-        leaving = asyncio.create_task(site.ask(key="use"))
-        while not site.held:
-            await asyncio.sleep(0)
-        leaving.cancel()
-        await asyncio.gather(leaving, return_exceptions=True)
-        site.hold.set()
-        assert (await site.ask(key="use")).status_code == 200
-
-    run(check())
-
-
 @pytest.mark.parametrize("system", systems.names())
 def test_every_service_has_the_middleware_around_all_of_its_routes(system):
     module = systems.system(system).part("serving", "service")
@@ -302,17 +287,6 @@ def test_only_http_is_let_in_and_the_start_of_the_app_passes():
     assert seen == ["lifespan"]
 
 
-def test_a_service_that_has_not_started_lets_nobody_in():
-    async def check():
-        client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(AccessMiddleware(Starlette(), SimpleNamespace())), base_url="http://localhost"
-        )
-        with pytest.raises(AttributeError):
-            await client.get("/v1/status")
-
-    run(check())
-
-
 @given(st.integers(1, 8), st.lists(st.integers(0, 16), min_size=1, max_size=60))
 def test_in_no_stretch_of_time_pass_more_than_the_rate_and_one_burst(rate, gaps):
     bucket, now, passed = TokenBucket(rate), 0.0, []
@@ -326,10 +300,3 @@ def test_in_no_stretch_of_time_pass_more_than_the_rate_and_one_burst(rate, gaps)
     for first, start in enumerate(passed):
         for last, end in enumerate(passed[first:], start=first):
             assert last - first + 1 <= rate + rate * (end - start) + 1e-6
-
-
-def test_after_the_seconds_that_are_named_the_next_one_passes():
-    bucket = TokenBucket(2.0)
-    assert [bucket.take(10.0) for _ in range(3)] == [0.0, 0.0, 0.5]
-    assert bucket.take(10.25) == 0.25
-    assert bucket.take(10.5) == 0.0

@@ -43,10 +43,6 @@ def test_settings_that_cannot_be_meant_are_refused_with_a_sentence(tmp_path, set
         check_access(Settings(home=tmp_path, **settings))
 
 
-def test_networks_of_proxies_are_accepted(tmp_path):
-    check_access(Settings(home=tmp_path, trusted_proxies="10.0.0.7, 10.1.0.0/16,::1"))
-
-
 EXPIRY = "pliant_tls_certificate_expiry_timestamp_seconds"
 
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import resource
-
 import pytest
 
 from pliant.serving.http.door.connections import (
-    NOFILE,
     STALLED,
     Connections,
     DoorLimits,
     Stage,
-    open_files,
-    raise_open_files,
 )
 
 LIMITS = DoorLimits(head_seconds=10.0, idle_seconds=75.0, body_seconds=60.0, connections=3)
@@ -56,15 +51,6 @@ def test_a_connection_that_stays_in_a_stage_for_too_long_is_closed(connections, 
     connections.sweep(5.0 + seconds)
     assert connection.closed == [stage] and connections.stage(connection) is None
     assert len(connections) == 0
-
-
-def test_one_too_many_takes_the_place_of_the_one_that_has_been_idle_longest(connections):
-    first, second, third = (entered(connections, now) for now in (0.0, 1.0, 2.0))
-    connections.move(first, Stage.HEAD, 3.0)
-    connections.move(first, Stage.IDLE, 3.0)  # it was answered meanwhile
-    latest = entered(connections, 3.1)
-    assert (first.closed, second.closed, third.closed) == ([], [Stage.IDLE], [])
-    assert len(connections) == 3 and connections.stage(latest) is Stage.IDLE
 
 
 def test_connections_that_are_opened_anew_as_fast_as_they_are_closed_keep_nobody_out():
@@ -134,28 +120,3 @@ def test_where_all_are_busy_the_tenant_with_the_most_gives_one_up_at_the_end_of_
     assert (ann.closed, many.closed, more.closed) == ([], [Stage.IDLE], []), "one place for one who found none"
     connections.leave(more)
     assert len(connections) == 1
-
-
-INFINITE = resource.RLIM_INFINITY
-
-
-@pytest.mark.parametrize(
-    ("soft", "hard", "files", "raised"),
-    [
-        (1024, 4096, 4096, True),
-        (4096, 4096, 4096, False),
-        (1024, 10 * NOFILE, NOFILE, True),
-        (1024, INFINITE, NOFILE, True),
-        (NOFILE, 10 * NOFILE, NOFILE, False),
-        (2 * NOFILE, 10 * NOFILE, NOFILE, False),
-        (INFINITE, INFINITE, NOFILE, False),
-    ],
-)
-def test_the_limit_of_open_files_is_raised_as_far_as_the_system_lets_it_and_never_lowered(
-    soft, hard, files, raised, monkeypatch
-):
-    changes = []
-    monkeypatch.setattr(resource, "getrlimit", lambda which: {resource.RLIMIT_NOFILE: (soft, hard)}[which])
-    monkeypatch.setattr(resource, "setrlimit", lambda which, both: changes.append((which, both)))
-    assert open_files() == raise_open_files() == files
-    assert changes == ([(resource.RLIMIT_NOFILE, (files, hard))] if raised else [])

@@ -15,7 +15,7 @@ from pliant.serving.http.door.door import Door
 from pliant.serving.http.door.load import LoopLoad
 from pliant.serving.http.door.protocol import LimitedProtocol
 from pliant.serving.http.routing import ARRIVED
-from tests.fixtures.door import Held, answer, behind_the_door, next_reply, post, rest, settled, status, until
+from tests.fixtures.door import answer, behind_the_door, next_reply, post, rest, settled, status, until
 from tests.fixtures.fakes import run_virtually
 
 
@@ -120,46 +120,6 @@ def an_opened_door(**limits) -> tuple[Door, list[tuple[str, int]]]:
     return door, counted
 
 
-def test_a_saturated_loop_starts_so_many_at_once_in_their_order_and_an_idle_one_all(monkeypatch):
-    monkeypatch.setattr(LoopLoad, "at_once", property(lambda _self: 2))
-    begun: list[int] = []
-
-    async def main() -> None:
-        door, _ = an_opened_door()
-        started = lambda number: lambda: begun.append(number)  # noqa: E731
-        monkeypatch.setattr(door.load, "started", lambda: begun.append(-1))
-        door.start(started(0))
-        assert begun == [-1, 0]
-        with monkeypatch.context() as patch:
-            patch.setattr(LoopLoad, "saturated", property(lambda _self: True))
-            for number in range(1, 6):
-                door.start(started(number))
-        door.start(started(6))  # behind those that wait, though the loop is idle again
-        for count in (1, 3, 5, 7, 7):
-            assert [number for number in begun if number >= 0] == list(range(count))
-            assert begun.count(-1) == count
-            await asyncio.sleep(0)
-        door.start(started(7))
-        assert begun[-2:] == [-1, 7]
-
-    run_virtually(main())
-
-
-def test_a_request_is_under_way_until_its_answer_begins_or_its_client_leaves():
-    app = Held()
-    with behind_the_door(app) as server:
-        staying, leaving = server.connect(), server.connect()
-        for connection in (staying, leaving):
-            connection.sendall(post())
-        until(lambda: server.door.turns.before("")[1] == 2)
-        leaving.close()
-        until(lambda: server.door.turns.before("")[1] == 1)
-        app.release.set()
-        assert status(next_reply(staying)) == 200
-        until(lambda: not server.door.turns.before("")[1])
-        staying.close()
-
-
 def test_a_request_is_full_by_those_that_wait_and_by_its_age_and_the_way_back_of_its_answer(monkeypatch):
     asked: list[tuple[int, float]] = []
     monkeypatch.setattr(
@@ -183,23 +143,6 @@ def test_a_request_is_full_by_those_that_wait_and_by_its_age_and_the_way_back_of
 
     run_virtually(main())
     assert asked == [(3, pytest.approx(0.5)), (3, pytest.approx(2.0)), (0, pytest.approx(0.8, abs=0.07))]
-
-
-def test_connections_are_swept_and_the_turned_away_counted_once_a_second(monkeypatch):
-    sweeps: list[float] = []
-
-    async def main() -> None:
-        door, counted = an_opened_door()
-        monkeypatch.setattr(door.connections, "sweep", sweeps.append)
-        for _ in range(2):
-            door.shed("/predict")
-        await asyncio.sleep(0.9)
-        assert counted == []
-        await asyncio.sleep(2.2)
-        assert counted == [("busy", 2)]
-        assert sweeps == pytest.approx([1.0, 2.0, 3.0])
-
-    run_virtually(main())
 
 
 def test_an_answer_to_who_is_turned_away_is_whole_and_says_whether_the_connection_is_kept():

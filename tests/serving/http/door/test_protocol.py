@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import socket
-import sys
-import time
 
 import httptools
 import pytest
@@ -19,7 +16,7 @@ from uvicorn.server import ServerState
 from pliant.serving.http.api_errors import error_response
 from pliant.serving.http.door.door import Door
 from pliant.serving.http.door.load import MeasuredLoop
-from pliant.serving.http.door.protocol import LimitedProtocol, install, path_of_post, received_ago
+from pliant.serving.http.door.protocol import LimitedProtocol, install, path_of_post
 from tests.fixtures.door import Held, answer, behind_the_door, post, rest, status, until
 
 
@@ -97,41 +94,6 @@ def test_a_request_ends_with_its_client_and_is_no_error(caplog):
     assert caplog.messages == []
 
 
-def test_pipelined_requests_are_answered_in_turn():
-    with behind_the_door(answer) as server:
-        connection = server.connect()
-        connection.sendall(post() * 3 + post(connection="close"))
-        assert rest(connection).count(b"HTTP/1.1 200") == 4
-        connection.close()
-
-
-TICK = 0.011  # seconds by which the system may be wrong
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says when bytes came")
-def test_the_system_knows_how_long_bytes_have_waited_for_a_connection_that_nobody_has_accepted():
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
-        time.sleep(0.2)
-        before = time.monotonic()
-        client.sendall(b"abc")
-        after = time.monotonic()
-        time.sleep(0.3)
-        accepted, _ = server.accept()
-        with accepted:
-            for size in (2, 1):  # reading changes nothing
-                called = time.monotonic()
-                ago = received_ago(accepted)
-                assert called - after - TICK <= ago <= time.monotonic() - before + TICK
-                accepted.recv(size)
-
-
-def test_nobody_knows_for_what_is_no_open_tcp_socket():
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        assert received_ago(ours) is None
-    assert received_ago(ours) is None
-
-
 def test_a_server_of_usual_settings_gets_the_doors_protocol_and_a_loop_that_it_measures(monkeypatch):
     for table in ("HTTP_PROTOCOLS", "LOOP_FACTORIES"):
         monkeypatch.setattr(uvicorn.config, table, dict(getattr(uvicorn.config, table)))
@@ -170,20 +132,6 @@ class Seen:
     def on_message_complete(self) -> None:
         self.complete += 1
         self.kept = self.parser.should_keep_alive()
-
-
-@pytest.mark.parametrize(
-    "request_, path",
-    [
-        (post("/v1/predict"), "/v1/predict"),
-        (post("/v1/predict", body=b""), "/v1/predict"),
-        (post("/v1/predict?a=b", body=b"\r\n\r\nPOST / HTTP/1.1"), "/v1/predict"),
-        (post(Connection="Keep-Alive", Content_Type="application/json"), "/predict"),
-        (post(x="content of no length"), "/predict"),
-    ],
-)
-def test_a_plain_request_is_recognised(request_, path):
-    assert path_of_post(request_, MOST) == path
 
 
 @pytest.mark.parametrize(

@@ -51,29 +51,6 @@ def test_who_asks_again_at_once_keeps_its_half_beside_many_connections_and_no_ti
     assert sum(shared.values()) >= 0.9 * sum(first_come.values())
 
 
-def test_while_somebody_is_there_who_has_had_less_others_are_started_when_the_loop_is_idle_or_in_a_moment():
-    turns, begun = Turns(), []
-
-    def wait(name: str, many: int) -> None:
-        for _ in range(many):
-            turns.wait(lambda: begun.append(name), name, 1.0)
-
-    def take(idle: bool, now: float) -> list[str]:
-        before = len(begun)
-        for begin in turns.take(8, 0.01, idle, now):
-            begin()
-        return begun[before:]
-
-    wait("many", 40)
-    wait("ann", 1)
-    assert "ann" in take(False, 0.0)
-    wait("ann", 1)
-    while "ann" not in take(True, 1.0):  # as soon as both have had the same
-        pass
-    assert take(False, 1.0 + MOMENT / 2) == [] and take(True, 1.0 + MOMENT / 2) == ["many"]
-    assert take(False, 1.0 + MOMENT) == [] and take(False, 1.0 + 2 * MOMENT) == ["many"]
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_everybody_is_started_once_and_each_tenant_in_its_order(seed):
     draw, turns, begun = random.Random(seed), Turns(), {name: [] for name in "abc"}

@@ -56,17 +56,6 @@ def read(*entries, binary: bytes = b"", pair: bool | None = None):
     return texts_of(read_request(model, {"inputs": list(entries)}, memoryview(binary)))
 
 
-def test_texts_in_json_and_in_utf8_are_the_same_in_one_column_too():
-    entry, data = byte_tensor("text", "é".encode(), b"b")
-    for texts in (
-        read(text_tensor("text", "é", "b")),
-        read(text_tensor("text", "é", "b", shape=[2, 1])),
-        read(entry, binary=data),
-        read({**entry, "shape": [2, 1]}, binary=data),
-    ):
-        assert texts == (("é", None), ("b", None))
-
-
 @pytest.mark.parametrize(
     ("entries", "pair", "sentence"),
     [

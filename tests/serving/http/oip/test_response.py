@@ -14,7 +14,7 @@ from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.oip.models import InferAnswer, InferRequest, RequestedOutput
 from pliant.serving.http.oip.response import infer_response
 from pliant.serving.http.oip.tensors import from_binary, from_json, numbers, texts
-from tests.fixtures.http.oip import CLASSIFIER, MODEL
+from tests.fixtures.http.oip import MODEL
 from tests.serving.http.oip.test_tensors import check_equal, number_tensors, text_tensors
 
 
@@ -79,30 +79,8 @@ def test_an_output_that_a_replaced_model_no_longer_gives_may_be_tried_again():
     assert raised.value.status == 503
 
 
-@pytest.mark.parametrize("binary", [True, False])
-def test_the_best_classes_take_the_place_of_the_scores(binary):
-    answer = InferAnswer([numbers("scores", "FP32", [[0.25, 0.5, 0.25]])], "7")
-    wanted = request(RequestedOutput("scores", binary, 2), model=CLASSIFIER)
-    content, data = parts(infer_response(wanted, answer))
-    (entry,) = content["outputs"]
-    assert (entry["datatype"], entry["shape"]) == ("BYTES", [1, 2])
-    best = (
-        [element.decode() for element in from_binary("x", "BYTES", (1, 2), memoryview(data)).elements]
-        if binary
-        else None
-    )
-    assert (best or entry["data"]) == ["0.500000:1:green", "0.250000:0:red"]
-
-
 def test_a_number_that_is_not_finite_is_null_in_json():
     answer = InferAnswer([numbers("first", "FP32", [math.nan, 1])], "3")
     content, _ = parts(infer_response(request(RequestedOutput("first", False)), answer))
     assert content["outputs"][0]["data"] == [None, 1.0]
     assert np.isnan(np.array(content["outputs"][0]["data"], np.float32)[0])  # as clients read it
-
-
-def test_unknown_fields_are_named_in_a_header():
-    answer = InferAnswer([texts("first", ["a"])], "3")
-    written = infer_response(request(RequestedOutput("first", True), ignored=("colour", "é")), answer)
-    assert written.headers["x-pliant-ignored"] == "colour, ?"
-    assert "x-pliant-ignored" not in infer_response(request(RequestedOutput("first", True)), answer).headers

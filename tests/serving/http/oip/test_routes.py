@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.oip import routes
 from pliant.serving.http.oip.routes import PATHS
 from tests.fixtures.documented import body_schema, check_answer, check_body, statuses
@@ -23,19 +22,6 @@ TWO = {"inputs": [text_tensor("first", "a", "b")], "outputs": [{"name": "first"}
 @pytest.fixture
 def service():
     return EchoService()
-
-
-def test_health_is_in_the_status_and_in_the_content(service):
-    paths = "/v2/health/live", "/v2/health/ready", "/v2/models/echo/ready", "/v2/models/echo/versions/3/ready"
-    model = {"name": "echo", "ready": True}
-    for path, content in zip(paths, ({"live": True}, {"ready": True}, model, model), strict=True):
-        response = service.call("GET", path)
-        assert (response.status_code, response.json()) == (200, content)
-    service.endpoint.alive = service.endpoint.ready = False
-    for path in paths:
-        response = service.call("GET", path)
-        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
-        assert error_of(response)
 
 
 @pytest.mark.parametrize(
@@ -55,19 +41,6 @@ def test_what_is_not_there_is_404_in_the_protocols_shape_and_counted(service, pa
     response = service.call("GET", path)
     assert response.status_code == 404 and sentence in error_of(response)
     assert sum(service.endpoint.counts.values()) == 1
-
-
-def test_another_method_is_405_with_the_right_one(service):
-    for method, path, right in (
-        ("GET", "/v2/models/echo/infer", "POST"),
-        ("POST", "/v2/models/echo", "GET"),
-        ("PUT", "/v2", "GET"),
-        ("POST", "/v2/health/live", "GET"),
-    ):
-        response = service.call(method, path)
-        assert (response.status_code, response.headers["allow"]) == (405, right)
-        assert f"the method must be {right}" in error_of(response)
-    assert service.call("POST", "/v2/repository/index").status_code == 404
 
 
 def test_paths_beside_the_protocol_are_left_to_others(service):
@@ -133,14 +106,6 @@ def test_any_bytes_are_answered_with_an_error_of_the_caller(content, length, enc
     sent = {name: value for name, value in headers.items() if value is not None}
     response = SERVICE.call("POST", "/v2/models/echo/infer", content, **sent)
     assert response.status_code == 400 and error_of(response)
-
-
-def test_an_error_of_the_endpoint_has_the_protocols_shape_and_says_when_to_come_back(service):
-    service.endpoint.trouble = ApiError(429, "full", "the queue is full; try again later", retry_after=7)
-    response = service.infer(TWO)
-    assert (response.status_code, response.headers["retry-after"]) == (429, "7")
-    assert error_of(response) == "the queue is full; try again later"
-    assert service.endpoint.counts == {"full": 1}
 
 
 INFER = routes.MODEL + routes.INFER

@@ -144,10 +144,3 @@ def test_sizes_that_do_not_add_up_are_named(datatype, shape, data, sentence):
     with pytest.raises(InputError) as raised:
         from_binary("x", datatype, shape, memoryview(data))
     assert sentence in str(raised.value)
-
-
-def test_bytes_are_little_endian_and_in_row_major_order():
-    assert to_binary(numbers("x", "INT32", [[1, 2], [3, 4]])) == bytes([1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0])
-    assert to_binary(texts("x", ["é", ""])) == b"\2\0\0\0\xc3\xa9\0\0\0\0"
-    assert to_binary(numbers("x", "BOOL", np.array([True, False]))) == b"\1\0"
-    assert to_binary(numbers("x", "FP16", [1.0])) == b"\0\x3c"
