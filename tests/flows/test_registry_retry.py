@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
 from pliant.flows import registry_retry
-from pliant.flows.champions import fetch_champions
+from pliant.flows.champions import RECORD, fetch_champions, read_record, record_to_json, tagged_version
 from pliant.flows.registry_retry import OUTAGE_WAITS, retried
+from pliant.registry.package import Published
 from pliant.tokens.artifact import Task
 
 AWAY = UnreachableError("no MLflow server answers")
@@ -77,3 +79,30 @@ def test_champions_are_read_patiently(waits, scheduled):
     with pytest.raises(RegistryError, match="fetched"):
         list(fetch_champions(registry, Task, "pliant-tokens-task-"))
     assert waits == [3, 3]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    threads: int
+
+
+def version(**tags: str) -> Published:
+    return Published("things", 3, "sha256:x", "models:/things/3", tags)
+
+
+def test_a_record_comes_back_as_it_was_written():
+    assert read_record(Record, version(**{RECORD: record_to_json(Record(4))}), "bins") == Record(4)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"threads": "four"}', '{"threads": 1, "cores": 2}', "threads"])
+def test_a_record_of_other_settings_than_todays_is_told(text):
+    with pytest.raises(RegistryError, match=r"the tag pliant\.record of models:/things/3 cannot be read"):
+        read_record(Record, version(**{RECORD: text}), "bins")
+
+
+def test_a_version_that_the_flow_did_not_publish_is_told():
+    with pytest.raises(RegistryError, match=r"was not published by the bins flow: it has no tag pliant\.record"):
+        read_record(Record, version(), "bins")
+    with pytest.raises(RegistryError, match=r"was not published by the packing flow: it has no tag part"):
+        tagged_version(version(part="newest"), "part", "packing")
+    assert tagged_version(version(part="12"), "part", "packing") == 12

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
 from pliant.registry import codec
+from pliant.registry.codec import structure
 from pliant.tokens.artifact import Backbone, Profile, Task
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile
 
@@ -182,3 +183,117 @@ def _sign(folder, file, content):
     (folder / file).write_bytes(content)
     digests = json.loads((folder / "digests.json").read_text())
     (folder / "digests.json").write_text(json.dumps(digests | {file: sha256(content).hexdigest()}))
+
+
+def test_an_artifact_is_written_as_every_version_wrote_it(tmp_path):
+    rows = np.arange(3, dtype=np.int16)
+    sample = Sample("grün", {2: Part(np.float64(0.5) * np.ones(1), 1), 10: Part(rows, 2.5)}, {"a/b": rows}, {}, ((1,),))
+    codec.save(sample, tmp_path)
+    assert (
+        (tmp_path / "artifact.json").read_text(encoding="utf-8")
+        == """{
+ "kind": "sample",
+ "schema": 3,
+ "values": {
+  "name": "grün",
+  "parts": {
+   "2": {
+    "weight": {
+     "$tensor": "parts/2/weight"
+    },
+    "share": 1.0
+   },
+   "10": {
+    "weight": {
+     "$tensor": "parts/10/weight"
+    },
+    "share": 2.5
+   }
+  },
+  "arrays": {
+   "a/b": {
+    "$tensor": "arrays/a~1b"
+   }
+  },
+  "options": {},
+  "rows": [
+   [
+    1.0
+   ]
+  ],
+  "note": null
+ }
+}
+"""
+    )
+    listed = {file: sha256((tmp_path / file).read_bytes()).hexdigest() for file in FILES[:2]}
+    assert (tmp_path / "digests.json").read_text() == json.dumps(listed, indent=1) + "\n"
+    assert codec.digest(tmp_path) == sha256((tmp_path / "digests.json").read_bytes()).hexdigest()
+    assert codec.kind(tmp_path) == "sample"
+
+
+def test_a_file_that_cannot_be_read_and_one_that_is_not_there_are_told_apart(tmp_path):
+    codec.save(_sample(np.zeros(1)), tmp_path)
+    (tmp_path / "digests.json").unlink()
+    for read, expected in ((codec.digest, "a list of digests"), (codec.kind, "a list of digests")):
+        with pytest.raises(DigestError) as missing:
+            read(tmp_path)
+        assert (missing.value.expected, missing.value.actual) == (expected, "no such file")
+    with pytest.raises(DigestError) as missing:
+        codec.load(Sample, tmp_path, "0" * 64)
+    assert missing.value.expected == "0" * 64
+    (tmp_path / "digests.json").mkdir()
+    with pytest.raises(RegistryError) as caught:
+        codec.digest(tmp_path)
+    assert str(caught.value) == f"{tmp_path / 'digests.json'} cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize("listed", ["[]", "{}", '{"artifact.json": "0"}', '["artifact.json", "tensors.safetensors"]'])
+def test_a_list_of_digests_names_both_files(tmp_path, listed):
+    codec.save(_sample(np.zeros(1)), tmp_path)
+    (tmp_path / "digests.json").write_text(listed)
+    with pytest.raises(ArtifactError, match=r"must name .* and nothing else"):
+        codec.kind(tmp_path)
+
+
+@dataclass(frozen=True)
+class Inner:
+    name: str
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Outer:
+    items: tuple[Inner, ...]
+    weights: NDArray[np.float32]
+    anything: NDArray[Any]
+    value: int | float | str = 0
+
+
+def values(**changes: Any) -> dict[str, Any]:
+    arrays = {"weights": np.ones(2, np.float32), "anything": np.ones(2, np.int8)}
+    return {"items": [{"name": "a"}, {"name": "b", "size": 3}], **arrays, **changes}
+
+
+def test_what_fits_becomes_a_value_with_its_arrays_untouched():
+    source = values(value="text")
+    result = structure(Outer, source, "file")
+    assert result.items == (Inner("a"), Inner("b", 3)) and result.value == "text"
+    assert result.weights is source["weights"] and result.anything is source["anything"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"items": [{"name": "a"}, {"size": 1}]}, r"it.items\[1\].name: 'name' is missing"),
+        ({"items": [{"name": "a", "size": True}]}, r"it.items\[0\].size: True where"),
+        ({"items": [{"name": "a", "size": 1.5}]}, r"it.items\[0\].size: 1.5 where"),
+        ({"weights": [1.0, 2.0]}, r"it.weights: \[1.0, 2.0\] where an array is needed"),
+        ({"weights": np.ones(2)}, "it.weights: an array of float64 where float32 is needed"),
+        ({"value": None}, "it.value: None where"),
+        ({"other": 1}, "other"),
+    ],
+)
+def test_the_first_value_that_does_not_fit_is_named_with_its_place(changes, message):
+    with pytest.raises(ArtifactError, match=f"file does not fit Outer: .*{message}"):
+        structure(Outer, values(**changes), "file")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import torch
 
 from pliant.errors import InputError, OfflineError
 from pliant.profiling.bins.latency import LatencyConfig as BinsLatencyConfig
@@ -18,9 +19,12 @@ from pliant.training.packing import encoder as predictor_encoder
 from pliant.training.packing import generator, prompts
 from pliant.training.packing.generator import GeneratorConfig
 from pliant.training.packing.predictor import PredictorConfig
+from pliant.training.precision import lowered
 from pliant.training.starts import ScratchConfig
 from pliant.training.tokens.foundation import FoundationConfig
 from pliant.training.tokens.task import TaskConfig
+
+CPU = torch.device("cpu")
 
 READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "the start of a level": (starts.pretrained, "model is"),
@@ -96,3 +100,22 @@ def test_a_setting_outside_its_limits_is_refused_by_name(config, change):
 def test_options_of_a_foundation_that_lack_a_size_are_named():
     with pytest.raises(InputError, match="without img_size, patch_size"):
         FoundationConfig(options={"embed_dim": 24})
+
+
+def product() -> torch.dtype:
+    return (torch.ones(4, 4) @ torch.ones(4, 4)).dtype
+
+
+@pytest.mark.parametrize(("there", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_auto_is_bfloat16_only_where_the_processor_has_it(monkeypatch, there, dtype):
+    monkeypatch.setattr("pliant.training.precision.has_bfloat16", lambda device: there)
+    with lowered("auto", CPU):
+        assert product() == dtype
+    with lowered("float32", CPU):
+        assert product() == torch.float32
+
+
+def test_bfloat16_is_refused_where_the_processor_lacks_it(monkeypatch):
+    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: False)
+    with pytest.raises(InputError, match="precision is bfloat16, but must be float32 here"):
+        lowered("bfloat16", CPU)

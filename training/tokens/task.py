@@ -25,8 +25,8 @@ from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone, Head, Task
 from pliant.tokens.model import AdaptiveViT
 from pliant.tokens.runtime import load_model, normaliser
-from pliant.training.augment import AUGMENTATIONS, augmentation
 from pliant.training.data import ImageData
+from pliant.training.pictures import AUGMENTATIONS, augmentation
 from pliant.training.precision import PRECISIONS, lowered
 from pliant.training.tokens.foundation import warm_cosine
 
@@ -49,7 +49,7 @@ class TaskConfig:
     head_images: int | None = None  # pictures of the fit split for the plain head; None: all
     patch_dropout: float = 0.0  # share of patches left out while prompts are trained: faster
     weight_decay: float = 1e-4
-    augment: str = "none"  # see training/augment.py
+    augment: str = "none"  # see training/pictures.py
     precision: str = "auto"  # of the arithmetic while training, see training/precision.py
     seed: int = 0
 

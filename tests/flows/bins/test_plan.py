@@ -8,9 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.bins.artifact import Shape
-from pliant.flows.bins.config import EdgesConfig
+from pliant.flows.bins.config import EdgesConfig, StreamConfig
 from pliant.flows.bins.plan import choose, describe, weigh
+from pliant.flows.bins.stages import digests, observe
 from pliant.latency import LatencyTable
+from pliant.progress import silent
+from pliant.protocol import Arrived, JournalEntry, Request
+from pliant.serving.journal import FileRecorder
+from tests.fixtures.bins.encoders import tiny_encoder
 
 LONGEST = 64
 
@@ -90,3 +95,23 @@ def test_the_dynamic_runtime_is_expected_to_pad_a_batch_to_its_longest_text(leng
     weighed = judged({Shape(LONGEST, batch): 1.0}, spread(*few))
     drawn = [table().between(max(draw), batch) for draw in product(few, repeat=batch)]
     assert weighed[0].dynamic == pytest.approx(float(np.mean(drawn)))
+
+
+def record(path, lengths, **options) -> None:
+    recorder = FileRecorder(path, **options)
+    for number, length in enumerate(lengths):
+        recorder(JournalEntry(number, Arrived(Request(number, number, number + 1, "mine", 1.0, length)), ()))
+    recorder.close()
+
+
+def test_a_restart_a_further_generation_and_a_full_file_lose_no_request(tmp_path):
+    journal = tmp_path / "bins.jsonl"
+    record(journal, [1, 1])
+    record(journal, [2] * 20, segment_bytes=500)
+    record(tmp_path / "bins-2.jsonl", [3])
+    record(tmp_path / "bins-2.jsonl", [4])
+    (tmp_path / "bins-other.jsonl").write_text("not a journal of this service\n")
+    stream = StreamConfig(lengths=(f"journal:{journal}",))
+    seen = observe(stream, "mine", tiny_encoder(max_length=8), None, EdgesConfig(least=24), silent)
+    assert seen.requests.tolist() == [0, 2, 20, 1, 1, 0, 0, 0, 0]
+    assert len(digests(stream)) > 5
