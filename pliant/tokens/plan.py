@@ -2,7 +2,7 @@
 
 Batches start one after the other by earliest deadline, each on the device that becomes free first. After each batch the
 planner keeps every (clock, utility) pair that no other pair beats in both: a Pareto frontier. The published dynamic
-programme (OTAS, Algorithm 2, in otas_plan.py) keeps one pair per (batch, gamma) and can discard the start of the best
+programme (OTAS, Algorithm 2, in otas.py) keeps one pair per (batch, gamma) and can discard the start of the best
 plan. A request counts only if its batch ends by its own deadline.
 
 Also derives the rule from arrival rate to gamma (OTAS, Table I) from a profile.

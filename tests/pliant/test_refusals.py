@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from pliant import systems
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.planning.allocate import Demand, allocate_streams
@@ -121,6 +122,7 @@ CASCADE = [
     ),
 ]
 SHARED = [
+    (partial(systems.system, "chess"), "SYSTEM"),
     *((table(settings=some, seconds=((1.0,),) * len(some)), "settings") for some in ((), (1, 0), (0, 0))),
     *((table(batches=some, seconds=((1.0,) * len(some),)), "batches") for some in ((), (0, 1), (2, 1))),
     *((table(buckets=some), "buckets") for some in ((0, 2), (4, 2), (2, 2))),

@@ -11,8 +11,7 @@ from pliant.protocol import Arrived, Drop, Failed, Finished, Launch
 from pliant.tokens.artifact import GAMMAS
 from pliant.tokens.batching import BatchingConfig, Queue
 from pliant.tokens.infaas import InfaasChooser, InfaasConfig
-from pliant.tokens.otas import OtasChooser, OtasConfig
-from pliant.tokens.otas_plan import DROP, OtasBatch, otas_plan
+from pliant.tokens.otas import DROP, OtasBatch, OtasChooser, OtasConfig, otas_plan
 from pliant.tokens.policies import make
 from pliant.tokens.policy import PoolState
 from pliant.tokens.published import FIGURE_4B, profile

@@ -16,6 +16,7 @@ from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, La
 from pliant.tokens.artifact import Accuracies, RateRule
 from pliant.tokens.policies import CHOICES, POLICIES, SERVED, make
 from pliant.tokens.policy import Knowledge
+from pliant.tokens.policy import knowledge as tokens_knowledge
 from pliant.tokens.published import FIGURE_4B, profile, variants
 from pliant.tokens.scheduler import TokensScheduler
 from tests.fixtures.tokens.loads import (
@@ -29,7 +30,7 @@ from tests.fixtures.tokens.loads import (
     scheduler,
     text,
 )
-from tests.fixtures.tokens.samples import tiny_task
+from tests.fixtures.tokens.samples import tiny_profile, tiny_task
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 shares = st.floats(0, 1)
@@ -176,3 +177,12 @@ def test_a_task_has_the_accuracies_of_the_precision_that_it_is_served_in():
     assert (served.accuracy, served.test_accuracy) == ({-5: 0.77, 0: 0.91}, {-5: 0.76, 0: 0.90})
     assert served.served_in("bfloat16") == served
     assert MEASURED.served_in("float32") == MEASURED.served_in(None) == MEASURED
+
+
+def test_a_scheduler_knows_the_gammas_that_were_profiled_and_that_every_task_was_measured_at():
+    tasks = [tiny_task("a", "xy", "d"), tiny_task("b", "xy", "d", gammas=(2, 4))]
+    known = tokens_knowledge(tiny_profile("d", "cpu"), tasks)
+    assert known.latency.settings == (-20, -15, -10, -5, 0, 2, 4)
+    assert {task: dict(shares) for task, shares in known.accuracy.items()} == {t.name: dict(t.accuracy) for t in tasks}
+    assert known.rule == tiny_profile("d", "cpu").rule
+    assert dict(known.loading) == {}
