@@ -55,7 +55,7 @@ configs = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     worlds, configs, st.sampled_from(["shared", "single"]), st.sampled_from([1, 2]),
     st.sampled_from([(1,), (1, 2, 8), (4,), ()]), st.sampled_from(["all", "static", "longest", "dynamic"]),

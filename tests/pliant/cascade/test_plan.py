@@ -18,7 +18,7 @@ from tests.fixtures.cascade.scenarios import MASS, classification, regression, t
 from tests.fixtures.cascade.tiny import some_outputs
 
 QUICK = PlanConfig(drop=0.04, horizon=400, further=(), tabi=TabiConfig(slopes=(20.0,)))
-WORLDS = 200
+WORLDS = 100
 
 
 def plan(outputs, config=QUICK):

@@ -140,7 +140,7 @@ def utility(name: str, known: Knowledge, load, workers: int = 1, gamma: int | No
 
 
 @pytest.mark.parametrize("ground", PUBLISHED)
-@pytest.mark.parametrize(("scale", "seed"), [(0.5, 0), (1.0, 1), (1.5, 2), (2.0, 3), (3.0, 4)])
+@pytest.mark.parametrize(("scale", "seed"), [(1.0, 1), (3.0, 4)])
 def test_on_the_papers_ground_it_earns_no_less_than_the_baselines(ground, scale, seed):
     load = synthetic(scale, seed, SyntheticConfig(seconds=8.0, stretch=1.0))
     ours, otas, pets = (utility(name, PUBLISHED[ground], load) for name in ("default", "otas", "pets"))

@@ -44,7 +44,7 @@ some_demands = st.builds(Demand, amounts, capacities, curves())
 chains = st.lists(some_demands, min_size=1, max_size=5)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(chains, st.integers(1, 9))
 def test_no_other_allocation_costs_less(demands, devices):
     is_best(demands, devices)
@@ -72,7 +72,7 @@ def test_a_search_that_was_cut_short_owns_up_to_how_much_it_may_have_missed(dema
     assert allocation.cost * (1.0 - allocation.gap) <= least * (1 + 1e-11) <= allocation.cost * (1 + 2e-11)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(chains, st.integers(0, 5), st.integers(1, 4), st.floats(0.0, 20.0), st.floats(1.0, 20.0))
 def test_bounds_are_never_above_what_is_still_to_pay(demands, spare, levels, carry, most):
     from pliant.bins.planning.allocate_kernel import bound_of, least_costs
@@ -92,7 +92,7 @@ def test_bounds_are_never_above_what_is_still_to_pay(demands, spare, levels, car
     assert bound <= min(costs) * (1 + 1e-11) + 1e-15
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)), max_size=30))
 def test_the_frontier_keeps_exactly_the_states_that_no_other_one_betters(states):
     from pliant.bins.planning.allocate_kernel import undominated

@@ -42,7 +42,7 @@ def mean(held_or_counts, some: Window, dispatch: str, streams: int = 1) -> float
 # Plans
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.integers(0, 1000), st.integers(1, 2), st.integers(2, 9), st.sampled_from(PLANS), st.sampled_from(DISPATCHES))
 def test_a_plan_uses_all_devices_and_leaves_each_stream_its_longest_runtime(seed, streams, devices, which, dispatch):
     """An allocation without one was once kept as long as the last window had not needed it."""
@@ -53,7 +53,7 @@ def test_a_plan_uses_all_devices_and_leaves_each_stream_its_longest_runtime(seed
     assert all(counts[stream.first + len(stream.runtimes) - 1] for stream in knowledge.streams)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.integers(0, 1000))
 def test_what_is_in_place_stays_unless_another_plan_is_worth_the_swaps(seed):
     knowledge, some = known(), window(seed)

@@ -59,6 +59,7 @@ def files_of_at_most(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.slow  # exports
 def test_a_disk_that_takes_no_more_is_one_sentence_and_nothing_is_left(tmp_path):
     with files_of_at_most(1000), pytest.raises(ArtifactError) as caught:
         compile_shapes(tiny_encoder(), SHAPES, "onnx", tmp_path)
