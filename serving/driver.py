@@ -35,14 +35,22 @@ from pliant.protocol import (
     Scheduler,
     Woke,
 )
-from pliant.serving.answer_rate import AnswerRate
-from pliant.serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected, judged, settle_what_ran
+from pliant.serving.answers import (
+    AnswerRate,
+    Completed,
+    Dispatched,
+    LaunchResult,
+    Pending,
+    Rejected,
+    judged,
+    settle_what_ran,
+)
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.clock import Clock
 from pliant.serving.recovery import Recovery
+from pliant.serving.request_context import current_way_back
 from pliant.serving.tracing.launches import add_launches
 from pliant.serving.tracing.traced import current
-from pliant.serving.way_back import current_way_back
 from pliant.serving.workers.spares import Spares
 from pliant.serving.workers.worker import Rebuild, Worker
 from pliant.serving.workers.worker_slot import WorkerSlot

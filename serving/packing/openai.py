@@ -15,11 +15,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pliant.serving.http import openai, routing, tei
-from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError, json_response
 from pliant.serving.http.bodies import given, ignored_header
-from pliant.serving.http.json_body import shorten
-from pliant.serving.http.large_body import checked
+from pliant.serving.http.json_body import checked, shorten
 from pliant.serving.http.routing import arrival, read_fields
 from pliant.serving.packing.answer import Form
 from pliant.serving.packing.bodies import (
