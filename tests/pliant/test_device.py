@@ -1,4 +1,4 @@
-"""A CPU is named by its architecture and threads; a device that is not there is refused; threads are as before."""
+"""Devices: their names, threads, memory within containers, and the precisions that they have instructions for."""
 
 from __future__ import annotations
 

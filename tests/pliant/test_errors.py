@@ -1,4 +1,4 @@
-"""An error is one sentence that says what is wrong, also after its way between processes, and holds no secret."""
+"""Errors, fallbacks, progress, files of lines and temporary folders: what every stage uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pliant import fallbacks, lines
 from pliant.errors import DigestError, InputError, RegistryError
 from pliant.fallbacks import Collector, Fallback
 from pliant.lines import Torn, complete_lines, open_log, open_to_append
-from pliant.progress import share, silent
+from pliant.progress import share
 from pliant.temporary import OwnedFolder, abandoned, remove_abandoned
 from tests.fixtures.places import ROOT
 
@@ -53,12 +53,6 @@ def test_a_collector_takes_each_fallback_once():
     assert collector.take() == ()
 
 
-def test_the_newest_collector_of_a_process_gets_them():
-    former, present = Collector(), Collector()
-    fallbacks.note("capture", "no graph")
-    assert (len(former.take()), len(present.take())) == (0, 1)
-
-
 def test_two_parts_move_one_bar_from_its_start_to_its_end_without_going_back():
     seen = []
     first, second = (share(lambda done, total: seen.append((done, total)), *part) for part in ((0, 80), (80, 100)))
@@ -67,13 +61,6 @@ def test_two_parts_move_one_bar_from_its_start_to_its_end_without_going_back():
             part(done, 4)
     assert [total for _, total in seen] == [100] * 10
     assert [done for done, _ in seen] == [0, 20, 40, 60, 80, 80, 85, 90, 95, 100]
-
-
-def test_a_part_without_any_steps_stays_at_its_start_and_silence_takes_any_report():
-    seen = []
-    share(lambda *at: seen.append(at), 20, 60)(0, 0)
-    assert seen == [(20, 100)]
-    assert silent(1, 2) is None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The counters of tenants: the bound of virtual token counters, a plain reference of the order, what idleness earns."""
+"""Tenants' counters against a plain reference, and devices that are kept for who comes back at once."""
 
 from __future__ import annotations
 

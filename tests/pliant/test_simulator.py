@@ -1,4 +1,4 @@
-"""The simulator's clock: order of events, wake-ups, and an error for a scheduler that never sleeps."""
+"""The simulator's clock, replays, and the figures of a journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads: their rates, their seeds and their errors."""
+"""Loads: rates, seeds, the reference loads of gates, and worlds that differ from the profile."""
 
 from __future__ import annotations
 
@@ -86,14 +86,6 @@ KINDS = {
     "cascade": {(task, *kind) for task in LENGTHS for kind in ((0.3, 1.0), (1.0, 0.5))},
 }
 every_system = pytest.mark.parametrize("system", LOADS)
-
-
-@every_system
-def test_without_a_setting_stretches_are_between_half_and_twice_the_capacity(system):
-    segments = LOADS[system][0](100.0, 0).segments
-    assert {segment.seconds for segment in segments} == {4.0}
-    assert sorted(segment.rate for segment in segments[::2]) == pytest.approx([50, 65, 80, 95])
-    assert sorted(segment.rate for segment in segments[1::2]) == pytest.approx([125, 150, 175, 200])
 
 
 @every_system

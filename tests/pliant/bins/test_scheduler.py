@@ -17,11 +17,11 @@ from pliant.bins.simulated import SimulatedBins
 from pliant.bins.work import latest_end
 from pliant.errors import InputError
 from pliant.fairness import FairnessConfig
-from pliant.protocol import Answer, Arrived, Drop, Event, Failed, Finished, Journal, Launch, Result, replay
+from pliant.protocol import Arrived, Drop, Event, Failed, Finished, Journal, Launch, replay
 from pliant.report import observations, summarise
 from pliant.simulator import simulate
-from tests.fixtures.bins.loads import LOAD, World, ask, bursty, done, known, launches, run, scheduler
-from tests.fixtures.bins.scenarios import bins, cost, requests
+from tests.fixtures.bins.loads import World, ask, bursty, done, known, launches, run, scheduler
+from tests.fixtures.bins.scenarios import bins, requests
 from tests.fixtures.devices.counting import lines
 
 SCALING = Scaling(pause=0.03, window=0.06, high=0.6, low=0.4)
@@ -86,17 +86,6 @@ def test_who_cannot_be_in_time_by_the_profile_is_dropped_as_it_comes_where_the_d
 
 
 @PLACEMENTS
-def test_an_idle_device_refuses_nothing_as_only_a_launch_can_show_that_the_profile_is_wrong(placement):
-    fresh, answered = scheduler(known(placement)), 0
-    for number in range(20):
-        now = float(number)
-        (launch,) = fresh.handle(Arrived(ask(number, now, length=512, within=0.001)), now)
-        answered += fresh.handle(done(launch, 0.0005), now + 0.0005) == [Answer(number, launch.id)]
-        fresh.check()
-    assert answered == 20
-
-
-@PLACEMENTS
 def test_a_device_that_was_slow_for_a_while_is_not_taken_for_slow_for_ever(placement):
     """Every request was once dropped by the slowdown that had been learnt, and as nothing ran, nothing else was learnt."""
     fresh = scheduler(known(placement, 2, runtimes="static"), deployed=(3, 5), workers=2)
@@ -135,15 +124,6 @@ def test_what_a_failed_launch_held_goes_to_every_device_that_idles():
 
 
 # What is counted
-
-
-@PLACEMENTS
-def test_as_many_wait_as_each_worker_may_have_waiting_and_no_more(placement):
-    fresh = scheduler(known(placement), workers=2, deployed=(3, 3), max_waiting=2, drop_late=False)
-    actions = [fresh.handle(Arrived(ask(number)), 0.0) for number in range(8)]
-    assert [len(launches(each)) for each in actions] == [1, 1, 0, 0, 0, 0, 0, 0]
-    assert actions[2:] == [[], [], [], [], [Drop(6, "full")], [Drop(7, "full")]]
-    assert (fresh.waiting, fresh.active) == (4, 2)
 
 
 def test_a_full_house_makes_room_for_a_tenant_with_less_by_dropping_the_newest_of_the_one_with_most():
@@ -219,34 +199,6 @@ def test_under_overload_the_default_misses_fewer_deadlines_and_both_drop_alike()
     missed = {policy: 1 - report.attainment for policy, report in reports.items()}
     assert missed["default"] < 0.75 * missed["first-come"]
     assert all(set(report.drops) == {"late"} for report in reports.values())
-
-
-def test_an_unknown_policy_and_one_that_the_placement_excludes_are_refused():
-    with pytest.raises(InputError, match="policy is 'best', but must be one of default, first-come"):
-        make("best", [bins(placement="shared")], Config())
-    with pytest.raises(
-        InputError, match="policy is first-come, but must be default, as the streams' placement is single"
-    ):
-        make("first-come", [bins(placement="single")], Config())
-
-
-KNOWN = known("shared", 2, (1, 4))
-TEXTS = [ask(0, length=20), ask(1, length=300), ask(2, length=30, task="chat")]
-
-
-def device() -> SimulatedBins:
-    return SimulatedBins(KNOWN, TEXTS)
-
-
-def test_a_static_launch_takes_what_its_shape_takes_whatever_it_holds():
-    seconds, end = device()(Launch(7, 0, (0, 0, 0), 1))  # 64 tokens, 4 texts
-    assert seconds == pytest.approx(cost(64, 4))
-    assert end == Finished(7, seconds, (Result(0), Result(0), Result(0)))
-
-
-def test_a_load_takes_the_profiles_time_and_a_restart_a_second():
-    assert device()(Launch(5, 0, kind="load")) == (LOAD, Finished(5, LOAD))
-    assert device()(Launch(5, 0, kind="restart")) == (1.0, Finished(5, 1.0))
 
 
 # The reference load

@@ -6,10 +6,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.cascade.frontier import ALWAYS, QUANTILES, applied, frontier, points
+from pliant.cascade.frontier import ALWAYS, applied, frontier, points
 
 
 def settled(correct, seconds, score, thresholds):
@@ -68,16 +68,3 @@ def test_given_thresholds_are_applied_as_text_by_text(table, seed):
         right, took = settled(correct, seconds, score, threshold_G)
         assert correct_PR[point].mean() == right
         assert seconds_P[point] == pytest.approx(took)
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 1000))
-def test_many_texts_have_exact_last_thresholds_and_quantiles_before(seed):
-    rng = np.random.default_rng(seed)
-    correct = [rng.integers(0, 2, 200).astype(float) for _ in range(3)]
-    seconds, score = [rng.integers(1, 9, 200) / 8.0 for _ in range(3)], [rng.normal(size=200) for _ in range(2)]
-    every = points(correct, seconds, score)
-    assert len(np.unique(every.threshold_PG[:, 0])) == QUANTILES
-    for number in rng.integers(0, len(every), 20):
-        expected = settled(correct, seconds, score, every.threshold_PG[number])
-        assert (every.accuracy_P[number], every.seconds_P[number]) == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""Plans from outputs of known structure keep their promise, and spend nothing on a level that does not help."""
+"""Plans keep their promise, also of pooled texts, and spend nothing on a level that does not help."""
 
 from __future__ import annotations
 

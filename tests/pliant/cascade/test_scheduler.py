@@ -1,4 +1,4 @@
-"""The cascade's scheduler in virtual time: results, deadlines, failures, placements, and the order under overload."""
+"""The cascade's scheduler in virtual time: deadlines, failures, tenants, and the order under overload."""
 
 from __future__ import annotations
 

@@ -1,46 +1,21 @@
-"""The simulated cascade gives the saved answers in the profiled seconds; the reference load."""
+"""What a scheduler knows of stored cascades, and simulated devices that give the saved answers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from pliant.cascade.artifact import Candidate, Cascade, Gate, LevelOutputs, Pruning
 from pliant.cascade.knowledge import Path, knowledge, placement
-from pliant.cascade.simulated import SimulatedCascade, capacity, walks
-from pliant.protocol import Launch
+from pliant.cascade.simulated import capacity, walks
 from tests.fixtures.cascade import scenarios
-from tests.fixtures.cascade.loads import Load, ask, candidate, cascade, profile
+from tests.fixtures.cascade.loads import candidate, cascade, profile
 
 MASS = Pruning("mass", 0.9)
 OUTPUTS = scenarios.classification(3, texts=300, pruned=((0, 1, MASS),))
 LEVELS = (profile("small", 0.7, 0.3, 0.4), profile("large", 0.9, 1.0))
 CASCADE = cascade("news", LEVELS, candidate((0, 1), MASS), candidate((1,)))
-KNOWN = knowledge([CASCADE])
-WALKED = {"news": walks(CASCADE, OUTPUTS)}
-
-
-def device(load: Load, jitter: float = 0.0, seed: int = 0) -> SimulatedCascade:
-    return SimulatedCascade(KNOWN, WALKED, load.requests, load.rows, np.random.default_rng(seed), jitter)
-
-
-def request_of(*rows: int, setting: int = 0) -> Load:
-    return Load([ask(i, setting=setting) for i in range(len(rows))], list(rows))
-
-
-def test_results_are_those_of_the_walk_step_by_step():
-    small, large = WALKED["news"][0]
-    simulated = device(request_of(*range(300)))
-    first, second = (
-        [simulated(Launch(0, 0, (request,), model))[1].results[0] for request in range(300)] for model in (0, 1)
-    )
-    assert [result.correct for result in first] == small.correct_R.tolist()
-    assert [result.correct for result in second] == large.correct_R.tolist()
-    assert [result.gain for result in first] == small.gain_R.tolist()
-    assert [result.length for result in first] == OUTPUTS.pruned[0].length.tolist()
-    assert {(result.gain, result.length) for result in second} == {(None, 0)}
 
 
 def gated(threshold: float) -> Cascade:

@@ -1,4 +1,4 @@
-"""Weights go into the model that they belong to and into no other; layers and positions of several families."""
+"""Weights go into their model alone; packed layers give the same; a batch beyond the memory runs in pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which labels may teach: what strangers report cannot outweigh the rest."""
+"""Labels: whether one shows a correct answer, which may teach, and what a poisoned file costs."""
 
 from __future__ import annotations
 

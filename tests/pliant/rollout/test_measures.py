@@ -1,4 +1,4 @@
-"""Paired and unpaired comparisons, and the latency that counts as late."""
+"""Sticky assignment, paired and unpaired comparisons, and the latency that counts as late."""
 
 from __future__ import annotations
 

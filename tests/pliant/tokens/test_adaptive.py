@@ -1,4 +1,4 @@
-"""The default policy: what shares a batch, what is left out, and that it earns no less than the baselines."""
+"""The default policy: what shares a batch, sizes by buckets, exact decisions on written queues, and what it earns."""
 
 from __future__ import annotations
 
@@ -84,17 +84,6 @@ def test_whatever_was_measured_and_waits_a_decision_is_in_time_or_none(drawn, se
 # How long batches are
 
 
-@pytest.mark.parametrize("most", [4, 64])
-def test_batches_are_not_made_longer_than_configured(most):
-    linear = PUBLISHED["figure 4b"]
-    adaptive = filled(policy(linear, max_batch=most, seconds=0.05), (300, "cifar10", 1.0, 9.0))
-    decisions = everything(adaptive)
-    assert max(len(decision.run) for decision in decisions) <= most
-    assert all(decision.seconds <= 0.05 for decision in decisions)
-    if most == 64:
-        assert max(decision.seconds for decision in decisions) > 0.045
-
-
 # One gamma alone
 
 
@@ -164,13 +153,6 @@ def sizes(adaptive) -> list[int]:
         taken.append(len(adaptive.decide(ONE, 0.0).run))
         adaptive.check()
     return taken
-
-
-def test_a_full_batch_fills_its_bucket():
-    """61 requests would waste less than the twentieth allowed, and yet three more cost nothing."""
-    table = LatencyTable((0,), BUCKETS, (tuple(0.02 + 0.0008 * n for n in BUCKETS),), BUCKETS)
-    dear = Knowledge(table, STAIRS.accuracy, STAIRS.rule)
-    assert sizes(filled(policy(dear, seconds=0.001), (128, "easy", 1.0, 9.0))) == [64, 64]
 
 
 def test_requests_of_another_setting_join_where_the_bucket_has_room():

@@ -1,4 +1,4 @@
-"""Policies over the queue of Algorithm 1: the arrival rate, dropping late requests, one fixed gamma."""
+"""Algorithm 1's queue and the policies over it: the arrival rate, dropping late requests, one fixed gamma."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On one device the planner is exact: it earns what an exhaustive search over all choices earns."""
+"""The planner and the price of device time are exact: held against exhaustive search and a linear programme."""
 
 from __future__ import annotations
 

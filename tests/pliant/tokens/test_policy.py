@@ -1,4 +1,4 @@
-"""What a scheduler knows: it survives JSON to the last bit, and can be replaced while requests wait and launches run."""
+"""What a scheduler knows, made from artifacts, through JSON, and replaced at work; policies by their names."""
 
 from __future__ import annotations
 

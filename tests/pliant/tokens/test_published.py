@@ -1,4 +1,4 @@
-"""The paper's conditions are as the paper gives them: throughputs, the rule, and workloads of the stated size."""
+"""The paper's conditions are as the paper gives them, and the simulated device follows its profile."""
 
 from __future__ import annotations
 

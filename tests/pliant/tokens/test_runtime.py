@@ -1,4 +1,4 @@
-"""The runtime: a mixed batch gives what each request gives alone, tasks are added while it runs, errors are clear."""
+"""The runtime: mixed batches, tasks added while it runs, resident adapters, staging and captured graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pliant.fallbacks import Collector, Fallback
 from pliant.models.graphs import Graphs
 from pliant.tokens.resident import ResidentAdapters
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime, load_model
-from pliant.tokens.staging import CHUNK, Staging
+from pliant.tokens.staging import Staging
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.tokens.captures import Recorded, impossible
 from tests.fixtures.tokens.samples import IMAGE_SIZE, WIDTH, random_images, tiny_backbone, tiny_task
@@ -222,14 +222,6 @@ def test_tasks_that_do_not_fit_get_tensors_of_their_own(more):
     before = addresses(adapters)
     assert adapters.fill(more)
     assert not set(before) & set(addresses(adapters)) or not more
-
-
-@pytest.mark.parametrize("count", [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK])
-def test_a_batch_lies_in_the_first_rows_in_its_order(count):
-    staging, images = Staging(3 * CHUNK, IMAGE_SIZE, torch.device("cpu")), random_images(count)
-    staging.load(list(images), range(count))
-    assert np.array_equal(staging.pixel_BHWC[:count].numpy(), images)
-    assert staging.task_B[:count].tolist() == list(range(count))
 
 
 def test_a_batch_that_was_sent_ahead_is_loaded_from_where_it_waits_and_another_is_not():

@@ -1,4 +1,4 @@
-"""The scheduler around any policy, in virtual time: its state stays consistent, and every request has one fate."""
+"""The scheduler around any policy: one fate a request, launches ahead, lack of memory, worlds off the profile."""
 
 from __future__ import annotations
 
@@ -99,22 +99,6 @@ def slower(policy: str, factor: float):
 
 
 # Deadlines, margin, waking
-
-
-@every_policy
-def test_waking_drops_what_became_hopeless_while_the_worker_was_busy(policy):
-    fresh = scheduler(policy)
-    fresh.handle(Arrived(ask(0, within=9.0)), 0.0)
-    fresh.handle(Arrived(ask(1, within=0.1)), 0.0)
-    wake = fresh.wake_at()
-    assert wake == pytest.approx(0.1 - fastest(policy))
-    assert fresh.handle(Woke(), wake) == [Drop(1, "late")]
-    assert fresh.wake_at() != wake
-
-
-def fastest(policy: str) -> float:
-    """Return the seconds of one request at the fastest setting of the profile."""
-    return float(known(policy).latency.dense(1)[:, 1].min())
 
 
 @every_policy
@@ -243,18 +227,6 @@ def test_two_batches_are_in_flight_and_the_journal_replays():
     ended = {entry.event.launch for entry in journal if isinstance(entry.event, Finished)}
     launched = [action.id for entry in journal for action in entry.actions if isinstance(action, Launch)]
     assert sorted(ended) == launched
-
-
-def test_the_scheduler_wakes_to_decide_the_next_batch_ahead_and_only_where_something_waits():
-    scheduler = ahead()
-    (first,) = scheduler.handle(Arrived(request(0, 0.0)), 0.0)
-    assert scheduler.wake_at() is None
-    assert scheduler.handle(Arrived(request(1, 0.0)), 0.0001) == []
-    wake = scheduler.wake_at()
-    assert 0.0001 < wake < first.expected
-    (second,) = scheduler.handle(Woke(), wake)
-    assert (second.worker, second.requests) == (0, (1,))
-    scheduler.check()
 
 
 def test_the_requests_behind_a_batch_whose_device_died_wait_again_without_blame():

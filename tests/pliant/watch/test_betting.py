@@ -1,4 +1,4 @@
-"""Bets never win on average while nothing has changed, and the fast wealth is the plain one's."""
+"""Bets never win on average while nothing has changed; bins, and accuracy estimated without labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A detector learns, keeps quiet, notices, stays latched and survives a restart."""
+"""A detector and a system's watch: they learn, keep quiet, notice, stay latched and survive a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans: which of two is taken, that no stream loses its longest runtime, and the fewest swaps that lead to one."""
+"""Plans and swaps: no stream loses its longest runtime, few swaps; the queueing-aware plan equals an exhaustive search."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.cache import VERSIONS, store
 from pliant.bins.runtimes.compile import compile_shapes, package
 from pliant.bins.runtimes.graphs import EagerEngine, GraphsEngine
-from pliant.bins.runtimes.model import describe, load_model
+from pliant.bins.runtimes.model import load_model
 from pliant.bins.runtimes.padding import padded
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import ArtifactError, InputError
@@ -243,16 +242,6 @@ def test_weights_that_do_not_fit_are_told_by_name(head):
     for weights in (lacking, {**encoder.weights, name: np.zeros((2, 2), np.float32)}):
         with pytest.raises(ArtifactError, match=f"the weights of tiny do not fit its configuration: .*{name}"):
             load_model(replace(encoder, weights=weights))
-
-
-def test_a_model_of_one_type_of_token_is_given_no_types_and_one_without_padding_is_padded_by_0():
-    config = json.loads(tiny_encoder("bert", "embedding").config)
-    for changes, inputs, pad in (
-        ({"type_vocab_size": 2, "pad_token_id": 7}, ("input_ids", "attention_mask", "token_type_ids"), 7),
-        ({"type_vocab_size": 1, "pad_token_id": None}, ("input_ids", "attention_mask"), 0),
-    ):
-        described = describe(replace(tiny_encoder("bert", "embedding"), config=json.dumps({**config, **changes})))
-        assert (described.inputs, described.typed, described.pad) == (inputs, len(inputs) == 3, pad)
 
 
 CPU = torch.device("cpu")
