@@ -61,7 +61,6 @@ _ENGINE = tuple(
         "sampling",
         "paged_engine",
         "page_attention",
-        "attention_choice",
         "grammar",
     )
 )
@@ -105,7 +104,7 @@ FRAMEWORK_HOMES = {
     "onnxruntime": ("pliant/bins/runtimes/onnx_*.py",),
     "ray": ("serving/workers/ray_*.py",),
     "llguidance": ("pliant/packing/engine/grammar.py",),
-    "vllm": ("pliant/packing/vllm/adapter.py", "pliant/packing/vllm/queue.py", "serving/packing/vllm/*.py"),
+    "vllm": ("pliant/packing/vllm/adapter.py", "pliant/packing/vllm/adapter.py", "serving/packing/vllm/*.py"),
     "datasets": OFFLINE,
     "pyarrow": OFFLINE,
     "sklearn": OFFLINE,

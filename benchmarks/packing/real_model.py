@@ -24,7 +24,7 @@ from pliant.benchmarks.results import Target
 from pliant.flows import settings
 from pliant.flows.champions import Champion
 from pliant.flows.packing.champions import fetch_generator, fetch_predictor, load_champions
-from pliant.flows.packing.lengths import rendered
+from pliant.flows.packing.stages import rendered
 from pliant.flows.release import open_registry
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.complete import complete

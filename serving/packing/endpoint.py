@@ -20,20 +20,24 @@ from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Refresher
 from pliant.serving.packing.catalog import Catalog, ServedModel
-from pliant.serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
+from pliant.serving.packing.engine.engine import (
+    OPEN_CHARACTERS,
+    CannotKeepError,
+    EngineDriver,
+    EngineReport,
+    InFlightOutput,
+    SequenceLimit,
+)
 from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool, merged_report
 from pliant.serving.packing.engine.forecaster import Forecast, Forecaster
-from pliant.serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
 from pliant.serving.packing.engine.judge import PackingJudge
 from pliant.serving.packing.engine.metrics import PackingMetrics
 from pliant.serving.packing.engine.observed import ObservedLengths
-from pliant.serving.packing.engine.suspects import SequenceLimit
 from pliant.serving.packing.engine.traced import add_generation
 from pliant.serving.packing.engine.watched import PackingWatch
-from pliant.serving.packing.logprobs import LogprobsWriter
 from pliant.serving.packing.openai import unknown_model
 from pliant.serving.packing.reading import PromptReader, Tokens
-from pliant.serving.packing.reply import Choice, Reply, ReplyInfo
+from pliant.serving.packing.reply import Choice, LogprobsWriter, Reply, ReplyInfo
 from pliant.serving.packing.request import GenerationRequest, PromptInput
 from pliant.serving.packing.settings import PackingSettings
 from pliant.serving.tracing.traced import current

@@ -17,10 +17,9 @@ from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import sampling as seeded
 from pliant.packing.engine.grammar import Grammars
-from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.engine.model import load_generator, vocabulary
 from pliant.packing.engine.paged_engine import PagedEngine, StepResult
-from pliant.packing.engine.submission import Progress, Sampling, Status, Submission
+from pliant.packing.engine.submission import Progress, Sampling, Status, Submission, TokenLogprobs
 from pliant.packing.scheduling.common_pages import beginnings
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt, StepInput, StepPlan

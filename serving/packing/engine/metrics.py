@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from pliant.packing.engine.submission import Status
 from pliant.packing.scheduling.forecast import QUANTILES, Calibration
 from pliant.serving.metrics import SECONDS, TenantUse
-from pliant.serving.packing.engine.suspects import SequenceLimit
+from pliant.serving.packing.engine.engine import SequenceLimit
 from pliant.serving.packing.reply import Choice
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)

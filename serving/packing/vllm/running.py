@@ -6,6 +6,8 @@ ones go on with other draws, since vLLM's depend on what it has drawn before.
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -18,18 +20,62 @@ from typing import Any
 from pliant.device import is_out_of_memory
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.logprobs import TokenLogprobs
-from pliant.packing.engine.submission import Progress, Status, Submission
+from pliant.packing.engine.submission import Progress, Status, Submission, TokenLogprobs
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
-from pliant.packing.vllm.adapter import Embedding, PliantScheduler
+from pliant.packing.vllm import folder_of
+from pliant.packing.vllm.adapter import Embedding, PliantScheduler, embedded
 from pliant.packing.vllm.decisions import Journal
-from pliant.packing.vllm.model_folder import folder_of
 from pliant.registry import codec
-from pliant.serving.packing.engine.journal import recorder
-from pliant.serving.packing.messages import Deliver, VllmBuild
-from pliant.serving.packing.vllm.llm_engine import llm_engine, set_variables
+from pliant.serving.packing.engine.engine_process import Deliver, VllmBuild, recorder
 from pliant.serving.packing.vllm.model_folder import pages_of, write
+
+
+def set_variables(memory: Memory, token_bytes: int, device: str, threads: int | None) -> None:
+    """Set the variables that vLLM reads when it is imported. `token_bytes`: of one token's keys and values; 0: not known.
+
+    `threads`: of a CPU; 0 or None: one for each that it has.
+    """
+    # Its core runs in this process, where its scheduler is.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    if device == "cpu":
+        gigabytes = math.ceil((memory.pages + 1) * memory.page_tokens * max(token_bytes, 1) / 2**30)
+        os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(max(gigabytes, 1))
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        os.environ["OMP_NUM_THREADS"] = str(threads or os.cpu_count() or 1)
+
+
+def llm_engine(
+    folder: Path,
+    context: int,
+    memory: Memory,
+    embedding: Embedding,
+    precision: str,
+    on_cpu: bool,
+    processes: int = 1,
+) -> Any:
+    """Return vLLM's engine of the model in `folder`. Raises what vLLM raises where it cannot be built."""
+    from vllm import EngineArgs, LLMEngine
+    from vllm.config import StructuredOutputsConfig
+
+    arguments = EngineArgs(
+        str(folder),
+        dtype=precision,
+        max_model_len=context,
+        max_num_seqs=2 * memory.sequences,  # those that pause for others included
+        max_num_batched_tokens=max(memory.step_tokens, 2 * memory.sequences),
+        num_gpu_blocks_override=memory.pages + 1,  # one stands for none
+        block_size=memory.page_tokens,
+        enforce_eager=on_cpu,
+        tensor_parallel_size=processes,
+        scheduler_cls=embedded(embedding),
+        generation_config="vllm",
+        disable_log_stats=True,
+        # The library by which the service has tried each grammar. By itself vLLM would give some to another one.
+        structured_outputs_config=StructuredOutputsConfig(backend="guidance"),
+    )
+    return LLMEngine.from_engine_args(arguments)
+
 
 ENDS = {"stop": "stop", "length": "length", "abort": "late"}  # by vLLM's finish reason
 

@@ -9,7 +9,7 @@ import pytest
 
 from pliant.flows.packing.config import GateConfig
 from pliant.flows.packing.gate import Candidate, judge
-from pliant.packing.scheduling.reference import ReferenceConfig
+from pliant.packing.scheduling.plan import ReferenceConfig
 from pliant.packing.scheduling.request import Memory
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
 

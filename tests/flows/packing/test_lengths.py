@@ -10,7 +10,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.flows.packing.config import LengthsConfig, read
-from pliant.flows.packing.lengths import PromptSet, observe, rendered, select_prompts
+from pliant.flows.packing.stages import PromptSet, observe, rendered, select_prompts
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import tokenizer_of
 from pliant.packing.scheduling.request import Memory

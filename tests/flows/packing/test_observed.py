@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pliant.flows.packing.observed import Output as Seen
-from pliant.flows.packing.observed import default_path, drift, read, usable_outputs
+from pliant.flows.packing.learn import Output as Seen
+from pliant.flows.packing.learn import default_path, drift, read, usable_outputs
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.request import Prompt
+from pliant.serving.packing.engine.engine import InFlightOutput
 from pliant.serving.packing.engine.forecaster import Forecast
-from pliant.serving.packing.engine.in_flight import InFlightOutput
 from pliant.serving.packing.engine.observed import ObservedLengths, observed_path
 from pliant.serving.packing.reply import Choice
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pliant.flows.packing import pace
-from pliant.flows.packing.pace import Pace
-from pliant.packing.scheduling.reference import capacity
+from pliant.flows.packing import plan as pace
+from pliant.flows.packing.plan import Pace
+from pliant.packing.scheduling.plan import capacity
 from pliant.profiling.packing.pace import PredictorPace
 from tests.fixtures.packing.in_process import packing
 

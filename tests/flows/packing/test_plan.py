@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from pliant.errors import InputError
-from pliant.flows.packing import measure
+from pliant.flows.packing import stages as measure
 from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig, PlanConfig, read
-from pliant.flows.packing.measure import fitting_memory, kv_bytes, memory_of, token_bytes, weight_bytes
 from pliant.flows.packing.plan import COMPARED, PolicyFigures, choose, describe, excess
-from pliant.packing.scheduling.reference import ReferenceConfig
+from pliant.flows.packing.stages import fitting_memory, kv_bytes, memory_of, token_bytes, weight_bytes
+from pliant.packing.scheduling.plan import ReferenceConfig
 from pliant.progress import silent
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
 

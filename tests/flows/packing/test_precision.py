@@ -9,12 +9,21 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.flows.device import check_device
-from pliant.flows.packing import measure as choosing
-from pliant.flows.packing import measure as measuring
 from pliant.flows.packing import stages
+from pliant.flows.packing import stages as choosing
+from pliant.flows.packing import stages as measuring
 from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig
-from pliant.flows.packing.measure import converted, known_precision, measure, on_device, token_bytes
-from pliant.flows.packing.stages import GENERATOR, STEPS, make_generator, make_steps
+from pliant.flows.packing.stages import (
+    GENERATOR,
+    STEPS,
+    converted,
+    known_precision,
+    make_generator,
+    make_steps,
+    measure,
+    on_device,
+    token_bytes,
+)
 from pliant.flows.stage import StageResult
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import in_precision, load_generator

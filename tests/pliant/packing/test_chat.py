@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import ArtifactError, InputError
-from pliant.packing import chat_program
+from pliant.packing import chat as chat_program
 from pliant.packing.chat import ChatTemplate, special_tokens
 from pliant.packing.tools import Tool
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pliant.serving.packing.answer import Form
+from pliant.serving.packing.openai import Form
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 

@@ -14,8 +14,8 @@ from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_
 from pliant.serving.packing import assembly
 from pliant.serving.packing.assembly import Maker, rules, source_of, spread
 from pliant.serving.packing.catalog import load_catalog
+from pliant.serving.packing.engine.engine_process import EngineBuild, PredictorBuild
 from pliant.serving.packing.engine.metrics import PackingMetrics
-from pliant.serving.packing.messages import EngineBuild, PredictorBuild
 from pliant.serving.workers.device_plan import DevicePlan
 from tests.fixtures.packing.fakes import FakePredictor, FakeWorker
 from tests.fixtures.packing.in_process import MARGINAL, QUIET, generator, packing, predictor, publish, serving

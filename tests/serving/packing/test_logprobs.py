@@ -7,10 +7,10 @@ from itertools import chain
 
 import pytest
 
-from pliant.packing.engine.logprobs import TokenLogprobs
+from pliant.packing.engine.submission import TokenLogprobs
 from pliant.serving.packing import schemas
-from pliant.serving.packing.logprobs import LOWEST, finite, mean_logprob
-from pliant.serving.packing.token_texts import TokenTexts
+from pliant.serving.packing.reply import LOWEST, finite, mean_logprob
+from pliant.serving.packing.text import TokenTexts
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import TALE, logprobs_of, new_tokenizer
 from tests.fixtures.packing.in_process import events, publish, serving
@@ -119,7 +119,7 @@ def test_pieces_make_the_same_answers_as_a_whole(service, monkeypatch):
         return [[choice["logprobs"] for choice in whole], chat, [part["tokens"] for part in parts if part]]
 
     in_one = asked()
-    monkeypatch.setattr("pliant.packing.engine.logprobs.PIECE", 6)
+    monkeypatch.setattr("pliant.packing.engine.submission.PIECE", 6)
     in_pieces = asked()
     assert in_pieces[:2] == in_one[:2]
     assert [*chain(*in_pieces[2])] == [*chain(*in_one[2])] and len(in_pieces[2]) > len(in_one[2])

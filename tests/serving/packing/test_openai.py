@@ -12,9 +12,8 @@ from starlette.requests import ClientDisconnect
 from pliant.packing.scheduling.request import Prompt
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing import openai
-from pliant.serving.packing.answer import Form
+from pliant.serving.packing.openai import DisconnectedError, Form
 from pliant.serving.packing.reply import Choice, Reply, ReplyInfo
-from pliant.serving.packing.stream import DisconnectedError
 from tests.fixtures.packing.fakes import TALE
 from tests.fixtures.packing.in_process import error_of, generator, publish, serving
 from tests.fixtures.registry import FolderRegistry

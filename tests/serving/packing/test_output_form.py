@@ -11,7 +11,7 @@ from pliant.errors import InputError
 from pliant.packing.engine.grammar import Grammars
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing.bodies import FORM_CHARACTERS, CompletionBody
-from pliant.serving.packing.fields import output_grammar, regex_rule
+from pliant.serving.packing.request import output_grammar, regex_rule
 from tests.fixtures.packing.fakes import new_tokenizer
 from tests.fixtures.packing.in_process import error_of, publish, serving
 from tests.fixtures.registry import FolderRegistry

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.serving.packing.stream import DisconnectedError, EventStream, while_connected
+from pliant.serving.packing.openai import DisconnectedError, EventStream, while_connected
 from tests.fixtures.packing.fakes import TALE
 from tests.fixtures.packing.in_process import QUIET, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry

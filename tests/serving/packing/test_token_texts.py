@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from pliant.serving.packing.token_texts import BYTES, TokenTexts
+from pliant.serving.packing.text import BYTES, TokenTexts
 from tests.fixtures.packing.fakes import new_tokenizer
 
 STORIES = Path("../shared/data/models/stories260K/tokenizer.json")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.packing import chat_program
+from pliant.packing import chat as chat_program
 from pliant.serving.packing import schemas
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import new_tokenizer

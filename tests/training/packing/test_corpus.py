@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pliant.errors import InputError
-from pliant.flows.packing.lengths import rendered
+from pliant.flows.packing.stages import rendered
 from pliant.packing.artifact import Generator
 from pliant.training import docstrings
 from pliant.training.docstrings import Docstring

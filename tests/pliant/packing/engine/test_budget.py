@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import InputError
-from pliant.packing.engine.budget import check_fits, pages_within
+from pliant.packing.engine.model import check_fits, pages_within
 from pliant.packing.scheduling.request import Memory
 
 GIB = 1 << 30

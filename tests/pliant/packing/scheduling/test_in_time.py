@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from pliant.benchmarks.packing import robust
 from pliant.packing.scheduling.forecast import Grid
-from pliant.packing.scheduling.in_time import STRETCHES, Chances, InTime
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, StepInput
 from pliant.packing.scheduling.running import Running
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.scheduling.simulated import simulate
-from pliant.packing.scheduling.targets import Clock
+from pliant.packing.scheduling.targets import STRETCHES, Chances, Clock, InTime
 from pliant.packing.scheduling.waiting_queue import Waiting
 from pliant.workload import poisson
 from pliant.worlds import Course, World

@@ -9,8 +9,8 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.iteration_cost import LinearCost
+from pliant.packing.scheduling.plan import ReferenceConfig, capacity, reference_load
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load
 from pliant.packing.scheduling.request import FOREVER, Memory
 from pliant.packing.scheduling.simulated import simulate, summary
 from tests.fixtures.packing.tiny import CONTEXT, some_packing

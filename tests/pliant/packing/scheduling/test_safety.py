@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pliant.packing.scheduling.iteration_cost import LinearCost
-from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.safety import BOUNDS, Safety
+from pliant.packing.scheduling.policy import BOUNDS, Rules, Safety
 from pliant.packing.scheduling.targets import Clock
 
 COST = LinearCost(base=1.0, query=0.1, sequence=0.0, token=0.0, pair=0.0, swap=0.01)  # seconds

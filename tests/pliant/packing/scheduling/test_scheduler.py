@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from pliant.errors import InputError
 from pliant.packing.scheduling.journal import replay
 from pliant.packing.scheduling.policies import size
-from pliant.packing.scheduling.policy import POLICIES, Rules
+from pliant.packing.scheduling.policy import BOUNDS, POLICIES, Rules
 from pliant.packing.scheduling.request import FOREVER, Chunk, Memory, Prompt, StepInput, StepPlan
-from pliant.packing.scheduling.safety import BOUNDS
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from tests.fixtures.packing.samples import Scene, play, policies, prompt, scene, seeds
 

@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 from pliant.packing.scheduling.forecast import Grid
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.scheduler import PackingScheduler
-from pliant.packing.scheduling.sharing import SHARING, in_turn, predicted, received, service, with_places
-from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
+from pliant.packing.scheduling.waiting_queue import (
+    SHARING,
+    Waiting,
+    WaitingQueue,
+    in_turn,
+    predicted,
+    received,
+    service,
+    with_places,
+)
 from tests.fixtures.packing.samples import SECONDS, Scene, play, prompt, scene, seeds
 
 MEMORY = Memory(pages=40, page_tokens=4, step_tokens=16)

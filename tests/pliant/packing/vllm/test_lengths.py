@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pliant.packing.scheduling.forecast import MEDIAN as MIDDLE
 from pliant.packing.scheduling.forecast import QUANTILES
-from pliant.packing.vllm.lengths import AFRESH, ENOUGH, MEDIAN, PRIOR, SPREAD, WINDOW, LearnedLengths
+from pliant.packing.vllm.forecasts import AFRESH, ENOUGH, MEDIAN, PRIOR, SPREAD, WINDOW, LearnedLengths
 
 outputs = st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 5000)), max_size=80)
 

@@ -10,10 +10,15 @@ import pytest
 from pliant.errors import WorkerError
 from pliant.packing.engine.submission import Progress, Sampling, Status, Submission
 from pliant.packing.scheduling.request import Prompt
-from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits, EngineReport
-from pliant.serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
-from pliant.serving.packing.engine.suspects import CLEAR
-from pliant.serving.packing.messages import NO_STATUS
+from pliant.serving.packing.engine.engine import (
+    CLEAR,
+    OPEN_CHARACTERS,
+    EngineDriver,
+    EngineLimits,
+    EngineReport,
+    InFlightOutput,
+)
+from pliant.serving.packing.engine.engine_process import NO_STATUS
 from pliant.serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.packing.fakes import REFUSED, SECONDS, TALE, FakeWorker, new_tokenizer

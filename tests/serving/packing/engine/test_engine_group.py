@@ -11,10 +11,9 @@ import pytest
 from pliant.errors import WorkerError
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.request import Prompt
-from pliant.serving.packing.engine.engine import EngineDriver, EngineReport
+from pliant.serving.packing.engine.engine import EngineDriver, EngineReport, InFlightOutput
 from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool, merged, merged_report
-from pliant.serving.packing.engine.in_flight import InFlightOutput
-from pliant.serving.packing.messages import NO_STATUS
+from pliant.serving.packing.engine.engine_process import NO_STATUS
 from pliant.serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.packing.fakes import TALE, FakeWorker, new_tokenizer

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import InputError, WorkerError
-from pliant.packing.engine.logprobs import PIECE, TokenLogprobs
-from pliant.packing.engine.submission import Progress
+from pliant.packing.engine.submission import PIECE, Progress, TokenLogprobs
 from pliant.serving.packing.engine import engine_process
 from pliant.serving.packing.engine.engine_process import STATUS_SECONDS, MessageSender, ProgressReporter, serve
 from pliant.serving.workers.child_process import pack, receive

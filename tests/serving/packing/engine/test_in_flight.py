@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pliant.packing.engine.logprobs import TokenLogprobs
-from pliant.packing.engine.submission import Progress, Sampling, Submission
+from pliant.packing.engine.submission import Progress, Sampling, Submission, TokenLogprobs
 from pliant.packing.scheduling.request import Prompt
-from pliant.serving.packing.engine.in_flight import InFlightOutput
+from pliant.serving.packing.engine.engine import InFlightOutput
 
 END = 0
 PLAIN = Sampling()

@@ -8,7 +8,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.request import FOREVER, Chunk, Prompt, StepInput, StepPlan
-from pliant.serving.packing.engine.journal import read, recorder
+from pliant.serving.packing.engine.engine_process import read_journal, recorder
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def test_steps_are_read_as_they_were_written_once_the_process_has_ended(tmp_path
         record(*step)
     (close,) = at_exit
     close()
-    assert read(path) == STEPS and read(path)[0][1].arrived[0].deadline == FOREVER
+    assert read_journal(path) == STEPS and read_journal(path)[0][1].arrived[0].deadline == FOREVER
     record(*STEPS[0])
-    assert read(path) == STEPS, "nothing is written after the end"
+    assert read_journal(path) == STEPS, "nothing is written after the end"
 
 
 def test_a_torn_last_line_is_passed_over_and_any_other_is_an_error(tmp_path, at_exit):
@@ -43,10 +43,10 @@ def test_a_torn_last_line_is_passed_over_and_any_other_is_an_error(tmp_path, at_
     at_exit[0]()
     whole = path.read_text()
     path.write_text(whole + whole[:20])
-    assert read(path) == STEPS[:1]
+    assert read_journal(path) == STEPS[:1]
     path.write_text("no entry\n" + whole)
     with pytest.raises(InputError, match="journal line is 'no entry'"):
-        read(path)
+        read_journal(path)
 
 
 def test_the_journal_of_a_former_run_is_kept(tmp_path, at_exit):
@@ -54,7 +54,7 @@ def test_the_journal_of_a_former_run_is_kept(tmp_path, at_exit):
     for step in STEPS:
         recorder(path)(*step)
         at_exit[-1]()
-    assert read(path) == STEPS[1:] and read(tmp_path / "journal.jsonl.1") == STEPS[:1]
+    assert read_journal(path) == STEPS[1:] and read_journal(tmp_path / "journal.jsonl.1") == STEPS[:1]
 
 
 def test_a_file_that_cannot_be_made_is_an_error(tmp_path, at_exit):

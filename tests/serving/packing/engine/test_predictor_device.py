@@ -12,9 +12,9 @@ import torch
 
 from pliant.errors import DigestError
 from pliant.registry import codec
-from pliant.serving.packing.engine import predictor_device
+from pliant.serving.packing.engine import device as predictor_device
+from pliant.serving.packing.engine.engine_process import PredictorBuild
 from pliant.serving.packing.engine.forecaster import MAX_TEXTS, Forecaster, ForecastLimits
-from pliant.serving.packing.messages import PredictorBuild
 from pliant.serving.workers.device_plan import DevicePlan
 from pliant.serving.workers.worker import ProcessWorker
 from tests.fixtures.packing.published import predictor

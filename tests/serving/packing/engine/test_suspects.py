@@ -8,7 +8,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.serving.packing.engine.suspects import CLEAR, MAX_CRASHES, SequenceLimit, Suspects
+from pliant.serving.packing.engine.engine import CLEAR, MAX_CRASHES, SequenceLimit, Suspects
 
 NUMBERS = count()
 

@@ -12,8 +12,7 @@ import pytest
 
 from pliant.errors import WorkerError
 from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits
-from pliant.serving.packing.engine.engine_process import joined
-from pliant.serving.packing.engine.worker import EngineProcess, _reap
+from pliant.serving.packing.engine.engine_process import EngineProcess, _reap, joined
 from tests.fixtures.packing.fakes import TALE, FakeBuild
 from tests.serving.packing.engine.test_engine import new_output, until
 
@@ -119,7 +118,7 @@ def test_news_that_gathered_goes_as_one_message():
 
 
 def test_a_process_that_does_not_end_by_itself_is_killed(monkeypatch):
-    monkeypatch.setattr("pliant.serving.packing.engine.worker.END_SECONDS", 0.01)
+    monkeypatch.setattr("pliant.serving.packing.engine.engine_process.END_SECONDS", 0.01)
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     _reap(process)
     assert process.returncode == -signal.SIGKILL

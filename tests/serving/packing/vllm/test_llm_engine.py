@@ -22,9 +22,9 @@ def test_grammars_are_left_to_the_library_by_which_the_service_tries_them(monkey
     }
     for name, fake in fakes.items():
         monkeypatch.setitem(sys.modules, name, fake)
-    monkeypatch.delitem(sys.modules, "pliant.serving.packing.vllm.llm_engine", raising=False)
-    module = import_module("pliant.serving.packing.vllm.llm_engine")
-    monkeypatch.delitem(sys.modules, "pliant.serving.packing.vllm.llm_engine")
+    monkeypatch.delitem(sys.modules, "pliant.serving.packing.vllm.running", raising=False)
+    module = import_module("pliant.serving.packing.vllm.running")
+    monkeypatch.delitem(sys.modules, "pliant.serving.packing.vllm.running")
     module.llm_engine(Path("model"), 64, Memory(8, 4), "ours", "float32", True)
     (options,) = started
     assert options["structured_outputs_config"] == {"backend": "guidance"}

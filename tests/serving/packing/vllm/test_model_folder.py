@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pliant.errors import ArtifactError, WorkerError
-from pliant.packing.vllm.model_folder import folder_of
+from pliant.packing.vllm import folder_of
 from pliant.serving.packing.vllm.model_folder import WEIGHTS, write
 from tests.fixtures.packing.published import generator
 
