@@ -19,8 +19,8 @@ from pliant.cascade.search import SearchConfig
 from pliant.cascade.tabi import TabiConfig
 from pliant.fairness import FairnessConfig
 from pliant.packing.engine.submission import Sampling
-from pliant.packing.scheduling.plan import ReferenceConfig as PackingReference
 from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.reference import ReferenceConfig as PackingReference
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.protocol import Request
 from pliant.serving.http.door.limits import DoorLimits

@@ -31,7 +31,7 @@ from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import PredictorModel, tokenizer_of
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
-from pliant.packing.scheduling.plan import rules_of
+from pliant.packing.scheduling.reference import rules_of
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.progress import Progress, share, silent
 from pliant.training.packing import prompts

@@ -10,7 +10,7 @@ from pliant.flows.packing.config import MemoryConfig, PlanConfig
 from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
 from pliant.packing.artifact import Generator, Packing, Predictor
-from pliant.packing.scheduling.plan import ReferenceConfig
+from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.profiling.packing.steps import StepsConfig
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX

@@ -17,7 +17,7 @@ from pliant.flows.packing.learn import RetrainResults
 from pliant.flows.packing.plan import PolicyFigures, simulate_policy
 from pliant.flows.packing.stages import ModelResults, forecasts_of
 from pliant.packing.artifact import Packing
-from pliant.packing.scheduling.plan import ReferenceConfig, capacity, reference_load, rules_of
+from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load, rules_of
 from pliant.progress import Progress, silent
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.training.packing.lengths import LengthData

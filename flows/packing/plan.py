@@ -15,8 +15,8 @@ import numpy as np
 
 from pliant.flows.packing.config import PlanConfig
 from pliant.packing.artifact import Packing, Predictor
-from pliant.packing.scheduling.plan import ReferenceConfig, ReferenceLoad, capacity, reference_load, rules_of
 from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.reference import ReferenceConfig, ReferenceLoad, capacity, reference_load, rules_of
 from pliant.packing.scheduling.simulated import simulate, summary
 from pliant.profiling.packing import pace
 from pliant.progress import Progress, silent

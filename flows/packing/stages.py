@@ -41,7 +41,7 @@ from pliant.packing.chat import template_of
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import PredictorModel, check_fits, in_precision, pages_within, tokenizer_of
 from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
-from pliant.packing.scheduling.plan import best_batch
+from pliant.packing.scheduling.reference import best_batch
 from pliant.packing.scheduling.request import Memory
 from pliant.precision import has_bfloat16, usable_precision
 from pliant.profiling.packing.precision import fastest

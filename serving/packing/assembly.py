@@ -19,9 +19,9 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from pliant.errors import InputError
 from pliant.packing.engine.model import check_fits
 from pliant.packing.scheduling.admission import Admission
-from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.reference import rules_of
 from pliant.registry.names import PACKING_PREFIX
 from pliant.serving.clock import Clock
 from pliant.serving.lifecycle import assembly

@@ -15,9 +15,9 @@ from pliant.cascade.reference import reference_load as cascade_load
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import SimulatedCascade, capacity
 from pliant.errors import InputError
-from pliant.packing.scheduling.plan import capacity as packing_capacity
-from pliant.packing.scheduling.plan import reference_load as packing_load
-from pliant.packing.scheduling.plan import rules_of
+from pliant.packing.scheduling.reference import capacity as packing_capacity
+from pliant.packing.scheduling.reference import reference_load as packing_load
+from pliant.packing.scheduling.reference import rules_of
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.report import report
 from pliant.simulator import simulate

@@ -11,7 +11,7 @@ from pliant.flows.packing import champions
 from pliant.flows.packing import gate as contest
 from pliant.flows.packing.config import GateConfig
 from pliant.flows.packing.gate import Candidate, Challenger, champion_against, judge
-from pliant.packing.scheduling.plan import ReferenceConfig
+from pliant.packing.scheduling.reference import ReferenceConfig
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
 
 IGNORANT = 0.3  # loss of a predictor that knows nothing

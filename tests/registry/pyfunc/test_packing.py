@@ -12,7 +12,7 @@ from pliant.flows.packing.config import PackingFlowConfig, PlanConfig
 from pliant.flows.packing.plan import choose
 from pliant.flows.packing.publish import generator_package, plan_package, predictor_package, record
 from pliant.packing.engine.model import PredictorModel, load_generator, tokenizer_of
-from pliant.packing.scheduling.plan import ReferenceConfig
+from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.registry import codec
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.package import needed

@@ -9,7 +9,7 @@ import pytest
 from pliant.errors import ArtifactError, DeviceError
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from pliant.serving.packing.catalog import Catalog, load_catalog
-from tests.fixtures.packing.in_process import CONTEXT, MARGINAL, MEMORY, generator, packing, predictor, publish
+from tests.fixtures.packing.in_process import CONTEXT, MARGINAL, generator, packing, predictor, publish
 from tests.fixtures.registry import FolderRegistry
 
 GENERATOR, PREDICTOR, PLAN = PACKING_GENERATOR + "tales", PACKING_PREDICTOR + "tales", PACKING_PREFIX + "tales"
@@ -89,20 +89,6 @@ def test_parts_that_are_missing_or_not_those_of_the_plan_are_errors(registry, tm
     with pytest.raises(ArtifactError, match=rf"^{PLAN} holds a plan that calls itself songs, but should be tales$"):
         registry.publish(PLAN, packing(digest, other, name="songs"))
         loaded(registry)
-
-
-def test_a_predictor_that_names_no_generator_fits_each(registry):
-    (model,) = loaded(registry)[0].models.values()
-    digest = registry.publish(PREDICTOR, predictor(""))
-    registry.publish(PLAN, packing(model.generator.digest, digest))
-    assert loaded(registry)[0].models["tales"].predictor.digest == digest
-
-
-def test_what_generator_and_cache_hold_limits_the_context(registry):
-    (model,) = loaded(registry)[0].models.values()
-    for pages, context in ((CONTEXT // 4 - 1, CONTEXT - 4), (CONTEXT // 4 + 1, CONTEXT)):
-        memory = replace(MEMORY, pages=pages, page_tokens=4)
-        assert replace(model, packing=replace(model.packing, memory=memory)).context == context
 
 
 def test_models_are_of_one_class_of_device(registry):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from itertools import chain
 
 import pytest
 
-from pliant.packing.engine.submission import TokenLogprobs
 from pliant.serving.packing import schemas
-from pliant.serving.packing.reply import LOWEST, finite, mean_logprob
 from pliant.serving.packing.text import TokenTexts
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import TALE, logprobs_of, new_tokenizer
@@ -66,16 +63,6 @@ def test_an_echo_has_those_of_the_prompt_but_for_its_first_token(service):
     check_answer(schemas.Completion, response.json())
 
 
-def test_a_prompt_alone_is_scored_without_an_output(service):
-    """As evaluators of log-likelihoods ask."""
-    answer = service.complete(logprobs=1, echo=True, max_tokens=0).json()
-    (choice,) = answer["choices"]
-    assert (choice["text"], choice["finish_reason"]) == ("Tell me", "length")
-    assert choice["logprobs"]["token_logprobs"] == [None, *expected(PROMPT, 1)["token_logprobs"][1:]]
-    assert answer["usage"] == {"prompt_tokens": len(PROMPT), "completion_tokens": 0, "total_tokens": len(PROMPT)}
-    assert choice["pliant"]["prediction"] == "given"
-
-
 def test_a_chat_has_tokens_with_bytes_and_the_likeliest_ones(service):
     response = service.chat(logprobs=True, top_logprobs=2)
     logprobs = response.json()["choices"][0]["logprobs"]
@@ -92,11 +79,6 @@ def test_a_chat_has_tokens_with_bytes_and_the_likeliest_ones(service):
             ],
         }
     check_answer(schemas.ChatCompletion, response.json())
-
-
-def test_nobody_gets_log_probabilities_unasked(service):
-    assert service.complete().json()["choices"][0]["logprobs"] is None
-    assert service.chat().json()["choices"][0]["logprobs"] is None
 
 
 @pytest.mark.parametrize("echo", [False, True])
@@ -133,20 +115,6 @@ def test_log_probabilities_of_prompts_are_limited_by_tokens_and_alternatives(ser
     assert service.complete(logprobs=20).status_code == 200, "without its prompt"
 
 
-def test_a_streamed_chat_has_every_token_once(service):
-    whole = service.chat(logprobs=True).json()["choices"][0]["logprobs"]["content"]
-    *chunks, _ = events(service.chat(logprobs=True, stream=True))
-    parts = [chunk["choices"][0]["logprobs"] for chunk in chunks]
-    assert [entry for part in parts if part for entry in part["content"]] == whole
-
-
-def test_tokens_behind_a_stop_string_have_none(service):
-    (choice,) = service.complete(logprobs=0, stop="small").json()["choices"]
-    assert choice["text"] == TALE.partition("small")[0]
-    shown = "".join(choice["logprobs"]["tokens"])
-    assert shown.startswith(choice["text"] + "small") and len(shown) < len(TALE)
-
-
 def test_the_best_of_several_outputs_are_answered_the_best_first(service):
     fields = {"temperature": 1, "max_tokens": 4, "seed": 3, "logprobs": 0}
     every = service.complete(n=5, **fields).json()
@@ -161,15 +129,3 @@ def test_the_best_of_several_outputs_are_answered_the_best_first(service):
     assert answer["usage"] == every["usage"], "what is not answered has been generated, too"
     quiet = service.complete(n=2, best_of=5, **{**fields, "logprobs": None}).json()
     assert [(choice["text"], choice["logprobs"]) for choice in quiet["choices"]] == [(text, None) for text in best]
-
-
-def test_the_best_are_chosen_for_each_prompt(service):
-    answer = service.complete(["a", "b"], best_of=3, temperature=1, max_tokens=2, seed=1)
-    assert [choice["index"] for choice in answer.json()["choices"]] == [0, 1]
-    assert answer.headers["x-pliant-actual-tokens"] == "2,2"
-
-
-def test_minus_infinity_is_a_number_that_json_can_hold():
-    assert (finite(-math.inf), finite(-3.5)) == (LOWEST, -3.5)
-    assert mean_logprob([TokenLogprobs(-1.0), TokenLogprobs(-3.0)]) == -2.0
-    assert mean_logprob([]) == 0.0

@@ -14,7 +14,6 @@ from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing import openai
 from pliant.serving.packing.openai import DisconnectedError, Form
 from pliant.serving.packing.reply import Choice, Reply, ReplyInfo
-from tests.fixtures.packing.fakes import TALE
 from tests.fixtures.packing.in_process import error_of, generator, publish, serving
 from tests.fixtures.registry import FolderRegistry
 
@@ -37,17 +36,6 @@ def test_a_client_that_has_gone_is_no_error_of_the_service(error):
     request = SimpleNamespace(state=SimpleNamespace(), scope={}, app=None)
     response = asyncio.run(openai.guarded(gone, lambda _request: endpoint)(request))
     assert (response.status_code, response.body, counted) == (499, b"", [])
-
-
-def test_an_unknown_model_is_named_with_those_that_are_served(service):
-    error = error_of(service.get("/models/gpt"))
-    assert error == {
-        "message": "model is 'gpt', but must be one of tales",
-        "type": "invalid_request_error",
-        "param": "model",
-        "code": "model_not_found",
-    }
-    assert service.get("/models/gpt").status_code == 404
 
 
 def test_only_an_output_that_may_have_killed_the_engine_must_not_be_sent_again():
@@ -80,14 +68,6 @@ def test_an_error_gives_up_all_outputs_of_the_request(service, monkeypatch):
     response = service.wait(run())
     assert (response.status_code, error_of(response)["code"], cancelled) == (429, "rate_limit_exceeded", [3])
     assert service.complete().status_code == 200 and cancelled == [3], "what has ended well is not cancelled"
-
-
-def test_events_are_lines_of_json_in_utf_8_without_spaces(service):
-    response = service.complete(stream=True)
-    lines = response.content.split(b"\n\n")
-    assert lines[-2:] == [b"data: [DONE]", b""] and all(line.startswith(b"data: {") for line in lines[:-2])
-    assert "é".encode() in response.content and b'": ' not in response.content
-    assert "".join(json.loads(line[6:])["choices"][0]["text"] for line in lines[:-2]) == TALE
 
 
 def streaming(outputs, usage: bool = False) -> tuple[Reply, list]:
@@ -145,12 +125,6 @@ def test_a_stream_tells_of_each_choice_until_all_have_ended_and_then_what_they_t
     asyncio.run(run())
     usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
     assert events[3:] == [(0, "", "stop"), usage, "done"]
-
-
-def test_a_stream_ends_with_the_error_of_a_choice_after_the_text_that_there_is():
-    reply, events = streaming([Output("one", "failed"), Output("two", "stop")], usage=True)
-    asyncio.run(collect(reply, events))
-    assert events == [(0, "one", None), (1, "two", None), (1, "", "stop"), ("error", "engine_failed"), "done"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.packing.engine.grammar import Grammars
-from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing.bodies import FORM_CHARACTERS, CompletionBody
 from pliant.serving.packing.request import output_grammar, regex_rule
 from tests.fixtures.packing.fakes import new_tokenizer
@@ -70,12 +69,6 @@ def test_a_form_allows_what_it_says_and_nothing_else(fields, allowed, excluded):
     assert not any(allows(fields, text) for text in excluded)
 
 
-def test_no_form_is_no_grammar():
-    assert grammar_of({}) == ("", "response_format")
-    assert grammar_of({"response_format": {"type": "text"}}) == ("", "response_format")
-    assert grammar_of({"response_format": {"type": "text"}, **structured(regex="a")})[1] == "structured_outputs"
-
-
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
@@ -101,12 +94,6 @@ def test_a_form_that_cannot_be_read_is_named(fields, name):
     with pytest.raises(InputError) as refused:
         grammar_of(fields)
     assert refused.value.field == name
-
-
-def test_what_vllm_alone_has_is_refused_by_name():
-    with pytest.raises(ApiError) as refused:
-        grammar_of(structured(structural_tag="{}"))
-    assert (refused.value.code, refused.value.field) == ("unsupported_parameter", "structured_outputs.structural_tag")
 
 
 @pytest.mark.parametrize("pattern", ["a/b", "a\\/b", "\\\\/", "[/]", "a\\\\", "//"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from pliant.errors import ArtifactError, InputError
+from pliant.errors import InputError
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing.catalog import ServedGenerator
 from pliant.serving.packing.reading import MIN_TOKEN_CHARACTERS, PromptReader
@@ -26,16 +26,6 @@ def reader(vocabulary: int | None = None, tokenizer: str | None = None, context:
     config = json.dumps({} if vocabulary is None else {"vocab_size": vocabulary})
     text = words.to_str() if tokenizer is None else tokenizer
     return PromptReader(ServedGenerator(Path(), 1, "d", config, text, "", context, ()), context)
-
-
-def test_a_text_is_read_whole_without_truncation_or_padding():
-    tokens = reader().read(PromptInput("prompt", text="tell a b"))
-    assert (tokens.ids, tokens.text, tokens.echo) == ((3, 0, 1), "tell a b", "tell a b")
-
-
-def test_token_ids_are_read_as_they_are_and_their_text_is_what_they_mean():
-    tokens = reader().read(PromptInput("prompt", ids=(3, 1)))
-    assert (tokens.ids, tokens.text, tokens.echo) == ((3, 1), "tell b", "tell b")
 
 
 @pytest.mark.parametrize("ids", [False, True])
@@ -61,11 +51,6 @@ def test_a_text_that_cannot_fit_is_refused_by_its_characters_before_it_is_tokeni
         reader().read(PromptInput("prompt", text="b" + " " * longest))
 
 
-def test_a_prompt_without_tokens_is_refused():
-    with pytest.raises(InputError, match="prompt is no tokens, but must be at least one token"):
-        reader().read(PromptInput("prompt", text="  "))
-
-
 @pytest.mark.parametrize(("vocabulary", "last"), [(None, len(WORDS) - 1), (10, 9)])
 def test_ids_must_be_of_the_vocabulary(vocabulary, last):
     read = reader(vocabulary).read
@@ -73,11 +58,6 @@ def test_ids_must_be_of_the_vocabulary(vocabulary, last):
     for id in (last + 1, -1):
         with pytest.raises(InputError, match=f"prompt is with the token {id}, but must be of tokens from 0 to {last}"):
             read(PromptInput("prompt", ids=(0, id)))
-
-
-def test_a_text_with_a_token_beyond_the_vocabulary_is_refused():
-    with pytest.raises(InputError, match="prompt is with the token 3, but must be of tokens from 0 to 2"):
-        reader(vocabulary=3).read(PromptInput("prompt", text="a tell"))
 
 
 def test_an_output_may_have_what_the_prompt_leaves_and_no_more():
@@ -89,11 +69,6 @@ def test_an_output_may_have_what_the_prompt_leaves_and_no_more():
     with pytest.raises(ApiError, match=sentence) as refused:
         reading.max_new_tokens(tokens, CONTEXT - 1, "max_completion_tokens")
     assert (refused.value.status, refused.value.field) == (400, "max_completion_tokens")
-
-
-def test_a_tokenizer_that_cannot_be_read_is_an_error_of_the_artifact():
-    with pytest.raises(ArtifactError, match="the generator's tokenizer cannot be read"):
-        reader(tokenizer="{}")
 
 
 def with_special_tokens(template: str = "") -> PromptReader:
@@ -118,20 +93,3 @@ def test_a_texts_special_tokens_are_the_tokenizers_and_a_conversations_are_the_t
     assert (plain.ids, plain.text, plain.echo) == ((special, 0, 1, 1), "a b b", "a b\nb")
     ids = with_special_tokens().read(PromptInput("prompt", ids=(special, 1)))
     assert (ids.ids, ids.text, ids.echo) == ((special, 1), "b", "b")
-
-
-def test_a_long_word_of_the_vocabulary_makes_room_for_long_texts():
-    longest = "x" * (2 * MIN_TOKEN_CHARACTERS)
-    words = Tokenizer(models.WordLevel({longest: 0, "a": 1}, unk_token="a"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    reading = PromptReader(ServedGenerator(Path(), 1, "d", "{}", words.to_str(), "", 3, ()), 3)
-    most = 3 * len(longest)
-    assert reading.read(PromptInput("prompt", text="a" + " " * (most - 1))).ids == (1,)
-    with pytest.raises(ApiError, match=f"prompt is {most + 1} characters, but must be at most 2 tokens"):
-        reading.read(PromptInput("prompt", text="a" + " " * most))
-
-
-def test_a_writer_goes_on_with_the_prompt_and_ends_at_a_stop_string():
-    writer = reader().writer((0, 1), ("tell",))
-    assert [writer.put(1), writer.put(3)] == [False, True]
-    assert writer.take() == " b "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models
 
-from pliant.serving.packing.text import BYTES, TokenTexts
+from pliant.serving.packing.text import TokenTexts
 from tests.fixtures.packing.fakes import new_tokenizer
 
 STORIES = Path("../shared/data/models/stories260K/tokenizer.json")
@@ -21,19 +21,6 @@ def test_byte_level_tokens_are_the_bytes_of_their_text():
     shown = [texts.text_of(id) for id in ids]
     assert "bytes:\\xc3" in shown and "C" in shown
     assert len(set(map(texts.text_of, range(tokenizer.get_vocab_size())))) == tokenizer.get_vocab_size()
-
-
-def test_every_byte_has_a_character_of_its_own():
-    assert sorted(BYTES.values()) == [bytes([byte]) for byte in range(256)]
-    assert set(BYTES) == set(pre_tokenizers.ByteLevel.alphabet())
-
-
-def test_special_tokens_are_shown_by_name_and_are_no_text():
-    tokenizer = new_tokenizer()
-    texts = TokenTexts(tokenizer)
-    assert (texts.text_of(0), texts.is_special(0)) == ("<|end|>", True)
-    assert not texts.is_special(tokenizer.encode("a").ids[0])
-    assert (texts.bytes_of(10_000), texts.text_of(10_000)) == (b"", "")
 
 
 @pytest.mark.skipif(not STORIES.exists(), reason="the shared data is not here")

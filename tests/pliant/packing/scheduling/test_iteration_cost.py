@@ -42,20 +42,6 @@ def test_a_noisy_profile_gives_nearly_the_same_and_says_how_far_off_it_is():
     assert 0.04 < fitted.error < 0.1
 
 
-def test_no_coefficient_is_negative_even_where_measurements_would_have_it_so():
-    measured = [Point(q, 1, c, 0.02 - 1e-5 * q - 1e-8 * c) for q in range(1, 200, 20) for c in range(100, 9000, 900)]
-    fitted = fit(measured)
-    assert min(fitted.base, fitted.query, fitted.sequence, fitted.token, fitted.pair) >= 0
-
-
-def test_seconds_of_many_iterations_are_those_of_each():
-    steps = LinearCost(0.1, 0.01, 0.001, 1e-4, 1e-6, swap=0.5)
-    cached = np.arange(10, 60, 10)
-    assert steps.seconds(4, 4, cached).tolist() == [float(steps.seconds(4, 4, int(c))) for c in cached]
-    assert steps.seconds(3, 2, 10) == pytest.approx(0.1 + 0.03 + 0.002 + 0.001 + 3e-5)
-    assert steps.swap_seconds(4) == 2.0
-
-
 def test_an_error_is_relative_so_that_a_short_iteration_counts_as_much_as_a_long_one():
     """The sum of the squares of a/s - 1 is least where a is the sum of 1/s over that of 1/s^2."""
     measured = [Point(1, 1, 1, seconds) for seconds in (0.01, 0.01, 0.01, 0.04)]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.iteration_cost import LinearCost
-from pliant.packing.scheduling.plan import ReferenceConfig, capacity, reference_load
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.request import FOREVER, Memory
+from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load
+from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.simulated import simulate, summary
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
 
@@ -31,26 +29,6 @@ def test_each_prompt_repeats_an_observed_request_with_what_was_forecast_for_it()
         assert prompt.bucket == packing.buckets[row]
 
 
-def test_other_forecasts_change_neither_arrivals_nor_rows():
-    sure, vague = load(some_packing(spread=0.1)), load(some_packing(spread=0.8))
-    assert sure.rows == vague.rows
-    assert [prompt.arrival for prompt in sure.prompts] == [prompt.arrival for prompt in vague.prompts]
-    assert sure.prompts != vague.prompts
-
-
-def test_loud_stretches_ask_more_than_quiet_ones_and_all_last_alike():
-    reference = load(quiet=(0.5, 0.8), loud=(1.2, 1.5))
-    rates = [segment.rate / capacity(some_packing()) for segment in reference.segments]
-    assert sorted(rates) == pytest.approx([0.5, 0.8, 1.2, 1.5])
-    assert all(quiet < 1 < loud for quiet, loud in zip(rates[::2], rates[1::2], strict=True))
-    assert len({segment.seconds for segment in reference.segments}) == 1
-
-
-def test_deadlines_are_there_where_they_are_asked_for():
-    assert all(prompt.deadline == FOREVER for prompt in load().prompts)
-    assert all(prompt.deadline == pytest.approx(prompt.arrival + 2.0) for prompt in load(deadlines=True).prompts)
-
-
 def test_a_memory_smaller_than_the_context_bounds_prompts_and_outputs():
     packing = some_packing(memory=Memory(pages=5, page_tokens=8, step_tokens=32, sequences=8))
     reference = load(packing)
@@ -68,12 +46,6 @@ def test_the_capacity_is_what_a_simulated_device_does_when_it_is_asked_far_too_m
     reference = reference_load(packing, CONTEXT, capacity(packing), 0, ReferenceConfig((9.0,), (9.0,), 400))
     run = simulate(reference.prompts, reference.lengths, Rules("oracle", CONTEXT), packing.memory, packing.steps)
     assert 0.6 < summary(run).sequences_per_second / capacity(packing) < 1.1
-
-
-def test_twice_the_memory_bears_more_and_slower_steps_less():
-    packing = some_packing()
-    assert capacity(replace(packing, memory=replace(packing.memory, pages=96))) > 1.1 * capacity(packing)
-    assert capacity(some_packing(seconds=2.0)) == pytest.approx(capacity(packing) / 2)
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,6 @@ def test_a_preemption_counts_by_its_seconds_over_those_between_two_ends(between,
     assert safety.value == pytest.approx(1.0 + added)
 
 
-def test_on_a_device_that_is_slower_than_its_profile_it_costs_as_much_more():
-    clock = Clock(COST)
-    clock.ratio = 3.0
-    safety = after_ends(36.0, clock)
-    safety.preempt(10, False, 2, 40)
-    assert safety.value == pytest.approx(1.0 + 0.1 * 3 / 12)
-
-
 @pytest.mark.parametrize("clock", [None, Clock(COST)])
 def test_it_counts_as_one_without_a_clock_or_where_the_number_is_of_a_turnover(clock):
     safety = after_ends(60.0, clock, turnover_preemptions=0.3 if clock else 0.0)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pliant.packing.scheduling.forecast import MEDIAN as MIDDLE
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.vllm.forecasts import AFRESH, ENOUGH, MEDIAN, PRIOR, SPREAD, WINDOW, LearnedLengths
-
-outputs = st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 5000)), max_size=80)
 
 
 def test_before_any_output_has_ended_a_log_normal_is_assumed():
@@ -19,17 +15,6 @@ def test_before_any_output_has_ended_a_log_normal_is_assumed():
     assert forecast == PRIOR and len(PRIOR) == len(QUANTILES) and PRIOR[MIDDLE] == MEDIAN
     drawn = np.exp(np.random.default_rng(0).normal(np.log(MEDIAN), SPREAD, 400_000))
     assert np.quantile(drawn, QUANTILES) == pytest.approx(PRIOR, rel=0.03)
-
-
-@given(outputs, st.integers(0, 10_000))
-def test_a_forecast_ascends_and_stays_within_what_was_seen(seen, tokens):
-    lengths = LearnedLengths()
-    for prompt, output in seen:
-        lengths.add(prompt, output)
-    forecast = lengths.forecast(tokens)
-    assert len(forecast) == len(QUANTILES) and list(forecast) == sorted(forecast)
-    if seen:
-        assert min(output for _, output in seen) <= forecast[0] and forecast[-1] <= max(output for _, output in seen)
 
 
 def test_prompts_of_a_class_count_on_their_own_once_enough_of_them_have_ended():
@@ -53,11 +38,3 @@ def test_it_follows_the_latest_outputs_and_forgets_old_ones():
         if count == AFRESH:
             assert lengths.forecast(10)[0] == 5 and lengths.forecast(10)[-1] > 5
     assert lengths.forecast(10) == lengths.marginal() == (50,) * len(QUANTILES)
-
-
-def test_the_first_outputs_count_at_once():
-    lengths = LearnedLengths()
-    lengths.add(10, 7)
-    assert lengths.marginal() == (7,) * len(QUANTILES)
-    lengths.add(10, 9)
-    assert lengths.marginal()[MIDDLE] == 8

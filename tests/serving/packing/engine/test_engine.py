@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
 from pliant.errors import WorkerError
-from pliant.packing.engine.submission import Progress, Sampling, Status, Submission
+from pliant.packing.engine.submission import Progress, Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
 from pliant.serving.packing.engine.engine import (
     CLEAR,
-    OPEN_CHARACTERS,
     EngineDriver,
     EngineLimits,
-    EngineReport,
     InFlightOutput,
 )
-from pliant.serving.packing.engine.engine_process import NO_STATUS
 from pliant.serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
-from tests.fixtures.packing.fakes import REFUSED, SECONDS, TALE, FakeWorker, new_tokenizer
+from tests.fixtures.packing.fakes import REFUSED, TALE, FakeWorker, new_tokenizer
 
 LIMITS = EngineLimits(silence=0.2, drain=5.0, retry=0.01)
 
@@ -71,26 +67,6 @@ async def test_outputs_come_token_by_token_to_their_own_ends(driver, worker):
 
 
 @scenario
-async def test_a_stop_string_ends_it_here_and_cancels_it_there(driver, worker):
-    one = new_output(driver, stops=("tea",))
-    driver.submit([one])
-    await until(lambda: driver.pending == 0)
-    assert (one.finish, one.at_stop_string, one.writer.take()) == ("stop", True, TALE[: TALE.index("tea")])
-    assert ("cancel", (one.id,)) in worker.sent and not worker.engine.submitted
-
-
-@scenario
-async def test_a_cancelled_output_says_no_more_and_holds_no_pages(driver, worker):
-    one = new_output(driver)
-    driver.submit([one])
-    await until(lambda: one.tokens)
-    driver.cancel(one)
-    assert one.finish == "cancelled"
-    await until(lambda: driver.pending == 0)
-    assert (await driver.poll()).status.pages_used == 0
-
-
-@scenario
 async def test_outputs_go_on_with_their_tokens_when_the_process_dies(driver, worker):
     one, other = new_output(driver), new_output(driver, limit=40, temperature=1.0, seed=3)
     driver.submit([one, other])
@@ -123,18 +99,6 @@ async def test_after_a_lack_of_memory_the_next_process_takes_half_the_sequences_
     worker.held = False
     await until(lambda: all(output.finish for output in outputs))
     assert {output.writer.take() for output in outputs} == {TALE}
-
-
-@scenario
-async def test_an_output_that_has_no_room_even_alone_is_given_up(driver, worker):
-    worker.held = True
-    large = new_output(driver)
-    driver.submit([large])
-    for _ in range(2):
-        await until(lambda: driver.ready)
-        worker.on_message("out_of_memory", 1)
-        worker.die()
-    assert large.finish == "failed" and driver.sequences.value == 1
 
 
 @scenario
@@ -212,16 +176,6 @@ async def test_what_the_engine_takes_not_is_failed_alone(driver, worker):
 
 
 @scenario
-async def test_an_output_that_nobody_takes_is_ended_before_it_fills_the_memory(driver, worker):
-    one = new_output(driver)
-    one.writer.put(5)
-    one.writer.waiting = OPEN_CHARACTERS + 1
-    driver.submit([one])
-    await until(lambda: driver.pending == 0)
-    assert one.finish == "slow" and len(one.tokens) <= 2
-
-
-@scenario
 async def test_an_output_whose_text_cannot_be_made_fails_alone(driver, worker):
     broken, good = new_output(driver), new_output(driver)
     broken.writer = None
@@ -244,19 +198,6 @@ def test_stopping_waits_for_what_is_on_its_way_and_takes_nothing_more():
             driver.submit([new_output(driver)])
         await stopping
         assert one.writer.take() == TALE
-
-    run_virtually(run())
-
-
-def test_stopping_ends_what_does_not_end_by_itself():
-    async def run():
-        worker = FakeWorker(lambda: None, held=True)
-        driver = EngineDriver(worker, asyncio.get_running_loop().time, EngineLimits(silence=60.0, drain=0.05))
-        await driver.start()
-        one = new_output(driver)
-        driver.submit([one])
-        await driver.stop()
-        assert (one.finish, one.fault) == ("cancelled", "the service stopped before the output ended")
 
     run_virtually(run())
 
@@ -287,22 +228,6 @@ async def test_a_full_queue_gives_up_the_newest_of_the_tenant_with_the_most_for_
     worker.held = False
     await until(lambda: driver.pending == 0)
     assert finishes(flood) == ["stop"] * 3 + ["full"] * 2
-
-
-@scenario
-async def test_outputs_that_have_begun_or_ended_no_longer_wait(driver, worker):
-    worker.held = True
-    cancelled, refused, going = new_output(driver), new_output(driver, ids=(REFUSED, 6)), new_output(driver)
-    driver.submit([cancelled, refused, going])
-    assert driver.waiting == 2
-    driver.cancel(cancelled)
-    assert driver.waiting == 1
-    assert driver.surplus(1, 1, "ann", 1.0) is None
-    worker.held = False
-    await until(lambda: going.tokens)
-    assert driver.waiting == 0 and not going.finish
-    await until(lambda: going.finish)
-    assert going.seconds == pytest.approx(SECONDS * len(going.tokens))
 
 
 class Wire:
@@ -356,70 +281,6 @@ def progress_of(id: int, *tokens: int, finished: str = "") -> Progress:
     return Progress(id, tokens, finished, 0.0, 0, 0, len(tokens))
 
 
-def status_of(**fields) -> Status:
-    return replace(NO_STATUS, **{"alive": True, "pages": 64, **fields})
-
-
-def test_a_process_is_killed_by_a_silence_that_began_with_the_first_output_and_not_before():
-    async def test(driver, wire, deaths):
-        await asyncio.sleep(10.0)
-        assert wire.calls == [(0.0, "start")], "it may be silent while nothing is pending"
-        driver.submit([new_output(driver)])
-        await asyncio.sleep(3.0)
-        driver.submit([new_output(driver)])  # is no sign of life of the process
-        await asyncio.sleep(1.5)
-        assert wire.calls == [(0.0, "start")]
-        await asyncio.sleep(1.0)
-        assert wire.calls == [(0.0, "start"), (15.0, "kill")]
-        wire.on_message("status", status_of())
-        await asyncio.sleep(4.0)
-        assert len(wire.calls) == 2, "a message of any kind is a sign of life"
-
-    wired(test, EngineLimits(silence=4.0))
-
-
-def test_what_is_sent_is_every_submission_and_one_cancellation_of_what_ends_here():
-    async def test(driver, wire, deaths):
-        stopped, left, going = new_output(driver, stops=("é",)), new_output(driver), new_output(driver)
-        driver.submit([stopped, left, going])
-        driver.cancel(left)
-        driver.cancel(new_output(driver))  # nobody knows it
-        ids = new_tokenizer().encode("é").ids
-        wire.on_message("progress", [progress_of(99, 5), progress_of(stopped.id, *ids), progress_of(going.id, 5)])
-        wire.on_message("progress", [progress_of(stopped.id, 5), progress_of(going.id)])
-        assert (stopped.finish, left.finish, going.tokens) == ("stop", "cancelled", [5])
-        assert driver.pending == 3, "the engine still has their pages"
-        ends = [progress_of(id, finished="cancelled") for id in (left.id, stopped.id)]
-        wire.on_message("progress", [ends[0], *ends[1:], progress_of(going.id, 0, finished="stop")])
-        assert (driver.pending, driver.waiting) == (0, 0)
-        driver.cancel(going)  # it has ended
-        assert wire.sent == [("submit", 0), ("submit", 1), ("submit", 2), ("cancel", 1), ("cancel", 0)]
-
-    wired(test)
-
-
-def test_what_comes_and_goes_while_the_process_is_down_is_sent_to_the_next_one_or_forgotten_here():
-    async def test(driver, wire, deaths):
-        first = new_output(driver)
-        driver.submit([first])
-        wire.on_message("status", status_of(running=1))
-        wire.fails = 1
-        wire.on_end()
-        wire.on_end()  # once is enough
-        assert (driver.ready, driver.alive, driver.status, len(deaths)) == (False, True, NO_STATUS, 1)
-        assert await driver.poll() == EngineReport(NO_STATUS, None)
-        second, third = new_output(driver), new_output(driver)
-        driver.submit([second, third])
-        driver.cancel(third)
-        assert (driver.pending, driver.waiting, third.finish) == (2, 2, "cancelled")
-        assert wire.sent == [("submit", 0)]
-        await asyncio.sleep(0.02)
-        assert driver.ready and [when for when, _ in wire.calls] == [0.0, 0.0, 0.01]
-        assert wire.sent == [("submit", 0), ("submit", 0), ("submit", 1)]
-
-    wired(test)
-
-
 def test_three_starts_that_fail_in_a_row_are_too_many_and_two_are_not():
     async def test(driver, wire, deaths):
         output = new_output(driver)
@@ -442,38 +303,5 @@ def test_three_starts_that_fail_in_a_row_are_too_many_and_two_are_not():
             driver.submit([new_output(driver)])
         await asyncio.sleep(0.05)
         assert driver.alive and driver.ready
-
-    wired(test)
-
-
-def test_a_report_is_waited_for_for_a_second_and_one_that_comes_late_still_tells_the_status():
-    async def test(driver, wire, deaths):
-        loop = asyncio.get_running_loop()
-        wire.on_message("status", status_of(running=1))
-        assert (driver.status, wire.sent) == (status_of(running=1), [])
-        assert await driver.poll() == EngineReport(status_of(running=1), None)
-        assert loop.time() == 1.0
-        wire.on_message("report", (0, status_of(running=2), ""))  # nobody waits for it any more
-        assert driver.status == status_of(running=2)
-        polls = [asyncio.create_task(driver.poll()) for _ in range(2)]
-        await asyncio.sleep(0.5)
-        wire.on_message("report", (2, status_of(running=3), "sequence 3: 2 pages"))
-        wire.on_message("report", (2, status_of(running=4), ""))  # a second time
-        assert await polls[1] == EngineReport(status_of(running=3), "sequence 3: 2 pages")
-        assert loop.time() == 1.5 and await polls[0] == EngineReport(status_of(running=4), None)
-        assert wire.sent == [("poll", 0), ("poll", 1), ("poll", 2)]
-
-    wired(test)
-
-
-def test_outputs_that_were_cancelled_when_the_process_died_are_not_waited_for():
-    async def test(driver, wire, deaths):
-        left, going = new_output(driver), new_output(driver)
-        driver.submit([left, going])
-        driver.cancel(left)
-        wire.on_end()
-        assert driver.pending == 1
-        await asyncio.sleep(0.02)
-        assert wire.sent == [("submit", 0), ("submit", 1), ("cancel", 0), ("submit", 1)]
 
     wired(test)

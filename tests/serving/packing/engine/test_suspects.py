@@ -21,21 +21,6 @@ class Output:
     crashes: int = 0
 
 
-def test_one_output_alone_in_two_crashes_is_given_up():
-    suspects, output = Suspects(), Output()
-    assert suspects.died([output]) == []
-    assert suspects.died([output]) == [output]
-
-
-def test_one_that_got_further_between_crashes_is_no_suspect():
-    suspects, output = Suspects(), Output()
-    for _ in range(5):
-        assert suspects.died([output]) == []
-        output.tokens += [0] * CLEAR
-        suspects.advanced(output)
-        assert output.crashes == 0
-
-
 def test_several_suspects_are_tried_one_at_a_time_and_the_one_with_which_it_dies_is_given_up():
     suspects, first, second = Suspects(), Output(), Output()
     for _ in range(MAX_CRASHES):
@@ -48,16 +33,6 @@ def test_several_suspects_are_tried_one_at_a_time_and_the_one_with_which_it_dies
     second.tokens += [0] * CLEAR
     suspects.advanced(second)
     assert second.crashes == 0 and suspects.next() is None
-
-
-def test_what_has_ended_is_not_tried():
-    suspects, first, second = Suspects(), Output(), Output()
-    for _ in range(MAX_CRASHES):
-        suspects.died([first, second])
-    suspects.forget(first)
-    assert suspects.next() is second
-    suspects.forget(second)
-    assert suspects.next() is None
 
 
 @given(st.integers(1, 6), st.data())

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from pliant.errors import WorkerError
 from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits
-from pliant.serving.packing.engine.engine_process import EngineProcess, _reap, joined
+from pliant.serving.packing.engine.engine_process import EngineProcess
 from tests.fixtures.packing.fakes import TALE, FakeBuild
 from tests.serving.packing.engine.test_engine import new_output, until
 
@@ -110,15 +108,3 @@ def test_a_start_that_fails_leaves_no_process_and_says_how(build, sentence):
         assert worker.pid is None and len(asyncio.all_tasks()) == 1
 
     asyncio.run(run())
-
-
-def test_news_that_gathered_goes_as_one_message():
-    told = [("progress", [1]), ("progress", [2, 3]), ("status", "s"), ("progress", [4])]
-    assert joined(told) == [("progress", [1, 2, 3]), ("status", "s"), ("progress", [4])]
-
-
-def test_a_process_that_does_not_end_by_itself_is_killed(monkeypatch):
-    monkeypatch.setattr("pliant.serving.packing.engine.engine_process.END_SECONDS", 0.01)
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    _reap(process)
-    assert process.returncode == -signal.SIGKILL

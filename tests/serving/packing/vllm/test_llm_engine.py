@@ -18,7 +18,9 @@ def test_grammars_are_left_to_the_library_by_which_the_service_tries_them(monkey
             EngineArgs=lambda model, **options: options, LLMEngine=SimpleNamespace(from_engine_args=started.append)
         ),
         "vllm.config": SimpleNamespace(StructuredOutputsConfig=lambda **options: options),
-        "pliant.packing.vllm.adapter": SimpleNamespace(Embedding=object, embedded=lambda embedding: embedding),
+        "pliant.packing.vllm.adapter": SimpleNamespace(
+            Embedding=object, PliantScheduler=object, embedded=lambda embedding: embedding
+        ),
     }
     for name, fake in fakes.items():
         monkeypatch.setitem(sys.modules, name, fake)

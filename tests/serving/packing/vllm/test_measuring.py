@@ -102,13 +102,6 @@ def test_no_prompt_is_measured_beside_as_many_sequences_as_run_at_once_nor_where
     assert [point.queries for point in lab.measure(4, 30)] == [4], "24 pages hold four of 94 tokens, and no more"
 
 
-def test_an_engine_without_tokens_fails(spec):
-    engine = SimpleNamespace(step=list)
-    lab = FakeLab(spec, engine)
-    with pytest.raises(WorkerError, match="no token in 1000 steps"):
-        lab._iterate()
-
-
 def answers(channel, incoming) -> None:
     """Measure as a child that is a stand-in."""
     spec = receive(incoming)
