@@ -14,23 +14,9 @@ from pliant.serving.client import Client
 from pliant.serving.packing import openai as openai_routes
 from pliant.serving.packing.api import NotFoundRoute
 from tests.fixtures.packing.fakes import SECONDS, TALE, new_tokenizer
-from tests.fixtures.packing.in_process import QUIET, error_of, events, publish, serving
-from tests.fixtures.tokens.http import FolderRegistry
+from tests.fixtures.packing.in_process import QUIET, error_of, events, serving
 
 TOKENS = len(new_tokenizer().encode(TALE).ids) + 1  # with the one that ends it
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish(registry)
-    return registry
-
-
-@pytest.fixture(scope="module")
-def service(registry):
-    with serving(registry) as service:
-        yield service
 
 
 def test_a_text_is_continued_and_says_how_it_came_about(service):

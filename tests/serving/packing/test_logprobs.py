@@ -10,21 +10,12 @@ from pliant.serving.packing import schemas
 from pliant.serving.packing.text import TokenTexts
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import TALE, logprobs_of, new_tokenizer
-from tests.fixtures.packing.in_process import events, publish, serving
-from tests.fixtures.registry import FolderRegistry
+from tests.fixtures.packing.in_process import events
 
 TOKENIZER = new_tokenizer()
 TEXTS = TokenTexts(TOKENIZER)
 OUTPUT = [*TOKENIZER.encode(TALE).ids, 0]
 PROMPT = TOKENIZER.encode("Tell me").ids
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish(registry)
-    with serving(registry) as service:
-        yield service
 
 
 def top_of(token: int, top: int) -> dict[str, float]:

@@ -18,14 +18,6 @@ from tests.fixtures.packing.in_process import error_of, generator, publish, serv
 from tests.fixtures.registry import FolderRegistry
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish(registry)
-    with serving(registry) as service:
-        yield service
-
-
 @pytest.mark.parametrize("error", [DisconnectedError, ClientDisconnect])
 def test_a_client_that_has_gone_is_no_error_of_the_service(error):
     async def gone(request, endpoint):

@@ -12,8 +12,7 @@ from pliant.packing.engine.grammar import Grammars
 from pliant.serving.packing.bodies import FORM_CHARACTERS, CompletionBody
 from pliant.serving.packing.request import output_grammar, regex_rule
 from tests.fixtures.packing.fakes import new_tokenizer
-from tests.fixtures.packing.in_process import error_of, publish, serving
-from tests.fixtures.registry import FolderRegistry
+from tests.fixtures.packing.in_process import error_of
 from tests.serving.packing.test_bodies import DEEP
 
 TOKENIZER = new_tokenizer()
@@ -100,14 +99,6 @@ def test_a_form_that_cannot_be_read_is_named(fields, name):
 def test_a_rule_of_a_regular_expression_ends_where_it_should(pattern):
     rule = regex_rule(pattern)
     assert not re.search(r"(?<!\\)(\\\\)*/", rule[1:-1])
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish(registry)
-    with serving(registry) as service:
-        yield service
 
 
 def test_the_grammar_reaches_the_engine_with_every_output(service):

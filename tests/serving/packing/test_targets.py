@@ -7,15 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fixtures.packing.in_process import QUIET, error_of, predict, publish, serving
-from tests.fixtures.registry import FolderRegistry
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish(registry)
-    return registry
+from tests.fixtures.packing.in_process import QUIET, error_of, predict, serving
 
 
 @pytest.fixture

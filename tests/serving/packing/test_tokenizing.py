@@ -15,19 +15,6 @@ TOKENIZER = new_tokenizer()
 CHAT = [{"role": "user", "content": "Tell me"}]
 
 
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish(registry)
-    return registry
-
-
-@pytest.fixture(scope="module")
-def service(registry):
-    with serving(registry) as service:
-        yield service
-
-
 def test_a_text_becomes_the_tokens_that_the_model_would_read(service):
     response = service.post_root("/tokenize", {"model": "tales", "prompt": "Tell me 🙂"})
     ids = TOKENIZER.encode("Tell me 🙂").ids
