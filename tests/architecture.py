@@ -131,7 +131,7 @@ BARE_MACHINE = {
 PURE_FILES = ("scheduler.py", "plan.py", "batching.py", "simulator.py", "protocol.py")
 IMPURE_MODULES = ("time", "random", "asyncio", "logging", "datetime", "os", "secrets", "uuid", "threading", "socket")
 RANDOM_VALUES = ("Generator",)  # of numpy.random: a type, draws nothing by itself
-STATES = ("Batch", "Choice", "InFlightOutput", "Lease", "Pending", "TextInProgress", "WorkerSlot")
+STATES = ("Batch", "Choice", "InFlight", "InFlightOutput", "Lease", "Pending", "TextInProgress", "WorkerSlot")
 """Dataclasses that change while several modules use them. Any other that is not a module's own is frozen."""
 READ_ONLY = ("Mapping", "Sequence", "Set", "frozenset", "tuple", "Final", "ClassVar", "TypeAlias")
 

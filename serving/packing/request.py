@@ -140,8 +140,13 @@ class Endpoint(routing.Endpoint, Protocol):
     async def status(self) -> dict[str, Any]: ...
 
 
-DEADLINE, UTILITY = "x-pliant-deadline", "x-pliant-utility"
-TARGET_HEADERS = {"slo_ttft_ms": "x-slo-ttft-ms", "slo_tpot_ms": "x-slo-tpot-ms"}
+HEADERS: Mapping[str, str] = {
+    "deadline": "x-pliant-deadline",
+    "utility": "x-pliant-utility",
+    "slo_ttft_ms": "x-slo-ttft-ms",
+    "slo_tpot_ms": "x-slo-tpot-ms",
+}
+"""Headers that count where a body does not have the field."""
 NAME_CHARACTERS = 80  # of an unknown field's name that are repeated
 TOOLS_CHARACTERS = 256 * 1024  # of all tools as JSON
 MESSAGE_FIELDS = frozenset(Message.model_fields)
@@ -218,6 +223,10 @@ def read_request(
     options = body.stream_options
     if options and not body.stream:
         raise InputError("stream_options", shorten(fields["stream_options"]), "left out unless stream is true")
+    seconds, source = _given(body, headers, "deadline")
+    worth, source_of_worth = _given(body, headers, "utility")
+    if worth is not None and not 0 <= worth < math.inf:
+        raise InputError(source_of_worth, f"{worth:g}", "0 or more, and finite")
     return GenerationRequest(
         model=body.model,
         prompts=inputs,
@@ -234,10 +243,10 @@ def read_request(
         usage=options is not None and options.include_usage,
         continuous_usage=options is not None and options.continuous_usage_stats,
         echo=echo,
-        deadline=_deadline(body, headers, limits.max_deadline),
-        ttft=_target("slo_ttft_ms", body.slo_ttft_ms, headers, limits.max_deadline),
-        tpot=_target("slo_tpot_ms", body.slo_tpot_ms, headers, limits.max_deadline),
-        utility=_utility(body, headers),
+        deadline=None if seconds is None else deadline(seconds, limits.max_deadline, source),
+        ttft=_target(body, headers, "slo_ttft_ms", limits.max_deadline),
+        tpot=_target(body, headers, "slo_tpot_ms", limits.max_deadline),
+        utility=body.utility if worth is None else worth,
         priority=body.priority,
         offline=body.offline,
         ignored=ignored,
@@ -294,16 +303,17 @@ def _message(name: str, message: Message, fields: Mapping[str, Any]) -> Mapping[
 
 def _prompts(body: CompletionBody, most: int) -> tuple[PromptInput, ...]:
     special, prompt = body.add_special_tokens is not False, body.prompt
-    if isinstance(prompt, str) or isinstance(prompt[0], int):
-        return (_prompt("prompt", prompt, special),)
-    check_count("prompt", prompt, most)
-    return tuple(_prompt(f"prompt[{index}]", each, special) for index, each in enumerate(prompt))
-
-
-def _prompt(name: str, value: str | list[Any], special: bool) -> PromptInput:
-    if isinstance(value, str):
-        return PromptInput(name, text=value, special=special)
-    return PromptInput(name, ids=tuple(value))
+    alone = isinstance(prompt, str) or isinstance(prompt[0], int)
+    prompts: Mapping[str, Any] = {"prompt": prompt}
+    if not alone:
+        check_count("prompt", prompt, most)
+        prompts = {f"prompt[{index}]": each for index, each in enumerate(prompt)}
+    return tuple(
+        PromptInput(name, text=value, special=special)
+        if isinstance(value, str)
+        else PromptInput(name, ids=tuple(value))
+        for name, value in prompts.items()
+    )
 
 
 def read_tools(
@@ -314,32 +324,24 @@ def read_tools(
         Tool(tool.function.name, tool.function.description or "", tool.function.parameters or {}, as_given)
         for tool, as_given in zip(tools or (), given, strict=True)
     )
-    _check_tools(read)
-    if isinstance(choice, dict):
-        return ToolRequest(read, (_named(choice, read),), forced=True, parallel=False)
-    if choice == "required" and not read:
-        raise InputError("tool_choice", "required", "left out without tools")
-    return NO_TOOLS if choice == "none" else ToolRequest(read, read, choice == "required", parallel)
-
-
-def _check_tools(tools: Sequence[Tool]) -> None:
-    if len({tool.name for tool in tools}) < len(tools):
+    if len({tool.name for tool in read}) < len(read):
         raise InputError("tools", "two functions of one name", "functions of different names")
     try:
-        size = sum(len(json.dumps(tool.to_dict())) for tool in tools)
+        size = sum(len(json.dumps(tool.to_dict())) for tool in read)
     except (RecursionError, ValueError):
         raise InputError("tools", "nested too deep", "tools of reasonable depth") from None
     if size > TOOLS_CHARACTERS:
         raise InputError("tools", f"{size} characters", f"at most {TOOLS_CHARACTERS} characters")
-
-
-def _named(choice: Mapping[str, Any], tools: Sequence[Tool]) -> Tool:
-    function = choice.get("function") if choice.get("type") == "function" else None
-    wanted = function.get("name") if isinstance(function, dict) else None
-    for tool in tools:
-        if tool.name == wanted:
-            return tool
-    raise InputError("tool_choice", shorten(choice), "an object that names one of the tools")
+    if isinstance(choice, dict):
+        function = choice.get("function") if choice.get("type") == "function" else None
+        wanted = function.get("name") if isinstance(function, dict) else None
+        named = tuple(tool for tool in read if tool.name == wanted)
+        if not named:
+            raise InputError("tool_choice", shorten(choice), "an object that names one of the tools")
+        return ToolRequest(read, named, forced=True, parallel=False)
+    if choice == "required" and not read:
+        raise InputError("tool_choice", "required", "left out without tools")
+    return NO_TOOLS if choice == "none" else ToolRequest(read, read, choice == "required", parallel)
 
 
 def output_grammar(response: ResponseFormat | None, structured: StructuredOutputs | None) -> tuple[str, str]:
@@ -445,29 +447,17 @@ def _best_of(body: CompletionBody) -> int:
     return body.best_of
 
 
-def _deadline(body: Generation, headers: Headers, maximum: float) -> float | None:
-    if body.deadline is not None:
-        return deadline(body.deadline, maximum)
-    seconds = header_number(headers, DEADLINE)
-    return None if seconds is None else deadline(seconds, maximum, DEADLINE)
+def _given(body: Generation, headers: Headers, name: str) -> tuple[float | None, str]:
+    """Return a field, or else the number in its header, and which of them it is."""
+    value = getattr(body, name) if name in body.model_fields_set else None
+    return (value, name) if value is not None else (header_number(headers, HEADERS[name]), HEADERS[name])
 
 
-def _target(name: str, milliseconds: float | None, headers: Headers, maximum: float) -> float | None:
+def _target(body: Generation, headers: Headers, name: str, maximum: float) -> float | None:
     """Return a target in seconds from its field or header, which are in milliseconds; None: the service's own counts."""
-    if milliseconds is None:
-        name = TARGET_HEADERS[name]
-        milliseconds = header_number(headers, name)
+    milliseconds, source = _given(body, headers, name)
     if milliseconds is None:
         return None
     if not 0 < milliseconds <= 1000 * maximum:
-        raise InputError(name, f"{milliseconds:g}", f"more than 0 and at most {1000 * maximum:g} milliseconds")
+        raise InputError(source, f"{milliseconds:g}", f"more than 0 and at most {1000 * maximum:g} milliseconds")
     return milliseconds / 1000
-
-
-def _utility(body: Generation, headers: Headers) -> float:
-    worth = None if "utility" in body.model_fields_set else header_number(headers, UTILITY)
-    if worth is None:
-        return body.utility
-    if not 0 <= worth < math.inf:
-        raise InputError(UTILITY, f"{worth:g}", "0 or more, and finite")
-    return worth

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.packing.scheduling.admission import PROBE_SECONDS, PROBES, Admission, _Accepted
@@ -116,6 +116,7 @@ def test_whoever_ends_is_forgotten():
     assert made.wait() == 0.0
 
 
+@settings(max_examples=12)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1.2, 1.5, 3.0]))
 def test_under_overload_nearly_all_that_are_accepted_keep_their_targets(seed, load):
     """Poisson arrivals at so many times what the memory bears, lengths as forecast on average."""

@@ -101,7 +101,7 @@ bursts = st.lists(
 @pytest.mark.parametrize("tenants", [False, True])
 @pytest.mark.parametrize("host", [0, 6])
 @pytest.mark.parametrize("pages", [14, 20])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(bursts, st.integers(6, 24), st.integers(2, 8))
 def test_the_books_balance_where_prompts_that_begin_alike_are_admitted_together(
     pages, host, tenants, kinds, step_tokens, sequences
