@@ -279,7 +279,11 @@ class Reply:
         if self.info.best_of == self.info.choices:
             return self.choices
         starts = range(0, len(self.choices), self.info.best_of)
-        ranked = [sorted(self.choices[start : start + self.info.best_of], key=_rank) for start in starts]
+
+        def rank(choice: Choice) -> float:
+            return -mean_logprob(choice.output.logprobs)
+
+        ranked = [sorted(self.choices[start : start + self.info.best_of], key=rank) for start in starts]
         return [choice for each in ranked for choice in each[: self.info.choices]]
 
     @property
@@ -313,10 +317,6 @@ class Reply:
     def _headers(self, choices: Iterable[Choice]) -> Mapping[str, str]:
         predicted = _joined(choice.predicted for choice in choices)
         return {"x-pliant-predicted-tokens": predicted, **ignored_header(self.info.ignored)}
-
-
-def _rank(choice: Choice) -> float:
-    return -mean_logprob(choice.output.logprobs)
 
 
 def _slowest(name: str, seconds: Sequence[float]) -> dict[str, str]:

@@ -92,7 +92,12 @@ class Engine(EngineThread):
         self._decide(step_input, now)
         self._ended.clear()
         step = self._paged.step()
-        self._share_out(step, time.perf_counter() - began)
+        # Texts with pages, also those that pause, are charged with equal parts of the iteration. Who ended has a token.
+        reading = {id for id, _, _ in step.tokens}
+        flights = [flight for id, flight in self._flights.items() if id in reading or self._paged.pages_of(id)]
+        seconds = time.perf_counter() - began
+        for flight in flights:
+            flight.seconds += seconds / len(flights)
         self._record(step, now)
         return not step.sequences and bool(self._flights)
 
@@ -103,7 +108,9 @@ class Engine(EngineThread):
         added = [new for new in submitted if new.prompt.id not in cancelled]
         self._flights.update({new.prompt.id: InFlight(new, now, new.generated) for new in submitted})
         for new in added:
-            self._add(new)
+            ends, left = new.ends(self._generator.ends), new.max_tokens - new.generated
+            arguments = seeded.arguments(new.sampling, self._vocabulary, new.prompt.tokens, ends)
+            self._paged.add(new.prompt.id, new.ids, left, ends, arguments)
         for id in cancelled:
             self._paged.cancel(id)
             if id in self._flights:
@@ -118,13 +125,6 @@ class Engine(EngineThread):
         numbers = beginnings(submission.ids, self._memory.page_tokens, self._secret, prompt.tenant)
         return replace(prompt, beginnings=numbers)
 
-    def _add(self, submission: Submission) -> None:
-        ends = submission.ends(self._generator.ends)
-        arguments = seeded.arguments(submission.sampling, self._vocabulary, submission.prompt.tokens, ends)
-        self._paged.add(
-            submission.prompt.id, submission.ids, submission.max_tokens - submission.generated, ends, arguments
-        )
-
     def _decide(self, step_input: StepInput, now: float) -> None:
         began = time.perf_counter()
         plan = self._scheduler.handle(step_input, now)
@@ -134,13 +134,6 @@ class Engine(EngineThread):
             self._journal(now, step_input, plan)
         for id, reason in plan.dropped:
             self._end(id, (), reason, now)
-
-    def _share_out(self, step: StepResult, seconds: float) -> None:
-        """Charge the texts with pages, also those that pause, with equal parts of an iteration. Who ended has a token."""
-        generating = {id for id, _, _ in step.tokens}
-        flights = [f for id, f in self._flights.items() if id in generating or self._paged.pages_of(id)]
-        for flight in flights:
-            flight.seconds += seconds / len(flights)
 
     def _record(self, step: StepResult, now: float) -> None:
         self._iterations += step.sequences > 0
@@ -157,20 +150,18 @@ class Engine(EngineThread):
         for id, logprobs in step.logprobs:
             self._flights[id].logprobs = (logprobs,)
         for id, token, last in step.tokens:
-            self._token(id, token, last, id in step.stuck, now)
+            flight = self._flights[id]
+            flight.generated += 1
+            if last:
+                self._ended.append(id)
+                stopped = token in flight.submission.ends(self._generator.ends)
+                how = "grammar" if id in step.stuck else "stop" if stopped else "length"
+                self._end(id, (token,), how, now)
+            else:
+                self._news.append(flight.report((token,), "", now))
         for id in step.costly:
             self._flights[id].costly = True
             self.cancel(id)
-
-    def _token(self, id: int, token: int, last: bool, stuck: bool, now: float) -> None:
-        flight = self._flights[id]
-        flight.generated += 1
-        if not last:
-            self._news.append(flight.report((token,), "", now))
-            return
-        self._ended.append(id)
-        stopped = token in flight.submission.ends(self._generator.ends)
-        self._end(id, (token,), "grammar" if stuck else "stop" if stopped else "length", now)
 
     def _close(self, gone: Sequence[int], now: float) -> None:
         """After an error the scheduler is not told, since its state may be wrong."""

@@ -86,8 +86,9 @@ class InFlightOutput:
             return
         self.queued, self.preemptions, self.recomputed = progress.queued, progress.preemptions, progress.recomputed
         self.prompt_logprobs = progress.prompt_logprobs or self.prompt_logprobs
-        if self.silent:
-            self._end_silently(progress)
+        if self.silent:  # the first token, which is dropped, is the end
+            if progress.tokens or progress.finished:
+                self.end("length" if progress.tokens else progress.finished)
             return
         self.logprobs += progress.logprobs
         finish = self._read(progress.tokens) or progress.finished
@@ -105,13 +106,6 @@ class InFlightOutput:
         self.finish, self.fault = finish, fault
         self.on_progress(self)
         self.on_progress = _nothing  # it knows the reply, which knows this output: garbage collectors are slow
-
-    def _end_silently(self, progress: Progress) -> None:
-        """End with the first token, which is dropped."""
-        if progress.tokens:
-            self.end("length")
-        elif progress.finished:
-            self.end(progress.finished)
 
     def _read(self, tokens: tuple[int, ...]) -> str:
         """Take tokens. Return how the output ends with one of them; empty: it goes on."""
@@ -450,20 +444,16 @@ class EngineDriver:
                 if future is not None and not future.done():
                     future.set_result(EngineReport(self.status, accounting_error))
             case "out_of_memory":
-                self._lower(value)
+                self._lowered = self.sequences.lower(value)
+                text = (
+                    "an engine's process ran out of memory with %d sequences; an iteration has at most %d from now on"
+                )
+                logger.error(text, value, self.sequences.value)
             case "rejected":
                 id, fault = value
                 if id in self._outputs:
                     self._outputs[id].end("failed", fault)
                     self._forget(id)
-
-    def _lower(self, running: int) -> None:
-        self._lowered = self.sequences.lower(running)
-        logger.error(
-            "an engine's process ran out of memory with %d sequences; an iteration has at most %d from its restart on",
-            running,
-            self.sequences.value,
-        )
 
     def _take(self, updates: Sequence[Progress]) -> None:
         for progress in updates:
@@ -471,9 +461,19 @@ class EngineDriver:
             if output is None:
                 continue
             before, begun = output.finish, bool(output.tokens)
-            self._deliver(output, progress)
+            try:
+                output.take(progress)
+            except Exception as error:  # a bug of ours, but no reason to lose the other outputs
+                logger.error("the progress of output %d could not be processed", progress.id, exc_info=error)
+                output.finish = "failed"
+                output.fault = f"its text could not be decoded: {type(error).__name__}: {error}"
+                output.on_progress(output)
             if progress.tokens:
-                self._note_token(output, first=not begun)
+                output.last_token_at = now = self._clock()
+                if not begun:
+                    output.first_token_at = now
+                    if self._admission is not None:
+                        self._admission.began(output.id, now)
             if output.begun:
                 self._begun(output)
             self._suspects.advanced(output)
@@ -482,22 +482,6 @@ class EngineDriver:
             elif output.finish and not before:  # here: at a stop string, or because nobody reads it
                 self._worker.send("cancel", progress.id)
         self._try_next()
-
-    def _note_token(self, output: InFlightOutput, first: bool) -> None:
-        """Note when an output's first and last tokens came."""
-        output.last_token_at = now = self._clock()
-        if first:
-            output.first_token_at = now
-            if self._admission is not None:
-                self._admission.began(output.id, now)
-
-    def _deliver(self, output: InFlightOutput, progress: Progress) -> None:
-        try:
-            output.take(progress)
-        except Exception as error:  # a bug of ours, but no reason to lose the other outputs
-            logger.error("the progress of output %d could not be processed", progress.id, exc_info=error)
-            output.finish, output.fault = "failed", f"its text could not be decoded: {type(error).__name__}: {error}"
-            output.on_progress(output)
 
     def _forget(self, id: int) -> None:
         output = self._outputs.pop(id, None)

@@ -266,25 +266,6 @@ def compact(message: tuple[str, Any]) -> tuple[str, Any]:
     return kind, [replace(each, prompt_logprobs=packed(each.prompt_logprobs)) for each in value]
 
 
-class ProgressReporter:
-    """Sends the engine's progress to the parent, and its status at intervals."""
-
-    def __init__(self, sender: MessageSender) -> None:
-        self._sender, self._last_status_at = sender, 0.0
-        self.engine: Engine | None = None
-
-    def deliver(self, updates: list[Progress]) -> None:
-        """Send progress; called in the engine's thread. If the engine has failed, end the process, which is restarted."""
-        if any(progress.finished == "failed" for progress in updates):
-            _end(self._sender, self.engine)
-        if updates:
-            self._sender.put("progress", updates)
-        now = time.monotonic()
-        if self.engine is not None and now - self._last_status_at > STATUS_SECONDS:
-            self._last_status_at = now
-            self._sender.put("status", self.engine.status())
-
-
 def main(channel: socket.socket, incoming: IO[bytes]) -> None:
     """Run the engine that the first message builds, until `EOFError`: the parent has closed the socket."""
     serve(incoming, MessageSender(channel), receive(incoming))
@@ -292,89 +273,99 @@ def main(channel: socket.socket, incoming: IO[bytes]) -> None:
 
 def serve(incoming: IO[bytes], sender: MessageSender, build: Build) -> None:
     """Run an engine until the parent closes the socket, which raises `EOFError`."""
-    reporter = ProgressReporter(sender)
+    host = Host(sender)
     try:
-        engine = build(reporter.deliver)
+        engine = host.engine = build(host.deliver)
     except Exception as error:  # the boundary: the parent turns it into a WorkerError
         sender.put("failed", sentence(error, "the engine could not be built"))
         receive(incoming)  # the parent closes the socket
         return
-    reporter.engine = engine
     sender.put("ready")
-    submitter = Submitter(engine, sender)
     try:
         while True:
-            _do(engine, submitter, sender, *receive(incoming))
+            verb, arguments = receive(incoming)
+            match verb:
+                case "submit":
+                    host.submit(*arguments)
+                case "cancel":
+                    host.cancel(*arguments)
+                case "poll":
+                    sender.put("report", (*arguments, engine.status(), accounting_error(engine)))
     finally:
         engine.stop()
 
 
-class Submitter:
-    """Submits texts to an engine. Those with a grammar wait in a thread for its compilation, and no other text with them."""
+class Host:
+    """Submits texts to an engine, and sends the parent its progress, and its status at intervals.
 
-    def __init__(self, engine: Engine, sender: MessageSender) -> None:
-        self._engine, self._sender = engine, sender
+    Texts with a grammar wait in a thread for its compilation, and no other text with them.
+    """
+
+    def __init__(self, sender: MessageSender) -> None:
+        self.engine: Engine | None = None
+        self._sender, self._last_status_at = sender, 0.0
         self._compiling = ThreadPoolExecutor(1, "grammars")
         self._open: dict[int, bool] = {}  # ids of those that are not submitted yet, and whether they were cancelled
         self._lock = threading.Lock()
 
+    def deliver(self, updates: list[Progress]) -> None:
+        """Send progress; called in the engine's thread. If the engine has failed, end the process, which is restarted."""
+        if any(progress.finished == "failed" for progress in updates):
+            self._end()
+        if updates:
+            self._sender.put("progress", updates)
+        now = time.monotonic()
+        if self.engine is not None and now - self._last_status_at > STATUS_SECONDS:
+            self._last_status_at = now
+            self._sender.put("status", self.engine.status())
+
     def submit(self, submission: Submission) -> None:
         if not submission.sampling.grammar:
-            _submit(self._engine, self._sender, submission)
+            self._submit(submission)
             return
         with self._lock:
             self._open[submission.prompt.id] = False
         self._compiling.submit(self._compile, submission)
 
     def cancel(self, id: int) -> None:
+        assert self.engine is not None
         with self._lock:
             if id in self._open:
                 self._open[id] = True
                 return
-        self._engine.cancel(id)
+        self.engine.cancel(id)
 
     def _compile(self, submission: Submission) -> None:
         try:
-            _submit(self._engine, self._sender, submission)
+            self._submit(submission)
         except Exception as error:  # a bug, which must not leave the text without an end
-            _end(self._sender, self._engine, f"{type(error).__name__}: {error}")
+            self._end(f"{type(error).__name__}: {error}")
         with self._lock:
             cancelled = self._open.pop(submission.prompt.id)
         if cancelled:
-            self._engine.cancel(submission.prompt.id)
+            self.cancel(submission.prompt.id)
+
+    def _submit(self, submission: Submission) -> None:
+        assert self.engine is not None
+        try:
+            self.engine.submit(submission)
+        except InputError as error:
+            self._sender.put("rejected", (submission.prompt.id, str(error)))
+        except WorkerError as error:
+            self._end(str(error))
+
+    def _end(self, reason: str = "") -> None:
+        """End the process with its engine. Where that lacked memory, the parent gets the sequences that were too many."""
+        status = self.engine.status() if self.engine is not None else None
+        reason = reason or (status.error if status is not None else "the engine failed while it was built")
+        logging.getLogger("pliant.device").error("the engine's process ends: %s", reason)
+        if status is not None and status.out_of_memory:
+            self._sender.put_now("out_of_memory", status.running)
+        os._exit(1)
 
 
-def _do(engine: Engine, submitter: Submitter, sender: MessageSender, verb: str, arguments: Sequence[Any]) -> None:
-    match verb:
-        case "submit":
-            submitter.submit(*arguments)
-        case "cancel":
-            submitter.cancel(*arguments)
-        case "poll":
-            accounting_error = _accounting_error(engine)
-            sender.put("report", (*arguments, engine.status(), accounting_error))
-
-
-def _submit(engine: Engine, sender: MessageSender, submission: Submission) -> None:
-    try:
-        engine.submit(submission)
-    except InputError as error:
-        sender.put("rejected", (submission.prompt.id, str(error)))
-    except WorkerError as error:
-        _end(sender, engine, str(error))
-
-
-def _end(sender: MessageSender, engine: Engine | None, reason: str = "") -> None:
-    """End the process with its engine. Where that lacked memory, the parent gets the sequences that were too many."""
-    status = engine.status() if engine is not None else None
-    reason = reason or (status.error if status is not None else "the engine failed while it was built")
-    logging.getLogger("pliant.device").error("the engine's process ends: %s", reason)
-    if status is not None and status.out_of_memory:
-        sender.put_now("out_of_memory", status.running)
-    os._exit(1)
-
-
-def _accounting_error(engine: Engine) -> str:
+def accounting_error(engine: Engine) -> str:
+    """Return what is wrong with the accounting of pages; empty: nothing."""
     try:
         engine.check()
     except AssertionError as error:
