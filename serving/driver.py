@@ -35,8 +35,16 @@ from pliant.protocol import (
     Scheduler,
     Woke,
 )
-from pliant.serving.answer_rate import AnswerRate
-from pliant.serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected, judged, settle_what_ran
+from pliant.serving.answers import (
+    AnswerRate,
+    Completed,
+    Dispatched,
+    LaunchResult,
+    Pending,
+    Rejected,
+    judged,
+    settle_what_ran,
+)
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.clock import Clock
 from pliant.serving.recovery import Recovery

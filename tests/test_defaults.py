@@ -23,7 +23,7 @@ from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.reference import ReferenceConfig as PackingReference
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.protocol import Request
-from pliant.serving.http.door.limits import DoorLimits
+from pliant.serving.http.door.connections import DoorLimits
 from pliant.serving.packing.engine.engine import EngineLimits
 from pliant.serving.settings import settings_of
 from pliant.tokens.adaptive import AdaptiveConfig

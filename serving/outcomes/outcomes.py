@@ -21,7 +21,7 @@ from pliant.outcomes.files import folder_of
 from pliant.outcomes.tracker import Changes, Tracker
 from pliant.serving.arms import evidence_tenant
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.http.access.limits import TokenBucket
+from pliant.serving.http.access.access import TokenBucket
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.json_body import shorten
 from pliant.serving.outcomes.keeper import Keeper, open_keeper

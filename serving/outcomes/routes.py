@@ -12,11 +12,10 @@ from starlette.responses import Response
 from pliant.outcomes.answered import Label
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http import routing
-from pliant.serving.http.access.roles import check_admin, client_of
+from pliant.serving.http.access.access import check_admin, client_of
 from pliant.serving.http.api_errors import json_response
 from pliant.serving.http.app import endpoint_of
-from pliant.serving.http.json_body import check_type, read_body
-from pliant.serving.http.large_body import parse
+from pliant.serving.http.json_body import check_type, parse, read_body
 from pliant.serving.http.schemas import errors, path_parameters
 from pliant.serving.outcomes.labels import read_outcome, take_all
 from pliant.serving.outcomes.schemas import AlarmList, outcome_body, outcome_responses

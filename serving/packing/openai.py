@@ -26,11 +26,10 @@ from starlette.types import Receive, Scope, Send
 
 from pliant.packing.tools import ToolCall
 from pliant.serving.http import openai, routing, tei
-from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError, json_response
 from pliant.serving.http.bodies import given, ignored_header
-from pliant.serving.http.json_body import shorten
-from pliant.serving.http.large_body import checked
+from pliant.serving.http.json_body import checked, shorten
 from pliant.serving.http.routing import arrival, read_fields
 from pliant.serving.packing.bodies import (
     ChatBody,

@@ -20,9 +20,9 @@ from starlette.requests import Request
 
 from pliant.errors import InputError
 from pliant.serving.client import Client
-from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.access.access import client_of
 from pliant.serving.http.bodies import Utility
-from pliant.serving.http.large_body import INLINE_BYTES
+from pliant.serving.http.json_body import INLINE_BYTES
 from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, one_version
 from pliant.serving.http.oip.request import check_elements
 from pliant.serving.http.oip.response import replaced

@@ -19,7 +19,7 @@ from starlette.datastructures import State
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.http.access.roles import CLIENT
+from pliant.serving.http.access.access import CLIENT
 from pliant.serving.monitoring.request_context import request_fields
 from pliant.serving.tracing.traced import Traced, set_current
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pliant.serving.bins.api import create_app
-from pliant.serving.http.oip import schemas
+from pliant.serving.http.oip import routes
 from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import CLASSES, LONG, MOST, SHORT, TEXT, publish_tiny
 from tests.fixtures.documented import check_answer
@@ -193,6 +193,6 @@ def test_health_and_unknown_paths_beside_those_of_tei(both, monkeypatch):
 
 
 def test_answers_have_the_documented_fields_and_the_page_has_the_routes(both, tmp_path):
-    check_answer(schemas.InferenceAnswer, ask(both, "colours", SHORT).json())
-    check_answer(schemas.ModelMetadata, both.call("GET", "/v2/models/colours").json())
-    assert set(schemas.PATHS) <= set(create_app(tmp_path).openapi()["paths"])
+    check_answer(routes.InferenceAnswer, ask(both, "colours", SHORT).json())
+    check_answer(routes.ModelMetadata, both.call("GET", "/v2/models/colours").json())
+    assert set(routes.PATHS) <= set(create_app(tmp_path).openapi()["paths"])

@@ -19,8 +19,8 @@ from pliant.errors import InputError
 from pliant.redaction import redact
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.client import Client
-from pliant.serving.http.access.middleware import AccessMiddleware
-from pliant.serving.http.request_id import RequestIdMiddleware
+from pliant.serving.http.access.access import AccessMiddleware
+from pliant.serving.http.middleware import RequestIdMiddleware
 from pliant.serving.monitoring import logs
 from pliant.serving.monitoring.json_lines import JsonLines
 from pliant.serving.monitoring.request_context import request_fields, set_request_id, set_request_tenant

@@ -12,13 +12,15 @@ from prometheus_client import CollectorRegistry
 
 from pliant import systems
 from pliant.errors import InputError
-from pliant.serving.http.access.metrics import CertificateMetrics, TenantMetrics
+from pliant.serving.http.access.access import TenantMetrics
+from pliant.serving.http.access.settings import show_certificate
 from pliant.serving.monitoring.metric_list import all_metrics, metrics_of, samples_of
 from pliant.serving.tokens import assembly as tokens
 from tests.fixtures.bins import in_process as bins
 from tests.fixtures.bins.published import publish_tiny as publish_bins
 from tests.fixtures.cascade import in_process as cascade
 from tests.fixtures.cascade.published import publish_tiny as publish_cascade
+from tests.fixtures.certificate import certificate
 from tests.fixtures.fakes import FakeWorker
 from tests.fixtures.packing import in_process as packing
 from tests.fixtures.places import ROOT
@@ -27,7 +29,8 @@ from tests.fixtures.tokens.http import SETTINGS as TOKENS
 
 REGISTERING = {
     "serving/cascade/agreement.py",
-    "serving/http/access/metrics.py",
+    "serving/http/access/access.py",
+    "serving/http/access/settings.py",
     "serving/metrics.py",
     "serving/monitoring/state_metrics.py",
     "serving/outcomes/outcomes.py",
@@ -77,7 +80,8 @@ def registered(system, registry, folder) -> CollectorRegistry:
             counted = asyncio.run(of_cascade(folder))
         case "packing":
             counted = of_packing(folder)
-    TenantMetrics(counted), CertificateMetrics(counted)
+    TenantMetrics(counted)
+    show_certificate(certificate(folder).path, counted)
     return counted
 
 

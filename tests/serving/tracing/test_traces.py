@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from pliant.protocol import Launch, Request
 from pliant.serving.answers import Completed, Dispatched, LaunchResult, Rejected
 from pliant.serving.client import Client
-from pliant.serving.http.request_id import RequestIdMiddleware
+from pliant.serving.http.middleware import RequestIdMiddleware
 from pliant.serving.tracing.export import close, provider_of
 from pliant.serving.tracing.launches import add_launches
 from pliant.serving.tracing.middleware import TracingMiddleware, wants_traces

@@ -1,9 +1,10 @@
-"""A path that no route has is answered as an error of its interface; all other answers pass as they are."""
+"""An answer has the id of its request, if that may stand in a header, or a new one."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from types import SimpleNamespace
 
 import httpx
@@ -13,8 +14,48 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Mount, Route
 
 from pliant.serving.http.api_errors import error_response
+from pliant.serving.http.middleware import RequestIdMiddleware, UnknownPathMiddleware, request_id
 from pliant.serving.http.openai import error_response as openai_errors
-from pliant.serving.http.unknown_path import UnknownPathMiddleware
+
+NEW = re.compile(rb"[0-9a-f]{32}")
+
+
+@pytest.mark.parametrize("id", [b"a", b"req 7/~!", b"x" * 128])
+def test_the_requests_own_id_comes_back(id):
+    assert request_id([(b"host", b"here"), (b"x-request-id", id)]) == id
+
+
+@pytest.mark.parametrize(
+    "ids", [[], [b""], [b"x" * 129], ["ü".encode()], [b"a\tb"], [b"a\x7f"], [b"a", b"a"], [b"a\n"]]
+)
+def test_any_other_is_replaced_by_a_new_one(ids):
+    headers = [(b"x-request-id", id) for id in ids]
+    first, second = request_id(headers), request_id(headers)
+    assert NEW.fullmatch(first) and NEW.fullmatch(second) and first != second
+
+
+def answered(scope, headers=((b"x-request-id", b"of the route"), (b"a", b"b"))):
+    sent = []
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 404, "headers": list(headers)})
+        await send({"type": "http.response.body", "body": b"gone"})
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(RequestIdMiddleware(app)(scope, None, send))
+    return sent
+
+
+def test_every_answer_has_one_id_and_is_otherwise_left_alone():
+    start, body = answered({"type": "http", "headers": [(b"x-request-id", b"seven")]})
+    assert start == {
+        "type": "http.response.start",
+        "status": 404,
+        "headers": [(b"a", b"b"), (b"x-request-id", b"seven")],
+    }
+    assert body == {"type": "http.response.body", "body": b"gone"}
 
 
 async def known(request):
@@ -56,13 +97,3 @@ def test_a_path_without_a_route_is_an_error_in_the_shape_of_its_interface(path):
 def test_answers_of_routes_pass_as_they_are(path, status, content):
     response, counted = get(path)
     assert (response.status_code, response.text.replace(" ", ""), counted) == (status, content.replace(" ", ""), [])
-
-
-def test_what_is_no_http_passes():
-    seen = []
-
-    async def app(scope, receive, send):
-        seen.append(scope["type"])
-
-    asyncio.run(UnknownPathMiddleware(app, SimpleNamespace())({"type": "lifespan"}, None, None))
-    assert seen == ["lifespan"]
