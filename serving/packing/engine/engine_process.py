@@ -273,9 +273,9 @@ def main(channel: socket.socket, incoming: IO[bytes]) -> None:
 
 def serve(incoming: IO[bytes], sender: MessageSender, build: Build) -> None:
     """Run an engine until the parent closes the socket, which raises `EOFError`."""
-    host = Host(sender)
+    server = EngineServer(sender)
     try:
-        engine = host.engine = build(host.deliver)
+        engine = server.engine = build(server.deliver)
     except Exception as error:  # the boundary: the parent turns it into a WorkerError
         sender.put("failed", sentence(error, "the engine could not be built"))
         receive(incoming)  # the parent closes the socket
@@ -286,16 +286,16 @@ def serve(incoming: IO[bytes], sender: MessageSender, build: Build) -> None:
             verb, arguments = receive(incoming)
             match verb:
                 case "submit":
-                    host.submit(*arguments)
+                    server.submit(*arguments)
                 case "cancel":
-                    host.cancel(*arguments)
+                    server.cancel(*arguments)
                 case "poll":
                     sender.put("report", (*arguments, engine.status(), accounting_error(engine)))
     finally:
         engine.stop()
 
 
-class Host:
+class EngineServer:
     """Submits texts to an engine, and sends the parent its progress, and its status at intervals.
 
     Texts with a grammar wait in a thread for its compilation, and no other text with them.

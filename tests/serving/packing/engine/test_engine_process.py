@@ -12,7 +12,7 @@ import pytest
 from pliant.errors import InputError
 from pliant.packing.engine.submission import PIECE, Progress, TokenLogprobs
 from pliant.serving.packing.engine import engine_process
-from pliant.serving.packing.engine.engine_process import Host, serve
+from pliant.serving.packing.engine.engine_process import EngineServer, serve
 from pliant.serving.workers.child_process import pack
 
 
@@ -123,7 +123,7 @@ def test_nobody_waits_for_the_grammar_of_another_text_and_it_can_be_cancelled_me
             self.calls.append(("submit", submission.prompt.id))
 
     engine = Compiling()
-    submitter = Host(sender)
+    submitter = EngineServer(sender)
     submitter.engine = engine
     submitter.submit(text(1, "start: /a/"))
     submitter.submit(text(2))
@@ -138,7 +138,7 @@ def test_nobody_waits_for_the_grammar_of_another_text_and_it_can_be_cancelled_me
 def test_a_process_that_lacks_memory_says_with_how_many_sequences_before_it_ends():
     sender, engine = Sender(), Engine()
     engine.exhausted = True
-    reporter = Host(sender)
+    reporter = EngineServer(sender)
     reporter.engine = engine
     with pytest.raises(Ended):
         reporter.deliver([progress("failed")])
