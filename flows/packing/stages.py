@@ -39,10 +39,10 @@ from pliant.flows.stage import Notes, Run, Stage, StageResult
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.chat import template_of
 from pliant.packing.engine.complete import complete
-from pliant.packing.engine.model import PredictorModel, check_fits, in_precision, pages_within, tokenizer_of
+from pliant.packing.engine.model import PredictorModel, in_precision, tokenizer_of
 from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
 from pliant.packing.scheduling.reference import best_batch
-from pliant.packing.scheduling.request import Memory
+from pliant.packing.scheduling.request import Memory, check_fits, pages_within
 from pliant.precision import has_bfloat16, usable_precision
 from pliant.profiling.packing.precision import fastest
 from pliant.profiling.packing.steps import profile

@@ -11,8 +11,9 @@ import torch
 from pliant.device import free_bytes, reporting_memory
 from pliant.errors import InputError
 from pliant.packing.artifact import Generator, Predictor
-from pliant.packing.engine.model import PlacedPredictor, check_fits, in_precision, load
+from pliant.packing.engine.model import PlacedPredictor, in_precision, load
 from pliant.packing.engine.runtime import Engine
+from pliant.packing.scheduling.request import check_fits
 from pliant.precision import check_precision
 from pliant.registry import codec
 from pliant.serving.packing.engine.engine_process import Deliver, EngineBuild, PredictorBuild, recorder

@@ -13,7 +13,7 @@ from pliant.errors import InputError
 from pliant.protocol import Arrived, replay
 from pliant.serving.cascade.agreement import QUIET as PAUSE
 from pliant.serving.cascade.agreement import agree
-from pliant.serving.cascade.assembly import make_knowledge, make_scheduler, source_of
+from pliant.serving.cascade.assembly import CascadeSystem, make_knowledge, make_scheduler
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.client import Client
 from pliant.serving.journal import read
@@ -206,7 +206,7 @@ def test_another_version_is_compared_anew(tmp_path):
         assert figures(service) == (1, 1)
         await service.ask(SURE)  # is to be compared when another version is served
         publish_tiny(registry, seed=1)
-        await service.assembly.refresher.serve(source_of(ALL, registry).load(None).catalog)
+        await service.assembly.refresher.serve(CascadeSystem(ALL).source(registry).load(None).catalog)
         await asyncio.sleep(1)
         assert service.endpoint.status()["agreement"] == []
         await service.ask(SURE)

@@ -15,16 +15,14 @@ from pliant.packing.artifact import BUCKETS, PRECISIONS, TYPES, Generator, Predi
 from pliant.packing.engine.model import (
     LengthModel,
     PredictorModel,
-    check_fits,
     in_precision,
     load_generator,
     new_encoder,
-    pages_within,
     shapes,
     weights,
 )
 from pliant.packing.scheduling.forecast import QUANTILES
-from pliant.packing.scheduling.request import Memory
+from pliant.packing.scheduling.request import Memory, check_fits, pages_within
 from pliant.registry import codec
 from pliant.training.starts import new_tokenizer
 
