@@ -13,7 +13,6 @@ from pliant.benchmarks.ledger.rule import (
     elsewhere,
     from_plain,
     judge,
-    kept,
     must_repeat,
     to_plain,
 )
@@ -55,22 +54,6 @@ def test_a_promise_is_lost_only_where_it_was_met_and_is_missed_twice(now, landed
 def test_what_is_measured_elsewhere_is_stale_after_two_weeks_and_where_it_never_was(day, verdict):
     assert STALE == 14
     assert elsewhere(figure(day=day), TODAY).verdict == verdict
-
-
-def test_what_is_lost_or_left_out_does_not_take_the_place_of_what_landed_unless_it_is_given_up():
-    landed = {name: figure(2.0, name, "2026-01-01") for name in ("kept", "lost", "left out", "not measured")}
-    worse = figure(0.5, "lost")
-    lines = [
-        judge(figure(3.0, "kept"), landed["kept"]),
-        judge(worse, landed["lost"], worse),
-        judge(figure(float("nan"), "left out", skipped="no GPU"), landed["left out"]),
-        judge(figure(float("nan"), "new", skipped="no GPU")),
-    ]
-    now = {each.name: (each.target.measured, each.day) for each in kept(lines, landed)}
-    assert list(now) == ["kept", "lost", "left out", "not measured", "new"]
-    assert now["kept"] == (3.0, "2026-11-26")
-    assert now["lost"] == now["left out"] == now["not measured"] == (2.0, "2026-01-01")
-    assert {each.name: each.met for each in kept(lines, landed, ["lost"])}["lost"] is False
 
 
 @pytest.mark.parametrize("each", [MET, MISSED, SKIPPED])
