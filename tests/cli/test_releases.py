@@ -10,7 +10,7 @@ import pytest
 from pliant.flows import settings
 from pliant.flows.release import open_registry
 from pliant.registry import codec
-from pliant.registry.mlflow_lock import lock_file
+from pliant.registry.lock import lock_file
 from pliant.registry.package import Package
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.commands import refused, shown
@@ -104,12 +104,6 @@ def test_rollback_goes_back_one_and_again_one_and_promote_goes_forth(place, caps
 def test_what_cannot_be_is_refused_with_a_sentence(words, message, place, capsys):
     assert message in refused(words, capsys)
     assert served() == 3
-
-
-def test_without_a_registry_nothing_is_made(here, capsys):
-    assert "tokens: nothing is served yet" in shown(["status", "tokens"], capsys)
-    assert "must be one with a release" in refused(["rollback", "bins"], capsys)
-    assert not (here / "mlruns").exists()
 
 
 def test_services_on_this_machine_see_the_change_by_the_time_of_the_lock(place, capsys):
