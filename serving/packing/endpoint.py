@@ -415,7 +415,7 @@ def _engine(report: EngineReport) -> dict[str, Any]:
 async def _until_ended(reply: Reply) -> Exception | None:
     """Return when all choices of a reply have ended, or one has failed, and why. What the client left or did not read is not
     the service's fault."""
-    await reply.until(lambda reply: reply.ended or reply.api_error() is not None)
+    await reply.until_over()
     error = reply.api_error()
     if error is not None and any(choice.output.finish == "cancelled" for choice in reply.choices):
         return ApiError(499, "cancelled", "the client has left")

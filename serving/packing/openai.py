@@ -13,7 +13,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -42,6 +42,16 @@ from pliant.serving.packing.bodies import (
 from pliant.serving.packing.reply import Choice, Reply
 from pliant.serving.packing.request import Endpoint, PromptInput, conversation, read_request, read_tools, unknown_fields
 
+logger = logging.getLogger("pliant.serving")
+
+CODES = {**openai.CODES, "invalid": "invalid_value"}
+CLIENT_CLOSED = 499  # of an answer whose client has disconnected
+SUCCEEDED = ("stop", "length")
+DONE = b"data: [DONE]\n\n"
+
+Handle = Callable[[Request, Endpoint], Awaitable[Response]]
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -51,8 +61,17 @@ class Form:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def whole(self, reply: Reply) -> dict[str, Any]:
-        """Return the whole answer, without log-probabilities."""
-        choices = [self._whole_choice(reply, choice, index) for index, choice in enumerate(reply.answered)]
+        """Return the whole answer, without log-probabilities. A message without a text beside its calls has none."""
+        choices: list[dict[str, Any]] = []
+        for index, choice in enumerate(reply.answered):
+            parts = choice.take()
+            text = "".join([part for part in parts if isinstance(part, str)])
+            calls = [_call(part) for part in parts if isinstance(part, ToolCall)]
+            message = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
+            shown = {"message": {**message, "tool_calls": calls} if calls else message}
+            fields = shown if self.chat else {"text": choice.echo + text if reply.info.echo else text}
+            end = {"logprobs": None, "finish_reason": choice.finish_reason, "pliant": choice.details}
+            choices.append({"index": index, **fields, **end})
         kind = "chat.completion" if self.chat else "text_completion"
         return {**self._head(reply, kind), "choices": choices, "usage": reply.usage}
 
@@ -121,29 +140,10 @@ class Form:
             usage = {"usage": reply.usage_of(choice)}
         return {**self._head(reply, self._kind), "choices": [content], **usage}
 
-    def _whole_choice(self, reply: Reply, choice: Choice, index: int) -> dict[str, Any]:
-        parts = choice.take()
-        text = "".join([part for part in parts if isinstance(part, str)])
-        message = {"message": _message(text, [part for part in parts if isinstance(part, ToolCall)])}
-        fields: Mapping[str, Any] = message if self.chat else {"text": choice.echo + text if reply.info.echo else text}
-        end = {"logprobs": None, "finish_reason": choice.finish_reason, "pliant": choice.details}
-        return {"index": index, **fields, **end}
-
-
-def _message(text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
-    """Return the assistant's message. Without a text beside its calls it has none."""
-    message = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
-    return {**message, "tool_calls": list(map(_call, calls))} if calls else message
-
 
 def _call(call: ToolCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
-
-
-logger = logging.getLogger("pliant.serving")
-
-T = TypeVar("T")
 
 
 class DisconnectedError(Exception):
@@ -214,14 +214,6 @@ class EventStream(Response):
                 await sent
 
 
-CODES = {**openai.CODES, "invalid": "invalid_value"}
-CLIENT_CLOSED = 499  # of an answer whose client has disconnected
-SUCCEEDED = ("stop", "length")
-DONE = b"data: [DONE]\n\n"
-
-Handle = Callable[[Request, Endpoint], Awaitable[Response]]
-
-
 async def completions(request: Request, endpoint: Endpoint) -> Response:
     return await _answer(request, endpoint, CompletionBody)
 
@@ -278,7 +270,7 @@ async def _answer(request: Request, endpoint: Endpoint, kind: type[CompletionBod
     form = Form(chat=kind is ChatBody)
     reply = await endpoint.open(replace(body, client=client_of(request)), arrived)
     try:
-        await while_connected(request.receive, reply.until(_begun if body.stream else _ended))
+        await while_connected(request.receive, reply.until_begun() if body.stream else reply.until_over())
         api_error = reply.api_error()
         if api_error is not None:
             raise api_error
@@ -292,15 +284,6 @@ async def _answer(request: Request, endpoint: Endpoint, kind: type[CompletionBod
         content = await while_connected(request.receive, form.written(reply))
         return Response(content, 200, headers, media_type="application/json")
     return json_response(form.whole(reply), 200, headers)
-
-
-def _begun(reply: Reply) -> bool:
-    return reply.begun
-
-
-def _ended(reply: Reply) -> bool:
-    """Whether all choices have ended, or one has failed."""
-    return reply.ended or reply.api_error() is not None
 
 
 async def _events(form: Form, reply: Reply) -> AsyncIterator[bytes]:

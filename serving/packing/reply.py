@@ -244,19 +244,15 @@ class Reply:
         """Set `changed`. Every output calls this on progress."""
         self.changed.set()
 
-    @property
-    def ended(self) -> bool:
-        """Whether all choices have ended."""
-        return all(choice.output.finish for choice in self.choices)
+    async def until_begun(self) -> None:
+        """Return when a choice has text or has ended."""
+        while not any(choice.output.finish or choice.output.writer.waiting for choice in self.choices):
+            self.changed.clear()
+            await self.changed.wait()
 
-    @property
-    def begun(self) -> bool:
-        """Whether a choice has text or has ended."""
-        return any(choice.output.finish or choice.output.writer.waiting for choice in self.choices)
-
-    async def until(self, condition: Callable[[Reply], bool]) -> None:
-        """Wait until the condition holds."""
-        while not condition(self):
+    async def until_over(self) -> None:
+        """Return when all choices have ended, or one has failed."""
+        while self.api_error() is None and not all(choice.output.finish for choice in self.choices):
             self.changed.clear()
             await self.changed.wait()
 

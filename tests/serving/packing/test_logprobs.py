@@ -42,18 +42,6 @@ def test_a_completion_has_those_of_its_tokens_the_last_included(service, top):
         assert not whole or TALE[begin:end] == TEXTS.text_of(token)
 
 
-def test_an_echo_has_those_of_the_prompt_but_for_its_first_token(service):
-    response = service.complete(logprobs=2, echo=True)
-    (choice,) = response.json()["choices"]
-    logprobs, wanted = choice["logprobs"], expected([*PROMPT, *OUTPUT], 2)
-    assert choice["text"] == "Tell me" + TALE
-    assert logprobs["tokens"] == wanted["tokens"]
-    for name in ("token_logprobs", "top_logprobs"):
-        assert logprobs[name] == [None, *wanted[name][1:]]
-    assert logprobs["text_offset"][len(PROMPT)] == len("Tell me")
-    check_answer(schemas.Completion, response.json())
-
-
 def test_a_chat_has_tokens_with_bytes_and_the_likeliest_ones(service):
     response = service.chat(logprobs=True, top_logprobs=2)
     logprobs = response.json()["choices"][0]["logprobs"]
@@ -104,19 +92,3 @@ def test_log_probabilities_of_prompts_are_limited_by_tokens_and_alternatives(ser
     refused = service.complete(logprobs=3, echo=True, n=2)
     assert refused.status_code == 400 and "tokens x (logprobs + 1) x n" in refused.text
     assert service.complete(logprobs=20).status_code == 200, "without its prompt"
-
-
-def test_the_best_of_several_outputs_are_answered_the_best_first(service):
-    fields = {"temperature": 1, "max_tokens": 4, "seed": 3, "logprobs": 0}
-    every = service.complete(n=5, **fields).json()
-    answer = service.complete(n=2, best_of=5, **fields).json()
-    mean = {
-        choice["text"]: sum(choice["logprobs"]["token_logprobs"]) / len(choice["logprobs"]["token_logprobs"])
-        for choice in every["choices"]
-    }
-    assert len(set(mean.values())) == 5
-    best = sorted(mean, key=lambda text: -mean[text])[:2]
-    assert [(choice["index"], choice["text"]) for choice in answer["choices"]] == list(enumerate(best))
-    assert answer["usage"] == every["usage"], "what is not answered has been generated, too"
-    quiet = service.complete(n=2, best_of=5, **{**fields, "logprobs": None}).json()
-    assert [(choice["text"], choice["logprobs"]) for choice in quiet["choices"]] == [(text, None) for text in best]

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from pliant.errors import InputError
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing.catalog import ServedGenerator
-from pliant.serving.packing.reading import MIN_TOKEN_CHARACTERS, PromptReader
+from pliant.serving.packing.reading import PromptReader
 from pliant.serving.packing.request import PromptInput
 from tests.fixtures.packing.in_process import CONTEXT, error_of
 
@@ -100,13 +100,6 @@ def test_a_prompt_leaves_at_least_one_token_for_the_output(ids):
     )
 
 
-def test_a_text_that_cannot_fit_is_refused_by_its_characters_before_it_is_tokenized():
-    longest = CONTEXT * MIN_TOKEN_CHARACTERS
-    assert reader().read(PromptInput("prompt", text="b" + " " * (longest - 1))).ids == (1,)
-    with pytest.raises(ApiError, match=f"prompt is {longest + 1} characters, but must be at most 5 tokens"):
-        reader().read(PromptInput("prompt", text="b" + " " * longest))
-
-
 @pytest.mark.parametrize(("vocabulary", "last"), [(None, len(WORDS) - 1), (10, 9)])
 def test_ids_must_be_of_the_vocabulary(vocabulary, last):
     read = reader(vocabulary).read
@@ -114,17 +107,6 @@ def test_ids_must_be_of_the_vocabulary(vocabulary, last):
     for id in (last + 1, -1):
         with pytest.raises(InputError, match=f"prompt is with the token {id}, but must be of tokens from 0 to {last}"):
             read(PromptInput("prompt", ids=(0, id)))
-
-
-def test_an_output_may_have_what_the_prompt_leaves_and_no_more():
-    reading = reader()
-    tokens = reading.read(PromptInput("prompt", text="a b"))
-    assert reading.max_new_tokens(tokens, None, "max_tokens") == CONTEXT - 2
-    assert [reading.max_new_tokens(tokens, count, "max_tokens") for count in (1, CONTEXT - 2)] == [1, CONTEXT - 2]
-    sentence = "max_completion_tokens is 5, but must be at most 4: the prompt has 2 of 6 tokens"
-    with pytest.raises(ApiError, match=sentence) as refused:
-        reading.max_new_tokens(tokens, CONTEXT - 1, "max_completion_tokens")
-    assert (refused.value.status, refused.value.field) == (400, "max_completion_tokens")
 
 
 def with_special_tokens(template: str = "") -> PromptReader:

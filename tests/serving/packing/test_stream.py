@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.serving.packing.openai import DisconnectedError, EventStream, while_connected
 from tests.fixtures.packing.fakes import TALE
 from tests.fixtures.packing.in_process import QUIET, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
@@ -111,22 +110,6 @@ def test_a_client_that_stops_reading_is_given_up_after_the_limit(service):
     assert (outcome(service, "cancelled") or 0) + (outcome(service, "stop") or 0) == 1
 
 
-def test_a_slow_reader_gets_what_gathered_in_one_piece(service):
-    class Slow(Client):
-        async def send(self, message) -> None:
-            made = service.worker.engine.iterations
-            await service.until(lambda: service.worker.engine.iterations >= made + 5)
-            await super().send(message)
-
-    async def reading():
-        client = Slow("/completions", stream=True)
-        await client.ask(service)
-        assert client.text == TALE
-        assert len(client.messages) < 15  # of about 30 tokens
-
-    service.wait(reading())
-
-
 def test_a_dropped_output_is_a_503_before_the_first_token_and_an_error_event_after(service):
     async def dropping():
         service.worker.held = True
@@ -156,41 +139,3 @@ def end(service, how: str) -> None:
     for id in list(service.worker.engine.submitted):
         service.worker.engine._forget(id)
         service.worker.on_message("progress", [Progress(id, (), how, 0.5, 0, 0, 0)])
-
-
-def test_work_ends_with_its_asker():
-    async def going():
-        incoming: asyncio.Queue = asyncio.Queue()
-        ended = asyncio.Event()
-
-        async def work():
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
-
-        incoming.put_nowait({"type": "http.disconnect"})
-        with pytest.raises(DisconnectedError):
-            await while_connected(incoming.get, work())
-        assert ended.is_set()
-
-    asyncio.run(going())
-
-
-def test_a_stream_that_breaks_is_done_all_the_same():
-    async def breaking():
-        async def pieces():
-            yield b"data: 1\n\n"
-            raise ValueError("a bug")
-
-        done = []
-        stream = EventStream(pieces(), lambda: done.append(True), 1.0, {})
-
-        async def send(_message):
-            pass
-
-        with pytest.raises(ValueError, match="a bug"):
-            await stream({}, asyncio.Queue().get, send)
-        assert done == [True]
-
-    asyncio.run(breaking())

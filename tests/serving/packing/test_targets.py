@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fixtures.packing.in_process import QUIET, error_of, predict, serving
+from tests.fixtures.packing.in_process import error_of, predict, serving
 
 
 @pytest.fixture
@@ -59,18 +59,6 @@ def test_what_no_forecast_could_keep_is_refused_without_one(busy):
     predicted = list[str]()
     busy.predict = lambda texts: predicted.extend(texts) or predict(texts)
     assert busy.complete(slo_ttft_ms=1).status_code == 503 and not predicted
-
-
-def test_an_overloaded_service_says_when_to_come_again(registry):
-    with serving(registry, replace(QUIET, max_waiting=300)) as service:
-        service.worker.held = True
-        replies = [service.wait(service.endpoint.open(request(service), service.endpoint.now)) for _ in range(300)]
-        response = service.complete()
-        assert (response.status_code, error_of(response)["code"]) == (429, "rate_limit_exceeded")
-        wait = service.engine.wait
-        assert wait > 0 and int(response.headers["retry-after"]) == min(max(1, -(-wait // 1)), 60)
-        for reply in replies:
-            reply.cancel()
 
 
 def test_deadline_and_targets_leave_time_for_the_way_back_and_are_what_the_door_goes_by(service, monkeypatch):

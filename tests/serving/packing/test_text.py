@@ -50,26 +50,6 @@ def test_pieces_of_any_text_make_the_text(tokenizer, text):
     assert all("\ufffd" not in piece for piece in shown) or "\ufffd" in text
 
 
-@settings(max_examples=200, deadline=None)
-@given(ids=st.lists(st.integers(3, 299), max_size=40))
-def test_bytes_that_are_no_characters_never_wait_for_ever(ids):
-    tokenizer = new_tokenizer()
-    detokenizer, shown, most = Detokenizer(tokenizer, ()), 0, 0
-    for count, id in enumerate(ids, start=1):
-        if detokenizer.put(id):
-            shown = count
-        most = max(most, count - shown)
-    assert most <= 8
-
-
-def test_a_word_keeps_the_space_that_its_tokenizer_leaves_out_at_the_beginning_of_a_text():
-    vocabulary = {"▁Once": 0, "▁upon": 1, "▁a": 2}
-    made = Tokenizer(models.WordLevel(vocabulary, unk_token="▁a"))
-    made.decoder = decoders.Metaspace()
-    assert made.decode([1, 2]) == "upon a"
-    assert pieces(made, [1, 2], prompt=(0,)) == [" upon", " a", ""]
-
-
 def test_a_stop_string_that_spans_tokens_is_never_partly_given(tokenizer):
     found, stopped = written(tokenizer, tokenizer.encode(TALE).ids, ("tea; nob",))
     assert stopped
@@ -97,14 +77,6 @@ def test_the_writer_agrees_with_looking_at_the_whole_text(tokenizer, text, stops
     found, stopped = written(tokenizer, ids, stops)
     assert ("".join(found), stopped) == slowly(tokenizer, ids, stops)
     assert not any(stop in "".join(found) for stop in stops)
-
-
-def test_what_waits_for_the_rest_of_a_character_goes_after_eight_tokens(tokenizer):
-    (first, *_) = tokenizer.encode("🙂").ids
-    detokenizer = Detokenizer(tokenizer, ())
-    shown = [detokenizer.put(first) for _ in range(8)]
-    assert shown[:7] == [""] * 7 and shown[7] == "\ufffd" * 8
-    assert detokenizer.end() == ""
 
 
 STORIES = Path("../shared/data/models/stories260K/tokenizer.json")

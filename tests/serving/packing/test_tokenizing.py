@@ -32,19 +32,6 @@ def test_a_conversation_is_written_by_its_template_first(service):
     assert read["usage"]["prompt_tokens"] == len(tokens)
 
 
-def test_special_tokens_and_named_templates_come_through_the_registry(tmp_path):
-    registry, said = FolderRegistry(tmp_path), "{{ bos_token }}{{ pad_token }}{{ messages[0].content }}"
-    named = {"tool_use": "{{ bos_token }}{{ tools[0].function.name }}", "rag": "{{ documents }}"}
-    publish(
-        registry, model=generator(chat_template=said, chat_templates=named, special_tokens={"bos_token": "<|user|>"})
-    )
-    tools = [{"type": "function", "function": {"name": "add"}}]
-    with serving(registry) as service:
-        for more, text in (({}, "<|user|>Tell me"), ({"tools": tools}, "<|user|>add")):
-            tokens = service.post_root("/tokenize", {"messages": CHAT, **more}).json()["tokens"]
-            assert TOKENIZER.decode(tokens, skip_special_tokens=False) == text
-
-
 @pytest.mark.parametrize(
     ("source", "status"),
     [

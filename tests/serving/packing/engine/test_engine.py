@@ -142,21 +142,6 @@ async def test_a_process_that_says_nothing_is_ended_and_its_outputs_go_on(driver
 
 
 @scenario
-async def test_an_engine_without_iterations_for_its_outputs_is_not_ready(driver, worker):
-    await asyncio.sleep(10)
-    assert driver.ready, "nothing is to be done"
-    worker.held = True
-    one = new_output(driver)
-    driver.submit([one])
-    assert driver.ready
-    await asyncio.sleep(LIMITS.silence + 0.01)
-    assert not driver.ready
-    worker.held = False
-    await until(lambda: one.finish)
-    assert driver.ready
-
-
-@scenario
 async def test_where_the_process_cannot_be_started_nobody_is_kept_waiting(driver, worker):
     one = new_output(driver)
     driver.submit([one])

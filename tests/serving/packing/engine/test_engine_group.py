@@ -94,20 +94,6 @@ async def test_without_any_engine_an_output_is_refused(group, workers):
 
 
 @scenario
-async def test_outputs_are_cancelled_and_dropped_where_they_are(group, workers):
-    for worker in workers:
-        worker.held = True
-    outputs = [output_of(group, 5.0) for _ in range(4)]
-    group.submit(outputs)
-    group.cancel(outputs[0])
-    group.drop(outputs[1])
-    assert [output.finish for output in outputs] == ["cancelled", "full", "", ""]
-    assert [sum(verb == "cancel" for verb, _ in worker.sent) for worker in workers] == [1, 1]
-    for output in outputs[2:]:
-        group.cancel(output)
-
-
-@scenario
 async def test_the_queue_is_limited_in_all_and_room_is_made_in_the_longest_line(group, workers):
     for worker in workers:
         worker.held = True

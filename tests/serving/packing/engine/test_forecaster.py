@@ -14,7 +14,6 @@ from pliant.serving.packing.engine.forecaster import (
     Forecast,
     Forecaster,
     ForecastLimits,
-    Lateness,
     RecentForecasts,
 )
 from tests.fixtures.packing.fakes import FakePredictor
@@ -157,22 +156,6 @@ def test_a_process_that_dies_idle_is_restarted_and_meanwhile_nobody_waits(caplog
     )
 
 
-def test_a_process_that_hangs_is_restarted(caplog):
-    go, counter = threading.Event(), Counter()
-
-    async def hanging(forecaster, worker):
-        worker.predict = lambda texts: say(texts) if go.wait(60) else []
-        (told,) = await forecaster.forecast(["a"])
-        worker.predict = say
-        await until(lambda: worker.starts == 2)
-        go.set()
-        return told, await forecaster.forecast(["b"])
-
-    told, (after,) = forecasting(say, hanging, limit=60.0, run_limit=0.02, counter=counter)
-    assert (told.origin, after.origin, counter.deaths) == ("failed", "predicted", ["tales"])
-    assert "(it was still running after 0.02 s)" in caplog.messages[0]
-
-
 def test_a_known_length_is_its_own_forecast_and_a_least_one_lifts_what_lies_below():
     known = Forecast.of_length(7)
     assert (known.tokens, known.bucket, known.origin) == ((7.0,) * 8, 7, "given")
@@ -180,21 +163,3 @@ def test_a_known_length_is_its_own_forecast_and_a_least_one_lifts_what_lies_belo
     assert predicted.at_least(0) == predicted
     assert predicted.at_least(20) == Forecast((20.0,) * 5 + (32.0, 64.0, 128.0), 20, "predicted")
     assert replace(predicted, bucket=0).at_least(20).bucket == 0, "not predicted"
-
-
-def counted(*forecasts: tuple[str, float]) -> Lateness:
-    lateness = Lateness()
-    for origin, at in forecasts:
-        lateness.add(origin, at)
-    return lateness
-
-
-def test_too_many_late_ones_are_said_at_the_end_of_each_minute_and_not_in_between():
-    lateness = counted(("late", 0.0))
-    assert lateness.excess(0.0) is None
-    lateness.add("late", 30.0)
-    assert lateness.excess(59.9) is None
-    assert lateness.excess(60.0) == RecentForecasts(1, 1, 0)
-    lateness.add("late", 61.0)
-    assert lateness.excess(119.9) is None
-    assert lateness.excess(120.5) == RecentForecasts(1, 1, 0)

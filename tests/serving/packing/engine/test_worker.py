@@ -48,19 +48,6 @@ def test_a_process_sends_tokens_and_reports_its_accounting_of_pages():
     driving(test, FakeBuild())
 
 
-@pytest.mark.parametrize("trouble", ["fail", "hang"])
-def test_an_engine_that_fails_or_hangs_is_replaced_with_its_process(tmp_path, trouble):
-    async def test(driver, worker):
-        first = worker.pid
-        outputs = [new_output(driver), new_output(driver, limit=40, temperature=1.0, seed=2)]
-        driver.submit(outputs)
-        await until(lambda: all(one.finish for one in outputs))
-        assert worker.pid != first and [one.crashes for one in outputs] == [0, 0]  # they got further: no suspects
-        assert outputs[0].writer.take() == TALE and len(outputs[1].tokens) == 40
-
-    driving(test, FakeBuild(trouble=trouble, after=6, once=tmp_path / "once"), EngineLimits(silence=1.5, retry=0.05))
-
-
 def test_a_process_that_lacks_memory_is_replaced_by_one_with_fewer_sequences(tmp_path):
     async def test(driver, worker):
         driver.sequences.value = driver.sequences.planned = 64
