@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pliant.errors import InputError
-from pliant.lines import Torn, complete_lines
+from pliant.jsonl import Torn, complete_lines
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
 
 FOLDER = "observed"
