@@ -24,7 +24,7 @@ from pliant.flows.champions import Champion
 from pliant.flows.packing.config import LengthsConfig, PackingFlowConfig
 from pliant.flows.packing.stages import LEAST, Observed, finish, requests_of
 from pliant.flows.stage import Notes, Run, Stage, StageResult
-from pliant.lines import Torn, complete_lines
+from pliant.jsonl import Torn, complete_lines
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
 from pliant.progress import Progress
