@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pliant.errors import InputError
 from pliant.registry import names
-from pliant.serving.outcomes.settings import OutcomeSettings
+from pliant.serving.loop.settings import OutcomeSettings
 from pliant.serving.settings import check_margin
 
 PLACEMENTS = ("shared", "own")

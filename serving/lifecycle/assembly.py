@@ -27,12 +27,12 @@ from pliant.serving.lifecycle.catalog import Catalog, discard
 from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
 from pliant.serving.lifecycle.poller import RefreshCounter
 from pliant.serving.lifecycle.refresh import Extend, Refresher, Source, Tell, extend_never
+from pliant.serving.loop.record import rollout_config, trial_record
+from pliant.serving.loop.trials import TrialParts, Trials
+from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
 from pliant.serving.metrics import Metrics, StateMetrics
-from pliant.serving.rollout.record import rollout_config, trial_record
-from pliant.serving.rollout.trials import TrialParts, Trials
 from pliant.serving.settings import Settings
 from pliant.serving.state_file import StateFile
-from pliant.serving.watch.watcher import Watcher, WatcherParts, WatchMetrics
 from pliant.serving.workers.device_process import Build
 from pliant.serving.workers.devices import SameDevice
 from pliant.serving.workers.worker import Worker

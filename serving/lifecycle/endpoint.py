@@ -18,9 +18,9 @@ from pliant.serving.driver import Driver
 from pliant.serving.lifecycle.catalog import Catalog
 from pliant.serving.lifecycle.generation import Running
 from pliant.serving.lifecycle.refresh import Refresher
+from pliant.serving.loop.outcomes import Outcomes, broken_event
+from pliant.serving.loop.trial import Call, Ended
 from pliant.serving.metrics import Metrics
-from pliant.serving.outcomes.outcomes import Outcomes, broken_event
-from pliant.serving.rollout.trial import Call, Ended
 from pliant.serving.settings import Settings
 from pliant.serving.workers.devices import device_of, devices
 

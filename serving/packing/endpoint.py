@@ -19,7 +19,7 @@ from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Refresher
-from pliant.serving.observe import Observer, Served
+from pliant.serving.loop.observe import Observer, Served
 from pliant.serving.packing.catalog import Catalog, ServedModel
 from pliant.serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
 from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool, merged_report

@@ -9,7 +9,7 @@ from typing import ClassVar
 from pliant.errors import InputError
 from pliant.models.image import MAX_PIXELS
 from pliant.registry import names
-from pliant.serving.outcomes.settings import OutcomeSettings
+from pliant.serving.loop.settings import OutcomeSettings
 from pliant.serving.settings import check_margin
 from pliant.tokens.policies import CHOICES, SERVED
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.rollout import trial
+from pliant.serving.loop import trial
 from tests.fixtures.fakes import run_virtually
-from tests.serving.rollout.service import CONFIG, Answer, Record, Service
+from tests.serving.loop.trial_service import CONFIG, Answer, Record, Service
 
 
 @pytest.fixture(autouse=True)

@@ -25,9 +25,9 @@ from pliant.rollout.events import Action, Broken, Cancelled, Note, Promote, SetS
 from pliant.serving.clock import Clock
 from pliant.serving.driver import Driver
 from pliant.serving.lifecycle.generation import Generation, Generations, Running
-from pliant.serving.observe import Served
-from pliant.serving.rollout.record import TrialRecord
-from pliant.serving.rollout.trial import Call, Ended, Trial
+from pliant.serving.loop.observe import Served
+from pliant.serving.loop.record import TrialRecord
+from pliant.serving.loop.trial import Call, Ended, Trial
 from pliant.serving.state_file import StateFile
 from pliant.serving.workers.child_process import lowest_priority
 

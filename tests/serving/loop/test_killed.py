@@ -16,14 +16,14 @@ from pliant.errors import RegistryError
 from pliant.registry import mlflow_switch as switching
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.serving.lifecycle.generation import Generation
-from pliant.serving.rollout import trial
-from pliant.serving.rollout.record import MlflowTrialRecord
-from pliant.serving.rollout.trials import ELSEWHERE, UNKNOWN, Trials
+from pliant.serving.loop import trial
+from pliant.serving.loop.record import MlflowTrialRecord
+from pliant.serving.loop.trials import ELSEWHERE, UNKNOWN, Trials
 from pliant.serving.state_file import StateFile
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.half_publishes import Client, Killed, Steps
 from tests.fixtures.mlflow_client import Client as Memory
-from tests.serving.rollout.service import CONFIG, Answer, Driver, Service
+from tests.serving.loop.trial_service import CONFIG, Answer, Driver, Service
 
 A, B = "pliant-bins-a", "pliant-bins-encoder-a"
 QUICK = replace(CONFIG, shadow_requests=10, steps=(0.5, 1.0), step_requests=10, step_seconds=1.0)
