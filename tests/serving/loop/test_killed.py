@@ -17,7 +17,7 @@ from pliant.registry import mlflow_switch as switching
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.loop import trial
-from pliant.serving.loop.record import MlflowTrialRecord
+from pliant.serving.loop.record import TrialRecord
 from pliant.serving.loop.trials import ELSEWHERE, UNKNOWN, Trials
 from pliant.serving.state_file import StateFile
 from tests.fixtures.fakes import run_virtually
@@ -58,7 +58,7 @@ class Place:
 
     def service(self, challenge) -> Service:
         """Start a service; what its process did before is forgotten, but for the registry and the file."""
-        service = Following(self.folder, challenge, MlflowTrialRecord(self.registry, "bins"))
+        service = Following(self.folder, challenge, TrialRecord(self.registry, "bins"))
         service.task.cancel()
         service.registry, service.events = self.registry, self.events
         file = File(self.folder / "trial.json", self.steps)
