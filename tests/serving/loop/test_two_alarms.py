@@ -14,7 +14,7 @@ from pliant.flows.watch.deployments import nightly_flows
 from pliant.flows.watch.triggered import read_alarms, to_markdown
 from pliant.serving.events import ALARM, PROMISE_BROKEN, Event
 from tests.fixtures.observed import tossed
-from tests.serving.watch.test_watcher import Service
+from tests.serving.loop.test_watcher import Service
 
 
 def test_two_streams_that_change_in_one_look_are_two_events_and_both_are_in_the_report_of_the_run(tmp_path):

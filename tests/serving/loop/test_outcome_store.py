@@ -22,9 +22,9 @@ from pliant.outcomes.files import forget, read_inputs, read_labels
 from pliant.outcomes.tracker import Tracker
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.outcomes.keeper import open_keeper
-from pliant.serving.outcomes.outcomes import Outcomes, open_outcomes
-from pliant.serving.outcomes.store import Inputs, LabelFile, Store
+from pliant.serving.loop.outcome_store import Inputs, LabelFile, Store
+from pliant.serving.loop.outcome_writer import open_writer
+from pliant.serving.loop.outcomes import Outcomes, open_outcomes
 from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.observed import remember
 
@@ -82,7 +82,7 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path_factory, memory, steps
 
 def test_figures_alarms_and_answers_are_there_after_a_restart(tmp_path):
     def outcomes() -> Outcomes:
-        return Outcomes(registry := CollectorRegistry(), 100, keeper=open_keeper(tmp_path, 100, DAYS, False)), registry
+        return Outcomes(registry := CollectorRegistry(), 100, writer=open_writer(tmp_path, 100, DAYS, False)), registry
 
     first, _ = outcomes()
     for number in range(30):
@@ -112,8 +112,8 @@ def test_figures_alarms_and_answers_are_there_after_a_restart(tmp_path):
 
 
 def test_labels_are_in_the_file_with_their_tenants_and_without_words(tmp_path):
-    keeper = open_keeper(tmp_path, 100, DAYS, False)
-    outcomes = Outcomes(CollectorRegistry(), 100, keeper=keeper, clock=lambda: 5.0)
+    writer = open_writer(tmp_path, 100, DAYS, False)
+    outcomes = Outcomes(CollectorRegistry(), 100, writer=writer, clock=lambda: 5.0)
     remember(outcomes, "x", answered(former_levels=("tiny",), former=(("a", 0.5),)))
     outcomes.take("x", "a", ACME)
     outcomes.close()
@@ -188,7 +188,7 @@ def test_a_database_that_rolls_back_is_written_later(tmp_path):
 
 def test_a_clock_that_is_set_back_loses_nothing_and_blocks_nobody(tmp_path):
     now = [10_000.0]
-    outcomes = Outcomes(CollectorRegistry(), 100, clock=lambda: now[0], keeper=open_keeper(tmp_path, 100, DAYS, False))
+    outcomes = Outcomes(CollectorRegistry(), 100, clock=lambda: now[0], writer=open_writer(tmp_path, 100, DAYS, False))
     for number in range(1001):
         remember(outcomes, str(number), answered())
     outcomes.take("1000", "b", ACME)
@@ -217,11 +217,11 @@ def test_answers_that_are_too_old_are_gone_after_a_restart_and_new_ones_take_no_
 
 
 def test_a_second_service_keeps_its_outcomes_in_memory_and_says_so(tmp_path, caplog):
-    first = open_keeper(tmp_path, 10, DAYS, False)
-    assert open_keeper(tmp_path, 10, DAYS, False, lock_seconds=0.0) is None
+    first = open_writer(tmp_path, 10, DAYS, False)
+    assert open_writer(tmp_path, 10, DAYS, False, lock_seconds=0.0) is None
     assert "another service keeps its outcomes" in caplog.text
     first.close()
-    again = open_keeper(tmp_path, 10, DAYS, False, lock_seconds=0.0)
+    again = open_writer(tmp_path, 10, DAYS, False, lock_seconds=0.0)
     assert again is not None
     again.close()
 
@@ -273,11 +273,11 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from pliant.outcomes.answered import Answered
 from pliant.serving.client import Client
-from pliant.serving.outcomes.keeper import open_keeper
-from pliant.serving.outcomes.outcomes import Outcomes
-keeper = open_keeper(Path(sys.argv[1]), 1000, 1e9, False)
-keeper._seconds = 0.01
-outcomes = Outcomes(CollectorRegistry(), 1000, keeper=keeper, days=1e4)
+from pliant.serving.loop.outcome_writer import open_writer
+from pliant.serving.loop.outcomes import Outcomes
+writer = open_writer(Path(sys.argv[1]), 1000, 1e9, False)
+writer._seconds = 0.01
+outcomes = Outcomes(CollectorRegistry(), 1000, writer=writer, days=1e4)
 answered = Answered("t", 1, "default", "small", "b", 0.8, 0.9, classes=("a", "b"), tenant="acme")
 for number in range(10**9):
     outcomes.remember(str(number), answered, "b", 0.8)
@@ -339,7 +339,7 @@ def test_inputs_are_kept_within_their_bounds_and_forgotten(tmp_path):
 
 def test_without_inputs_there_is_nothing_to_forget(tmp_path):
     assert forget(tmp_path) == 0 and list(read_inputs(tmp_path)) == []
-    outcomes = Outcomes(CollectorRegistry(), 10, keeper=open_keeper(tmp_path, 10, DAYS, False))
+    outcomes = Outcomes(CollectorRegistry(), 10, writer=open_writer(tmp_path, 10, DAYS, False))
     outcomes.keep_input("x", "t", "json", b"words")
     outcomes.close()
     assert not outcomes.keeps_inputs and not (tmp_path / "inputs.db").exists()

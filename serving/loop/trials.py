@@ -25,9 +25,8 @@ from pliant.rollout.events import Action, Broken, Cancelled, Note, Promote, SetS
 from pliant.serving.clock import Clock
 from pliant.serving.driver import Driver
 from pliant.serving.lifecycle.generation import Generation, Generations, Running
-from pliant.serving.observe import Served
-from pliant.serving.rollout.record import TrialRecord
-from pliant.serving.rollout.trial import Call, Ended, Trial
+from pliant.serving.loop.record import TrialRecord
+from pliant.serving.loop.trial import Trial
 from pliant.serving.state_file import StateFile
 from pliant.serving.workers.child_process import lowest_priority
 
@@ -57,7 +56,7 @@ class TrialParts(Generic[C, H, D]):
     start: Callable[[C], Awaitable[Generation[C, H, D]]]
     refresh: Callable[[], Awaitable[object]]
     clock: Clock
-    config: RolloutConfig | None  # None: nothing is tried
+    config: RolloutConfig
     file: StateFile  # of the trial
     event: Event = lambda _kind, _figures: None
     copy_time: float = 1.0  # share of the idle time that copies take at most
@@ -69,7 +68,7 @@ class Trials(Generic[C, H, D]):
 
     def __init__(self, parts: TrialParts[C, H, D]) -> None:
         self._parts = parts
-        self._trial: Trial | None = None
+        self.trial: Trial | None = None
         self._catalog: C | None = None
         self._low = False  # whether the challenger's processes have the lowest priority
         self._settled = False  # whether what killed processes left unwritten has been looked for
@@ -79,23 +78,13 @@ class Trials(Generic[C, H, D]):
         self._waiting = asyncio.Event()  # there is something to do
         self._trouble = ""  # what was logged last
 
-    async def answer(self, call: Call[A], arrived: float, deadline: float, ended: Ended[A] | None = None) -> Served[A]:
-        """Return the answer to a request, by the arm that it belongs to, as `Trial.answer`. Raises what that raises."""
-        trial = self._trial
-        return await (call(arrived) if trial is None else trial.answer(call, arrived, deadline, ended))
-
-    def label(self, id: str, label: str | float) -> None:
-        """Take the right label of an earlier answer, where both arms answered."""
-        if self._trial is not None:
-            self._trial.label(id, label)
-
     def to_dict(self) -> dict[str, Any] | None:
         """Return what a status says of the trial; None where there is none."""
-        if self._trial is None:
+        if self.trial is None:
             return None
-        rollout = self._trial.rollout
+        rollout = self.trial.rollout
         return {
-            "release": self._trial.release.number,
+            "release": self.trial.release.number,
             "stage": rollout.stage,
             "share": rollout.share,
             "requests": rollout.requests,
@@ -106,8 +95,6 @@ class Trials(Generic[C, H, D]):
 
     async def run(self, seconds: float) -> None:
         """Look for a challenger every `seconds`, and follow the one on trial, until cancelled. No exception ends it."""
-        if self._parts.config is None:
-            return
         clock = asyncio.get_running_loop().time
         looked = saved = float("-inf")
         while True:
@@ -116,9 +103,9 @@ class Trials(Generic[C, H, D]):
                     looked = clock()
                     await self.look()
                     self._trouble = ""
-                if self._trial is not None:
-                    await self._reopen(self._trial)
-                    self._tick(self._trial)
+                if self.trial is not None:
+                    await self._reopen(self.trial)
+                    self._tick(self.trial)
                     if clock() - saved >= SAVE_SECONDS:
                         saved = clock()
                         self._save()
@@ -131,7 +118,7 @@ class Trials(Generic[C, H, D]):
     @property
     def _due(self) -> bool:
         """Whether something waits to be written into the registry."""
-        return bool(self._unwritten) or (self._trial is not None and self._trial.rollout.decided)
+        return bool(self._unwritten) or (self.trial is not None and self.trial.rollout.decided)
 
     def _log(self, error: Exception) -> None:
         """Log an error, but the same one once only until the registry was read without any."""
@@ -142,9 +129,9 @@ class Trials(Generic[C, H, D]):
 
     async def stop(self) -> None:
         """Keep what is known of the trial for the next start."""
-        if self._trial is not None:
+        if self.trial is not None:
             self._save()
-            await self._trial.stop()
+            await self.trial.stop()
 
     def wake(self) -> None:
         """Let `run` go on at once."""
@@ -155,11 +142,11 @@ class Trials(Generic[C, H, D]):
         await self._write_marks()
         if not self._settled:
             await self._settle()
-        if self._trial is not None and self._trial.rollout.decided:
-            await self._conclude(self._trial)
+        if self.trial is not None and self.trial.rollout.decided:
+            await self._conclude(self.trial)
             return
         challenger = await self._parts.in_thread(self._parts.record.challenger)
-        trial = self._trial
+        trial = self.trial
         if trial is not None and (challenger is None or challenger.number != trial.release.number):
             if await self._is_champion(trial.release):
                 await self._end_promoted(trial, ELSEWHERE)
@@ -167,7 +154,7 @@ class Trials(Generic[C, H, D]):
             else:
                 trial.feed(Cancelled(SUPERSEDED))
                 await self._conclude(trial)
-        if self._trial is None and challenger is not None and challenger.number not in self._ended:
+        if self.trial is None and challenger is not None and challenger.number not in self._ended:
             await self._begin(challenger)
 
     async def _is_champion(self, release: RegistryRelease) -> bool:
@@ -201,7 +188,7 @@ class Trials(Generic[C, H, D]):
     async def _begin(self, release: RegistryRelease) -> None:
         rollout, secret = self._restored(release) or (Rollout(self._parts.config), "")
         if rollout.decided:
-            self._trial = self._new_trial(release, rollout, secret)
+            self.trial = self._new_trial(release, rollout, secret)
             return
         logger.info("%s is tried, at first in %s", release.name, rollout.stage)
         try:
@@ -215,7 +202,7 @@ class Trials(Generic[C, H, D]):
             self._parts.event("rollback", {"release": release.number, "reason": reason})
             await self._write_marks()
             return
-        self._trial = self._new_trial(release, rollout, secret)
+        self.trial = self._new_trial(release, rollout, secret)
         share, kind = (rollout.config.shadow_share, "copies of ") if rollout.stage == "shadow" else (rollout.share, "")
         self._tell(rollout.stage, f"{kind}{100 * share:g}% of the requests")
 
@@ -258,32 +245,32 @@ class Trials(Generic[C, H, D]):
 
     def _act(self, actions: list[Action]) -> None:
         """Do what the controller wants; what takes time is done by `run`."""
-        assert self._trial is not None, "only a trial acts"
+        assert self.trial is not None, "only a trial acts"
         for action in actions:
             match action:
                 case Note(sentence):
-                    logger.info("%s: %s", self._trial.release.name, sentence)
+                    logger.info("%s: %s", self.trial.release.name, sentence)
                 case SetShare(share):
                     self._on_share(share)
                 case TakeBack(reason):
                     self._parts.generations.end_challenge()
-                    logger.warning("%s is %s", self._trial.release.name, reason)
+                    logger.warning("%s is %s", self.trial.release.name, reason)
                 case Promote(reason):
-                    logger.info("%s is %s", self._trial.release.name, reason)
+                    logger.info("%s is %s", self.trial.release.name, reason)
         self._save()
         self.wake()
 
     def _on_share(self, share: float) -> None:
-        assert self._trial is not None, "only a trial acts"
+        assert self.trial is not None, "only a trial acts"
         if share > 0 and self._low:  # also where the first share is all of them: shadow's processes answer no client
-            self._trial.open = False
+            self.trial.open = False
         if 0 < share < 1:
             self._tell("canary", f"{100 * share:g}% of the requests")
 
     def _tell(self, state: str, reason: str) -> None:
         """Have the state written into the registry, and tell others."""
-        assert self._trial is not None, "only a trial has a state"
-        release = self._trial.release
+        assert self.trial is not None, "only a trial has a state"
+        release = self.trial.release
         self._unwritten.append((release, state, reason))
         self._parts.event("trial", {"release": release.number, "state": state, "reason": reason})
         self.wake()
@@ -310,7 +297,7 @@ class Trials(Generic[C, H, D]):
 
     async def _forget(self, trial: Trial) -> None:
         self._ended.add(trial.release.number)
-        self._trial, self._catalog, self._over = None, None, True
+        self.trial, self._catalog, self._over = None, None, True
         await trial.stop()
         self._parts.generations.end_challenge()
 
@@ -323,9 +310,9 @@ class Trials(Generic[C, H, D]):
             self._over = False
 
     def _save(self) -> None:
-        if self._trial is None:
+        if self.trial is None:
             return
-        trial = self._trial
+        trial = self.trial
         rollout = trial.rollout.to_dict()
         self._parts.file.write({"release": trial.release.number, "secret": trial.secret, "rollout": rollout})
 

@@ -12,10 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from pliant.benchmarks.watch import streams
 from pliant.errors import InputError
-from pliant.serving.request_context import evidence_of
-from pliant.serving.state_file import StateFile
-from pliant.serving.watch.drift import DriftCounter
-from pliant.serving.watch.load import (
+from pliant.serving.loop.drift import DriftCounter
+from pliant.serving.loop.load import (
     DAYS,
     LEAST,
     MINUTE,
@@ -27,7 +25,9 @@ from pliant.serving.watch.load import (
     LoadWatch,
     load_watch_from,
 )
-from pliant.serving.watch.watcher import Watcher, WatcherParts, WatchMetrics, new_watches
+from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics, new_watches
+from pliant.serving.request_context import evidence_of
+from pliant.serving.state_file import StateFile
 
 DAY, PER_WINDOW = 86_400, WINDOW // MINUTE
 

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from pliant.errors import InputError, PliantError
+from pliant.errors import InputError
 from pliant.registry import mlflow_switch
 from pliant.registry.mlflow_store import CHALLENGER, MlflowRegistry
 from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
+from pliant.serving.settings import Settings
 
 WAITING, ON_TRIAL = mlflow_switch.WAITING, mlflow_switch.TRIALS
 """State of a challenger that may be tried, and the states (and aliases) of one that is being tried."""
 
 
-class TrialSettings(Protocol):
-    """The fields of a service's settings that trials go by."""
-
-    @property
-    def try_challengers(self) -> bool: ...
-    @property
-    def trial_copies(self) -> int: ...
-    @property
-    def trial_copied(self) -> float: ...
-    @property
-    def trial_steps(self) -> str: ...
-    @property
-    def trial_requests(self) -> int: ...
-    @property
-    def trial_seconds(self) -> float: ...
-    @property
-    def trial_hours(self) -> float: ...
-
-
-def rollout_config(settings: TrialSettings) -> RolloutConfig | None:
+def rollout_config(settings: Settings) -> RolloutConfig | None:
     """Return how challengers are tried; None where they are not. Raises `InputError`."""
     if not settings.try_challengers:
         return None
@@ -56,32 +36,17 @@ def _shares(text: str) -> tuple[float, ...]:
         raise InputError("PLIANT_TRIAL_STEPS", repr(text), "shares of the requests, separated by commas") from None
 
 
-class TrialRecord(Protocol):
-    """The releases that are tried, for people and for other services to see."""
+class TrialRecord:
+    """The releases of one system that are tried, in MLflow, for people and for other services to see.
 
-    def challenger(self) -> RegistryRelease | None:
-        """Return the release that waits to be tried or is being tried. Raises `RegistryError`."""
-
-    def champion(self) -> RegistryRelease | None:
-        """Return the release that is served. Raises `RegistryError`."""
-
-    def unfinished(self) -> list[RegistryRelease]:
-        """Return the releases that are still marked as tried though their trial is over. Raises `RegistryError`."""
-
-    def mark(self, release: RegistryRelease, state: str, reason: str) -> None:
-        """Write down the state of a release, and why; `shadow` and `canary` are aliases, too. Raises `RegistryError`."""
-
-    def promote(self, release: RegistryRelease, reason: str) -> None:
-        """Make the release the champion; if it is already, write only what is missing. Raises `RegistryError`."""
-
-
-class MlflowTrialRecord:
-    """The record of one system in MLflow."""
+    Every method raises `RegistryError`.
+    """
 
     def __init__(self, registry: MlflowRegistry, system: str) -> None:
         self._registry, self._system = registry, system
 
     def challenger(self) -> RegistryRelease | None:
+        """Return the release that waits to be tried or is being tried."""
         release = self._registry.release(self._system, CHALLENGER)
         present = self._registry.release(self._system)
         if release is None or present is None or release.former != present.number:
@@ -89,16 +54,20 @@ class MlflowTrialRecord:
         return release if release.state in (WAITING, *ON_TRIAL) else None
 
     def champion(self) -> RegistryRelease | None:
+        """Return the release that is served."""
         return self._registry.release(self._system)
 
     def unfinished(self) -> list[RegistryRelease]:
+        """Return the releases that are still marked as tried though their trial is over."""
         return mlflow_switch.unfinished(self._registry, self._system)
 
     def mark(self, release: RegistryRelease, state: str, reason: str) -> None:
+        """Write down the state of a release, and why; `shadow` and `canary` are aliases, too."""
         mlflow_switch.label(self._registry, release, state if state in ON_TRIAL else None)
         mlflow_switch.note(self._registry, release, state, reason)
 
     def promote(self, release: RegistryRelease, reason: str) -> None:
+        """Make the release the champion; if it is already, write only what is missing."""
         present = self._registry.release(self._system)
         if present is None or present.number != release.number:
             mlflow_switch.switch(self._registry, self._system, release.number, reason)
@@ -106,25 +75,6 @@ class MlflowTrialRecord:
             mlflow_switch.finish(self._registry, self._system, reason)
 
 
-class NoRecord:
-    """The record of a registry that has no challengers, or that a service must not write."""
-
-    def challenger(self) -> RegistryRelease | None:
-        return None
-
-    def champion(self) -> RegistryRelease | None:
-        return None
-
-    def unfinished(self) -> list[RegistryRelease]:
-        return []
-
-    def mark(self, release: RegistryRelease, state: str, reason: str) -> None:
-        raise PliantError(f"{release.name} cannot be marked as {state} ({reason}): nothing is tried here")
-
-    def promote(self, release: RegistryRelease, reason: str) -> None:
-        raise PliantError(f"{release.name} cannot be promoted ({reason}): nothing is tried here")
-
-
-def trial_record(registry: object, system: str) -> TrialRecord:
-    """Return the record of a system in a registry, if that is MLflow's."""
-    return MlflowTrialRecord(registry, system) if isinstance(registry, MlflowRegistry) else NoRecord()
+def trial_record(registry: object, system: str) -> TrialRecord | None:
+    """Return the record of a system in a registry; None where that is not MLflow's, and nothing is tried."""
+    return TrialRecord(registry, system) if isinstance(registry, MlflowRegistry) else None

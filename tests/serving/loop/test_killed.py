@@ -16,14 +16,14 @@ from pliant.errors import RegistryError
 from pliant.registry import mlflow_switch as switching
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.serving.lifecycle.generation import Generation
-from pliant.serving.rollout import trial
-from pliant.serving.rollout.record import MlflowTrialRecord
-from pliant.serving.rollout.trials import ELSEWHERE, UNKNOWN, Trials
+from pliant.serving.loop import trial
+from pliant.serving.loop.record import TrialRecord
+from pliant.serving.loop.trials import ELSEWHERE, UNKNOWN, Trials
 from pliant.serving.state_file import StateFile
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.half_publishes import Client, Killed, Steps
 from tests.fixtures.mlflow_client import Client as Memory
-from tests.serving.rollout.service import CONFIG, Answer, Driver, Service
+from tests.serving.loop.trial_service import CONFIG, Answer, Driver, Service
 
 A, B = "pliant-bins-a", "pliant-bins-encoder-a"
 QUICK = replace(CONFIG, shadow_requests=10, steps=(0.5, 1.0), step_requests=10, step_seconds=1.0)
@@ -58,7 +58,7 @@ class Place:
 
     def service(self, challenge) -> Service:
         """Start a service; what its process did before is forgotten, but for the registry and the file."""
-        service = Following(self.folder, challenge, MlflowTrialRecord(self.registry, "bins"))
+        service = Following(self.folder, challenge, TrialRecord(self.registry, "bins"))
         service.task.cancel()
         service.registry, service.events = self.registry, self.events
         file = File(self.folder / "trial.json", self.steps)

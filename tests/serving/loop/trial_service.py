@@ -12,9 +12,9 @@ from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.measures import GUARDS, Measure
 from pliant.serving.lifecycle.generation import Generation, Generations
-from pliant.serving.observe import Served
+from pliant.serving.loop.observe import Served
+from pliant.serving.loop.trials import TrialParts, Trials
 from pliant.serving.request_context import goes_to_challenger, is_copy, set_request_key
-from pliant.serving.rollout.trials import TrialParts, Trials
 from pliant.serving.state_file import StateFile
 from tests.fixtures.observed import observed
 
@@ -147,7 +147,8 @@ class Service:
             self.answered.append((value, number, is_copy()))
             return answer.served
 
-        return (await self.trials.answer(call, asyncio.get_running_loop().time(), DEADLINE)).answer
+        trial, now = self.trials.trial, asyncio.get_running_loop().time()
+        return (await (call(now) if trial is None else trial.answer(call, now, DEADLINE))).answer
 
     async def load(self, count: int, start: int = 0) -> list[Answer]:
         """Send requests, ten a second, one after the other."""

@@ -28,9 +28,9 @@ from pliant.rollout.events import Action, CanaryOutcome, Event, Label, ShadowCom
 from pliant.rollout.measures import Arm
 from pliant.serving.clock import Clock
 from pliant.serving.http.api_errors import api_error_of
-from pliant.serving.observe import Observation, Served, agree, comparable
+from pliant.serving.loop.copies import Copies
+from pliant.serving.loop.observe import Observation, Served, agree, comparable
 from pliant.serving.request_context import evidence_tenant, request_key, to_challenger, to_champion_as_copy
-from pliant.serving.rollout.copies import Copies
 
 A = TypeVar("A")
 Call = Callable[[float], Awaitable[Served[A]]]

@@ -15,8 +15,8 @@ from pliant.errors import InputError
 from pliant.outcomes.answered import Answered
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.outcomes.outcomes import MAX_LABELS, RATE, Outcomes
-from pliant.serving.outcomes.routes import read_outcome, take_all
+from pliant.serving.loop.outcome_routes import read_outcome, take_all
+from pliant.serving.loop.outcomes import MAX_LABELS, RATE, Outcomes
 from tests.fixtures.observed import remember
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pliant.outcomes.tracker import Changes, Restored
 from pliant.serving.clock import PatientClock
-from pliant.serving.outcomes.store import Inputs, Store
+from pliant.serving.loop.outcome_store import Inputs, Store
 from pliant.serving.state_file import Writing
 
 SECONDS = 1.0  # between two writes
@@ -28,7 +28,7 @@ LOCK_SECONDS = 2.0  # that the start waits for a former service to end
 logger = logging.getLogger("pliant.serving")
 
 
-class Keeper:
+class OutcomeWriter:
     """Keeps the outcomes of one service in a folder."""
 
     def __init__(self, store: Store, inputs: Inputs | None = None, seconds: float = SECONDS) -> None:
@@ -102,10 +102,10 @@ def _answer(waiter: asyncio.Future[bool], written: bool) -> None:
         waiter.set_result(written)
 
 
-def open_keeper(
+def open_writer(
     folder: Path, memory: int, seconds: float, keep_inputs: bool, lock_seconds: float = LOCK_SECONDS
-) -> Keeper | None:
-    """Return the keeper of a folder; None if it cannot be used, which the log says."""
+) -> OutcomeWriter | None:
+    """Return the writer of a folder; None if it cannot be used, which the log says."""
     deadline = time.monotonic() + lock_seconds
     while True:
         try:
@@ -121,7 +121,7 @@ def open_keeper(
             return None
         break
     try:
-        return Keeper(store, Inputs(folder, seconds) if keep_inputs else None)
+        return OutcomeWriter(store, Inputs(folder, seconds) if keep_inputs else None)
     except (OSError, sqlite3.Error) as error:
         logger.error("inputs cannot be kept in %s: %s", folder, error)
-        return Keeper(store)
+        return OutcomeWriter(store)

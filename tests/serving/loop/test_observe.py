@@ -7,11 +7,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.answered import Answered
+from pliant.serving.loop.drift import MAX_STREAMS, DriftCounter
+from pliant.serving.loop.observe import Observer, Served, agree, comparable
+from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.metrics import Metrics
-from pliant.serving.observe import Observer, Served, agree, comparable
-from pliant.serving.outcomes.outcomes import Outcomes
 from pliant.serving.request_context import evidence_of, to_challenger, to_champion_as_copy
-from pliant.serving.watch.drift import MAX_STREAMS, DriftCounter
 from tests.fixtures.observed import observed, tossed
 
 KIND = Answered("mails", 1, "default", "small", "", 0.0, 0.9, classes=("no", "yes"))

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.errors import InputError
+from pliant.serving.loop.drift import CONFIDENCE, DriftCounter
+from pliant.serving.loop.load import ALPHA_OF_LOAD, NAME, LoadWatch, load_watch_from
 from pliant.serving.metrics import StateMetrics
 from pliant.serving.monitoring.metric_list import DRIFT, register
 from pliant.serving.state_file import StateFile
-from pliant.serving.watch.drift import CONFIDENCE, DriftCounter
-from pliant.serving.watch.load import ALPHA_OF_LOAD, NAME, LoadWatch, load_watch_from
 from pliant.tenants import Groups, WithoutEach
 from pliant.watch.accuracy import AccuracyEstimate, mean_confidence
 from pliant.watch.detector import Alarm

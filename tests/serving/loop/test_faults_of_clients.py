@@ -10,11 +10,11 @@ from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import Rollout
 from pliant.rollout.events import CanaryOutcome
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.observe import Served
+from pliant.serving.loop.observe import Served
+from pliant.serving.loop.trial import Trial
 from pliant.serving.request_context import goes_to_challenger, set_request_key
-from pliant.serving.rollout.trial import Trial
 from tests.fixtures.fakes import run_virtually
-from tests.serving.rollout.service import Answer
+from tests.serving.loop.trial_service import Answer
 
 LATE = ApiError(503, "late", "the queue is too long")
 CANARY = RolloutConfig(shadow_requests=0, steps=(0.5, 1.0), step_requests=10_000)

@@ -1,7 +1,7 @@
 """Takes the right labels of earlier answers, and reports whether the promised accuracy holds.
 
-With a `Keeper` (serving/outcomes/keeper.py) answers, figures and alarms survive a restart; without one they are in memory
-only.
+With an `OutcomeWriter` answers, figures and alarms survive a restart; without one they are in memory only. What is kept by
+default holds nothing that people wrote or sent: ids, versions, classes, confidences, tenants and times alone.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from pliant.serving.clock import PatientClock
 from pliant.serving.http.access.access import TokenBucket
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.json_body import shorten
+from pliant.serving.loop.outcome_writer import OutcomeWriter, open_writer
+from pliant.serving.loop.settings import OutcomeSettings
 from pliant.serving.monitoring.metric_list import labelled, register
-from pliant.serving.outcomes.keeper import Keeper, open_keeper
-from pliant.serving.outcomes.settings import OutcomeSettings
 from pliant.serving.request_context import evidence_tenant
 from pliant.tenants import trusted_tenants
 
@@ -127,7 +127,7 @@ class Outcomes:
         clock: Callable[[], float] = time.time,
         names: Names = LEVELS,
         days: float = DAYS,
-        keeper: Keeper | None = None,
+        writer: OutcomeWriter | None = None,
         trusted: Collection[str] = (),
     ) -> None:
         """`clock` gives seconds since 1970; it may be set back.
@@ -135,34 +135,34 @@ class Outcomes:
         `trusted`: tenants whose labels teach without limit; "" for clients without a key, whose labels else teach nothing.
         """
 
-        self._tracker, self._clock = Tracker(memory, days * DAY, recorded=keeper is not None), clock
-        self._names, self._keeper, self._trusted = names, keeper, trusted
-        self._lock = threading.Lock()  # held while a label is taken, and while the keeper's thread copies what changed
+        self._tracker, self._clock = Tracker(memory, days * DAY, recorded=writer is not None), clock
+        self._names, self._writer, self._trusted = names, writer, trusted
+        self._lock = threading.Lock()  # held while a label is taken, and while the writer's thread copies what changed
         self._buckets: dict[str, TokenBucket] = {}  # by tenant
         self._last, self._elapsed = clock(), 0.0  # seconds for the buckets, which never go back
         self._of = register(labelled(*names.how), registry)
         self.on_broken: Callable[[Figures], None] = lambda _figures: None
         """Called when a promise is found broken, and would be without any one tenant's labels, too."""
-        if keeper is not None:
-            self._tracker.restore(keeper.load())
+        if writer is not None:
+            self._tracker.restore(writer.load())
             for figures in self._tracker.figures():
                 self._show(figures)
-            keeper.start(self._drain)
+            writer.start(self._drain)
 
     def close(self) -> None:
-        """Write what is not on disk yet, and end the keeper."""
-        if self._keeper is not None:
-            self._keeper.close()
+        """Write what is not on disk yet, and end the writer."""
+        if self._writer is not None:
+            self._writer.close()
 
     @property
     def keeps_inputs(self) -> bool:
         """Whether `keep_input` keeps anything."""
-        return self._keeper is not None and self._keeper.inputs is not None
+        return self._writer is not None and self._writer.inputs is not None
 
     def keep_input(self, id: str, task: str, form: str, content: bytes) -> None:
         """Keep what was sent for an answer, where the settings say so. See `pliant.outcomes.files.KeptInput`."""
-        if self._keeper is not None and self._keeper.inputs is not None:
-            self._keeper.inputs.keep(id, task, form, content)
+        if self._writer is not None and self._writer.inputs is not None:
+            self._writer.inputs.keep(id, task, form, content)
 
     def remember(
         self, id: str, kind: Answered, label: Label, confidence: float, former: tuple[float, ...] = ()
@@ -178,13 +178,13 @@ class Outcomes:
         for another label than before (409), for too many a second (429) and while none can be written (503),
         `InputError` for a label that the task does not have.
         """
-        if self._keeper is not None and self._keeper.failing:
+        if self._writer is not None and self._writer.failing:
             raise ApiError(503, "not_kept", "labels cannot be written at present: report it again later", "id", RETRY)
         now = self._clock()
         self._check_rate(client.tenant, now)
         known = self._known(id, client, now)
         if known is None:
-            since = "" if self._keeper is not None else ", given since the service started"
+            since = "" if self._writer is not None else ", given since the service started"
             message = f"id is {shorten(id)}, but must be of a recent answer to you{since}"
             raise ApiError(404, "unknown_id", message, "id")
         with self._lock:
@@ -202,7 +202,7 @@ class Outcomes:
     async def written(self) -> None:
         """Return when a kill of the process loses no label, and no alarm taken back, of before this call. Raises `ApiError`
         (503) where they cannot be written now; they are kept in memory, and may be reported again."""
-        if self._keeper is not None and not await self._keeper.written():
+        if self._writer is not None and not await self._writer.written():
             raise ApiError(503, "not_kept", "labels cannot be written at present: report it again later", "id", RETRY)
 
     def teaches(self, client: Client) -> bool:
@@ -276,9 +276,9 @@ def open_outcomes(settings: OutcomeSettings, registry: CollectorRegistry = REGIS
     """Return the outcomes of a service, with those that former runs left below `settings.home`."""
     days = settings.outcomes_days or DAYS
     folder = folder_of(settings.home, settings.system)
-    keeper = open_keeper(folder, MEMORY, days * DAY, settings.keep_inputs) if settings.outcomes_days else None
+    writer = open_writer(folder, MEMORY, days * DAY, settings.keep_inputs) if settings.outcomes_days else None
     trusted = trusted_tenants(settings.trusted_labels)
-    return Outcomes(registry, clock=PatientClock(), names=names, days=days, keeper=keeper, trusted=trusted)
+    return Outcomes(registry, clock=PatientClock(), names=names, days=days, writer=writer, trusted=trusted)
 
 
 def chosen_id(client: Client, id: str) -> str:

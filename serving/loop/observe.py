@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.outcomes.answered import Answered
-from pliant.serving.outcomes.outcomes import Outcomes
+from pliant.serving.loop.drift import DriftCounter, Reading
+from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.request_context import is_copy
-from pliant.serving.watch.drift import DriftCounter, Reading
 
 A = TypeVar("A")
 SAME = 0.98  # cosine of two embeddings that say the same

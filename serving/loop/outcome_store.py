@@ -72,7 +72,7 @@ LABEL_BYTES = 16 << 20  # of the file, at which the next one begins; some 50,000
 
 
 class LabelFile:
-    """The file of labels in a folder. One process writes it (serving/outcomes/store.py has the lock)."""
+    """The file of labels in a folder. One process writes it (serving/loop/outcome_store.py has the lock)."""
 
     def __init__(self, folder: Path, max_bytes: int = LABEL_BYTES) -> None:
         self._path, self._older, self._max_bytes = folder / LABELS, folder / OLDER, max_bytes

@@ -21,7 +21,7 @@ from pliant.serving.http.app import endpoint_of
 from pliant.serving.http.bodies import Closed, schema_of
 from pliant.serving.http.json_body import SHOWN, check_type, parse, read_body
 from pliant.serving.http.schemas import ErrorAnswer, Responses, errors, path_parameters
-from pliant.serving.outcomes.outcomes import MAX_LABELS, Outcomes
+from pliant.serving.loop.outcomes import MAX_LABELS, Outcomes
 
 T = TypeVar("T")
 

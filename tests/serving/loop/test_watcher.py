@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import numpy as np
 from prometheus_client import CollectorRegistry
 
+from pliant.serving.loop.drift import DriftCounter
+from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
 from pliant.serving.request_context import evidence_of
 from pliant.serving.state_file import StateFile
-from pliant.serving.watch.drift import DriftCounter
-from pliant.serving.watch.watcher import Watcher, WatcherParts, WatchMetrics
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.observed import sure, tossed
 

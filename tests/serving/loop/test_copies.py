@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pliant.serving.rollout.copies import WAITING, Copies
+from pliant.serving.loop.copies import WAITING, Copies
 from tests.fixtures.fakes import run_virtually
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.rollout import trial
+from pliant.serving.loop import trial
 from tests.fixtures.fakes import run_virtually
-from tests.serving.rollout.service import CONFIG, Answer, Record, Service
+from tests.serving.loop.trial_service import CONFIG, Answer, Record, Service
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +133,7 @@ def test_a_clients_mistake_is_nobodys_fault_and_is_not_answered_twice(tmp_path):
 
         for _ in range(30):
             try:
-                await asyncio.create_task(service.trials.answer(wrong, asyncio.get_running_loop().time(), 1.0))
+                await asyncio.create_task(service.trials.trial.answer(wrong, asyncio.get_running_loop().time(), 1.0))
             except ApiError as error:
                 assert error.status == 422
         assert 30 <= mistakes < 60, "the champion, too, was given what the challenger refused"
@@ -205,10 +205,10 @@ def test_labels_of_either_arm_are_compared_in_pairs(tmp_path):
         await asyncio.sleep(6)
         await service.load(60)
         copied = next(value for value, _, copy in service.answered if copy)
-        trial = service.trials._trial
+        trial = service.trials.trial
         assert f"1-{copied}" in trial._pairs
-        service.trials.label(f"1-{copied}", str(copied))
-        service.trials.label("unknown", "any")
+        trial.label(f"1-{copied}", str(copied))
+        trial.label("unknown", "any")
         assert f"1-{copied}" not in trial._pairs
         await service.stop()
 
