@@ -11,7 +11,6 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -39,8 +38,7 @@ def read(kind: type[T], source: Source = None, overrides: Mapping[str, Any] | No
     values = dict(read_file(source) if isinstance(source, Path) else source or {}) | dict(overrides or {})
     try:
         # As JSON, since only there a strict reader takes a list for a tuple and a table for a dataclass.
-        read: T = _adapter(kind).validate_json(json.dumps(values, default=str), strict=True, extra="forbid")
-        return read
+        return TypeAdapter(kind).validate_json(json.dumps(values, default=str), strict=True, extra="forbid")
     except ValidationError as error:
         file = source if isinstance(source, Path) else None
         raise _refusal(kind, error.errors(include_url=False), file) from error
@@ -83,11 +81,6 @@ def read_file(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:  # no TOML, or no UTF-8
         raise InputError("config", path, f"a readable TOML file ({error})") from error
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
 
 
 def _refusal(kind: Any, errors: Sequence[ErrorDetails], file: Path | None) -> InputError:
