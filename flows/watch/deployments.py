@@ -22,15 +22,14 @@ from uuid import UUID
 
 from pliant import systems
 from pliant.errors import InputError, PliantError
+from pliant.settings import FlowSettings
 
-FLOW_HOURS, TASK_HOURS, ALARM_MINUTES = "PLIANT_FLOW_HOURS", "PLIANT_TASK_HOURS", "PLIANT_ALARM_MINUTES"
 GRACE_SHARE, GRACE_SECONDS = 0.02, 300.0
 
 NIGHTLY = "nightly"
 """Name of the deployment of every flow that runs at night, and of the parameter that says so to the flow."""
 POOL, NOTIFY_POOL = "pliant", "pliant-notify"
 NOTIFY = "pliant-notify/pliant-notify"
-PROJECT = "PLIANT_PROJECT"
 ADVICE = (
     "start one with `prefect server start` and name it, for this command and for the workers: "
     "export PREFECT_API_URL=http://127.0.0.1:4200/api"
@@ -135,7 +134,7 @@ def _deploy(flow: str, name: str, entrypoint: str, description: str, **more: Any
 
     module, _, function = entrypoint.rpartition(".")
     schema = parameter_schema(getattr(import_module(module), function)).model_dump_for_openapi()
-    directory = os.environ.get(PROJECT) or str(Path.cwd())
+    directory = FlowSettings.read().project or str(Path.cwd())
     with get_client(sync_client=True) as client:
         return client.create_deployment(
             client.create_flow_from_name(flow),
@@ -175,9 +174,9 @@ def _forget_triggers(identity: UUID) -> None:
 class TimeLimits:
     """Seconds. `alarm`: between the starts of two runs of a deployment that alarms cause."""
 
-    flow: float = 6 * 3600.0
-    task: float = 3 * 3600.0
-    alarm: float = 3600.0
+    flow: float
+    task: float
+    alarm: float
 
     @property
     def guard(self) -> float:
@@ -187,22 +186,5 @@ class TimeLimits:
 
 def read_limits(environment: Mapping[str, str] = os.environ) -> TimeLimits:
     """Return the limits that the environment sets, else the defaults. Raises `InputError` for what is no positive number."""
-    default = TimeLimits()
-    return TimeLimits(
-        _seconds(environment, FLOW_HOURS, 3600.0, default.flow),
-        _seconds(environment, TASK_HOURS, 3600.0, default.task),
-        _seconds(environment, ALARM_MINUTES, 60.0, default.alarm),
-    )
-
-
-def _seconds(environment: Mapping[str, str], name: str, unit: float, default: float) -> float:
-    text = environment.get(name)
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise InputError(name, repr(text), "a number above 0, such as 6 or 0.5")
-    return value * unit
+    given = FlowSettings.read(environment)
+    return TimeLimits(3600 * given.flow_hours, 3600 * given.task_hours, 60 * given.alarm_minutes)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, _SubParsersAction
+from argparse import _SubParsersAction
 from collections.abc import Iterator
-from dataclasses import fields
 
 import pytest
 
 from pliant.cli.bins import simulate as bins_simulation
-from pliant.cli.main import _parser
+from pliant.cli.main import Command, command_line
 from pliant.cli.packing import simulate as packing_simulation
 from pliant.cli.service import service_settings
 from pliant.errors import InputError
 from pliant.flows import settings
 from pliant.packing.scheduling.policies import BY_NAME
-from pliant.packing.scheduling.policy import POLICIES, SERVED
 from pliant.serving.http.access.keys import Keys, new_key
 from pliant.serving.settings import settings_of
-from pliant.tokens.knowledge import knowledge
 from pliant.tokens.policies import make
+from pliant.tokens.policy import knowledge
 from tests.fixtures.bins.scenarios import bins
 from tests.fixtures.packing.scenarios import CONTEXT, packing
 from tests.fixtures.tokens.samples import tiny_profile
@@ -28,9 +26,9 @@ Choice = tuple[str, str, str]
 """A command, its option, and one of the option's values."""
 
 
-def parsers(parser: ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ArgumentParser]]:
+def parsers(parser: Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Command]]:
     """Yield every command that has no commands of its own."""
-    inner = [action for action in parser._actions if isinstance(action, _SubParsersAction)]
+    inner = [action for action in parser.filled()._actions if isinstance(action, _SubParsersAction)]
     if not inner:
         yield " ".join(words), parser
     for action in inner:
@@ -41,7 +39,7 @@ def parsers(parser: ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tup
 def choices() -> list[Choice]:
     return [
         (command, (action.option_strings or [action.dest])[0], str(choice))
-        for command, parser in parsers(_parser())
+        for command, parser in parsers(command_line())
         for action in parser._actions
         for choice in action.choices or ()
     ]
@@ -55,7 +53,7 @@ def refused(command: str, option: str, choice: str) -> str | None:
         match verb, system, name:
             case "serve", _, _:
                 kind = settings_of(system)
-                assert name in {field.name for field in fields(kind)}
+                assert name in kind.model_fields
                 service_settings(settings.read({}), kind, **{name: choice})
                 if (system, name) == ("packing", "policy"):
                     assert not BY_NAME[choice].needs_exact, "no service knows the lengths of its outputs"
@@ -84,14 +82,3 @@ def test_a_command_takes_every_value_that_its_help_offers():
     assert ("serve packing", "--policy", "s3") in offered and ("simulate packing", "--policy", "oracle") in offered
     against = {choice: said for choice in offered if (said := refused(*choice))}
     assert against == {}
-
-
-def test_what_is_no_choice_is_refused_so_that_the_test_above_can_fail():
-    for command in ("serve packing", "serve tokens", "simulate tokens", "simulate packing"):
-        assert refused(command, "--policy", "clairvoyant")
-    assert "one of default, paged" in str(refused("serve packing", "--policy", "oracle"))
-    assert refused("simulate bins", "--placement", "own") and refused("keys add", "--role", "king")
-
-
-def test_a_service_offers_all_policies_but_those_that_need_what_only_a_simulation_knows():
-    assert set(POLICIES) - set(SERVED) == {name for name in POLICIES if BY_NAME[name].needs_exact}

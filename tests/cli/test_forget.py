@@ -9,8 +9,8 @@ import pytest
 
 from pliant.outcomes.files import folder_of, input_ids
 from pliant.serving.client import Client
-from pliant.serving.outcomes.outcomes import chosen_id
-from pliant.serving.outcomes.store import Inputs
+from pliant.serving.loop.outcome_store import Inputs
+from pliant.serving.loop.outcomes import chosen_id
 from tests.fixtures.commands import refused, shown
 
 ACME, OTHERS = Client("acme"), Client("o'neill")
@@ -94,8 +94,3 @@ def test_observed_prompts_go_by_the_answers_id_by_tenant_and_by_age_while_a_serv
     assert sorted(entry["id"] for entry in left) == ["c", "e"]
     assert shown(["forget", "packing", "--all"], capsys) == "packing: removed 2 observed prompts.\n"
     assert not b"".join(path.read_bytes() for path in folder.iterdir()).strip()
-
-
-def test_inputs_older_than_some_days_go(inputs, capsys):
-    assert shown(["forget", "tokens", "--days", "1"], capsys) == "tokens: removed 0 kept inputs.\n"
-    assert shown(["forget", "tokens", "--days", "0"], capsys) == "tokens: removed 6 kept inputs.\n"
