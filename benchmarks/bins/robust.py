@@ -12,8 +12,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from pliant.benchmarks.bins.published import BERT_BASE, EDGES
-from pliant.benchmarks.bins.study import published_bins
+from pliant.benchmarks.bins.published import BERT_BASE, EDGES, published_bins
 from pliant.benchmarks.robust import clients as robust
 from pliant.benchmarks.robust import contest
 from pliant.benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments

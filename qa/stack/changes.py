@@ -4,7 +4,7 @@ Everything is real: a Prefect server with the deployments of the nights and what
 watch and its trials, a registry, and clients over HTTP. Nothing here starts a flow once the first release is served: the
 service's event does, by Prefect's trigger. The models have the demo's sizes, and trials are shorter than by default.
 
-What a system plants and how its clients speak is in `qa.stack.plans.SYSTEM`.
+What a system plants and how its clients speak is in `qa.stack.plans`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib import import_module
 from math import inf, isnan, nan
 from typing import Any, TypeVar
 
@@ -117,13 +116,15 @@ class Course:
 
 def changes(system: str, context: Context) -> Measured:
     """Plant the changes of a system one after the other, and follow each."""
+    from qa.stack.plans import PLANS  # which has what a plan is from here
+
     home = settings.read().home / "bench" / "changes" / system
     with own_environment(home), variables(ENVIRONMENT), context.stage(f"changes in {system}") as progress:
         project = settings.read()
         clear(home)
         (home / "mlruns").mkdir(parents=True, exist_ok=True)
         settings.prepare(project)
-        plan: Plan = import_module(f"qa.stack.plans.{system}").plan(project.home)
+        plan = PLANS[system](project.home)
         with night(project, plan.parameters) as given:
             first = given.await_end(given.start(plan.first), TRAINING)
             if first.state != "COMPLETED":
