@@ -16,7 +16,7 @@ from pliant.benchmarks.bins.published import BERT_BASE, EDGES, published_bins
 from pliant.benchmarks.robust import clients as robust
 from pliant.benchmarks.robust import contest
 from pliant.benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
-from pliant.benchmarks.robust.first_come import Choose, FirstCome
+from pliant.benchmarks.robust.contest import Choose, FirstCome
 from pliant.bins import reference
 from pliant.bins.knowledge import Config, Knowledge, Stream, knowledge_of
 from pliant.bins.scheduler import BinsScheduler

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from pliant.benchmarks.demo.story import ENDS, clear, own_environment
 from pliant.benchmarks.demo.story_follow import Follower, MissedError
-from pliant.benchmarks.demo.story_load import Clients, Mix, Speech
+from pliant.benchmarks.demo.story_load import Clients
 from pliant.benchmarks.endpoint import serving
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
@@ -34,6 +34,7 @@ from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Eve
 from pliant.serving.rollout.record import ON_TRIAL, WAITING
 from pliant.serving.rollout.trials import SUPERSEDED
 from qa.stack.night import ENDED, Night, night
+from qa.stack.plans import PLANS, Plan
 
 LIMIT = 15 * 60.0  # seconds from a change to the first answer of what was learnt from it
 TRAINING = 1800.0  # seconds within which a first release is there
@@ -64,32 +65,6 @@ SERVICE: Mapping[str, Any] = {
 """Shorter than by default, where a trial alone lasts 20 minutes at least."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planted:
-    """A change: its name, and what is sent from then on. `known`: to the first release, which has nothing to learn of it."""
-
-    name: str
-    mix: Mix
-    known: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a system's clients do. `parameters`: name of a flow that runs at night -> its parameters.
-
-    `first`: the deployment whose run makes the first release. `status`: path of the service's status.
-    """
-
-    speech: Speech
-    before: Mix
-    planted: Sequence[Planted]
-    rate: float  # requests/s
-    parameters: Mapping[str, Mapping[str, Any]]
-    first: str
-    status: str = "/v1/status"
-    service: Mapping[str, Any] = field(default_factory=dict)
-
-
 @dataclass(slots=True)
 class Course:
     """What became of a change. Seconds after it; NaN: it did not come to that."""
@@ -116,8 +91,6 @@ class Course:
 
 def changes(system: str, context: Context) -> Measured:
     """Plant the changes of a system one after the other, and follow each."""
-    from qa.stack.plans import PLANS  # which has what a plan is from here
-
     home = settings.read().home / "bench" / "changes" / system
     with own_environment(home), variables(ENVIRONMENT), context.stage(f"changes in {system}") as progress:
         project = settings.read()

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,33 @@ from pliant.benchmarks.tokens.demo import OVERRIDES as TOKENS
 from pliant.training import docstrings
 from pliant.training.data import load
 from pliant.training.packing import corpus
-from qa.stack.changes import Plan, Planted
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A change: its name, and what is sent from then on. `known`: to the first release, which has nothing to learn of it."""
+
+    name: str
+    mix: Mix
+    known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a system's clients do. `parameters`: name of a flow that runs at night -> its parameters.
+
+    `first`: the deployment whose run makes the first release. `status`: path of the service's status.
+    """
+
+    speech: Speech
+    before: Mix
+    planted: Sequence[Planted]
+    rate: float  # requests/s
+    parameters: Mapping[str, Mapping[str, Any]]
+    first: str
+    status: str = "/v1/status"
+    service: Mapping[str, Any] = field(default_factory=dict)
+
 
 LEARNS: Mapping[str, Any] = {"keep_inputs": True, "trusted_labels": "anonymous"}
 """Settings of a service whose clients teach it."""

@@ -19,9 +19,9 @@ from pliant.benchmarks.endpoint import serving
 from pliant.errors import PliantError
 from pliant.flows import servers, settings
 from pliant.flows.settings import Settings
-from qa.stack.changes import Plan, variables
+from qa.stack.changes import variables
 from qa.stack.night import ENDED, Night, night
-from qa.stack.plans import PLANS
+from qa.stack.plans import PLANS, Plan
 from qa.stack.postgres import Postgres, postgres
 from tests.fixtures.certificate import Certificate, certificate
 
