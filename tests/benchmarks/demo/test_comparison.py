@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pliant import systems
 from pliant.benchmarks.demo import run
-from pliant.benchmarks.demo.comparison import Comparison, conclude
+from pliant.benchmarks.demo.run import Comparison, conclude
 from pliant.flows import settings
 
 WON, LOST = (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pliant.benchmarks.watch import quiet
-from pliant.benchmarks.watch.evidence import evidence
+from pliant.benchmarks.watch.quiet import evidence
 from pliant.benchmarks.watch.streams import Recording
 from pliant.watch import Detector, Stream, classes, linear
 
