@@ -45,8 +45,7 @@ def _add_options(parser: ArgumentParser) -> None:
 
 
 def _add(args: Namespace) -> None:
-    from pliant.serving.http.access.key_file import update_keys
-    from pliant.serving.http.access.keys import Key, Keys, new_key
+    from pliant.serving.http.access.keys import Key, Keys, new_key, update_keys
 
     def add(keys: Keys) -> tuple[Keys, tuple[str, Key]]:
         secret, key = new_key(args.tenant, args.role or ("use",), _now(), keys)
@@ -61,7 +60,7 @@ def _add(args: Namespace) -> None:
 
 
 def _list(args: Namespace) -> None:
-    from pliant.serving.http.access.key_file import read_keys
+    from pliant.serving.http.access.keys import read_keys
 
     keys = read_keys(_path(args))
     entries = sorted(keys.keys.values(), key=lambda key: (key.created, key.id))
@@ -76,7 +75,7 @@ def _list(args: Namespace) -> None:
 
 
 def _revoke(args: Namespace) -> None:
-    from pliant.serving.http.access.key_file import read_keys, update_keys
+    from pliant.serving.http.access.keys import read_keys, update_keys
 
     path = _path(args)
     read_keys(path)  # a file that is missing is an error here, not one without keys
@@ -87,7 +86,7 @@ def _revoke(args: Namespace) -> None:
 def _path(args: Namespace) -> Path:
     """Return the file of keys that the command works on."""
     from pliant.flows import settings
-    from pliant.serving.http.access.key_file import FILE
+    from pliant.serving.http.access.keys import FILE
 
     given = args.keys_file or os.environ.get("PLIANT_KEYS_FILE")
     return Path(given) if given else settings.read().home / FILE

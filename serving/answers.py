@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pliant.protocol import Action, Answer, Launch, Request
-from pliant.serving.way_back import WayBack
+from pliant.serving.request_context import WayBack
+
+RATE_MEMORY = 10.0  # seconds, the time constant of the mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,11 @@ class Completed:
     def on_time(self) -> bool:
         """Whether the deadline was met."""
         return self.late_by <= 0
+
+    @property
+    def outcome(self) -> str:
+        """Return how the request ended, as a label of the metrics."""
+        return "on_time" if self.on_time else "late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +121,23 @@ def settle_what_ran(pending_by_id: dict[int, Pending], now: float) -> list[Actio
             actions.append(Answer(id, launch, "failed"))
             pending_by_id.pop(id).settle(pending.completed(launch, now, "failed"))
     return actions
+
+
+class AnswerRate:
+    """An exponentially weighted mean of answers per second. Times are seconds on any one clock."""
+
+    def __init__(self) -> None:
+        self._rate, self._at = 0.0, 0.0
+
+    def count(self, now: float) -> None:
+        """An answer was given."""
+        self._rate = self._decayed(now) + 1 / RATE_MEMORY
+        self._at = now
+
+    def seconds(self, waiting: int, now: float) -> float:
+        """Return the seconds in which so many requests are probably answered: at least 1, also if none was lately."""
+        rate = self._decayed(now)
+        return max(1.0, waiting / rate) if rate > 0.01 else 1.0
+
+    def _decayed(self, now: float) -> float:
+        return self._rate * math.exp((self._at - now) / RATE_MEMORY)

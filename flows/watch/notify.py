@@ -1,4 +1,10 @@
-"""The flow `pliant-notify`: tells people what failed or never came, with nothing from outside.
+"""What flows tell: Pliant's events in Prefect, and the flow `pliant-notify`, which tells people what failed or never came.
+
+Every event's resource is `pliant.SYSTEM`; services and commands send the same by HTTP (serving/events.py). Payloads are
+plain values; `reason` is a sentence for people, and the others are there where they are known: `stream` (what was watched),
+`evidence` (of the test), `release` (its number), `versions`.
+
+The flow needs nothing from outside.
 
 It writes the sentence to the run's log and to `PLIANT_HOME/notifications.jsonl`, and where PLIANT_ALERT_WEBHOOK is set it
 posts `{"text", "flow", "at"}` there as JSON. What failed becomes the event `pliant.flow-failed` of its system, too.
@@ -8,25 +14,49 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import urllib.request
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 from prefect import flow
+from prefect.events import emit_event
 
 from pliant import systems
 from pliant.flows import settings
-from pliant.lines import append_whole
+from pliant.flows.release import Release, open_registry
+from pliant.jsonl import append_whole
 from pliant.redaction import redact
+from pliant.settings import FlowSettings
 
 logger = logging.getLogger("pliant.flows")
 
-WEBHOOK = "PLIANT_ALERT_WEBHOOK"
 SECONDS = 10.0
 MOST_BYTES = 2**20  # of notifications.jsonl; then another file is begun, and this one kept as `.1`
+ALARM, PROMISE_BROKEN = "pliant.alarm", "pliant.promise-broken"
+CHAMPION, ROLLBACK, FLOW_FAILED = "pliant.champion", "pliant.rollback", "pliant.flow-failed"
+
+
+def resource(system: str) -> dict[str, str]:
+    """Return the labels of a system as Prefect's events name it."""
+    return {"prefect.resource.id": f"pliant.{system}", "prefect.resource.name": system}
+
+
+def emit(name: str, system: str, payload: Mapping[str, Any]) -> None:
+    """Emit an event of a system. Prefect sends it from a thread of its own: nothing is awaited, and nothing raised."""
+    emit_event(name, resource=resource(system), payload=dict(payload))
+
+
+def emit_champion(system: str, released: Release) -> None:
+    """Emit `pliant.champion` if what was released is what the registry serves by this very run; a challenger is none yet."""
+    if not released.promoted or not released.run:
+        return
+    present = open_registry(settings.read(), system).release(system)
+    if present is not None and present.run == released.run:
+        payload = {"reason": released.reason, "release": present.number, "versions": dict(present.versions)}
+        emit(CHAMPION, system, {**payload, "run": released.run})
 
 
 @flow(name="pliant-notify", validate_parameters=True, timeout_seconds=120)
@@ -41,7 +71,7 @@ def pliant_notify(sentence: str, failed_flow: str = "") -> bool:
     except OSError as error:
         logger.warning("the notification could not be written: %s", error)
     _emit(failed_flow, sentence)
-    address = os.environ.get(WEBHOOK, "")
+    address = FlowSettings.read().alert_webhook
     return send(address, notice) if address else False
 
 
@@ -55,7 +85,7 @@ def write(path: Path, notice: Mapping[str, str]) -> None:
 def send(address: str, notice: Mapping[str, str]) -> bool:
     """Post a notification, and return whether it was taken. A failure is logged, without what the address may hold."""
     if not address.startswith(("http://", "https://")):
-        logger.warning("%s is no address that begins with http:// or https://: nothing was sent", WEBHOOK)
+        logger.warning("PLIANT_ALERT_WEBHOOK is no address that begins with http:// or https://: nothing was sent")
         return False
     body, headers = json.dumps(notice).encode(), {"content-type": "application/json"}
     try:
@@ -63,17 +93,15 @@ def send(address: str, notice: Mapping[str, str]) -> bool:
         with urllib.request.urlopen(request, timeout=SECONDS):
             return True
     except HTTPError as error:
-        logger.warning("the webhook of %s answered with status %d", WEBHOOK, error.code)
+        logger.warning("the webhook of PLIANT_ALERT_WEBHOOK answered with status %d", error.code)
     except (OSError, ValueError) as error:
         logger.warning(
-            "the webhook of %s cannot be reached: %s", WEBHOOK, getattr(error, "reason", type(error).__name__)
+            "the webhook of PLIANT_ALERT_WEBHOOK cannot be reached: %s", getattr(error, "reason", type(error).__name__)
         )
     return False
 
 
 def _emit(failed_flow: str, sentence: str) -> None:
-    from pliant.flows.watch.events import FLOW_FAILED, emit
-
     system = failed_flow.partition("-")[0]
     if system in systems.names():
         emit(FLOW_FAILED, system, {"reason": sentence, "flow": failed_flow})

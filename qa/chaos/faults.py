@@ -99,7 +99,7 @@ def killed_helper(victim: Victim, draw: np.random.Generator) -> Iterator[None]:
     with ThreadPoolExecutor(1) as client:
         answer = client.submit(asyncio.run, ask(victim.address, victim.large, victim.counts))
         time.sleep(float(draw.uniform(0.0, START)))
-        for helper in processes(victim.service, "large_body"):
+        for helper in processes(victim.service, "json_body"):
             with suppress(psutil.NoSuchProcess):
                 helper.kill()
         answer.result()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import bentoml
 from fastapi import FastAPI
@@ -21,7 +21,6 @@ from starlette.middleware.cors import CORSMiddleware
 
 from pliant import redaction
 from pliant.errors import PliantError, SchedulerError
-from pliant.front_door import FrontDoor
 from pliant.serving.bento.bentoml_patches import (
     count_in_memory,
     freeze_gc,
@@ -32,16 +31,12 @@ from pliant.serving.bento.bentoml_patches import (
     switch_off_tracing,
 )
 from pliant.serving.bento.supervisor import listening, prepare, report_end_shortly, wait_for_release
-from pliant.serving.http.access.certificate import show_certificate
-from pliant.serving.http.access.metrics import CertificateMetrics, TenantMetrics
-from pliant.serving.http.access.middleware import AccessMiddleware, Gate
-from pliant.serving.http.access.settings import access_of, check_access, names
+from pliant.serving.http.access.access import AccessMiddleware, Gate, TenantMetrics
+from pliant.serving.http.access.settings import access_of, check_access, names, show_certificate
 from pliant.serving.http.app import asks_for_prediction
 from pliant.serving.http.door.door import Door
-from pliant.serving.http.door.install import install
-from pliant.serving.http.request_id import RequestIdMiddleware
-from pliant.serving.http.routing import ErrorCounter
-from pliant.serving.http.unknown_path import UnknownPathMiddleware
+from pliant.serving.http.door.protocol import install
+from pliant.serving.http.middleware import RequestIdMiddleware, UnknownPathMiddleware
 from pliant.serving.monitoring import logs
 from pliant.serving.tracing.middleware import TracingMiddleware, wants_traces
 from pliant.tenants import trusted_tenants
@@ -66,23 +61,6 @@ FAILED = 2
 S = TypeVar("S")
 H = TypeVar("H", bound=Callable[..., None])
 logger = logging.getLogger("pliant.serving")
-
-
-class Endpoint(Protocol):
-    @property
-    def ready(self) -> bool: ...
-    @property
-    def alive(self) -> bool: ...
-    @property
-    def metrics(self) -> ErrorCounter: ...
-    @property
-    def front_door(self) -> FrontDoor: ...
-
-
-class Assembly(Protocol):
-    @property
-    def endpoint(self) -> Endpoint: ...
-    async def stop(self) -> None: ...
 
 
 def host_app(create_app: Callable[[Path], FastAPI]) -> FastAPI:
@@ -139,7 +117,7 @@ class HostedService:
 
     SYSTEM: ClassVar[str]  # its name in pliant/systems.py
     APP: ClassVar[FastAPI]
-    _assembly: Assembly
+    _assembly: Any  # its endpoint, and how it ends
     _traces: TracerProvider | None
 
     @classmethod
@@ -174,7 +152,7 @@ class HostedService:
         check_access(settings)
         logger.warning("the service runs on %s", ", ".join(devices(settings)))
         access, state = access_of(settings), self.APP.state
-        self._assembly = await stage("assembly").assemble(settings)
+        self._assembly = await stage("assembly").SERVED(settings).assemble()
         endpoint = state.endpoint = self._assembly.endpoint
         trusted = trusted_tenants(settings.trusted_labels)
         state.gate = Gate(access, TenantMetrics(), state.shape_of, endpoint.metrics.errored, trusted=trusted)
@@ -182,7 +160,7 @@ class HostedService:
         judge = access.sender if settings.cors_origins else access.judge
         state.door.open(endpoint.metrics.errored, endpoint.front_door, judge)
         if settings.tls_cert is not None:
-            show_certificate(settings.tls_cert, CertificateMetrics())
+            show_certificate(settings.tls_cert)
         self._traces = None
         if settings.trace_share:
             from pliant.serving.tracing.export import provider_of
@@ -203,7 +181,7 @@ class HostedService:
             await close(self._traces)
 
     def __is_ready__(self) -> bool:
-        return self._assembly.endpoint.ready
+        return bool(self._assembly.endpoint.ready)
 
     def __is_alive__(self) -> bool:
-        return self._assembly.endpoint.alive
+        return bool(self._assembly.endpoint.alive)

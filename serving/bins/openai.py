@@ -19,7 +19,7 @@ from pliant.serving.bins.bodies import OpenaiEmbeddingsBody, inputs_of
 from pliant.serving.bins.messages import Output
 from pliant.serving.bins.request import Endpoint, TextRequest, read_deadline
 from pliant.serving.http import openai
-from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.access.access import client_of
 from pliant.serving.http.routing import arrival
 
 EMBEDDING = "embedding"

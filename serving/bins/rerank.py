@@ -17,8 +17,8 @@ from starlette.responses import Response
 from pliant.serving.bins.answer import respond, sigmoid
 from pliant.serving.bins.bodies import RerankBody, RerankDocumentsBody, pairs, text_of
 from pliant.serving.bins.request import Answer, Endpoint, TextRequest, read_deadline
-from pliant.serving.http.access.roles import client_of
-from pliant.serving.http.large_body import checked
+from pliant.serving.http.access.access import client_of
+from pliant.serving.http.json_body import checked
 from pliant.serving.http.routing import arrival, read_fields
 
 RERANKER = "reranker"

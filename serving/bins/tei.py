@@ -33,9 +33,9 @@ from pliant.serving.bins.bodies import (
 from pliant.serving.bins.request import Endpoint, TextRequest, TokensRequest, is_reranker, read_deadline
 from pliant.serving.bins.rerank import rerank_task
 from pliant.serving.http import tei
-from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError, json_response
-from pliant.serving.http.large_body import checked
+from pliant.serving.http.json_body import checked
 from pliant.serving.http.routing import arrival, read_fields
 from pliant.serving.http.texts import check_count
 

@@ -15,23 +15,27 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.cascade.artifact import Cascade
 from pliant.front_door import FrontDoor
 from pliant.serving.answers import Completed
-from pliant.serving.arms import goes_to_challenger, is_copy, to_champion_as_copy
 from pliant.serving.cascade.catalog import Catalog
+from pliant.serving.cascade.metric_list import AGREEMENT
 from pliant.serving.cascade.reading import Draw, Handler, TextInProgress, begin
-from pliant.serving.cascade.watched import CascadeWatch
 from pliant.serving.client import ANYBODY
 from pliant.serving.clock import Clock
 from pliant.serving.driver import Driver
 from pliant.serving.lifecycle.generation import Generations
-from pliant.serving.rollout.copies import Copies
+from pliant.serving.loop.copies import Copies
+from pliant.serving.loop.drift import DriftCounter, Kind, Reading
+from pliant.serving.monitoring.metric_list import register
+from pliant.serving.request_context import goes_to_challenger, is_copy, to_champion_as_copy
+from pliant.watch.binning import classes
 
 QUIET = 0.05  # seconds since the last answer: a client that sends one text after the other is not slowed down
 ROOM = 10.0  # deadline of a comparison, at least, over the large model's mean seconds alone
+COMPARISONS = Kind(classes(("differs", "agrees")), burn_in=0.1)  # they are a small share of the answers
 LEAST_UTILITY = 1e-9  # so that whatever comes meanwhile is worth more
 
 
@@ -61,8 +65,7 @@ class AgreementCounter:
     """Counts comparisons for Prometheus."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        text = "Early answers that the large model read again in idle moments, by whether it agrees (agrees, differs)"
-        self._compared = Counter("pliant_agreement", text, ("task", "candidate", "result"), registry=registry)
+        (self._compared,) = register(AGREEMENT, registry).values()
 
     def count(self, task: str, candidate: str, agrees: bool) -> None:
         self._compared.labels(task, candidate, "agrees" if agrees else "differs").inc()
@@ -75,14 +78,14 @@ class Agreement:
         self,
         share: float,
         generations: Generations[Catalog, Handler],
-        watch: CascadeWatch,
+        drift: DriftCounter,
         counter: AgreementCounter,
         clock: Clock,
         front: FrontDoor,
         draw: Draw | None = None,
     ) -> None:
         """`front`: whose usual deadline comparisons have."""
-        self._share, self._generations, self._watch = share, generations, watch
+        self._share, self._generations, self._drift = share, generations, drift
         self._counter, self._clock, self._front = counter, clock, front
         self._draw: Callable[[], float] = draw or random.Random().random
         self._busy = float("-inf")  # when something was last answered or seen to run
@@ -156,7 +159,7 @@ class Agreement:
             known = Compared(served.version)
         self._compared[key] = known.with_one(agrees)
         self._counter.count(task, early.candidate, agrees)
-        self._watch.agreed(task, early.candidate, agrees)
+        self._drift.count([Reading(f"agreement of {task} by {early.candidate}", agrees, COMPARISONS)])
 
 
 def large_alone(cascade: Cascade) -> int | None:

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from pliant.serving.cascade.bodies import OipParameters
 from pliant.serving.cascade.request import Described, Endpoint, check_pairs, select_task, to_request
 from pliant.serving.cascade.tei import check_cut, check_errors, raw_score
-from pliant.serving.http.access.roles import client_of
-from pliant.serving.http.large_body import checked
+from pliant.serving.http.access.access import client_of
+from pliant.serving.http.json_body import checked
 from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, Served, one_version, text_inputs, texts_of
 from pliant.serving.http.oip.response import replaced
 from pliant.serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers

@@ -12,10 +12,9 @@ from pliant.errors import InputError
 from pliant.serving.cascade.bodies import PredictBody, Targets
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http import routing
-from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.access.access import client_of
 from pliant.serving.http.bodies import deadline
-from pliant.serving.http.json_body import shorten
-from pliant.serving.http.large_body import checked
+from pliant.serving.http.json_body import checked, shorten
 from pliant.serving.http.routing import select
 from pliant.serving.http.texts import Texts, cleaned
 

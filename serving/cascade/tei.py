@@ -17,10 +17,10 @@ from starlette.responses import Response
 
 from pliant.serving.cascade.request import Described, Endpoint, TextRequest, check_pairs, select_task
 from pliant.serving.http import tei
-from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError, json_response
 from pliant.serving.http.bodies import request_body
-from pliant.serving.http.large_body import checked
+from pliant.serving.http.json_body import checked
 from pliant.serving.http.routing import arrival, guarded, read_fields
 from pliant.serving.http.schemas import Score, TeiError, errors, route_options
 

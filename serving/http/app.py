@@ -5,6 +5,7 @@ The service puts its endpoint into `app.state.endpoint` before it accepts reques
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable
 from pathlib import Path
@@ -20,16 +21,18 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from pliant.errors import PliantError
-from pliant.serving.http.access.roles import check_admin
+from pliant.registry.webhooks import moves_release, verified
+from pliant.serving.http.access.access import check_admin
 from pliant.serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
-from pliant.serving.http.large_body import BodyParser
+from pliant.serving.http.json_body import BodyParser, read_body
 from pliant.serving.http.schemas import Refresh, errors
-from pliant.serving.http.webhook import registry_event
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 ADMIN = ("/refresh", "/tasks", "/outcomes", "/registry-events")
 """Endings of POST paths that ask for no prediction."""
+
+EVENT_BYTES = 64 * 1024
 
 
 def new_app(title: str) -> FastAPI:
@@ -119,3 +122,22 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         api_error = api_error_of(error)
     endpoint_of(request).metrics.errored(api_error.code)
     return error_response(api_error)
+
+
+async def registry_event(request: Request) -> Response:
+    """Take a message of MLflow, that a release was moved, and look at the registry at once.
+
+    Whoever knows the secret can only make the service look; what it then serves is what the registry says. Raises
+    `ApiError`: 404 where no secret is set, 403 without a signature by it.
+    """
+    endpoint = request.app.state.endpoint
+    settings = endpoint.settings
+    if not settings.webhook_secret:
+        raise ApiError(404, "no_webhooks", "this service takes no webhooks: PLIANT_WEBHOOK_SECRET is not set")
+    body = b"".join(await read_body(request, EVENT_BYTES))
+    if not verified(body, request.headers, settings.webhook_secret, time.time()):
+        raise ApiError(403, "forbidden", "the message is not signed with this service's secret, or it is old")
+    moved = moves_release(body, settings.system)
+    if moved:
+        endpoint.look_soon()
+    return json_response({"looks": moved})

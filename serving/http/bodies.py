@@ -27,8 +27,7 @@ from starlette.requests import Request
 
 from pliant.errors import InputError
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.json_body import SHOWN, shorten
-from pliant.serving.http.large_body import checked
+from pliant.serving.http.json_body import SHOWN, checked, shorten
 from pliant.serving.http.routing import Limits, read_fields
 
 IGNORED = "x-pliant-ignored"

@@ -1,23 +1,38 @@
-"""Reads a request's body, for all endpoints that take JSON. bodies.py says what is in it.
+"""Reads and parses a request's body, for all endpoints that take JSON. bodies.py says what is in it.
 
-Bytes are counted as they arrive, so a chunked body cannot exceed the limit either.
+Bytes are counted as they arrive, so a chunked body cannot exceed the limit either. Small bodies are parsed at once,
+large ones in a process: parsing holds the interpreter's lock, so that nothing else would run in the service, whichever
+thread did it.
 """
 
 from __future__ import annotations
 
 import json
 import reprlib
+import socket
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, ParamSpec, TypeVar
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from pliant.errors import InputError
+from pliant.errors import InputError, PliantError, WorkerError
 from pliant.serving.http.api_errors import ApiError
+from pliant.serving.workers.helper_process import HelperProcess, help_out
 
 SHOWN = 80  # characters of an invalid value that a message repeats
 DIGITS = 18  # of content-length that are read: already far above any limit
+
+INLINE_BYTES = 512 * 1024  # of a body of long texts that is parsed at once: about a millisecond
+INLINE_VALUES = 2_000  # of a body that is parsed at once: about a millisecond
+MAX_COST = 200_000  # of the values of a body: 1 each, a list or an object CONTAINER
+CONTAINER = 20
+PARSE_SECONDS = 5.0  # that parsing may take
+HEAVY = "pliant.heavy"
+"""Key of an ASGI scope: whether the body was large, so that checking its fields takes long too."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def content_type(request: Request) -> str:
@@ -28,7 +43,7 @@ def content_type(request: Request) -> str:
 def check_type(request: Request, accepted: tuple[str, ...], sentence: str) -> str:
     """Return the content type. Raises `ApiError` (415) unless it is `accepted`; `sentence` lists these for people.
 
-    It is raised for a body that is compressed, too: only the Open Inference Protocol knows such ones (oip/body.py).
+    It is raised for a body that is compressed, too: only the Open Inference Protocol knows such ones (oip/request.py).
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
@@ -94,3 +109,74 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def too_large(size: str, max_bytes: int) -> ApiError:
     """Return the error for a body of `size` that exceeds `max_bytes`."""
     return ApiError(413, "body_too_large", f"body is {size}, but must be at most {max_bytes} bytes", "body")
+
+
+class BodyParser:
+    """Parses the bodies of one service."""
+
+    def __init__(self) -> None:
+        self._process = HelperProcess("pliant.serving.http.json_body:main")
+
+    async def parse(self, body: Sequence[bytes]) -> Any:
+        """Return the JSON value of a body in pieces.
+
+        Raises as `parse_value`, and `ApiError` for too many values or too much time.
+        """
+        if not is_large(body):
+            return parse_value(b"".join(body))
+        try:
+            return await self._process.call(PARSE_SECONDS, body)
+        except TimeoutError:
+            raise ApiError(
+                413, "body_too_large", f"body takes more than {PARSE_SECONDS:g} s to parse", "body"
+            ) from None
+        except WorkerError:
+            raise ApiError(413, "body_too_large", "body takes too much memory to parse", "body") from None
+
+
+def is_large(body: Sequence[bytes]) -> bool:
+    """Whether parsing the body, which is in pieces, takes the event loop more than some milliseconds."""
+    size = sum(map(len, body))
+    if size <= INLINE_VALUES or size > INLINE_BYTES:
+        return size > INLINE_BYTES
+    return sum(piece.count(b",") + piece.count(b"[") + piece.count(b"{") for piece in body) > INLINE_VALUES
+
+
+async def parse(request: Request, body: Sequence[bytes]) -> Any:
+    """Return the JSON value of a request's body, which is in pieces. Raises as `BodyParser.parse`."""
+    request.scope[HEAVY] = is_large(body)
+    parser: BodyParser = request.app.state.parser
+    return await parser.parse(body)
+
+
+async def checked(request: Request, check: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """Return `check(*arguments)`, called in a thread if the request's body is large. Raises what it raises."""
+    if request.scope.get(HEAVY):
+        return await run_in_threadpool(check, *arguments, **options)
+    return check(*arguments, **options)
+
+
+def main(channel: socket.socket, incoming: IO[bytes]) -> None:
+    """Parse bodies until the parent closes the socket."""
+    help_out(channel, incoming, _answer)
+
+
+def _answer(body: bytes) -> Any:
+    try:
+        value = parse_value(body)
+        _check_cost(value)
+    except (ApiError, PliantError) as error:
+        return error
+    return value
+
+
+def _check_cost(value: Any) -> None:
+    """Raise `ApiError` (413) for a value of too many parts."""
+    cost, left = 0, [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, list | dict):
+            cost += CONTAINER + len(item)
+            left += item.values() if isinstance(item, dict) else item
+        if cost > MAX_COST:
+            raise ApiError(413, "body_too_large", "body has too many values", "body")

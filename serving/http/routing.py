@@ -11,8 +11,7 @@ from starlette.responses import Response
 
 from pliant.errors import InputError, PliantError
 from pliant.serving.http.api_errors import ApiError, api_error_of
-from pliant.serving.http.json_body import as_object, check_type, read_body, shorten
-from pliant.serving.http.large_body import parse
+from pliant.serving.http.json_body import as_object, check_type, parse, read_body, shorten
 
 ARRIVED = "pliant.arrived"
 """Key of an ASGI scope: when the request came, on the clock of the event loop."""

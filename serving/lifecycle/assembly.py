@@ -1,6 +1,6 @@
 """Assembles a service: loads a catalog from the registry, starts its first generation, and polls for the next.
 
-How a catalog becomes a scheduler and build plans is in each system's own assembly.
+What is particular to a system is a `ServedSystem` (system.py).
 """
 
 from __future__ import annotations
@@ -27,14 +27,12 @@ from pliant.serving.lifecycle.catalog import Catalog, discard
 from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
 from pliant.serving.lifecycle.poller import RefreshCounter
 from pliant.serving.lifecycle.refresh import Extend, Refresher, Source, Tell, extend_never
-from pliant.serving.metrics import Metrics
-from pliant.serving.monitoring.state_metrics import StateMetrics
-from pliant.serving.rollout.config import rollout_config
-from pliant.serving.rollout.record import trial_record
-from pliant.serving.rollout.trials import TrialParts, Trials
+from pliant.serving.loop.record import rollout_config, trial_record
+from pliant.serving.loop.trials import TrialParts, Trials
+from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
+from pliant.serving.metrics import Metrics, StateMetrics
 from pliant.serving.settings import Settings
 from pliant.serving.state_file import StateFile
-from pliant.serving.watch.watcher import Watcher, WatcherParts, WatchMetrics
 from pliant.serving.workers.device_process import Build
 from pliant.serving.workers.devices import SameDevice
 from pliant.serving.workers.worker import Worker
@@ -121,14 +119,16 @@ async def assemble(
     state = watched.state if watched is not None else None
     refresher.tell = tell = partial(_tell, outbox, state, system)
     refresher.trials = make_trials(refresher, source, builder, settings, clock, tell)
-    tasks = [refresher.poller.run(), refresher.trials.run(seconds), outbox.run()]
+    tasks = [refresher.poller.run(), outbox.run()]
+    if refresher.trials is not None:
+        tasks.append(refresher.trials.run(seconds))
     if state is not None:
         tasks.append(state.follow(lambda: generations.present.driver.ready, lambda: outbox.waiting))
     if watched is not None and settings.watch_seconds:
         refresher.watcher = make_watcher(refresher, source, settings, watched, tell)
         tasks.append(refresher.watcher.run(settings.watch_seconds))
     else:
-        refresher.seen.counting = False
+        refresher.drift.counting = False
     return Assembly(endpoint(refresher), refresher, tuple(map(asyncio.create_task, tasks)), close)
 
 
@@ -146,7 +146,7 @@ def make_watcher(
     """Return what watches a service."""
     system = system_of(source.prefix) or ""
     file = StateFile(settings.home / "watch" / f"{system}.json")
-    return Watcher(WatcherParts(system, refresher.seen, file, lambda: refresher.release, watched, event))
+    return Watcher(WatcherParts(system, refresher.drift, file, lambda: refresher.release, watched, event))
 
 
 def make_trials(
@@ -156,21 +156,27 @@ def make_trials(
     settings: Settings,
     clock: Clock,
     event: Tell,
-) -> Trials[C, H, D]:
-    """Return the trials of a service: they start generations as the refresher does, from releases that are not served."""
+) -> Trials[C, H, D] | None:
+    """Return the trials of a service: they start generations as the refresher does, from releases that are not served.
+
+    None where nothing is tried. Raises `InputError` for settings that do not fit together.
+    """
     system, generations = system_of(source.prefix) or "", refresher.generations
+    config, record = rollout_config(settings), trial_record(source.registry, system)
+    if config is None or record is None or not settings.refresh_seconds:
+        return None
 
     def load(release: RegistryRelease) -> C:
         return source.load_from(ReleaseView(source.registry, release), generations.present.catalog)
 
     parts = TrialParts(
-        record=trial_record(source.registry, system),
+        record=record,
         generations=generations,
         load=load,
         start=builder.start,
         refresh=refresher.poller.poll,
         clock=clock,
-        config=rollout_config(settings) if settings.refresh_seconds else None,
+        config=config,
         file=StateFile(settings.home / "trials" / f"{system}.json"),
         event=event,
         copy_time=settings.trial_copy_time,
@@ -203,7 +209,6 @@ class Blueprint(Generic[H]):
     make_scheduler: Callable[[], Scheduler]  # a fresh one at each call
     handlers: Mapping[str, H]  # by task
     builds: Sequence[Build]  # one for each worker
-    waiting: Callable[[Driver], int]  # requests that wait for a launch
     setting_name: Callable[[int], str] = str  # the label of a launch's setting in metrics
     read: Read = lambda _pending, result: result
     ahead: bool = False  # whether the scheduler gives a worker its next batch while one runs
@@ -224,7 +229,7 @@ def generation_maker(
         plan = blueprint(catalog)
         workers = [worker_factory(build) for build in plan.builds]
         recorder = FileRecorder(numbered_journal(settings.journal, number)) if settings.journal else None
-        record = journal_recorder(metrics, lambda: plan.waiting(driver), recorder, plan.setting_name)
+        record = journal_recorder(metrics, lambda: _waiting(driver.scheduler), recorder, plan.setting_name)
         limits = Limits(launch=settings.launch_limit, ahead=plan.ahead)
         fresh = plan.make_scheduler
         spares = [worker_factory(build) for build in spare_builds(plan.builds, settings.spare)]
@@ -242,6 +247,11 @@ def generation_maker(
         return Generation(number, catalog, plan.handlers, driver, recorder)
 
     return make
+
+
+def _waiting(scheduler: Any) -> int:
+    """Return how many requests wait for a launch, which every system's scheduler knows."""
+    return int(scheduler.waiting)
 
 
 def spare_builds(builds: Sequence[Build], count: int) -> list[Build]:

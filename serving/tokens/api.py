@@ -8,17 +8,16 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pliant.serving.http.access.roles import check_admin
+from pliant.serving.http.access.access import check_admin
 from pliant.serving.http.api_errors import error_response, json_response
 from pliant.serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
 from pliant.serving.http.bodies import request_body as json_body
-from pliant.serving.http.json_body import as_object, read_body
-from pliant.serving.http.large_body import parse
+from pliant.serving.http.json_body import as_object, parse, read_body
 from pliant.serving.http.oip import routes
 from pliant.serving.http.oip.response import shape_of
 from pliant.serving.http.routing import arrival
 from pliant.serving.http.schemas import errors
-from pliant.serving.outcomes.routes import add_outcomes
+from pliant.serving.loop.outcome_routes import add_outcomes
 from pliant.serving.tokens import oip
 from pliant.serving.tokens.endpoint import TokensEndpoint
 from pliant.serving.tokens.request import RegistrationBody, read_request

@@ -20,16 +20,16 @@ from starlette.requests import Request
 
 from pliant.errors import InputError
 from pliant.serving.client import Client
-from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.access.access import client_of
 from pliant.serving.http.bodies import Utility
-from pliant.serving.http.large_body import INLINE_BYTES
+from pliant.serving.http.json_body import INLINE_BYTES
 from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, one_version
 from pliant.serving.http.oip.request import check_elements
 from pliant.serving.http.oip.response import replaced
 from pliant.serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec, numbers, texts
 from pliant.serving.http.routing import unknown_task
 from pliant.serving.http.texts import check_count
-from pliant.serving.outcomes.outcomes import chosen_id
+from pliant.serving.loop.outcomes import chosen_id
 from pliant.serving.tokens.endpoint import TokensEndpoint
 from pliant.serving.tokens.request import ImageRequest, read_image
 from pliant.serving.window import run_each, width

@@ -15,11 +15,10 @@ from starlette.requests import Request
 
 from pliant.errors import InputError
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.http.access.roles import client_of
+from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.bodies import Closed, Utility, deadline
-from pliant.serving.http.json_body import as_object, check_type, read_body, shorten
-from pliant.serving.http.large_body import parse
+from pliant.serving.http.json_body import as_object, check_type, parse, read_body, shorten
 from pliant.serving.workers.helper_process import small_pieces
 
 NUMBERS = ("deadline", "utility")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Tracer, set_span_in_context
 
-from pliant.serving.arms import is_copy
+from pliant.protocol import Request
+from pliant.serving.answers import Completed, Rejected
 
 NANOSECONDS = 1e9
 Value = str | int | float | bool | tuple[str, ...]
@@ -36,15 +36,21 @@ def zero_of(now: float) -> int:
     return time.time_ns() - round(now * NANOSECONDS)
 
 
-_CURRENT: ContextVar[Traced | None] = ContextVar("the trace of the request that is served", default=None)
-
-
-def current() -> Traced | None:
-    """Return the trace of the request that is served in this context; None where it is not traced, or is a copy of one."""
-    traced = _CURRENT.get()
-    return None if traced is None or is_copy() else traced
-
-
-def set_current(traced: Traced) -> None:
-    """Let what this context serves be part of a trace."""
-    _CURRENT.set(traced)
+def add_launches(traced: Traced, request: Request, answer: Completed | Rejected, now: float) -> None:
+    """Add the spans of a request that has its answer; times are of the driver's clock, which says `now`."""
+    since, task, zero = request.arrival, {"pliant.task": request.task}, zero_of(now)
+    if isinstance(answer, Rejected):
+        traced.add("queue", since, now, zero, task | {"pliant.dropped": answer.reason})
+        return
+    for result in answer.launches:
+        launch, begun, ended = result.dispatched.launch, result.dispatched.at, result.ended
+        traced.add("queue", since, begun, zero, task)
+        values = task | {
+            "pliant.setting": launch.setting,
+            "pliant.batch_size": len(launch.requests),
+            "pliant.worker": launch.worker,
+        }
+        traced.add("launch", begun, ended, zero, values).add(
+            "device", max(begun, ended - result.seconds), ended, zero, {"pliant.device_seconds": result.seconds}
+        )
+        since = ended

@@ -1,6 +1,11 @@
 """One worker as the driver sees it: its launches, whether it is up, and its restart when it dies idle.
 
 Beside the present launch there may be a next one, which is sent to the worker while the present one runs.
+
+A launch may take as long as its profile says, by a factor and never below a floor, before its worker counts as hung. The
+floors do not come from the speed of a machine: `FLOOR` is what an operating system under load may hold up a process that
+is ready to run, `FIRST` what kernels chosen at the first run of a model, or memory that was swapped out while nothing
+ran, may add. An event loop that is held up itself does not count as time: see `within`.
 """
 
 from __future__ import annotations
@@ -8,24 +13,91 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pliant.errors import SchedulerError, WorkerError
 from pliant.protocol import Failed, Finished, Launch, Result
-from pliant.serving.workers.launch_limit import LaunchLimit, within
 from pliant.serving.workers.spares import Spares
 from pliant.serving.workers.worker import ModelError, Rebuild, Worker
 
-logger = logging.getLogger("pliant.serving")
-
-End = tuple[Finished | Failed, Sequence[Any]]
-"""How a launch ended, and one output per request (none if it failed)."""
+FLOOR = 2.0  # seconds that any launch may take
+FIRST = 10.0  # the same for the first launch of a setting since the worker's start, and after a pause of `IDLE`
+FACTOR = 10.0  # times the seconds that the scheduler expects
+IDLE = 60.0  # seconds without a launch after which a worker's memory may have been swapped out
+SLICES = 8  # parts of a limit that are waited for one by one
 
 MAX_ERRORS = 16  # of the model, one after the other without a success, after which its process counts as lost
 RETRY_SECONDS = 1.0  # between two attempts to restart a worker that died idle
+
+T = TypeVar("T")
+End = tuple[Finished | Failed, Sequence[Any]]
+"""How a launch ended, and one output per request (none if it failed)."""
+logger = logging.getLogger("pliant.serving")
+
+
+class LaunchLimit:
+    """The limit of one worker's launches; `most` seconds are the most, and the limit where nothing is expected."""
+
+    def __init__(self, most: float) -> None:
+        self._most = most
+        self._ran: set[int] = set()  # settings that have run since the worker's start
+        self._last = float("-inf")  # when the last launch ended
+
+    def seconds(self, launch: Launch, now: float) -> float:
+        """Return how many seconds a launch that begins `now` may take."""
+        if launch.expected <= 0:
+            return self._most
+        usual = launch.setting in self._ran and now - self._last < IDLE
+        return min(self._most, max(FLOOR if usual else FIRST, FACTOR * launch.expected))
+
+    def finished(self, launch: Launch, now: float) -> None:
+        """Note that a launch has ended well."""
+        self._ran.add(launch.setting)
+        self._last = now
+
+    def started(self) -> None:
+        """Note that the worker's process is a new one, in which nothing has run but its warm-up."""
+        self._ran.clear()
+
+
+async def within(seconds: float, call: Awaitable[T]) -> T:
+    """Return what the call returns. Raises `TimeoutError` if it takes longer, and what the call raises.
+
+    The time is counted in parts. So an event loop that was held up for longer, as by a machine that stood still, has
+    lost one part when it goes on, and finds the result that has come meanwhile.
+    """
+    async with asyncio.timeout(None) as timeout:
+        parts = _Parts(seconds / SLICES, timeout)
+        try:
+            return await call
+        finally:
+            parts.end()
+
+
+class _Parts:
+    """Waits `SLICES` times for a part of a limit, in seconds, and then for its timeout at once.
+
+    No function that calls itself: it would hold the call's task until the garbage collector comes, which would come for
+    every few hundred requests.
+    """
+
+    def __init__(self, part: float, timeout: asyncio.Timeout) -> None:
+        self._loop, self._part, self._timeout = asyncio.get_running_loop(), part, timeout
+        self._left = SLICES - 1
+        self._timer = self._loop.call_later(part, self._next)
+
+    def _next(self) -> None:
+        if self._left > 0:
+            self._left -= 1
+            self._timer = self._loop.call_later(self._part, self._next)
+        else:
+            self._timeout.reschedule(self._loop.time())
+
+    def end(self) -> None:
+        self._timer.cancel()
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +105,7 @@ class WorkerSlot:
     """A worker with its present launch, and the next one where the scheduler decides ahead."""
 
     worker: Worker
-    limit: float  # the most seconds of a launch, and its limit where none are expected (see launch_limit.py)
+    limit: float  # the most seconds of a launch, and its limit where none are expected (see `LaunchLimit`)
     died: Callable[[], None]  # called when the worker dies idle, which no launch reports
     spares: Spares = field(default_factory=Spares)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # keeps updates between launches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pliant.cli.main import main
-from pliant.serving.http.access.key_file import read_keys
+from pliant.serving.http.access.keys import read_keys
 
 
 def add(capsys, *words: str) -> str:

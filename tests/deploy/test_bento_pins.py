@@ -26,18 +26,8 @@ def test_what_any_python_or_platform_of_ours_needs_is_in_and_what_none_needs_is_
     assert closed("service") == {"service", "middle", "quick"}
 
 
-def test_an_extra_counts_where_it_is_asked_for_and_a_circle_ends():
-    assert closed("middle") == {"middle"}
-    assert closed("middle[slow]") == {"middle", "slow"}
-    assert closed("middle", "middle[fast]") == {"service", "middle", "quick"}
-
-
 def test_what_torch_needs_on_gpus_alone_is_not_in_it_but_what_others_need_is():
     assert closed("torch", "nvidia-ml-py") == {"torch", "quick", "service", "middle", "nvidia-ml-py"}
-
-
-def test_what_only_flows_need_is_no_root():
-    assert closed("prefect", "quick") == {"service", "middle", "quick"}
 
 
 def test_the_pins_of_what_is_needed_keep_their_markers_and_their_order(monkeypatch):

@@ -11,8 +11,7 @@ import pytest
 import yaml
 from jsonschema import Draft4Validator
 
-from pliant.serving.settings import PREFIX
-from tests.deploy.kustomize import documents, merge, render
+from tests.deploy.kustomize import documents
 from tests.deploy.stack import (
     DEPLOY,
     KUBERNETES,
@@ -20,25 +19,16 @@ from tests.deploy.stack import (
     SYSTEMS,
     check_settings,
     container,
-    known_to_flows,
     manifests,
     named,
-    nginx_text,
     of_kind,
     pod_environment,
     pods,
     selected,
     services,
-    workloads,
 )
 
 ENDPOINTS = [*SYSTEMS, *(f"{system}-further" for system in SYSTEMS)]
-FLOWS = ["worker", "notify", "setup"]
-DIFFERENT = {
-    *("MLFLOW_TRACKING_URI", "PLIANT_REGISTRY_URI", "PREFECT_API_URL"),
-    *("PLIANT_ALLOWED_HOSTS", "PLIANT_DEVICE", "PLIANT_WAIT_FOR_RELEASE"),
-}
-"""Variables that are other ones than in the compose file."""
 KUSTOMIZATIONS = sorted(
     path.parent.relative_to(KUBERNETES).as_posix() for path in KUBERNETES.rglob("kustomization.yaml")
 )
@@ -61,16 +51,6 @@ def test_the_manifests_are_those_that_kustomize_renders(overlay):
         return {(each["kind"], each["metadata"]["name"]): each for each in documents}
 
     assert by_name(manifests(overlay)) == by_name(yaml.safe_load_all(done.stdout))
-
-
-def test_the_renderer_merges_entries_by_their_key_and_refuses_what_it_does_not_know(tmp_path):
-    value = {"containers": [{"name": "a", "args": [1], "env": [{"name": "x", "value": "1"}]}], "tolerations": [1]}
-    merged = merge(value, {"containers": [{"name": "a", "args": [2], "env": [{"name": "y"}]}], "tolerations": [2]})
-    assert merged["containers"] == [{"name": "a", "args": [2], "env": [{"name": "y"}, {"name": "x", "value": "1"}]}]
-    assert merged["tolerations"] == [2]
-    (tmp_path / "kustomization.yaml").write_text("namePrefix: x-\n")
-    with pytest.raises(ValueError, match="namePrefix"):
-        render(tmp_path)
 
 
 @pytest.mark.parametrize("folder", KUSTOMIZATIONS)
@@ -163,14 +143,6 @@ def test_an_endpoint_is_probed_as_bentoml_has_it_and_ended_after_its_last_answer
     assert pod["terminationGracePeriodSeconds"] > drained + pause
 
 
-@pytest.mark.parametrize("name", ["worker", "notify"])
-def test_a_worker_is_probed_as_prefect_has_it(name):
-    only = container(pod_of(name))
-    assert "--with-healthcheck" in only["args"]
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert only[probe]["httpGet"] == {"path": "/health", "port": "health"}
-
-
 @pytest.mark.parametrize("overlay", OVERLAYS)
 @pytest.mark.parametrize("name", ENDPOINTS)
 def test_a_service_accepts_the_variables_that_it_is_given(name, overlay):
@@ -178,69 +150,6 @@ def test_a_service_accepts_the_variables_that_it_is_given(name, overlay):
     assert settings.try_challengers == (not name.endswith("-further"))
     assert settings.device == ("cuda" if "gpu" in overlay else "cpu")
     assert settings.allowed_hosts.split(",")[0] == name.removesuffix("-further")
-
-
-@pytest.mark.parametrize("name", FLOWS)
-def test_flows_are_given_only_variables_that_they_read(name):
-    environment = pod_environment(pod_of(name))
-    ours = {variable for variable in environment if variable.startswith(PREFIX)}
-    assert ours - {"PLIANT_REGISTRY_URI"} <= known_to_flows()
-    assert environment["MLFLOW_TRACKING_URI"] == environment["PLIANT_REGISTRY_URI"]
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_an_endpoint_is_set_up_as_in_the_compose_file_and_waits_for_a_first_release(system):
-    pod = pod_of(system)
-    here, there = pod_environment(pod), services()[system]["environment"]
-    assert set(here) == set(there)
-    assert {name for name in here if here[name] != there[name]} <= DIFFERENT
-    probe = container(pod)["startupProbe"]
-    assert 0 < float(here["PLIANT_WAIT_FOR_RELEASE"]) < probe["periodSeconds"] * probe["failureThreshold"] - 30
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_every_mounted_volume_and_claim_is_there_and_names_are_there_once(overlay):
-    claims = {each["metadata"]["name"] for each in of_kind("PersistentVolumeClaim", overlay)}
-    for name, _, pod in pods(overlay):
-        volumes = {volume["name"]: volume for volume in pod["volumes"]}
-        assert {mount["name"] for mount in container(pod)["volumeMounts"]} == set(volumes), name
-        sources = [volume["persistentVolumeClaim"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
-        assert {source["claimName"] for source in sources} <= claims
-    names = [(each["kind"], each["metadata"]["name"]) for each in manifests(overlay)]
-    assert len(names) == len(set(names)) and of_kind("Secret", overlay) == []
-    for each in manifests(overlay):
-        assert each["kind"] == "Namespace" or each["metadata"]["namespace"] == "pliant"
-    assert {each["kind"] for each in workloads(overlay)} == {"Deployment", "Job"}
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_a_deployment_selects_its_own_pods_alone(overlay):
-    for workload in of_kind("Deployment", overlay):
-        taken = [name for name, labels, _ in pods(overlay) if selected(workload["spec"]["selector"], labels)]
-        assert taken == [workload["metadata"]["name"]]
-
-
-def test_services_and_disruption_budgets_are_of_all_replicas_of_a_system():
-    budgets = {each["metadata"]["name"]: each["spec"]["selector"] for each in of_kind("PodDisruptionBudget")}
-    assert set(budgets) == set(SYSTEMS)
-    for system in SYSTEMS:
-        for selector in ({"matchLabels": named("Service", system)["spec"]["selector"]}, budgets[system]):
-            taken = [name for name, labels, _ in pods() if selected(selector, labels)]
-            assert sorted(taken) == [system, f"{system}-further"]
-
-
-def test_every_network_policy_is_about_some_pod_and_ports_that_are_there():
-    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind("NetworkPolicy")}
-    assert policies["deny-all"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    for name, policy in policies.items():
-        taken = [pod for _, labels, pod in pods() if selected(policy["podSelector"], labels)]
-        assert taken, name
-        for rule in policy.get("ingress", ()):
-            for port in rule["ports"]:
-                assert all(port["port"] in [each["name"] for each in container(pod)["ports"]] for pod in taken)
-    addresses = named("ConfigMap", "pliant-addresses")["data"].values()
-    opened = {port["port"] for name in ("registry", "prefect") for port in policies[name]["egress"][0]["ports"]}
-    assert {int(re.findall(r":(\d+)", address)[0]) for address in addresses} == opened
 
 
 def reached(labels, policies):
@@ -267,34 +176,6 @@ def test_endpoints_reach_the_registry_and_of_prefect_the_door_for_events_alone()
                 assert ports == {(4200, "namespaceSelector")}
             case "flows":
                 assert {(5000, "namespaceSelector"), (4200, "namespaceSelector")} <= ports, name
-
-
-def test_the_door_passes_events_on_as_the_proxy_of_the_compose_file_does():
-    text = named("ConfigMap", "pliant-events")["data"]["nginx.conf"]
-    locations = [re.sub(r"\s+", " ", each) for each in re.findall(r"location .*?\n\s*}\n", text, re.DOTALL)]
-    there = re.sub(r"\s+", " ", nginx_text().partition("listen 4280;")[2])
-    server = named("ConfigMap", "pliant-addresses")["data"]["PREFECT_API_URL"].removesuffix("/api")
-    assert f"proxy_pass {server};" in text and text.count("proxy_pass") == 1
-    for shared in ("location / { return 404; }", "location = /api/events { limit_except POST { deny all; }"):
-        assert any(each.startswith(shared) for each in locations) and shared in there
-
-
-def test_a_state_is_written_by_one_endpoint_and_read_by_the_flows():
-    claims = {
-        name: {
-            (mount["mountPath"], volume["persistentVolumeClaim"]["claimName"])
-            for volume in pod["volumes"]
-            for mount in container(pod)["volumeMounts"]
-            if "persistentVolumeClaim" in volume and volume["name"] == mount["name"] and not mount.get("readOnly")
-        }
-        for name, _, pod in pods()
-    }
-    for system in SYSTEMS:
-        assert claims[system] == {("/opt/pliant/.pliant", f"pliant-state-{system}")}
-        assert claims[f"{system}-further"] == set()
-        assert (f"/opt/pliant/.pliant/services/{system}", f"pliant-state-{system}") in claims["worker"]
-        spec = named("Deployment", system)["spec"]
-        assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})  # two at once would share files
 
 
 def test_the_worker_alone_holds_the_key_that_signs_and_nothing_unsigned_is_served():

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import re
 
-from tests.deploy.stack import KUBERNETES, compose, example, of_kind, services
+from tests.deploy.stack import KUBERNETES, compose, of_kind, services
 from tests.fixtures.places import ROOT
 
-MOST_COMMANDS = 10
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-
-
-def test_a_clean_machine_needs_at_most_ten_commands():
-    commands = BLOCKS[0].splitlines()
-    assert commands[0].startswith("git clone") and commands[-1].startswith("curl ")
-    assert len(commands) <= MOST_COMMANDS and f"pliant-$system:{example()['IMAGE_TAG']}" in BLOCKS[0]
 
 
 def test_the_page_names_services_and_volumes_of_the_compose_file_and_all_of_them():
@@ -33,12 +26,6 @@ def test_archives_are_made_of_the_folders_that_volumes_are_mounted_on_and_unpack
     assert len(archives["c"]) == 4 and archives["c"] == archives["x"]
     for name, folder in archives["c"]:
         assert any(volume.split(":")[1] == folder for volume in services()[name]["volumes"]), name
-
-
-def test_nothing_that_makes_tables_runs_before_the_database_is_restored():
-    commands = BLOCKS[-1].splitlines()
-    (restore,) = [number for number, command in enumerate(commands) if " psql " in command]
-    assert commands[:restore] == ["docker compose up --detach --wait postgres"]
 
 
 def test_secrets_and_labels_of_the_cluster_are_those_that_the_page_makes():

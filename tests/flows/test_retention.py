@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from pliant.bins.runtimes.cache import cache_folder
-from pliant.errors import InputError
 from pliant.flows import retention
-from pliant.flows.bins.retention import unused_folders
-from pliant.flows.packing.retention import unused_folders as unused_models
-from pliant.flows.retention import DAY, Limits, after_flow, limits, remove, survey
+from pliant.flows.bins import retention as bins
+from pliant.flows.packing import retention as packing
+from pliant.flows.retention import DAY, after_flow, remove, survey, unused_folders
 from pliant.flows.settings import Settings
-from pliant.packing.vllm.model_folder import folder_of
+from pliant.packing.vllm import folder_of
 from pliant.progress import silent
 from pliant.registry.store import FolderStore
+from pliant.settings import FlowSettings
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.registry import FolderRegistry
 from tests.fixtures.tokens.samples import tiny_task
@@ -39,7 +39,7 @@ def stored(place: Settings, key: str, days: float) -> Path:
     return store.path(key)
 
 
-def clean(place: Settings, keep: Limits) -> list[str]:
+def clean(place: Settings, keep: FlowSettings) -> list[str]:
     items = survey(place, keep, ["tokens"])
     assert remove(items, silent) == 0
     return [Path(item.what).name for item in items]
@@ -49,23 +49,17 @@ def test_results_that_have_not_been_used_for_long_go(place):
     old, used = stored(place, "tokens/old", 91), stored(place, "tokens/used", 91)
     FolderStore(place.store).touch("tokens/used")
     stored(place, "tokens/new", 89)
-    assert clean(place, Limits()) == ["old"]
+    assert clean(place, FlowSettings()) == ["old"]
     assert not old.exists() and used.is_dir()
-    assert clean(place, Limits()) == []
+    assert clean(place, FlowSettings()) == []
 
 
 def test_beyond_the_size_limit_the_least_recently_used_go_but_nothing_of_today(place):
     for name, days in (("b", 3), ("a", 5), ("c", 2), ("today", 0.5)):
         stored(place, f"tokens/{name}", days)
     size = retention.size_of(place.store / "tokens" / "a") / retention.GIB
-    assert clean(place, Limits(store_gib=2.5 * size)) == ["a", "b"]
-    assert clean(place, Limits(store_gib=0)) == ["c"]
-
-
-def test_reading_a_result_notes_that_it_is_in_use(place):
-    folder = stored(place, "tokens/old", 91)
-    FolderStore(place.store).load(type(tiny_task("letters", ("a", "b"), "0" * 64)), "tokens/old")
-    assert clean(place, Limits()) == [] and folder.is_dir()
+    assert clean(place, FlowSettings(store_gib=2.5 * size)) == ["a", "b"]
+    assert clean(place, FlowSettings(store_gib=0)) == ["c"]
 
 
 def test_compiled_files_stay_as_long_as_a_version_that_stays_needs_them(place, tmp_path):
@@ -78,21 +72,24 @@ def test_compiled_files_stay_as_long_as_a_version_that_stays_needs_them(place, t
         (home / name).mkdir(parents=True)
         days = 0.5 if name.endswith("today") else 2
         os.utime(home / name, (time.time() - days * DAY,) * 2)
-    assert [folder.name for folder in unused_folders(place, registry, frozenset())] == ["onnx-third"]
-    going = frozenset({(BINS, "1")})
-    assert [folder.name for folder in unused_folders(place, registry, going)] == ["onnx-first", "onnx-third"]
+    assert [folder.name for folder in unused_folders(place, registry, "bins", bins, set())] == ["onnx-third"]
+    going = {(BINS, "1")}
+    assert [folder.name for folder in unused_folders(place, registry, "bins", bins, going)] == [
+        "onnx-first",
+        "onnx-third",
+    ]
 
 
 def test_models_for_vllm_stay_as_long_as_a_version_that_stays_is_theirs(place, tmp_path):
-    assert list(unused_models(place, FolderRegistry(tmp_path / "none"), frozenset())) == []
+    assert list(unused_folders(place, FolderRegistry(tmp_path / "none"), "packing", packing, set())) == []
     registry, digests = FolderRegistry(tmp_path / "registry"), ["sha256:" + "0" * 64, "1" * 64]
     digests += [registry.publish(GENERATOR, tiny_task(name, ("a", "b"), "0" * 64)) for name in ("first", "second")]
     old, young, first, second = (folder_of(place.home, digest) for digest in digests)
     for folder in (old, young, first, second):
         folder.mkdir(parents=True)
         os.utime(folder, (time.time() - (0.5 if folder == young else 2) * DAY,) * 2)
-    assert list(unused_models(place, registry, frozenset())) == [old]
-    assert set(unused_models(place, registry, frozenset({(GENERATOR, "1")}))) == {old, first}
+    assert list(unused_folders(place, registry, "packing", packing, set())) == [old]
+    assert set(unused_folders(place, registry, "packing", packing, {(GENERATOR, "1")})) == {old, first}
 
 
 def test_a_registry_out_of_reach_keeps_everything_and_does_not_fail_the_flow(place, tmp_path, caplog):
@@ -105,7 +102,7 @@ def test_a_registry_out_of_reach_keeps_everything_and_does_not_fail_the_flow(pla
 def test_what_cannot_be_removed_is_counted_and_named(place, caplog, monkeypatch):
     stored(place, "tokens/old", 91)
     stored(place, "tokens/older", 92)
-    items = survey(place, Limits(), ["tokens"])
+    items = survey(place, FlowSettings(), ["tokens"])
 
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
@@ -113,16 +110,3 @@ def test_what_cannot_be_removed_is_counted_and_named(place, caplog, monkeypatch)
     monkeypatch.setattr(retention.shutil, "rmtree", refuse)
     assert remove(items, silent) == 2
     assert "older could not be removed" in caplog.text and "Permission denied" in caplog.text
-
-
-def test_limits_come_from_the_environment_and_must_make_sense():
-    assert limits({}) == Limits(5, 90.0, 20.0)
-    variables = {"PLIANT_KEEP_VERSIONS": "2", "PLIANT_KEEP_DAYS": "7.5", "PLIANT_STORE_GIB": "0"}
-    assert limits(variables) == Limits(2, 7.5, 0.0)
-    for variable, text in (
-        ("PLIANT_KEEP_VERSIONS", "many"),
-        ("PLIANT_KEEP_VERSIONS", "0"),
-        ("PLIANT_KEEP_DAYS", "nan"),
-    ):
-        with pytest.raises(InputError):
-            limits({variable: text})

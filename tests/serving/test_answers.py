@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from pliant.protocol import Launch, Request
-from pliant.serving.answers import Completed, Dispatched, LaunchResult, Pending, Rejected
+from pliant.serving.answers import Dispatched, LaunchResult, Pending
 
 REQUEST = Request(7, 10.0, 12.0, "task")
 
@@ -30,24 +28,3 @@ def test_an_answer_says_how_long_it_waited_ran_and_by_how_much_it_is_late():
         assert waiting.completed(2, 12.0).on_time  # exactly at its deadline
 
     asyncio.run(run())
-
-
-def test_the_first_answer_counts_and_later_ones_change_nothing():
-    async def run():
-        waiting = pending()
-        waiting.settle(Rejected("full"))
-        waiting.settle(Rejected("late"))
-        waiting.fail(ValueError("too late"))
-        assert await waiting.answer == Rejected("full", 1.0)
-        failing = pending()
-        failing.fail(ValueError("first"))
-        failing.settle(Rejected("full"))
-        with pytest.raises(ValueError, match="first"):
-            await failing.answer
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize(("late_by", "on_time"), [(-0.1, True), (0.0, True), (0.1, False)])
-def test_an_answer_is_on_time_up_to_its_deadline(late_by, on_time):
-    assert Completed("output", 0, 1, 0.0, 0.0, late_by).on_time is on_time

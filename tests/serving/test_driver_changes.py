@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pliant.errors import InputError, SchedulerError
-from pliant.protocol import Action, Changed, Failed, Finished, Launch, Limited, replay
+from pliant.protocol import Changed, Limited, replay
 from tests.fixtures.fakes import FifoScheduler, run_virtually
 from tests.serving.test_driver import Bench
 
@@ -66,64 +66,6 @@ def test_a_scheduler_that_breaks_over_facts_leaves_nobody_waiting():
         assert all(isinstance(answer, SchedulerError) for answer in await asked)
         with pytest.raises(SchedulerError):
             bench.driver.change({})
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
-def test_a_worker_that_dies_idle_is_brought_back_before_anybody_asks():
-    async def main():
-        bench = await started()
-        bench.workers[0].failing_restarts = 1
-        bench.workers[0].die()
-        assert not bench.driver.ready and bench.deaths == [0.0]
-        await asyncio.sleep(1.4)
-        assert not bench.driver.ready
-        await asyncio.sleep(0.7)  # half a second, a pause of one, and half a second
-        assert bench.driver.ready
-        assert (await bench.ask("x"))[0].output == "x"
-        assert bench.journal[0].event.request.id == 0 and not any(isinstance(e.event, Failed) for e in bench.journal)
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
-def test_a_request_that_comes_while_a_dead_worker_is_brought_back_waits_for_it():
-    async def main():
-        bench = await started()
-        bench.workers[0].die()
-        await asyncio.sleep(0.1)
-        assert (await bench.ask("x"))[0].output == "x"
-        assert bench.workers[0].calls == ["start", "restart", ("x",)]
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
-class LoadsFirst(FifoScheduler):
-    """Launches the loading of model 2 before the first batch."""
-
-    loaded = False
-
-    def handle(self, event, now) -> list[Action]:
-        if not self.loaded and isinstance(event, Changed):
-            self.loaded = True
-            self._free.pop()
-            launch = Launch(self._launches, 0, (), 2, "load")
-            self._running[launch.id] = (launch, [])
-            self._launches += 1
-            return [launch]
-        return super().handle(event, now)
-
-
-def test_a_load_occupies_the_worker_for_as_long_as_it_took():
-    async def main():
-        bench = await started(LoadsFirst())
-        bench.driver.change({})
-        answer = (await bench.ask("x"))[0]
-        assert (answer.output, answer.queue_seconds) == ("x", pytest.approx(0.5))
-        assert bench.workers[0].calls == ["start", ("load", 2), ("x",)]
-        assert [e.event.seconds for e in bench.journal if isinstance(e.event, Finished)] == [0.5, 0.02]
         await bench.driver.stop()
 
     run_virtually(main())

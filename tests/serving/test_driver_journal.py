@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-import pytest
-
-from pliant.errors import WorkerError
 from pliant.protocol import (
     Answer,
     Arrived,
-    Cancelled,
     Drop,
     Finished,
     JournalEntry,
@@ -20,12 +16,10 @@ from pliant.protocol import (
     Result,
     Woke,
 )
-from pliant.serving.answers import Pending
-from pliant.serving.client import Client
 from pliant.serving.clock import loop_clock
 from pliant.serving.driver import Driver
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
-from tests.serving.test_driver import Bench, BrokenScheduler, RestlessScheduler
+from tests.serving.test_driver import Bench
 
 
 def test_the_journal_holds_every_event_with_its_time_and_wakes_once_at_each_deadline():
@@ -52,18 +46,6 @@ def test_the_journal_holds_every_event_with_its_time_and_wakes_once_at_each_dead
     ]
 
 
-def test_what_a_request_says_of_itself_and_its_client_reaches_the_scheduler():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        client = Client("ann", 2.5)
-        await bench.driver.submit("a", 4.0, 0.5, "x", length=7, setting=-3, client=client)
-        await bench.driver.stop()
-        assert bench.journal[0].event.request == Request(0, 0.0, 4.0, "a", 0.5, 7, -3, "ann", 2.5)
-
-    run_virtually(main())
-
-
 def test_it_counts_those_that_wait_and_those_that_have_no_answer():
     async def main():
         bench = Bench()
@@ -83,90 +65,6 @@ def test_it_counts_those_that_wait_and_those_that_have_no_answer():
         counts.append((driver.pending, driver.waiting))
         assert counts == [(4, 3), (3, 2), (0, 0)]
         await driver.stop()
-
-    run_virtually(main())
-
-
-def test_without_limits_of_its_own_a_launch_may_take_a_minute_and_the_end_two():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        asked = asyncio.create_task(bench.ask("hang", deadline=1000.0))
-        await asyncio.sleep(59.9)
-        assert "kill" not in bench.workers[0].calls
-        await asyncio.sleep(0.2)
-        assert "kill" in bench.workers[0].calls
-        began = bench.driver.now
-        await bench.driver.stop()
-        assert bench.driver.now - began == pytest.approx(120.0, abs=0.01)
-        assert [str(answer) for answer in await asked] == ["the service stopped before an answer came, after 120 s"]
-
-    run_virtually(main())
-
-
-class WatchedWorker(FakeWorker):
-    """Notes a run that is cancelled."""
-
-    async def run(self, setting, payloads):
-        try:
-            return await super().run(setting, payloads)
-        except asyncio.CancelledError:
-            await asyncio.sleep(0)
-            self.calls.append("cancelled")
-            raise
-
-
-def test_the_end_gives_up_what_runs_before_it_stops_the_workers_and_nothing_comes_later():
-    async def main():
-        bench = Bench(drain=1.0)
-        worker = bench.driver._slots[0].worker = WatchedWorker()
-        await bench.driver.start()
-        asked = asyncio.create_task(bench.ask("hang", "waits"))
-        await asyncio.sleep(0.5)
-        await bench.driver.stop()
-        assert bench.driver.now == pytest.approx(1.5)
-        assert worker.calls == ["start", ("hang",), "cancelled", "stop"]
-        assert [type(answer) for answer in await asked] == [WorkerError] * 2
-        assert bench.driver.pending == 0
-        entries = len(bench.journal)
-        await asyncio.sleep(30)  # beyond the deadline of what waited
-        assert len(bench.journal) == entries
-
-    run_virtually(main())
-
-
-def test_a_launch_that_is_over_is_not_remembered():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        for number in range(3):
-            await bench.ask(number)
-        assert not bench.driver._tasks and not bench.driver._pending
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
-def test_an_answer_that_came_before_its_client_left_is_not_cancelled_too():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        asks = [asyncio.create_task(bench.driver.submit("a", 5.0, 1.0, at)) for at in range(2)]
-        await asyncio.sleep(0)
-        asks[1].cancel()
-        settle = Pending.settle
-
-        def settle_and_leave(pending, answer, ago):
-            settle(pending, answer, ago)
-            asks[0].cancel()
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Pending, "settle", settle_and_leave)
-            answers = await asyncio.gather(*asks, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [asyncio.CancelledError] * 2
-        cancelled = [entry.event for entry in bench.journal if isinstance(entry.event, Cancelled)]
-        assert cancelled == [Cancelled(1)]
-        await bench.driver.stop()
 
     run_virtually(main())
 
@@ -213,31 +111,6 @@ def test_an_output_that_cannot_be_read_fails_its_own_request_and_is_logged(caplo
 
     run_virtually(main())
     assert [record.message for record in caplog.records] == ["the output of request 2 could not be read"]
-
-
-def test_a_scheduler_that_fails_for_good_is_logged_with_its_error(caplog):
-    async def main():
-        bench = Bench(scheduler=BrokenScheduler())
-        await bench.driver.start()
-        await bench.ask(*range(5))
-        await bench.driver.stop()
-
-    run_virtually(main())
-    (record,) = caplog.records
-    assert record.message == "the scheduler failed; every request gets an error from now on"
-    assert "KeyError" in caplog.text
-
-
-def test_a_scheduler_that_wants_to_be_woken_in_the_past_says_so_in_its_error():
-    async def main():
-        bench = Bench(scheduler=RestlessScheduler())
-        bench.workers[0].seconds = 2.0
-        await bench.driver.start()
-        (answer,) = await bench.ask("x")
-        assert str(answer).endswith("after Woke at 1.0 the scheduler asks to be woken at 1.0, which is not later")
-        await bench.driver.stop()
-
-    run_virtually(main())
 
 
 def test_spares_start_beside_the_workers_and_share_their_updates_builds_and_end():

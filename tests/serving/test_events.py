@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import io
 import json
 import logging
-import os
 import threading
 import urllib.error
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -100,14 +97,6 @@ def test_an_event_that_the_server_refuses_does_not_keep_the_others(tmp_path):
     assert receiver.taken == [sent[0].identity, sent[2].identity]
 
 
-@pytest.mark.parametrize("code", [401, 403, 404, 429, 500, 503])
-def test_a_status_that_says_nothing_against_the_events_keeps_them(tmp_path, code):
-    box = outbox(tmp_path, Receiver(status(code)))
-    box.emit(alarm())
-    assert not box.attempt()
-    assert box.waiting == 1
-
-
 def test_a_full_disk_is_logged_once_and_events_are_sent_from_memory(tmp_path, monkeypatch, caplog):
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -138,19 +127,6 @@ def test_the_oldest_events_are_given_up_where_too_many_wait(tmp_path, monkeypatc
     assert receiver.taken == [event.identity for event in sent[2:]]
 
 
-def test_the_local_file_stays_bounded_and_keeps_the_newest(tmp_path, monkeypatch):
-    monkeypatch.setattr(events, "MOST_BYTES", 2000)
-    box = outbox(tmp_path, None)
-    sent = [alarm(number) for number in range(40)]
-    for event in sent:
-        box.emit(event)
-        box.attempt()
-    assert (tmp_path / "events.jsonl").stat().st_size <= 2000 + 300
-    kept = latest_events(tmp_path)
-    assert kept == sent[-len(kept) :]
-    assert kept
-
-
 def test_lines_that_are_no_events_are_passed_over(tmp_path):
     event = alarm()
     box = outbox(tmp_path, None)
@@ -165,33 +141,6 @@ def test_lines_that_are_no_events_are_passed_over(tmp_path):
 def test_a_payload_that_the_server_could_not_take_is_an_error_of_the_caller(tmp_path, payload):
     with pytest.raises(InputError, match="payload"):
         outbox(tmp_path, None).emit(Event(ALARM, "tokens", payload))
-
-
-def test_the_loop_runs_on_while_the_server_takes_its_time_and_an_event_wakes_the_sender(tmp_path):
-    begun, released, taken = threading.Event(), threading.Event(), []
-
-    def post(batch: list[Event]) -> None:
-        begun.set()
-        assert released.wait(30)  # the loop does it: so it runs meanwhile
-        taken.extend(event.identity for event in batch)
-
-    async def until(ready: Callable[[], bool]) -> None:
-        while not ready():
-            await asyncio.sleep(0.001)
-
-    async def scenario() -> None:
-        box, sent = outbox(tmp_path, post), [alarm(0), alarm(1)]
-        sender = asyncio.create_task(box.run())
-        box.emit(sent[0])
-        await until(begun.is_set)
-        released.set()
-        await until(lambda: len(taken) == 1 and box.waiting == 0)
-        box.emit(sent[1])
-        await until(lambda: len(taken) == 2)
-        sender.cancel()
-        assert taken == [event.identity for event in sent]
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 @pytest.mark.parametrize(
@@ -258,27 +207,6 @@ def test_a_server_that_was_gone_gets_each_event_once_and_in_order_when_it_is_bac
         thread.join()
         back.server_close()
     assert HTTPServer.taken == [f"alarm {number}" for number in range(events.BATCH + 21)]
-
-
-def test_a_full_disk_leaves_no_part_of_an_event_and_none_twice_in_the_local_file(tmp_path, monkeypatch):
-    box, sent, write = outbox(tmp_path, None), [alarm(number) for number in range(4)], os.write
-    box.emit(sent[0])
-    box.attempt()
-
-    def short(descriptor, data):
-        write(descriptor, bytes(data)[:7])  # a part of the line fits
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    before = (tmp_path / "events.jsonl").read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(events.os, "write", short)
-        for event in sent[1:3]:
-            box.emit(event)
-            box.attempt()
-            assert (tmp_path / "events.jsonl").read_bytes() == before
-    box.emit(sent[3])
-    box.attempt()
-    assert latest_events(tmp_path) == sent
 
 
 def test_an_address_of_another_kind_is_refused():

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from pliant.errors import InputError
-from pliant.journal import decode, encode
+from pliant.journal import encode
 from pliant.protocol import (
     Answer,
     Arrived,
@@ -25,8 +23,7 @@ from pliant.protocol import (
     Woke,
 )
 from pliant.serving import journal
-from pliant.serving.journal import FileRecorder, read, run_lines
-from tests.fixtures.clients import wait_for
+from pliant.serving.journal import FileRecorder, read
 
 ENTRIES = [
     JournalEntry(0.1 + 0.2, Arrived(Request(0, 0.1 + 0.2, 1 / 3, "a task", 0.7)), (Launch(0, 1, (0, 1), -5),)),
@@ -35,17 +32,6 @@ ENTRIES = [
     JournalEntry(3.0, Failed(1, 'ended: "x"'), (Launch(2, 0, kind="restart"),)),
     JournalEntry(4.0, Woke(), ()),
 ]
-
-
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_an_entry_comes_back_equal_to_the_last_bit(entry):
-    assert decode(encode(entry)) == entry
-
-
-@pytest.mark.parametrize("line", ["", "{}", "[1]", '{"now": 1, "event": {"type": "slept"}, "actions": []}'])
-def test_a_line_that_is_no_entry_is_refused_with_a_sentence(line):
-    with pytest.raises(InputError, match="journal line is"):
-        decode(line)
 
 
 def test_a_recorded_file_reads_back_as_the_journal(tmp_path):
@@ -107,34 +93,6 @@ def test_a_journal_that_another_service_writes_is_refused_and_keeps_its_entries(
     FileRecorder(file).close()
 
 
-def test_entries_reach_the_disk_about_once_a_second(tmp_path, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr("pliant.serving.journal.time.monotonic", lambda: now[0])
-    recorder = FileRecorder(tmp_path / "journal.jsonl")
-    recorder(ENTRIES[0])
-    assert read(tmp_path / "journal.jsonl") == []
-    now[0] += 1.5
-    recorder(ENTRIES[1])
-    assert read(tmp_path / "journal.jsonl") == ENTRIES[:2]
-    recorder.close()
-
-
-def test_the_last_entries_before_a_quiet_time_reach_the_disk_too(tmp_path, monkeypatch):
-    """A service that is killed while nobody asks has lost none of them."""
-    monkeypatch.setattr("pliant.serving.journal.FLUSH_SECONDS", 0.05)
-    recorder = FileRecorder(tmp_path / "journal.jsonl")
-    for count in (1, 2):
-        recorder(ENTRIES[0])
-        wait_for(lambda count=count: read(tmp_path / "journal.jsonl") == ENTRIES[:1] * count, seconds=30.0)
-    recorder.close()
-
-
-def test_an_empty_journal_of_a_former_run_is_used(tmp_path):
-    (tmp_path / "journal.jsonl").touch()
-    FileRecorder(tmp_path / "journal.jsonl").close()
-    assert [path.name for path in tmp_path.iterdir()] == ["journal.jsonl"]
-
-
 def test_a_truncated_last_line_is_passed_over(tmp_path):
     file = tmp_path / "journal.jsonl"
     file.write_text("".join(encode(entry) + "\n" for entry in ENTRIES)[:-9])
@@ -160,34 +118,10 @@ def test_a_full_disk_is_logged_once_and_never_raises(caplog):
     ]
 
 
-def test_a_process_that_follows_another_starts_on_a_full_disk_without_its_journal(tmp_path, monkeypatch, caplog):
-    def full(_path, _mode):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(journal, "_locked", full)
-    recorder = FileRecorder(tmp_path / "journal.jsonl")
-    recorder(ENTRIES[0])
-    recorder.close()
-    assert [record.message for record in caplog.records] == [
-        f"the journal {tmp_path / 'journal.jsonl'} ends here: No space left on device; serving goes on"
-    ]
-
-
 def test_a_journal_that_cannot_be_made_is_refused_before_serving(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"journal is .*jsonl, but must be a file that can be written"):
         FileRecorder(tmp_path / "file" / "journal.jsonl")
-
-
-def test_a_recorder_that_is_closed_lets_go_of_its_file_and_takes_no_more(tmp_path):
-    recorder = FileRecorder(tmp_path / "j.jsonl")
-    file = recorder._file
-    recorder(ENTRIES[0])
-    recorder.close()
-    assert file.closed
-    recorder(ENTRIES[1])
-    recorder.close()
-    assert read(tmp_path / "j.jsonl") == [ENTRIES[0]]
 
 
 class Timer:
@@ -249,63 +183,3 @@ def test_a_disk_that_is_full_when_the_last_entries_are_flushed_is_logged(clock, 
     assert [record.message for record in caplog.records] == [
         "the journal /dev/full ends here: No space left on device; serving goes on"
     ]
-
-
-@pytest.mark.parametrize(("segment", "full"), [(20, True), (21, False)])
-def test_a_file_goes_on_in_the_next_once_it_has_so_many_bytes(tmp_path, segment, full):
-    file = tmp_path / "journal.jsonl"
-    recorder = FileRecorder(file, line=lambda number: f"entry {number:03}", segment_bytes=segment)  # ten bytes
-    for number in range(2):
-        recorder(number)
-    assert file.with_name("journal.jsonl.1").exists() is full
-    for number in range(2, 5):
-        recorder(number)
-    recorder.close()
-    assert [line for _, _, line in run_lines(file)] == [f"entry {number:03}" for number in range(5)]
-
-
-def test_after_each_file_the_count_of_bytes_begins_with_the_line_that_names_the_former(tmp_path):
-    file = tmp_path / "journal.jsonl"
-    first = len(b'{"continues": "journal.jsonl.1"}\n')
-    recorder = FileRecorder(file, line=lambda text: text, segment_bytes=first + 10)
-    recorder("x" * (first + 9))
-    recorder("y" * 9)
-    assert file.with_name("journal.jsonl.2").stat().st_size == first + 10
-    recorder("z" * 8)
-    assert not file.with_name("journal.jsonl.3").exists()
-    recorder.close()
-
-
-def test_a_file_holds_64_megabytes_unless_it_is_told_otherwise(tmp_path):
-    file = tmp_path / "journal.jsonl"
-    recorder = FileRecorder(file, line=lambda text: text)
-    recorder._size = 64 * 1024 * 1024 - 11  # as if it had written so much
-    recorder("x" * 9)
-    assert not file.with_name("journal.jsonl.1").exists()
-    recorder("")
-    assert file.with_name("journal.jsonl.1").exists()
-    recorder.close()
-
-
-def test_the_files_of_former_runs_have_a_gigabyte_together_unless_it_is_told_otherwise(tmp_path):
-    file = tmp_path / "journal.jsonl"
-    for number, size in ((9, 1), (10, 1), (11, (1 << 30) - 1)):
-        with file.with_name(f"journal.jsonl.{number}").open("wb") as kept:
-            kept.truncate(size)  # takes no room on the disk
-    file.with_name("journal.jsonl.notes").touch()
-    FileRecorder(file).close()
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["journal.jsonl", "journal.jsonl.10", "journal.jsonl.11", "journal.jsonl.notes"]
-
-
-def test_folders_that_are_missing_are_made(tmp_path):
-    file = tmp_path / "some" / "more" / "journal.jsonl"
-    recorder = FileRecorder(file)
-    recorder(ENTRIES[0])
-    recorder.close()
-    assert read(file) == ENTRIES[:1]
-
-
-def test_an_empty_file_is_an_empty_journal(tmp_path):
-    (tmp_path / "journal.jsonl").touch()
-    assert read(tmp_path / "journal.jsonl") == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import ssl
-import sys
 from contextlib import closing, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ import pytest
 
 from pliant.errors import InputError, WorkerError
 from pliant.serving import launch
-from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.launch import DRAIN_SECONDS, Service
 from pliant.serving.settings import from_environment
 from pliant.serving.tokens.settings import TokensSettings
@@ -42,13 +40,6 @@ class Process:
 
 def service(process: Process, log: Path | None = None) -> Service:
     return Service(process, "http://127.0.0.1:1", log)
-
-
-def test_a_service_that_answers_is_ready(monkeypatch):
-    answers = [False, False, True]
-    monkeypatch.setattr(Service, "_is_ready", lambda self: answers.pop(0))
-    service(Process()).wait_until_ready()
-    assert answers == []
 
 
 def test_one_that_ends_before_is_an_error_that_names_status_and_log(monkeypatch):
@@ -79,35 +70,11 @@ def test_stopping_sends_sigterm_once_and_gives_pending_requests_their_time():
     assert ended.signals == []
 
 
-@pytest.mark.parametrize(
-    ("host", "address"),
-    [
-        ("127.0.0.1", "http://127.0.0.1:80"),
-        ("localhost", "http://localhost:80"),
-        ("0.0.0.0", "http://127.0.0.1:80"),
-        ("::", "http://[::1]:80"),
-        ("::1", "http://[::1]:80"),
-        ("192.0.2.7", "http://192.0.2.7:80"),
-    ],
-)
-def test_a_service_is_reached_at_its_host_or_at_loopback_if_it_listens_everywhere(host, address):
-    assert launch._url(TokensSettings(host=host), 80) == address
-
-
 def test_with_a_certificate_it_is_https_and_bentoml_gets_both_files():
     settings = TokensSettings(tls_cert=Path("cert.pem"), tls_key=Path("key.pem"))
     assert launch._url(settings, 443) == "https://127.0.0.1:443"
     command = launch._command(settings, 443)
     assert command[-4:] == ["--ssl-certfile", "cert.pem", "--ssl-keyfile", "key.pem"]
-
-
-def test_the_command_serves_the_system_at_host_and_port():
-    command = launch._command(BinsSettings(host="127.0.0.1"), 3000)
-    assert command[:5] == [sys.executable, "-m", "bentoml", "serve", "pliant.serving.bins.service:BinsService"]
-    options = dict(zip(command[5::2], command[6::2], strict=True))
-    assert (options["--host"], options["--port"]) == ("127.0.0.1", "3000")
-    assert options["--timeout-graceful-shutdown"] == str(DRAIN_SECONDS)
-    assert (Path(options["--working-dir"]) / "serving" / "launch.py").is_file()
 
 
 def test_the_environment_holds_the_settings_instead_of_this_process_s_own():
@@ -117,16 +84,6 @@ def test_the_environment_holds_the_settings_instead_of_this_process_s_own():
     assert from_environment(environment, TokensSettings) == settings
     assert environment["PATH"] == "/bin" and environment["BENTOML_HOME"] == "/home"
     assert environment["HF_HUB_OFFLINE"] == "1"
-
-
-def test_paths_are_absolute_for_a_process_of_another_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    settings = TokensSettings(registry_uri="sqlite:///m.db", artifact_root="a", home=Path("h"), journal=Path("j"))
-    absolute = launch.absolute(settings)
-    assert absolute.registry_uri == f"sqlite:///{tmp_path / 'm.db'}"
-    assert (absolute.artifact_root, absolute.home) == (str(tmp_path / "a"), tmp_path / "h")
-    assert (absolute.journal, absolute.keys_file) == (tmp_path / "j", None)
-    assert launch.absolute(TokensSettings(registry_uri="http://h:1")).registry_uri == "http://h:1"
 
 
 def test_a_port_in_use_is_refused_and_a_free_one_is_not():
@@ -171,15 +128,6 @@ def test_what_waits_for_its_first_release_is_checked_once_there_is_one(lacking, 
     assert len(commands) == 1 and len(checks) == (0 if lacking else 1)
 
 
-def test_without_a_log_the_output_is_that_of_this_process(tmp_path, monkeypatch):
-    outputs = []
-    monkeypatch.setattr(launch, "check", lambda settings: None)
-    monkeypatch.setattr(launch.subprocess, "Popen", lambda _command, stdout, **_: outputs.append(stdout) or Process())
-    monkeypatch.setattr(launch, "_check_port", lambda host, port: None)
-    started = launch.launch(TokensSettings(device="cpu"), tmp_path / "state", 3000)
-    assert outputs == [None] and started.log is None
-
-
 def test_serving_passes_signals_on_once_and_gives_them_back(monkeypatch):
     process = Process(status=7)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -193,39 +141,6 @@ def test_serving_passes_signals_on_once_and_gives_them_back(monkeypatch):
     assert launch.serve(TokensSettings(), Path("state"), 1, while_starting) == 7
     assert process.signals == [signal.SIGTERM] * 2
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-
-
-class Clock:
-    """The time that sleeping takes."""
-
-    def __init__(self) -> None:
-        self.now, self.sleeps, self.looks = 50.0, [], 0
-
-    def monotonic(self) -> float:
-        self.looks += 1
-        assert self.looks < 20_000, "nobody sleeps"
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.sleeps.append(seconds)
-        self.now += seconds
-
-
-def test_five_minutes_are_waited_with_short_pauses_unless_it_is_told_otherwise(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(launch, "time", clock)
-    monkeypatch.setattr(Service, "_is_ready", lambda self: False)
-    with pytest.raises(WorkerError, match="was not ready within 300 s; see the-log"):
-        service(Process(), Path("the-log")).wait_until_ready()
-    assert 350.0 < clock.now < 350.2 and max(clock.sleeps) <= 0.1
-
-
-def test_stopping_waits_half_a_minute_longer_than_pending_requests_may_take():
-    process = Process()
-    service(process).stop()
-    assert process.seconds == 150.0
-    command = launch._command(BinsSettings(), 3000)
-    assert command[command.index("--timeout-graceful-shutdown") + 1] == "120"
 
 
 @pytest.mark.parametrize(("status", "ready"), [(200, True), (199, False), (201, False), (503, False)])
@@ -248,18 +163,6 @@ def test_a_service_with_any_certificate_is_probed_also_one_that_has_expired(tmp_
     assert launch._tls(None) is None
 
 
-def test_what_a_system_can_check_is_checked_by_its_assembly(monkeypatch):
-    checked = []
-
-    def part(stage, name):
-        return SimpleNamespace(check=lambda settings: checked.append((stage, name, settings)))
-
-    monkeypatch.setattr(launch.systems, "system", lambda name: SimpleNamespace(part=part))
-    settings = BinsSettings()
-    launch.check(settings)
-    assert checked == [("serving", "assembly", settings)]
-
-
 def started(monkeypatch) -> list[list[str]]:
     commands: list[list[str]] = []
     monkeypatch.setattr(launch, "check", lambda settings: None)
@@ -277,18 +180,3 @@ def test_nothing_is_started_where_everybody_could_call_or_another_service_listen
         with pytest.raises(InputError, match="port is"):
             launch.launch(TokensSettings(home=tmp_path), tmp_path, busy.getsockname()[1])
     assert commands == [] and list(tmp_path.iterdir()) == []
-
-
-def test_a_service_may_be_started_again_in_its_folder(tmp_path, monkeypatch):
-    commands = started(monkeypatch)
-    monkeypatch.setattr(launch, "_check_port", lambda host, port: None)
-    for _ in range(2):
-        launch.launch(TokensSettings(home=tmp_path, device="cpu"), tmp_path / "some" / "state", 3000)
-    assert len(commands) == 2
-
-
-def test_serving_needs_nothing_to_do_while_it_starts(monkeypatch):
-    process = Process(status=3)
-    monkeypatch.setattr(launch, "launch", lambda *_: service(process))
-    assert launch.serve(TokensSettings(), Path("state"), 1) == 3
-    assert process.signals == []

@@ -23,9 +23,9 @@ from pliant.protocol import (
     Woke,
 )
 from pliant.serving import metrics
-from pliant.serving.answers import Completed, Rejected
 from pliant.serving.metrics import Metrics
 from tests.fixtures import tenants
+from tests.fixtures.observed import observed
 from tests.fixtures.tokens import loads as tokens
 
 
@@ -117,13 +117,13 @@ def test_requests_launches_and_failures_are_counted_as_they_happen():
 
 def test_answers_are_counted_by_how_they_ended_and_by_what_gave_them():
     counts, value = observe()
-    counts.answered("digits", Completed("x", 0, 1, 0.25, 0.5, late_by=-0.1))
-    counts.answered("digits", Completed("x", 0, 1, 0.5, 0.5, late_by=0.1))
-    counts.answered("digits", Rejected("full"))
+    origin = {"task_version": 7, "more": "is not counted by"}
+    counts.answered(observed(task="digits", outcome="on_time", origin=origin))
+    counts.answered(observed(task="digits", outcome="late", measured={"queue_seconds": 0.5}))
+    counts.dropped("digits", "full")
     for outcome in ("on_time", "late", "dropped_full"):
         assert value("pliant_outcomes_total", {"task": "digits", "outcome": outcome}) == 1
     assert (value("pliant_queue_seconds_count"), value("pliant_queue_seconds_sum")) == (2, 0.75)
-    counts.originated("digits", {"task_version": 7, "more": "is not counted by"})
     assert value("pliant_answers_total", {"task": "digits", "task_version": "7", "variant": ""}) == 1
 
 
@@ -173,29 +173,3 @@ def test_the_share_of_a_tenant_that_left_during_its_launch_is_counted_too():
     )
     assert value("pliant_tenant_seconds_total", {"tenant": "ann"}) == 2.0
     assert not counts._owners and not counts._launched
-
-
-def test_the_first_256_tenants_have_labels_of_their_own():
-    use = metrics.TenantUse(CollectorRegistry())
-    names = [f"tenant {number}" for number in range(256)]
-    assert [use.label(name) for name in names] == names
-    assert (use.label("one more"), use.label("tenant 255"), use.label("tenant 0")) == (
-        "others",
-        "tenant 255",
-        "tenant 0",
-    )
-
-
-def test_times_from_a_millisecond_to_ten_seconds_and_batches_up_to_128_are_told_apart():
-    seconds = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
-    sizes = [1, 2, 4, 8, 16, 32, 64, 128]
-    steps = [(ask(0), *(Launch(size, 0, tuple(range(size))) for size in sizes))]
-    steps += [(Finished(0, time, (Result(0),)),) for time in seconds]
-    counts, value = observe(*steps)
-    for time in seconds:
-        counts.answered("digits", Completed("x", 0, 1, time, 0.5, late_by=-0.1))
-    for name in ("queue_seconds", "run_seconds"):
-        counted = [value(f"pliant_{name}_bucket", {"le": str(time)}) for time in seconds]
-        assert counted == [number + 1 for number in range(len(seconds))]
-    counted = [value("pliant_batch_size_bucket", {"le": str(float(size))}) for size in sizes]
-    assert counted == [number + 1 for number in range(len(sizes))]

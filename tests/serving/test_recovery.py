@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pliant.errors import SchedulerError
 from pliant.journal import decode, encode
-from pliant.protocol import Answer, Arrived, Changed, Drop, Finished, Launch, Limited, Request, Restarted, replay
+from pliant.protocol import Answer, Arrived, Changed, Drop, Finished, Launch, Request, Restarted, replay
 from pliant.serving.answers import Completed
 from pliant.serving.clock import loop_clock
 from pliant.serving.driver import Driver, Limits
@@ -107,21 +107,6 @@ def test_a_request_that_makes_it_fail_at_its_arrival_costs_two_restarts_and_no_o
     run_virtually(main())
 
 
-@pytest.mark.parametrize("errors", [1, 3])
-def test_an_error_that_passes_fails_no_request(errors):
-    async def main():
-        Forgetful.errors = errors
-        bench = Bench(Forgetful)
-        await bench.driver.start()
-        answers = await bench.ask(*["good"] * 9)
-        assert [answer.output for answer in answers] == [("good", at) for at in range(9)]
-        assert bench.restarts == errors
-        assert bench.answers() == dict.fromkeys(range(9), 1)
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
 def test_requests_arrive_one_by_one_only_after_a_failure_that_nobody_is_blamed_for():
     recovery = Recovery()
     assert recovery.begin(Finished(0, 0.1), [1, 2]) is None
@@ -157,39 +142,6 @@ def test_a_launch_of_the_former_scheduler_is_waited_for_and_not_taken_for_one_of
         assert (await first)[0].output == ("good", 0)
         assert bench.driver.now == pytest.approx(6.0)
         assert isinstance((await bad)[0], SchedulerError)
-        assert bench.driver.alive
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
-def test_who_leaves_while_waiting_for_a_fresh_scheduler_is_forgotten():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        asks = [asyncio.create_task(bench.driver.submit("good", 50.0, 1.0, at)) for at in range(6)]
-        await asyncio.sleep(0.01)
-        worse = asyncio.create_task(bench.driver.submit("worse", 50.0, 1.0, "x"))
-        await asyncio.sleep(0.011)  # the first launch has ended, and the others wait to arrive again
-        for ask in asks[3:]:
-            ask.cancel()
-        assert [(await ask).output for ask in asks[:3]] == [0, 1, 2]
-        assert (await worse).output == "x"  # it arrives alone, and does not wait
-        assert bench.driver.pending == 0 and bench.driver.alive
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
-def test_facts_over_which_it_fails_are_not_kept():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        asked = asyncio.create_task(bench.ask("good", "good"))
-        await asyncio.sleep(0.01)
-        with pytest.raises(SchedulerError, match="a bug over facts"):
-            bench.driver.change({"bad": True})
-        assert [answer.output for answer in await asked] == [("good", 0), ("good", 1)]
         assert bench.driver.alive
         await bench.driver.stop()
 
@@ -244,43 +196,6 @@ def test_a_fresh_scheduler_gets_the_facts_first_then_those_that_wait_and_no_time
     assert len(logged) == 2 and all("the scheduler failed over Arrived" in message for message in logged)
 
 
-def arrived(id: int) -> Arrived:
-    return Arrived(Request(id, 0.0, 1.0, "x"))
-
-
-@pytest.mark.parametrize(("pending", "allowed"), [(0, 10), (1, 12), (5, 20)])
-def test_two_failures_a_request_and_ten_more_are_too_many_without_an_answer_between(pending, allowed):
-    recovery = Recovery()
-    assert [recovery.is_hopeless(pending) for _ in range(allowed + 1)] == [False] * allowed + [True]
-    recovery.note(Launch(0, 0, (9,)))
-    assert recovery.is_hopeless(pending)
-    recovery.note(Drop(9, "late"))
-    assert [recovery.is_hopeless(pending) for _ in range(allowed + 1)] == [False] * allowed + [True]
-
-
-def test_whom_a_failure_is_blamed_on_arrives_last_and_is_given_up_the_second_time():
-    recovery = Recovery()
-    assert recovery.begin(arrived(1), [0, 1, 2]) is None
-    assert [recovery.next() for _ in range(4)] == [0, 2, 1, None]
-    assert recovery.begin(arrived(0), [0, 1, 2]) is None
-    assert [recovery.next() for _ in range(4)] == [2, 0, 1, None]
-    assert recovery.begin(arrived(1), [0, 1, 2]) == 1
-    assert [recovery.next() for _ in range(3)] == [2, 0, None]
-    assert recovery.begin(arrived(7), [0, 2]) is None  # its client has left
-
-
-def test_a_failure_over_a_request_that_is_tried_alone_is_blamed_on_it():
-    recovery = Recovery()
-    assert recovery.begin(Finished(0, 0.1), [0, 1, 2]) is None
-    assert (recovery.next(), recovery.next()) == (0, None)
-    assert recovery.begin(Finished(1, 0.1), [0, 1, 2]) is None
-    assert (recovery.next(), recovery.next()) == (1, None)
-    assert not recovery.note(Launch(2, 0, (2,))) and not recovery.note(Drop(2, "late"))
-    assert recovery.next() is None
-    assert recovery.note(Answer(1, 3))
-    assert (recovery.next(), recovery.next()) == (2, None)
-
-
 def test_a_new_request_waits_behind_those_that_wait_and_who_leaves_is_struck_out():
     recovery = Recovery()
     assert not recovery.takes(5)
@@ -293,19 +208,3 @@ def test_a_new_request_waits_behind_those_that_wait_and_who_leaves_is_struck_out
     assert recovery.note(Drop(2, "late"))
     assert recovery.next() == 5
     assert not recovery.takes(6)
-
-
-def test_a_fresh_scheduler_knows_which_batches_the_devices_lack_memory_for():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        bench.driver.limit(0, 2)
-        await bench.ask("bad")
-        await bench.driver.stop()
-        return [entry.event for entry in bench.journal]
-
-    events = run_virtually(main())
-    again = [
-        type(event).__name__ for event in events[next(at for at, e in enumerate(events) if isinstance(e, Restarted)) :]
-    ]
-    assert again[:3] == ["Restarted", "Changed", "Limited"] and events.count(Limited(0, 2)) > 1

@@ -1,18 +1,70 @@
-"""Judges a request by its head: is the service called by a name of its own, and does the key open it?"""
+"""Judges a request by its head, before any route: the name of the service, the key, its role, and what its tenant may use.
+
+BentoML's own routes, such as /metrics, are judged too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import collections
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from starlette.datastructures import State
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.access.hosts import KnownHosts, is_loopback
-from pliant.serving.http.access.key_file import KeySource
-from pliant.serving.http.access.keys import Tenant
-from pliant.serving.http.access.roles import check_path, is_open
-from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.access.keys import KeySource, Tenant
+from pliant.serving.http.api_errors import ApiError, ErrorShape
+from pliant.serving.http.json_body import check_type
+from pliant.serving.monitoring.metric_list import ACCESS, register
+from pliant.serving.request_context import set_evidence_tenant, set_request_tenant
 
-_USUAL = Tenant()
+CLIENT = "pliant.client"
+"""Key of an ASGI scope: whom the middleware has let in."""
+_OPEN_PATHS = frozenset(("/livez", "/readyz", "/healthz", "/health", "/v2/health/live", "/v2/health/ready"))
+_SIGNED_PATHS = frozenset(("/registry-events", "/v1/registry-events"))
+"""Paths whose requests are signed instead (serving/http/app.py)."""
+MONITOR_PATHS = frozenset(("/metrics", "/status", "/v1/status"))
+
+
+def is_open(scope: Mapping[str, Any]) -> bool:
+    """Whether everybody may ask for this, under any name: whether the process is sound, or what carries a signature."""
+    if scope.get("method") == "POST":
+        return scope.get("path") in _SIGNED_PATHS
+    return scope.get("path") in _OPEN_PATHS and scope.get("method") in ("GET", "HEAD")
+
+
+def client_of(request: Request) -> Client:
+    """Return the client of a request."""
+    client: Client = request.scope.get(CLIENT, ANYBODY)
+    return client
+
+
+def check_admin(request: Request, what: str) -> Client:
+    """Return the client of a request that administers. `what` it does completes the sentence "this key may not".
+
+    Raises `ApiError`: 403 without the role, 415 unless the body is announced as JSON. A page of any website may send other
+    types to a service on the visitor's machine without asking first (CORS).
+    """
+    client = client_of(request)
+    if "admin" not in client.roles:
+        raise ApiError(403, "forbidden", f"this key may not {what}: that needs the role admin")
+    if request.method not in ("GET", "HEAD"):
+        check_type(request, ("application/json",), "application/json, also without a body")
+    return client
+
+
+def check_path(scope: Mapping[str, Any], client: Client) -> None:
+    """Raise `ApiError` (403) unless the client may use the path at all: `use`, or `monitor` for status and metrics."""
+    role = "monitor" if scope["path"] in MONITOR_PATHS else "use"
+    if role not in client.roles:
+        raise ApiError(403, "forbidden", f"this key may not use this path: that needs the role {role}")
 
 
 class Access:
@@ -53,7 +105,7 @@ class Access:
 
     def tenant(self, name: str) -> Tenant:
         """Return the limits of a tenant."""
-        return self._source().tenant(name) if self._source else _USUAL
+        return self._source().tenant(name) if self._source else Tenant()
 
     def _check_host(self, host: bytes | None) -> None:
         if host is None or not self._hosts.knows(host.decode("latin-1")):
@@ -83,3 +135,142 @@ def _unauthorized(with_key: bool) -> ApiError:
     else:
         message, challenge = "a key is missing: send it in the header Authorization, as `Bearer KEY`", "Bearer"
     return ApiError(401, "unauthorized", message, "authorization", headers={"www-authenticate": challenge})
+
+
+class TokenBucket:
+    """Lets `rate` things a second pass, and as many as come in one second (at least one) at once."""
+
+    def __init__(self, rate: float, burst: float | None = None) -> None:
+        self.rate = rate
+        self._burst = max(1.0, rate) if burst is None else burst
+        self._left = self._burst
+        self._last: float | None = None
+
+    def take(self, now: float, count: float = 1.0) -> float:
+        """Let `count` pass and return 0, or return the seconds until as many may pass."""
+        if self._last is not None:
+            self._left = min(self._burst, self._left + (now - self._last) * self.rate)
+        self._last = now
+        if self._left >= count:
+            self._left -= count
+            return 0.0
+        return (min(count, self._burst) - self._left) / self.rate
+
+
+class TenantLimits:
+    """Counts the requests of each tenant."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, TokenBucket] = {}
+        self.waiting: collections.Counter[str] = collections.Counter()
+
+    def enter(self, name: str, tenant: Tenant, now: float) -> None:
+        """Take in a request, until `leave`. Raises `ApiError` (429) beyond the tenant's limits."""
+        waiting = self.waiting[name]
+        if tenant.max_waiting is not None and waiting >= tenant.max_waiting:
+            message = f"of this key's tenant {waiting} requests wait for their answers, and no more may"
+            raise ApiError(429, "too_many_waiting", message)
+        if tenant.rate is not None:
+            seconds = self._bucket(name, tenant.rate).take(now)
+            if seconds:
+                message = f"this key's tenant may send {tenant.rate:g} requests a second"
+                raise ApiError(429, "rate_limited", message, retry_after=seconds)
+        self.waiting[name] += 1
+
+    def leave(self, name: str) -> None:
+        """A request that was taken in has ended."""
+        self.waiting[name] -= 1
+
+    def _bucket(self, name: str, rate: float) -> TokenBucket:
+        bucket = self._buckets.get(name)
+        if bucket is None or bucket.rate != rate:
+            bucket = self._buckets[name] = TokenBucket(rate)
+        return bucket
+
+
+class TenantMetrics:
+    """Counts the requests of each tenant. What is written for a tenant is looked up once: a request writes four times."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._arrivals, self._answers, self._refusals, self._waiting = (
+            cache(each.labels) for each in register(ACCESS, registry).values()
+        )
+
+    def arrived(self, tenant: str) -> None:
+        self._arrivals(tenant).inc()
+
+    def answered(self, tenant: str, status: int) -> None:
+        self._answers(tenant, str(status)).inc()
+
+    def refused(self, tenant: str, code: str) -> None:
+        self._refusals(tenant, code).inc()
+
+    def waiting(self, tenant: str, count: int) -> None:
+        self._waiting(tenant).set(count)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What the middleware of one service needs. `count` counts errors by code; `shape_of` gives a path's error shape.
+
+    `trusted`: tenants whose evidence is not capped, besides those of `Client.capped`.
+    """
+
+    access: Access
+    metrics: TenantMetrics
+    shape_of: Callable[[str], ErrorShape]
+    count: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    limits: TenantLimits = field(default_factory=TenantLimits)
+    trusted: frozenset[str] = frozenset()
+
+
+class AccessMiddleware:
+    """Answers requests that may not pass, and notes in the scope of the others whose they are.
+
+    `state.gate` must be there before the first request: without it every request fails.
+    """
+
+    def __init__(self, app: ASGIApp, state: State) -> None:
+        self._app, self._state = app, state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or is_open(scope):
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            raise RuntimeError("only HTTP is let in")
+        gate: Gate = self._state.gate
+        try:
+            scope[CLIENT] = client = gate.access.judge(scope)
+            set_request_tenant(client.tenant)
+            set_evidence_tenant(client.tenant if client.capped and client.tenant not in gate.trusted else "")
+            _enter(gate, client)
+        except ApiError as error:
+            gate.count(error.code)
+            await gate.shape_of(scope["path"])(error)(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, _counting(gate, client, send))
+        finally:
+            gate.limits.leave(client.tenant)
+            gate.metrics.waiting(client.tenant, gate.limits.waiting[client.tenant])
+
+
+def _enter(gate: Gate, client: Client) -> None:
+    gate.metrics.arrived(client.tenant)
+    try:
+        gate.limits.enter(client.tenant, gate.access.tenant(client.tenant), gate.clock())
+    except ApiError as error:
+        gate.metrics.refused(client.tenant, error.code)
+        raise
+    gate.metrics.waiting(client.tenant, gate.limits.waiting[client.tenant])
+
+
+def _counting(gate: Gate, client: Client, send: Send) -> Callable[[Message], Any]:
+    async def count_and_send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            gate.metrics.answered(client.tenant, message["status"])
+        await send(message)
+
+    return count_and_send

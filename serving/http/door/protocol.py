@@ -2,27 +2,33 @@
 
 The parser hands over a header only when it is complete, so bytes are counted as they come too. Trailers are refused: no
 client of these services sends them. WebSockets are switched off: no route has any.
+
+A whole request that the loop has no time for is recognised without parsing it, for a fortieth of what parsing and answering
+one by one cost. Only what any client library sends is recognised; all else is left to the parser. As these bytes are exactly
+one request by its one `content-length`, a proxy in between sees the same end of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from functools import partial
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from math import ceil
 from typing import Any
 
 import httptools
+import uvicorn.config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.door.connections import Stage
 from pliant.serving.http.door.door import SENDER, Door
-from pliant.serving.http.door.received import received_ago
-from pliant.serving.http.door.whole_request import path_of_post
+from pliant.serving.http.door.load import LoopLoad, MeasuredLoop
 from pliant.serving.http.routing import ARRIVED
-from pliant.serving.way_back import begin_way_back
+from pliant.serving.request_context import begin_way_back
 
 ADDED = 8  # bytes of chunk lines that each byte of a chunked body may bring, besides `head_bytes`
 PROGRESS = 512  # bytes of a request that are progress: who sends one at a time has come to a stand
@@ -30,6 +36,12 @@ HELD_BYTES = 65_536  # of a body that are read before the app starts
 SHED_HEAD_BYTES = 2048  # of a request that is turned away without parsing; a longer head is parsed
 MOST_PARTING = 256  # connections at a time that are closed gently
 PARTING_BYTES, PARTING_SECONDS = 1024 * 1024, 1.0  # that such a client may still send, and has to read its answer
+
+LAST_RECEIVED = slice(52, 56)  # of Linux's struct tcp_info: tcpi_last_data_recv, in milliseconds
+PARSED = (b"transfer-encoding", b"expect:", b"upgrade:")  # in a head that is left to the parser
+LENGTH, CONNECTION, KEPT = b"\r\ncontent-length: ", b"\r\nconnection:", b"\r\nconnection: keep-alive\r\n"
+DIGITS = 12
+HEADS = 256  # that are remembered: a client repeats its own, byte for byte, with bodies of one length
 
 
 class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
@@ -327,3 +339,59 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         if not self.pipeline:
             return Stage.IDLE
         return Stage.BODY if self.cycle.more_body else Stage.ANSWER
+
+
+def received_ago(sock: Any) -> float | None:
+    """Return for how many seconds the newest bytes of a TCP socket have been here; None where the system does not say.
+
+    The system counts in ticks of 1 to 10 ms.
+    """
+    if sys.platform != "linux":
+        return None
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LAST_RECEIVED.stop)
+    except OSError:  # no TCP, or closed
+        return None
+    return int.from_bytes(info[LAST_RECEIVED], sys.byteorder) / 1000
+
+
+def install(door: Door) -> None:
+    """Make uvicorn use this door for every server of this process that is configured from now on."""
+    uvicorn.config.HTTP_PROTOCOLS["auto"] = partial(LimitedProtocol, door)  # type: ignore[assignment]
+    uvicorn.config.LOOP_FACTORIES["auto"] = partial(_loop_factory, door.load)  # type: ignore[assignment]
+
+
+def _loop_factory(load: LoopLoad, use_subprocess: bool = False) -> Callable[[], asyncio.AbstractEventLoop]:
+    del use_subprocess
+    return partial(MeasuredLoop, load)
+
+
+def path_of_post(data: bytes | memoryview, most_head: int) -> str | None:
+    """Return the path of a POST on a connection that is kept, if `data` is just that; None if it is anything else.
+
+    `most_head`: the bytes of its head, at most.
+    """
+    begin = bytes(data[:most_head])
+    end = begin.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    path, length = _path_and_length(begin[: end + 2])
+    return path if len(data) == end + 4 + length else None
+
+
+@lru_cache(HEADS)
+def _path_and_length(head: bytes) -> tuple[str | None, int]:
+    """Return the path of a POST with this head, and the bytes of its body; no path if it is anything else."""
+    lower = head.lower()
+    if not head.startswith(b"POST /") or any(word in lower for word in PARSED):
+        return None, 0
+    before, _, rest = lower.partition(LENGTH)
+    length = rest[: rest.find(b"\r\n")]
+    if b"content-length" in before or b"content-length" in rest or not length.isdigit() or len(length) > DIGITS:
+        return None, 0
+    line = head[: head.find(b"\r\n")].split(b" ")
+    if len(line) != 3 or line[2] != b"HTTP/1.1" or not line[1].isascii() or b"%" in line[1]:
+        return None, 0
+    if CONNECTION in lower and KEPT not in lower:
+        return None, 0
+    return line[1].partition(b"?")[0].decode(), int(length)

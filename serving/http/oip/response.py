@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from pliant.serving.http.api_errors import ApiError, ErrorShape, json_response
 from pliant.serving.http.bodies import ignored_header
-from pliant.serving.http.oip.binary import to_binary
 from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, RequestedOutput, best_classes
-from pliant.serving.http.oip.tensors import Tensor, texts, to_json
+from pliant.serving.http.oip.tensors import Tensor, texts, to_binary, to_json
 
 PREFIX = "/v2"
 JSON_LENGTH = "Inference-Header-Content-Length"

@@ -1,11 +1,14 @@
 """Tensors of the Open Inference Protocol: their datatypes, and how they are read from and written as JSON.
 
 Elements are in row-major order. JSON may nest them as the shape says, or give them in one flat list.
+As the extension binary_tensor_data says, they may also come as bytes after the JSON of a body, little-endian: an element of
+BYTES is its length, a 32-bit unsigned integer, and then its bytes; BOOL is a byte, 0 or 1.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,21 +21,10 @@ from pliant.errors import InputError
 from pliant.serving.http.json_body import shorten
 
 BYTES = "BYTES"
+_CODES = {"BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
+_WHOLE = {f"{sign}INT{8 * size}": f"<{sign.lower() or 'i'}{size}" for sign in ("U", "") for size in (1, 2, 4, 8)}
 DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
-    {
-        "BOOL": np.dtype("?"),
-        "UINT8": np.dtype("<u1"),
-        "UINT16": np.dtype("<u2"),
-        "UINT32": np.dtype("<u4"),
-        "UINT64": np.dtype("<u8"),
-        "INT8": np.dtype("<i1"),
-        "INT16": np.dtype("<i2"),
-        "INT32": np.dtype("<i4"),
-        "INT64": np.dtype("<i8"),
-        "FP16": np.dtype("<f2"),
-        "FP32": np.dtype("<f4"),
-        "FP64": np.dtype("<f8"),
-    }
+    {name: np.dtype(code) for name, code in (_CODES | _WHOLE).items()}
 )
 """Datatypes of numbers. The protocol has BYTES besides, and some servers BF16, which is not supported."""
 MAX_RANK = 8
@@ -40,6 +32,8 @@ MAX_SIZE = 2**62  # of one dimension
 
 Elements = NDArray[Any] | Sequence[str | bytes]
 """The elements of a tensor in one dimension: numbers, or for BYTES texts (from JSON) or bytes."""
+
+LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +157,44 @@ def _array(field_name: str, datatype: str, values: list[Any]) -> NDArray[Any]:
     if dtype.kind == "f" and not np.isfinite(array).all():
         raise InputError(field_name, "with a number that is not finite", f"finite and within {datatype}")
     return array
+
+
+def from_binary(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Tensor:
+    """Return the tensor whose elements are `data`. Raises `InputError` if these are more or fewer than the shape says."""
+    count, field_name = math.prod(shape), f"binary data of {name}"
+    if datatype == BYTES:
+        return Tensor(name, datatype, shape, _split(field_name, count, data))
+    size = count * DTYPES[datatype].itemsize
+    if len(data) != size:
+        raise InputError(field_name, f"{len(data)} bytes", f"{size} bytes, as datatype and shape say")
+    if datatype == "BOOL" and (np.frombuffer(data, np.uint8) > 1).any():
+        raise InputError(field_name, "with another byte than 0 and 1", "bytes of 0 and 1, as the datatype is BOOL")
+    return Tensor(name, datatype, shape, np.frombuffer(data, DTYPES[datatype]))
+
+
+def to_binary(tensor: Tensor) -> bytes:
+    """Return the elements of a tensor as bytes."""
+    if isinstance(tensor.elements, np.ndarray):
+        return tensor.elements.astype(DTYPES[tensor.datatype], copy=False).tobytes()
+    parts = [element.encode() if isinstance(element, str) else element for element in tensor.elements]
+    return b"".join(piece for part in parts for piece in (LENGTH.pack(len(part)), part))
+
+
+def _split(field_name: str, count: int, data: memoryview) -> Sequence[bytes]:
+    """Return `count` elements. Raises `InputError` unless they take all of the data."""
+    least = count * LENGTH.size
+    if len(data) < least:
+        raise InputError(field_name, f"{len(data)} bytes", f"at least {least} bytes, for {count} elements")
+    elements, at = [], 0
+    for index in range(count):
+        begin = at + LENGTH.size
+        if begin > len(data):
+            raise InputError(field_name, f"too short for element {index}", "whole elements, each after its length")
+        (length,) = LENGTH.unpack_from(data, at)
+        at = begin + length
+        if at > len(data):
+            raise InputError(field_name, f"too short for element {index} of {length} bytes", "whole elements")
+        elements.append(bytes(data[begin:at]))
+    if at < len(data):
+        raise InputError(field_name, f"{len(data)} bytes", f"{at} bytes, as the {count} elements take")
+    return elements

@@ -17,8 +17,8 @@ from typing import Protocol
 
 from pliant.errors import WorkerError
 from pliant.packing.scheduling.forecast import QUANTILES
-from pliant.serving.workers.launch_limit import within
 from pliant.serving.workers.worker import ModelError, Worker
+from pliant.serving.workers.worker_slot import within
 
 MINUTE = 60.0  # seconds that are looked back
 MAX_LATE_SHARE = 0.01  # share of late forecasts in the last minute above which the log says so

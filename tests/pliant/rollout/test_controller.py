@@ -6,7 +6,6 @@ import json
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +18,6 @@ from pliant.rollout.events import (
     CanaryOutcome,
     Cancelled,
     Label,
-    Note,
     Promote,
     SetShare,
     ShadowCompared,
@@ -83,21 +81,6 @@ def test_a_worse_challenger_is_taken_back_with_the_figures():
     assert rollout.reason.endswith(" over 20")
 
 
-@pytest.mark.parametrize("measure", ["errors", "late"])
-def test_errors_and_latency_take_it_back_although_its_answers_are_good(measure):
-    rng = np.random.default_rng(0)
-    rollout = Rollout(replace(CANARY, step_requests=10_000, step_seconds=1e5, max_seconds=1e6))
-    for index in range(500):
-        champion, canary = rng.lognormal(-3, 0.3, 2)
-        rollout.handle(CanaryOutcome(f"a{index}", "champion", float(champion)), float(index))
-        slow = float(canary) * (1.5 if measure == "late" else 1.0)
-        rollout.handle(
-            CanaryOutcome(f"b{index}", "canary", slow, error=measure == "errors" and index % 10 == 0), float(index)
-        )
-    assert rollout.stage == "taken_back"
-    assert {"errors": "failed answers", "late": "late answers"}[measure] in rollout.reason
-
-
 @pytest.mark.parametrize(
     ("event", "words"),
     [
@@ -115,16 +98,6 @@ def test_a_broken_or_cancelled_one_is_taken_back_at_once_and_for_good(event, wor
     assert feed(rollout, 30) == []
     assert rollout.handle(Broken("again"), 99.0) == []
     assert rollout.to_dict() == before
-
-
-def test_evidence_against_it_holds_it_at_its_share_with_a_single_note():
-    rollout = Rollout(replace(CANARY, hold=1.2, measures=CORRECTNESS))
-    rollout.handle(Label("bad", True, False), 0.0)
-    rollout.handle(Label("worse", True, False), 0.0)
-    actions = feed(rollout, 15, 1.0)
-    assert [type(action) for action in actions] == [Note]
-    assert "stays at 10% of traffic" in actions[0].sentence
-    assert rollout.share == 0.1
 
 
 def test_undecided_it_is_taken_back_or_promoted_as_configured():

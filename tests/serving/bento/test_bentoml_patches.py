@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib.util
 import json
 import os
 import subprocess
 import sys
-import weakref
 
-import pytest
 from bentoml._internal.server.http.traffic import TimeoutMiddleware
 
 from pliant.serving.bento.bentoml_patches import (
     COUNTERS,
     _call_within_timeout,
-    freeze_gc,
-    share_the_interpreter,
-    switch_off_tracing,
 )
 from tests.fixtures.fakes import run_virtually
 
@@ -27,10 +21,6 @@ from tests.fixtures.fakes import run_virtually
 async def answer_at_once(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b""})
-
-
-async def raise_at_once(scope, receive, send):
-    raise KeyError("a bug")
 
 
 async def never_answer(scope, receive, send):
@@ -74,11 +64,6 @@ def test_a_stream_that_has_begun_is_not_cut():
     sent, timers = call(stream, timeout=10, within=30)
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert timers == 0
-
-
-def test_an_exception_passes_at_once():
-    with pytest.raises(KeyError):
-        call(raise_at_once, timeout=60, within=30)
 
 
 def test_bentoml_as_shipped_still_leaves_its_timer():
@@ -143,79 +128,6 @@ def test_counters_map_no_files_though_bentoml_says_where_they_should_be(tmp_path
         [sys.executable, "-c", COUNTING], check=True, timeout=600, env={**environment, COUNTERS: str(tmp_path)}
     )
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_thread_in_python_gives_the_event_loop_its_turn_within_a_millisecond():
-    before = sys.getswitchinterval()
-    try:
-        share_the_interpreter()
-        assert 1e-4 <= sys.getswitchinterval() <= 1e-3
-    finally:
-        sys.setswitchinterval(before)
-
-
-def test_a_start_or_an_end_of_the_app_may_take_as_long_as_it_wants():
-    async def main():
-        seen = []
-
-        async def slow(scope, receive, send):
-            await asyncio.sleep(1000)
-            seen.append((scope, receive, send))
-
-        await _call_within_timeout(TimeoutMiddleware(slow, 1.0), {"type": "lifespan"}, "receive", "send")
-        return seen
-
-    assert run_virtually(main()) == [({"type": "lifespan"}, "receive", "send")]
-
-
-@pytest.mark.parametrize("kind", ["http", "websocket"])
-def test_a_slow_answer_is_given_up_with_a_sentence(kind):
-    async def main():
-        sent = []
-
-        async def send(message):
-            sent.append(message)
-
-        await _call_within_timeout(TimeoutMiddleware(never_answer, 5.0), {"type": kind}, None, send)
-        return sent, asyncio.get_running_loop().time()
-
-    (start, body), seconds = run_virtually(main())
-    assert (start["status"], seconds) == (504, 5.0)
-    assert body["body"] == b'{"error":"Not able to process the request in 5.0 seconds"}'
-
-
-def test_a_timeout_of_the_app_itself_passes_on():
-    async def give_up(scope, receive, send):
-        raise TimeoutError("of the app")
-
-    with pytest.raises(TimeoutError, match="of the app"):
-        call(give_up, timeout=60, within=30)
-
-
-def test_nobody_traces_unless_the_environment_says_so(monkeypatch):
-    monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
-    switch_off_tracing()
-    assert os.environ["OTEL_SDK_DISABLED"] == "true"
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
-    switch_off_tracing()
-    assert os.environ["OTEL_SDK_DISABLED"] == "false"
-
-
-def test_garbage_is_collected_before_the_rest_is_exempted():
-    class Cycle:
-        pass
-
-    cycle = Cycle()
-    cycle.itself = cycle
-    gone = weakref.ref(cycle)
-    gc.disable()
-    try:
-        del cycle
-        freeze_gc()
-        assert gone() is None
-    finally:
-        gc.enable()
-        gc.unfreeze()
 
 
 def test_a_path_that_is_asked_for_leaves_no_metric_behind():

@@ -6,7 +6,6 @@ import asyncio
 import os
 from types import SimpleNamespace
 
-import bentoml
 import pytest
 from starlette.middleware.cors import CORSMiddleware
 
@@ -16,10 +15,8 @@ from pliant.front_door import FrontDoor
 from pliant.serving.bento import hosting
 from pliant.serving.bento.hosting import HostedService, with_access
 from pliant.serving.bins.settings import BinsSettings
-from pliant.serving.http.access.middleware import AccessMiddleware
-from pliant.serving.http.door.door import Door
-from pliant.serving.http.request_id import RequestIdMiddleware
-from pliant.serving.http.unknown_path import UnknownPathMiddleware
+from pliant.serving.http.access.access import AccessMiddleware
+from pliant.serving.http.middleware import RequestIdMiddleware, UnknownPathMiddleware
 
 
 class Service:
@@ -98,12 +95,6 @@ def test_it_starts_by_the_environments_settings_and_opens_the_door_once_every_mo
     assert service.opened["front"] is service.endpoint.front_door
 
 
-def test_the_log_says_on_which_devices_it_runs(monkeypatch, caplog):
-    monkeypatch.setenv("PLIANT_DEVICE", "cuda:1, cuda:0")
-    Service(monkeypatch).start()
-    assert "the service runs on cuda:1, cuda:0" in caplog.text
-
-
 def test_settings_that_are_refused_start_nothing_and_end_the_process_with_a_sentence(monkeypatch, caplog):
     service = Service(monkeypatch, refuses="one with keys")
     monkeypatch.setattr(hosting, "end_process", lambda status: service.calls.append(("end", status)))
@@ -150,36 +141,3 @@ def test_access_is_checked_around_all_and_pages_of_the_named_websites_alone_may_
     ((kind, options),) = cors
     assert kind is CORSMiddleware and list(options["allow_origins"]) == ["https://a.example", "https://b.example"]
     assert "allow_credentials" not in options and "authorization" in options["allow_headers"]
-
-
-def test_bentoml_runs_one_process_with_metrics_and_without_traces_and_a_log_of_every_request():
-    @bentoml.service(name="hosted", **hosting.OPTIONS)
-    class Hosted:
-        pass
-
-    assert Hosted.config["workers"] == 1
-    assert Hosted.config["metrics"]["enabled"] is True
-    assert Hosted.config["logging"]["access"]["enabled"] is False
-    assert Hosted.config["tracing"]["excluded_urls"] == ".*"
-
-
-@pytest.mark.parametrize("proxies", [None, "10.0.0.1"])
-def test_an_app_is_hosted_behind_its_door_in_a_process_that_is_prepared_first(monkeypatch, proxies):
-    calls = []
-    for name in ("share_one_arena", "switch_off_tracing", "patch_timeouts"):
-        monkeypatch.setattr(hosting, name, lambda name=name: calls.append(name))
-    monkeypatch.setattr(hosting.redaction, "install", lambda: calls.append("redaction"))
-    monkeypatch.setattr(hosting, "install", lambda door: calls.append(door))
-    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
-    if proxies:
-        monkeypatch.setenv("PLIANT_TRUSTED_PROXIES", proxies)
-
-    def create_app(swagger):
-        assert (swagger / "swagger-ui.css").is_file()
-        calls.append("app")
-        return SimpleNamespace(state=SimpleNamespace(shape_of="a shape of errors"))
-
-    app = hosting.host_app(create_app)
-    assert isinstance(app.state.door, Door)
-    assert calls == ["share_one_arena", "redaction", "switch_off_tracing", "patch_timeouts", "app", app.state.door]
-    assert os.environ["FORWARDED_ALLOW_IPS"] == (proxies or "")

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import signal
 import sys
 from pathlib import Path
 from subprocess import Popen
 
-import circus.arbiter
 import psutil
 import pytest
 
 from pliant.errors import InputError
 from pliant.serving.bento import hosting, supervisor
-from pliant.serving.bento.supervisor import absolute_paths, listening, prepare
-from pliant.serving.launch import QUIET
+from pliant.serving.bento.supervisor import listening, prepare
 from pliant.serving.settings import from_environment
 from pliant.serving.tokens.settings import TokensSettings
 
@@ -32,33 +29,11 @@ def test_relative_paths_and_defaults_are_made_absolute_in_the_folder_of_the_call
     assert (settings.margin, settings.tls_cert, settings.journal) == (0.2, None, None)
 
 
-def test_addresses_and_absolute_paths_stay_as_they_are():
-    given = {"PLIANT_REGISTRY_URI": "http://mlflow:5000", "PLIANT_HOME": "/state", "PLIANT_ARTIFACT_ROOT": "/artifacts"}
-    assert absolute_paths(given) == given
-
-
-def test_what_is_set_stays_and_the_rest_is_as_under_pliant_serve():
-    environment = {"HF_HUB_OFFLINE": "0", "PLIANT_THREADS": "3"}
-    prepare(environment)
-    assert (environment["HF_HUB_OFFLINE"], environment["PLIANT_THREADS"]) == ("0", "3")
-    assert environment["BENTOML_CONTAINERIZED"] == QUIET["BENTOML_CONTAINERIZED"]
-    environment = {}
-    prepare(environment)
-    assert from_environment(environment, TokensSettings).threads == 1
-
-
 def test_the_registry_is_mlflow_s_unless_the_setting_names_another():
     prepare(environment := {"MLFLOW_TRACKING_URI": "http://mlflow:5000"})
     assert environment["PLIANT_REGISTRY_URI"] == "http://mlflow:5000"
     prepare(environment := {"MLFLOW_TRACKING_URI": "http://mlflow:5000", "PLIANT_REGISTRY_URI": "http://other"})
     assert environment["PLIANT_REGISTRY_URI"] == "http://other"
-
-
-@pytest.mark.parametrize(
-    ("host", "address"), [(None, "127.0.0.1"), ("localhost", "127.0.0.1"), ("0.0.0.0", "0.0.0.0"), ("::1", "::1")]
-)
-def test_bentoml_listens_where_the_settings_say(host, address):
-    assert listening({"PLIANT_HOST": host} if host else {}) == {"http": {"host": address}}
 
 
 def test_with_a_certificate_it_speaks_https():
@@ -129,7 +104,3 @@ def test_a_service_that_ended_is_reported_by_a_sentence_and_anything_else_by_its
     ):
         sys.excepthook(type(error), error, None)
     assert "the service process has ended" in caplog.text and ended not in others and len(others) == 2
-
-
-def test_bentoml_still_says_it_in_these_words():
-    assert supervisor.NONE_LEFT in inspect.getsource(circus.arbiter)

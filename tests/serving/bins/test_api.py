@@ -8,7 +8,7 @@ import pytest
 
 from pliant.serving.bins.api import create_app
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.oip.schemas import PATHS
+from pliant.serving.http.oip.routes import PATHS
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,14 @@ from prometheus_client import CollectorRegistry
 
 from pliant.bins.artifact import Shape
 from pliant.serving.answers import Completed, Rejected
-from pliant.serving.bins.endpoint import AT_ONCE, ORIGINS, BinsEndpoint, Handler, bin_name
+from pliant.serving.bins.endpoint import AT_ONCE, BinsEndpoint, Handler, bin_name
+from pliant.serving.bins.metric_list import ORIGINS
 from pliant.serving.bins.request import TextRequest
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
+from pliant.serving.loop.drift import DriftCounter
 from pliant.serving.metrics import Metrics
-from pliant.serving.watch.seen import Seen
 from tests.fixtures.fakes import run_virtually
 
 ANN = Client("ann", 2.0, frozenset({"use"}), "k1")
@@ -61,7 +62,9 @@ class Driver:
 
 
 def handler(reader, head="embedding", version=3):
-    encoder = SimpleNamespace(head=head, classes=("x", "y"), max_length=4, version=7, digest="e")
+    encoder = SimpleNamespace(
+        head=head, classes=() if head == "embedding" else ("x", "y"), max_length=4, version=7, digest="e"
+    )
     shapes = [Shape(8, 1), Shape(8, 4, dynamic=True)]
     bins = SimpleNamespace(slo=5.0, shapes=shapes, seconds=(0.01,))
     return Handler(SimpleNamespace(encoder=encoder, bins=bins, version=version), reader, ["8x1", "dynamic"])
@@ -75,10 +78,11 @@ class Service:
         handlers = {name: handler(self.reader, head) for name, head in (streams or {"mails": "embedding"}).items()}
         present = SimpleNamespace(handlers=handlers, driver=self.driver)
         self.generations = SimpleNamespace(present=present, chosen=present)
-        refresher = SimpleNamespace(poller=None, generations=self.generations, trials=None, watcher=None, seen=Seen())
+        refresher = SimpleNamespace(
+            poller=None, generations=self.generations, trials=None, watcher=None, drift=DriftCounter()
+        )
         metrics = Metrics("bin", ORIGINS, self.counted)
         self.endpoint = BinsEndpoint(BinsSettings(), refresher, metrics, lambda: 12.0)
-        self.endpoint._watch = SimpleNamespace(count=lambda *_: None)  # outputs are words here
 
     def run(self, *texts, **fields):
         request = TextRequest("mails", tuple(t if isinstance(t, tuple) else (t, None) for t in texts), **fields)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from pliant.serving.bins.api import create_app
-from pliant.serving.http.oip import schemas
+from pliant.serving.http.oip import routes
 from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import CLASSES, LONG, MOST, SHORT, TEXT, publish_tiny
 from tests.fixtures.documented import check_answer
@@ -162,7 +161,7 @@ def test_a_stream_of_another_version_answers_with_it_and_the_former_is_gone(tmp_
 def test_a_full_queue_is_429_with_when_to_come_back(tmp_path):
     registry = FolderRegistry(tmp_path)
     publish_tiny(registry, "meanings")
-    with serving(registry, replace(QUIET, max_waiting=1)) as service:
+    with serving(registry, QUIET.replace(max_waiting=1)) as service:
         service.devices[0].seconds = 0.2
         response = ask(service, "meanings", *[SHORT] * 8)
         assert response.status_code == 429 and error_of(response) == "the queue is full; try again later"
@@ -193,6 +192,6 @@ def test_health_and_unknown_paths_beside_those_of_tei(both, monkeypatch):
 
 
 def test_answers_have_the_documented_fields_and_the_page_has_the_routes(both, tmp_path):
-    check_answer(schemas.InferenceAnswer, ask(both, "colours", SHORT).json())
-    check_answer(schemas.ModelMetadata, both.call("GET", "/v2/models/colours").json())
-    assert set(schemas.PATHS) <= set(create_app(tmp_path).openapi()["paths"])
+    check_answer(routes.InferenceAnswer, ask(both, "colours", SHORT).json())
+    check_answer(routes.ModelMetadata, both.call("GET", "/v2/models/colours").json())
+    assert set(routes.PATHS) <= set(create_app(tmp_path).openapi()["paths"])

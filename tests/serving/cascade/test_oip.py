@@ -7,7 +7,7 @@ import math
 import pytest
 
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.oip import schemas
+from pliant.serving.http.oip import routes
 from tests.fixtures.cascade.fakes import Service
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import publish_tiny
@@ -46,7 +46,7 @@ def test_each_text_has_its_scores_in_the_order_of_the_classes_and_the_rest_of_it
     content = response.json()
     assert (content["model_name"], content["model_version"]) == ("reviews", "3")
     assert content["parameters"] == {"queue_seconds": 0.25, "run_seconds": 0.125}
-    check_answer(schemas.InferenceAnswer, content)
+    check_answer(routes.InferenceAnswer, content)
 
 
 def test_the_id_of_an_answer_takes_its_label_later():
@@ -77,7 +77,7 @@ def test_a_regression_has_its_value_as_the_only_score_and_no_label():
 def test_metadata_are_those_of_the_answers():
     service = Service()
     metadata = service.call_root("GET", "/v2/models/reviews").json()
-    check_answer(schemas.ModelMetadata, metadata)
+    check_answer(routes.ModelMetadata, metadata)
     assert (metadata["versions"], metadata["platform"]) == (["3"], "pliant_cascade")
     assert metadata["outputs"][0]["parameters"] == {"classes": CLASSES}
     given = [(entry["name"], entry["datatype"]) for entry in ask(service, "Good.").json()["outputs"]]

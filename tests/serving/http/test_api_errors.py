@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 
 import pytest
@@ -17,14 +16,10 @@ from pliant.errors import (
     UnreachableError,
     WorkerError,
 )
-from pliant.serving.answers import Rejected
 from pliant.serving.http.api_errors import (
     LONGEST_RETRY,
     ApiError,
     api_error_of,
-    api_error_of_drop,
-    error_response,
-    json_response,
 )
 
 
@@ -53,20 +48,6 @@ def test_what_nobody_expected_shows_nothing_of_itself():
 
 
 @pytest.mark.parametrize(
-    ("reason", "status", "code", "seconds"), [("full", 429, "full", "3"), ("late", 503, "late", "3")]
-)
-def test_a_rejected_request_is_told_when_the_queue_is_shorter(reason, status, code, seconds):
-    shown = api_error_of_drop(Rejected(reason, 2.5), 0.75)
-    assert (shown.status, shown.code, shown.headers["retry-after"]) == (status, code, seconds)
-    assert ("0.75 seconds" in str(shown)) is (reason == "late")
-
-
-def test_any_other_reason_is_the_workers_failure():
-    shown = api_error_of_drop(Rejected("failed"), 1.0)
-    assert (shown.status, shown.code) == (503, "failed")
-
-
-@pytest.mark.parametrize(
     ("status", "seconds", "header"),
     [
         (429, 0.0, "1"),
@@ -88,15 +69,3 @@ def test_an_error_survives_the_way_between_processes():
     moved = pickle.loads(pickle.dumps(error))
     assert (moved.status, moved.code, str(moved), moved.field) == (429, "full", "later", "deadline")
     assert moved.headers == error.headers
-
-
-def test_a_response_is_json_with_code_field_and_message():
-    response = error_response(ApiError(429, "full", "later", "deadline", 3.0))
-    assert (response.status_code, response.headers["retry-after"]) == (429, "3")
-    assert json.loads(response.body) == {"error": {"code": "full", "field": "deadline", "message": "later"}}
-
-
-def test_without_a_better_estimate_a_client_comes_again_after_a_second():
-    assert api_error_of(WorkerError("dead")).headers == {"retry-after": "1"}
-    assert ApiError(503, "late", "later").retry_after == 1.0
-    assert json_response({"a": 1}).status_code == 200

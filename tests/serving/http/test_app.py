@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import time
 from types import SimpleNamespace
 
 import httpx
@@ -13,10 +18,13 @@ from starlette.responses import JSONResponse
 
 from pliant.errors import InputError
 from pliant.serving.client import Client
-from pliant.serving.http.access.roles import CLIENT
+from pliant.serving.http.access.access import CLIENT
 from pliant.serving.http.api_errors import ApiError, error_response
 from pliant.serving.http.app import add_refresh, add_status, asks_for_prediction, complete, new_app
 from pliant.serving.http.schemas import CommonStatus
+from tests.fixtures.bins.in_process import QUIET, serving
+from tests.fixtures.bins.published import publish_tiny
+from tests.fixtures.registry import FolderRegistry
 
 ERRORS = {
     "ours": ApiError(409, "taken", "it is taken", "name"),
@@ -69,39 +77,12 @@ def service(tmp_path):
     return Service(tmp_path)
 
 
-def test_the_page_of_the_api_needs_no_internet_and_does_not_document_itself(service):
-    page = service.call("GET", "/docs").text
-    assert "A title" in page and "swagger/swagger-ui-bundle.js" in page and "https://" not in page
-    assert service.call("GET", "/swagger/swagger-ui.css").text == "body {}"
-    documented = service.call("GET", "/openapi.json").json()["paths"]
-    assert list(documented) == ["/status", "/refresh", "/hot", "/fail/{kind}"]
-    assert set(documented["/refresh"]["post"]["responses"]) == {"200", "403", "415", "500", "503"}
-    answer = documented["/status"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
-    assert answer == {"$ref": "#/components/schemas/CommonStatus"}
-    assert set(documented["/status"]["get"]["responses"]) == {"200"}
-
-
-def test_the_most_frequent_routes_come_before_those_that_document_them(service):
-    assert service.call("POST", "/hot").json() == "hot"
-    assert service.call("GET", "/hot").status_code == 405
-
-
 def test_the_status_may_need_waiting_for(tmp_path):
     async def status():
         return {"ready": True}
 
     assert Service(tmp_path, lambda: {"ready": False}).call("GET", "/status").json() == {"ready": False}
     assert Service(tmp_path, status).call("GET", "/status").json() == {"ready": True}
-
-
-def test_only_an_administrator_polls_the_registry(service):
-    assert service.call("POST", "/refresh", content_type="application/json").status_code == 415
-    json = {"content-type": "application/json"}
-    assert service.call("POST", "/refresh", **json).json() == {"outcome": "unchanged"}
-    service.roles = frozenset({"use"})
-    refused = service.call("POST", "/refresh", **json)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
-    assert "this key may not poll the registry" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -130,3 +111,54 @@ def test_a_path_that_nobody_serves_is_an_error_in_the_same_shape(service):
 def test_only_predictions_are_turned_away_under_overload():
     paths = ["/embed", "/mails/predict", "/refresh", "/v1/tasks", "/mails/outcomes", "/tasks/digit/predict"]
     assert [asks_for_prediction(path) for path in paths] == [True, True, False, False, False, True]
+
+
+SECRET = "a secret of some length"
+MOVED = json.dumps({"data": {"name": "pliant-release-bins", "alias": "champion", "version": "2"}}).encode()
+
+
+def signed(body: bytes, secret: str = SECRET, at: float | None = None) -> dict[str, str]:
+    timestamp = str(int(time.time() if at is None else at))
+    digest = hmac.new(secret.encode(), f"7.{timestamp}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "x_mlflow_signature": f"v1,{base64.b64encode(digest).decode()}",
+        "x_mlflow_timestamp": timestamp,
+        "x_mlflow_delivery_id": "7",
+    }
+
+
+@pytest.fixture
+def registry(tmp_path):
+    registry = FolderRegistry(tmp_path)
+    publish_tiny(registry, "colours")
+    return registry
+
+
+def test_a_signed_message_of_a_release_makes_the_service_look_and_one_of_another_system_does_not(registry):
+    with serving(registry, QUIET.replace(webhook_secret=SECRET)) as service:
+        publish_tiny(registry, "colours", seed=1)
+        other = MOVED.replace(b"bins", b"cascade")
+        answer = service.call("POST", "/registry-events", other, **signed(other))
+        assert (answer.status_code, answer.json()) == (200, {"looks": False})
+        assert service.assembly.generations.present.number == 1
+        answer = service.call("POST", "/registry-events", MOVED, **signed(MOVED))
+        assert (answer.status_code, answer.json()) == (200, {"looks": True})
+        service.wait(service.endpoint._looking)
+        assert service.assembly.generations.present.number == 2
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, signed(MOVED, "another secret of a length"), signed(MOVED, at=1e9), signed(b"another body")],
+)
+def test_without_a_fresh_signature_by_the_secret_nothing_is_looked_at(headers, registry):
+    with serving(registry, QUIET.replace(webhook_secret=SECRET)) as service:
+        answer = service.call("POST", "/registry-events", MOVED, **headers)
+        assert answer.status_code == 403 and service.endpoint._looking is None
+
+
+def test_a_service_without_a_secret_takes_none_and_a_long_body_is_refused(registry):
+    with serving(registry) as service:
+        assert service.call("POST", "/registry-events", MOVED, **signed(MOVED, "")).status_code == 404
+    with serving(registry, QUIET.replace(webhook_secret=SECRET)) as service:
+        assert service.call("POST", "/registry-events", b"x" * 100_000, **signed(MOVED)).status_code == 413

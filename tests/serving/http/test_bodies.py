@@ -12,7 +12,6 @@ from pydantic import Field, Tag
 from starlette.datastructures import Headers
 
 from pliant.errors import InputError
-from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.bodies import (
     BY_TYPE,
     IGNORED,
@@ -25,11 +24,8 @@ from pliant.serving.http.bodies import (
     deadline,
     header_number,
     ignored_header,
-    refused,
-    schema_of,
 )
 from pliant.serving.http.json_body import SHOWN
-from pliant.serving.http.texts import TEXT_BYTES, VisibleText
 
 
 class Inner(Lenient):
@@ -74,35 +70,6 @@ def test_an_error_names_place_value_and_limit(fields, sentence):
     with pytest.raises(InputError) as error:
         Example.read(fields)
     assert str(error.value).startswith(sentence)
-
-
-def test_an_unknown_field_is_named_with_those_that_are_known_and_a_place_stands_before_a_field():
-    with pytest.raises(InputError, match="'b' is unknown, but must be one of the fields name"):
-        Strict.read({"name": "a", "b": 1})
-    with pytest.raises(InputError, match=r"parameters\.size is 0"):
-        Inner.read({"size": 0}, "parameters")
-
-
-def test_null_is_left_out_of_lenient_objects_alone():
-    assert Inner.read({"size": None}) == Inner()
-    with pytest.raises(InputError):
-        Example.read({"share": None})
-
-
-def test_a_refusal_has_a_code_of_its_own():
-    error = refused("less", "more", 413, "too_much")
-    assert (error.context or {})["status"] == 413
-    with pytest.raises(ApiError) as raised:
-        type("Long", (Body,), {"__annotations__": {"text": VisibleText}}).read({"text": "a" * (TEXT_BYTES + 1)})
-    assert (raised.value.status, raised.value.code, raised.value.field) == (413, "text_too_long", "text")
-
-
-def test_schemas_have_their_models_in_place_and_no_null():
-    properties = schema_of(Example)["properties"]
-    assert properties["inner"]["items"]["properties"]["size"] == {"default": 1, "minimum": 1, "type": "integer"}
-    assert [option["type"] for option in properties["either"]["oneOf"]] == ["string", "object"]
-    assert properties["either"]["oneOf"][1]["additionalProperties"] is False
-    assert "default" not in properties["marks"] and properties["marks"]["type"] == "array"
 
 
 @given(st.floats(allow_nan=True))

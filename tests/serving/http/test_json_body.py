@@ -8,15 +8,17 @@ import json
 import pytest
 from starlette.requests import Request
 
-from pliant.errors import InputError
+from pliant.errors import InputError, WorkerError
+from pliant.serving.http import json_body
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.json_body import (
-    as_object,
+    INLINE_BYTES,
+    INLINE_VALUES,
+    BodyParser,
     check_type,
-    content_type,
+    is_large,
     parse_value,
     read_body,
-    shorten,
 )
 
 
@@ -29,18 +31,6 @@ def request(chunks: tuple[bytes, ...] = (), **headers: str) -> Request:
 
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     return Request({"type": "http", "method": "POST", "path": "/", "headers": raw}, receive)
-
-
-@pytest.mark.parametrize("given_type", ["application/json", "Application/JSON; charset=utf-8", " application/json "])
-def test_a_content_type_is_compared_without_case_and_parameters(given_type):
-    assert check_type(request(content_type=given_type), ("application/json",), "JSON") == "application/json"
-
-
-@pytest.mark.parametrize(("headers", "shown"), [({}, "missing"), ({"content_type": "text/plain"}, "text/plain")])
-def test_another_content_type_is_415_and_named(headers, shown):
-    with pytest.raises(ApiError, match=f"content-type is {shown}, but must be JSON") as raised:
-        check_type(request(**headers), ("application/json",), "JSON")
-    assert (raised.value.status, raised.value.field) == (415, "content-type")
 
 
 def test_a_compressed_body_is_415_and_says_so():
@@ -58,16 +48,6 @@ def test_a_body_of_exactly_the_most_bytes_is_read_and_one_byte_more_is_413(annou
     assert (raised.value.status, raised.value.code) == (413, "body_too_large")
 
 
-def test_an_announced_length_beyond_the_limit_is_refused_before_anything_is_read():
-    never = Request({"type": "http", "headers": [(b"content-length", b"7")]}, None)
-    with pytest.raises(ApiError, match="body is 7 bytes"):
-        asyncio.run(read_body(never, 6))
-
-
-def test_json_is_read_with_or_without_a_byte_order_mark():
-    assert parse_value(b'{"a": [1]}') == parse_value(b'\xef\xbb\xbf{"a": [1]}') == {"a": [1]}
-
-
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_is_400(body):
     with pytest.raises(ApiError, match="body is not JSON") as raised:
@@ -80,33 +60,94 @@ def test_a_field_that_is_given_twice_is_named_with_how_often():
         parse_value(b'{"a": 1, "b": 1, "b": 2, "b": 3}')
 
 
-@pytest.mark.parametrize("value", [[], "a", 1, None])
-def test_a_body_that_is_no_object_is_400(value):
-    with pytest.raises(ApiError, match=f"body is a JSON {type(value).__name__}, but must be an object"):
-        as_object(parse_value(json.dumps(value).encode()))
-    assert as_object({"a": 1}) == {"a": 1}
+NUMBERS = json.dumps(list(range(INLINE_VALUES + 10))).encode()
 
 
-def test_a_message_repeats_80_characters_of_a_value():
-    assert shorten("a" * 78) == "'" + "a" * 78 + "'"
-    assert shorten("a" * 79) == "'" + "a" * 79 + "..."
-    deep: list = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert len(shorten(deep)) <= 80
+def parsed(body: bytes):
+    third = len(body) // 3
+    return asyncio.run(BodyParser().parse([body[:third], body[third:]]))
 
 
-def test_errors_of_a_body_name_it_and_its_limit():
+def encoded(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize(
+    "body, large",
+    [
+        (encoded({"a": "b" * (INLINE_BYTES - 100)}), False),
+        (encoded({"a": "b" * INLINE_BYTES}), True),
+        (encoded(list(range(INLINE_VALUES - 10))), False),
+        (NUMBERS, True),
+        (encoded([{}] * INLINE_VALUES), True),
+    ],
+)
+def test_a_body_is_parsed_where_it_holds_nobody_up_with_the_same_value(body, large, monkeypatch):
+    expected = parse_value(body)
+    assert is_large([body]) == is_large([body[:1000], body[1000:]]) == large
+    if large:
+        monkeypatch.setattr(json_body, "parse_value", lambda _: pytest.fail("parsed on the event loop"))
+    assert parsed(body) == expected
+
+
+def test_a_client_that_leaves_while_its_body_is_parsed_hurts_no_other():
+    async def main():
+        parser = BodyParser()
+        await parser.parse([NUMBERS])
+        first = asyncio.create_task(parser.parse([b"[", b"1," * 4_000_000, b"1]"]))
+        second = asyncio.create_task(parser.parse([NUMBERS]))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        assert len(await second) == INLINE_VALUES + 10
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [
+        ([1] * 199_980, True),
+        ([1] * 199_981, False),
+        ({"a": [1] * 199_959}, True),
+        ({"a": [1] * 199_960}, False),
+        ({"a": {"b": [1] * 199_938}}, True),
+        ({"a": {"b": [1] * 199_939}}, False),
+    ],
+)
+def test_each_value_costs_1_and_a_list_or_object_20_more(value, fits):
+    answer = json_body._answer(encoded(value))
+    if fits:
+        assert answer == value
+    else:
+        assert (type(answer), answer.status, str(answer)) == (ApiError, 413, "body has too many values")
+
+
+class Process:
+    """A process that parses, or fails as it is told."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.calls = error, []
+
+    async def call(self, seconds, content):
+        self.calls.append((seconds, content))
+        if self.error:
+            raise self.error
+        return "parsed elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (TimeoutError(), "body takes more than 5 s to parse"),
+        (WorkerError("it ended"), "body takes too much memory to parse"),
+    ],
+)
+def test_a_body_that_no_process_can_parse_is_413(error, sentence):
+    parser = BodyParser()
+    parser._process = process = Process(error)
     with pytest.raises(ApiError) as raised:
-        asyncio.run(read_body(request((b"abcd",)), 3))
-    error = raised.value
-    assert (error.status, error.field, str(error)) == (413, "body", "body is longer, but must be at most 3 bytes")
-    with pytest.raises(ApiError, match="body is 999999999999999999 bytes"):
-        asyncio.run(read_body(request(content_length="9" * 5000), 3))
-    with pytest.raises(ApiError) as raised:
-        as_object([])
-    assert (raised.value.status, raised.value.code, raised.value.field) == (400, "malformed", "body")
-    with pytest.raises(ApiError) as raised:
-        check_type(request(content_type="x" * 1000), ("application/json",), "JSON")
-    assert str(raised.value) == f"content-type is {'x' * 80}, but must be JSON"
-    assert content_type(request()) == ""
+        asyncio.run(parser.parse([NUMBERS]))
+    assert (raised.value.status, raised.value.field, str(raised.value)) == (413, "body", sentence)
+    assert process.calls == [(5.0, [NUMBERS])]

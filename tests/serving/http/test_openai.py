@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.openai import error_content, error_response, models
+from pliant.serving.http.openai import error_response, models
 
 
 @pytest.mark.parametrize(
@@ -31,10 +31,6 @@ def test_an_error_has_openais_status_type_and_code(status, code, expected, kind,
     content = {"message": "a sentence", "type": kind, "param": "field", "code": openais}
     assert (response.status_code, json.loads(response.body)) == (expected, {"error": content})
     assert response.headers.get("retry-after") == ("3" if expected in (429, 503) else None)
-
-
-def test_a_system_may_have_further_codes():
-    assert error_content(ApiError(422, "invalid", "x"), {"invalid": "invalid_value"})["code"] == "invalid_value"
 
 
 def test_models_are_listed_with_when_they_were_loaded():

@@ -10,10 +10,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from pliant.errors import InputError, RegistryError
-from pliant.serving.http import routing
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.json_body import parse_value
-from pliant.serving.http.routing import ARRIVED, arrival, guarded, read_fields, select
+from pliant.serving.http.routing import guarded, select
 
 
 def request(body: bytes = b"{}", **scope) -> Request:
@@ -48,38 +46,6 @@ def test_a_routes_errors_are_counted_and_answered_in_its_shape(error, code):
     response = asyncio.run(guarded(handle, lambda _request: endpoint, shape)(request()))
     assert counted == ([code] if code else [])
     assert response.body.decode() == (code or "fine")
-
-
-def test_what_nobody_expected_is_left_to_the_server():
-    async def handle(_request, _endpoint):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(guarded(handle, lambda _request: None, lambda _error: Response())(request()))
-
-
-def test_a_request_came_when_its_socket_had_it_or_else_now():
-    async def run():
-        endpoint = SimpleNamespace(now=100.0)
-        assert arrival(request(), endpoint) == 100.0
-        came = asyncio.get_running_loop().time() - 3.0
-        assert arrival(request(**{ARRIVED: came}), endpoint) == pytest.approx(97.0, abs=1.0)
-        assert arrival(request(**{ARRIVED: came}), endpoint) < 97.1
-
-    asyncio.run(run())
-
-
-def test_fields_are_those_of_a_json_object_within_its_size(monkeypatch):
-    async def parse(_request, body):
-        return parse_value(b"".join(body))
-
-    monkeypatch.setattr(routing, "parse", parse)
-    limits = SimpleNamespace(max_body_bytes=8)
-    assert asyncio.run(read_fields(request(b'{"a": 1}'), limits)) == {"a": 1}
-    with pytest.raises(ApiError, match="at most 8 bytes"):
-        asyncio.run(read_fields(request(b'{"a": 12}'), limits))
-    with pytest.raises(ApiError, match="must be application/json"):
-        asyncio.run(read_fields(request(headers=[]), limits))
 
 
 def test_the_task_is_the_one_that_is_named_or_the_only_one():

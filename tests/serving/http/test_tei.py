@@ -8,7 +8,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.tei import PredictBody, classifier_type, error_response, health, info, not_left, too_long
+from pliant.serving.http.tei import PredictBody, classifier_type, error_response, info, not_left, too_long
 
 
 def test_the_limits_are_named_as_tei_does_and_texts_are_truncated_unless_a_client_refuses():
@@ -62,52 +62,6 @@ def test_an_error_has_teis_status_and_type_and_says_when_to_come_again_only_afte
     assert ("www-authenticate" in response.headers) is (status == 401)
 
 
-def test_a_system_may_say_that_a_lost_device_comes_back():
-    response = error_response(ApiError(503, "failed", "lost", retry_after=2.0), {503: (503, "Unhealthy")})
-    assert (response.status_code, response.headers["retry-after"]) == (503, "2")
-    assert json.loads(response.body)["error_type"] == "Unhealthy"
-
-
-def test_health_is_an_empty_200_or_a_503_after_which_to_look_again():
-    well, ill = health(True), health(False)
-    assert (well.status_code, well.body) == (200, b"")
-    assert (ill.status_code, ill.headers["retry-after"]) == (503, "1")
-    assert json.loads(ill.body) == {"error": "unhealthy", "error_type": "Unhealthy"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "texts", "batch"),
-    [
-        ({"inputs": "a\x00"}, (("a ", None),), False),
-        ({"inputs": ["a"]}, (("a", None),), False),
-        ({"inputs": ["a", "b"]}, (("a", "b"),), False),
-        ({"inputs": [["a"], ["b", "c"]]}, (("a", None), ("b", "c")), True),
-    ],
-)
-def test_texts_pairs_and_batches_are_told_apart(fields, texts, batch):
-    body = PredictBody.read(fields)
-    assert (body.texts(2), body.batch) == (texts, batch)
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({}, (False, None, True, False)),
-        (dict.fromkeys(("raw_scores", "parameters", "truncate", "truncation_direction")), (False, None, True, False)),
-        ({"parameters": {"top_k": 1}}, (False, 1, True, False)),
-        ({"parameters": {"function_to_apply": "none"}}, (True, None, True, False)),
-        ({"parameters": {"function_to_apply": "softmax", "top_k": None}}, (False, None, True, False)),
-        ({"parameters": []}, (False, None, True, False)),
-        ({"raw_scores": True, "unheard_of": 1}, (True, None, True, False)),
-        ({"truncate": False, "truncation_direction": "LEFT"}, (False, None, False, True)),
-        ({"truncation_direction": "right"}, (False, None, True, False)),
-    ],
-)
-def test_the_options_of_a_request_are_read_with_teis_defaults(fields, expected):
-    body = PredictBody.read({"inputs": "a", **fields})
-    assert (body.raw, body.top_k, body.truncate, body.left) == expected
-
-
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
@@ -128,21 +82,6 @@ def test_what_does_not_fit_is_named(fields, name):
     with pytest.raises(InputError) as raised:
         PredictBody.read({"inputs": "a", **fields})
     assert raised.value.field == name
-
-
-def test_no_more_texts_are_taken_than_the_limit_says():
-    with pytest.raises(ApiError) as raised:
-        PredictBody.read({"inputs": [["a"], ["b"]]}).texts(1)
-    assert (raised.value.status, raised.value.field) == (413, "inputs")
-
-
-@pytest.mark.parametrize(
-    ("batch", "nested", "expected"),
-    [(False, False, ["x"]), (True, False, [["x"], ["y"]]), (False, True, [["x"]]), (True, True, [["x"], ["y"]])],
-)
-def test_an_answer_is_one_list_deeper_for_a_batch_or_for_a_client_of_the_inference_api(batch, nested, expected):
-    body = PredictBody.read({"inputs": [["a"], ["b"]] if batch else "a"})
-    assert body.shaped([["x"], ["y"]], nested) == expected
 
 
 def test_a_text_that_is_too_long_is_413_and_says_what_to_do():

@@ -14,7 +14,7 @@ from PIL import Image
 
 from pliant.models.image import decode, to_pixels
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.oip import schemas
+from pliant.serving.http.oip import routes
 from pliant.serving.tokens.oip import to_file
 from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.documented import check_answer
@@ -60,7 +60,7 @@ def test_files_in_bytes_and_in_base64_get_scores_and_labels(registry):
             content = response.json()
             assert (content["model_name"], content["model_version"]) == ("digits", "1")
             assert content["parameters"]["run_seconds"] == 0.001 and content["parameters"]["queue_seconds"] >= 0
-            check_answer(schemas.InferenceAnswer, content)
+            check_answer(routes.InferenceAnswer, content)
 
     serve(registry, check)
 
@@ -169,7 +169,7 @@ def test_a_tensor_that_is_no_image_is_refused(registry, entry, binary, status, s
 def test_metadata_are_those_of_the_answers_and_unknown_models_and_versions_are_404(registry):
     async def check(service):
         metadata = (await service.root.get("/v2/models/digits")).json()
-        check_answer(schemas.ModelMetadata, metadata)
+        check_answer(routes.ModelMetadata, metadata)
         assert (metadata["versions"], metadata["platform"]) == (["1"], "pliant_tokens")
         assert metadata["inputs"] == [{"name": "image", "datatype": "BYTES", "shape": [-1]}]
         assert metadata["outputs"][0]["parameters"] == {"classes": ["zero", "one", "two"]}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import socket
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
 
-from pliant.serving.workers.child_process import pack, receive, spawn
 from pliant.serving.workers.device_plan import BuildPlan, DevicePlan, alone
 
 
@@ -37,12 +35,6 @@ def test_a_plan_arrives_in_another_process_as_it_was_and_makes_its_model_there()
     assert pickle.loads(pickle.dumps(Missing())) == Missing(), "nothing is imported before it is called"
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    plan: DevicePlan
-    processes: int
-
-
 def on(device: str, named: str = "") -> Plan:
     return Plan(DevicePlan(device, 2, "a GPU", (1,), named))
 
@@ -63,32 +55,3 @@ def test_a_process_sees_its_own_device_alone_and_people_read_the_name_that_they_
     build, variables = alone(on(device), inherited)
     assert variables == {"CUDA_VISIBLE_DEVICES": visible}
     assert (build.plan.device, build.plan.name) == (seen_as, device)
-
-
-@pytest.mark.parametrize(
-    ("build", "inherited"),
-    [
-        (on("cuda:2"), {"CUDA_VISIBLE_DEVICES": "0,1"}),
-        (on("cuda"), {"CUDA_VISIBLE_DEVICES": ""}),
-        (on("nowhere"), {}),
-        (Shared(on("cuda").plan, 2), {}),
-        (print, {}),
-    ],
-    ids=["a number that is hidden", "all are hidden", "no device", "several processes", "no plan"],
-)
-def test_where_there_is_no_one_gpu_to_show_the_process_inherits_what_it_would(build, inherited):
-    assert alone(build, inherited) == (build, {})
-
-
-def report(channel: socket.socket, incoming) -> None:
-    """Be a child that says which GPUs it may see."""
-    import os
-
-    channel.sendall(pack(os.environ.get("CUDA_VISIBLE_DEVICES")))
-
-
-def test_a_child_starts_with_the_variables_that_it_was_given():
-    channel, process = spawn(f"{__name__}:report", variables={"CUDA_VISIBLE_DEVICES": "7"})
-    with channel, channel.makefile("rb") as incoming:
-        assert receive(incoming) == "7"
-    process.wait()

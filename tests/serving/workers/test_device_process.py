@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import io
-import os
 import pickle
 import socket
 import sys
 import threading
-import weakref
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from pliant import fallbacks
 from pliant.errors import WorkerError
-from pliant.fallbacks import Fallback
 from pliant.serving.workers.child_process import receive
 from pliant.serving.workers.device_process import SHARED_BYTES, ArrayInbox, ArrayOutbox, Device, main
 from tests.fixtures.fakes import EchoModel
@@ -55,47 +50,8 @@ def test_small_arrays_go_through_the_socket_and_large_ones_through_shared_memory
     assert size < 1000
 
 
-def test_the_shared_memory_grows_with_the_largest_message_and_serves_smaller_ones(outbox):
-    stream = io.BytesIO()
-    inbox = ArrayInbox(stream, outbox.fds)
-    sizes = (SHARED_BYTES, 4 * SHARED_BYTES, SHARED_BYTES + 8, 4 * SHARED_BYTES, 9 * SHARED_BYTES)
-    for number, size in enumerate(sizes):
-        sent = [np.full(size // 2, number, np.uint8), np.full(size // 2, number + 100, np.uint8)]
-        received, _ = arrived(outbox, inbox, stream, sent)
-        for array, back in zip(sent, received, strict=True):
-            np.testing.assert_array_equal(array, back)
-    assert [os.fstat(fd).st_size for fd in outbox.fds] == [9 * SHARED_BYTES, 4 * SHARED_BYTES], "used by turns"
-
-
-def test_an_array_of_an_earlier_message_can_be_read_after_the_memory_has_grown(outbox):
-    stream = io.BytesIO()
-    inbox = ArrayInbox(stream, outbox.fds)
-    (former,), _ = arrived(outbox, inbox, stream, [np.full(SHARED_BYTES, 1, np.uint8)])
-    (later,), _ = arrived(outbox, inbox, stream, [np.full(3 * SHARED_BYTES, 2, np.uint8)])
-    assert former.shape == (SHARED_BYTES,) and later.sum() == 6 * SHARED_BYTES
-
-
-def test_a_message_that_is_cut_off_ends_the_process(outbox):
-    content = outbox.pack(("run", [np.arange(100)]))
-    for length in (0, 5, len(content) - 1):
-        with pytest.raises(EOFError):
-            ArrayInbox(io.BytesIO(content[:length]), outbox.fds).receive()
-
-
 def call(device: Device, verb: str, *arguments: object) -> tuple[bool, object]:
     return device.reply(pickle.dumps((verb, arguments)))[:2]
-
-
-def test_a_reply_tells_the_fallbacks_since_the_one_before():
-    def build():
-        fallbacks.note("capture", "no graph")
-        return EchoModel()
-
-    device = Device()
-    device.build(build)
-    message = pickle.dumps(("run", (0, ["x"])))
-    assert device.reply(message)[2] == (Fallback("capture", "no graph"),)
-    assert device.reply(message)[2] == ()
 
 
 def test_a_device_builds_runs_updates_and_loads_a_model():
@@ -150,13 +106,6 @@ def test_a_process_whose_gpu_works_no_more_ends_so_that_it_is_restarted(monkeypa
     assert len(calls) == int(initialized)
 
 
-def test_a_process_without_torch_has_no_gpu_to_ask(monkeypatch):
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    device = Device()
-    call(device, "build", EchoModel)
-    assert call(device, "run", 0, ["raise"]) == (False, "ValueError: no such payload")
-
-
 def test_calls_are_answered_in_turn_until_the_parent_closes_the_socket(outbox):
     ours, theirs = socket.socketpair()
     ended = []
@@ -177,45 +126,6 @@ def test_calls_are_answered_in_turn_until_the_parent_closes_the_socket(outbox):
         ours.shutdown(socket.SHUT_WR)
         process.join(30)
     assert ended == ["end"]
-
-
-class Node:
-    """Refers to itself, so that only a collection of garbage ends it."""
-
-    def __init__(self) -> None:
-        self.self = self
-
-
-def test_what_a_build_leaves_behind_goes_and_what_it_keeps_is_not_looked_at_by_later_collections():
-    left = []
-
-    def build():
-        left.append(weakref.ref(Node()))
-        return EchoModel()
-
-    gc.disable()
-    try:
-        before = gc.get_freeze_count()
-        Device().build(build)
-        assert left[0]() is None and gc.get_freeze_count() > before
-    finally:
-        gc.enable()
-
-
-def test_the_shared_memory_goes_with_its_outbox():
-    outbox = ArrayOutbox()
-    outbox.pack([np.zeros(SHARED_BYTES, np.uint8)])
-    outbox.close()
-    for fd in outbox.fds:
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(fd)
-
-
-def test_the_parent_puts_large_arrays_one_after_the_other_from_the_beginning(outbox):
-    for turn, first in enumerate((1, 5)):
-        outbox.pack([np.full(SHARED_BYTES, first, np.uint8), np.full(3, first + 1, np.uint8)])
-        content = os.pread(outbox.fds[turn], SHARED_BYTES + 3, 0)
-        assert content == bytes([first]) * SHARED_BYTES + bytes([first + 1]) * 3
 
 
 def test_an_array_can_be_read_until_the_message_after_the_next_one(outbox):

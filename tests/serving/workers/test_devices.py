@@ -17,35 +17,12 @@ def profiled_on(device: str) -> SimpleNamespace:
     return SimpleNamespace(device=device)
 
 
-def test_devices_are_listed_in_their_order():
-    assert devices(BinsSettings(device="cuda:1, cuda:0,cpu")) == ["cuda:1", "cuda:0", "cpu"]
-
-
 @pytest.fixture
 def unknown():
     """What "auto" stands for is asked anew, before and after the test."""
     auto_device.cache_clear()
     yield
     auto_device.cache_clear()
-
-
-def test_a_service_takes_the_gpu_where_there_is_one_without_being_told_a_device(monkeypatch, unknown):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert devices(BinsSettings()) == ["cuda"]
-    assert devices(BinsSettings(device="cpu")) == ["cpu"]
-
-
-def test_without_torch_in_the_process_another_one_is_asked_once(monkeypatch, unknown):
-    asked = []
-
-    def run(command, **_options):
-        asked.append(command)
-        return SimpleNamespace(returncode=0, stdout="cuda\n", stderr="")
-
-    monkeypatch.delitem(sys.modules, "pliant.device", raising=False)
-    monkeypatch.setattr(subprocess, "run", run)
-    assert devices(BinsSettings(device="auto,auto")) == ["cuda", "cuda"]
-    assert len(asked) == 1 and "resolve_device('auto')" in asked[0][-1]
 
 
 def test_where_torch_cannot_be_asked_the_sentence_says_to_name_a_device(monkeypatch, unknown):

@@ -22,8 +22,6 @@ from pliant.serving.workers.helper_process import (
     HelperProcess,
     _read_answer,
     _send_answer,
-    _some_at_a_time,
-    small_pieces,
 )
 
 TEXTS = st.text(max_size=3) | st.sampled_from(["a" * (LONG + 1), "\u200b" * 3000, "\ud800" * 2000, "b" * LONG])
@@ -56,21 +54,6 @@ def test_an_answer_is_the_same_on_the_other_side(value, piece):
         return answer
 
     assert asyncio.run(received()) == value
-
-
-def test_what_the_event_loop_unpickles_at_a_time_is_small():
-    channel = Channel()
-    _send_answer(channel, {"inputs": ["a" * 65_000] * 150, "image": "b" * 100_000, "n": list(range(1000))})
-    assert max(map(len, channel.sent)) <= PIECE + 1000
-    assert sum(map(len, channel.sent)) > 65_000 * 3  # texts that are equal may be one
-
-
-@given(st.lists(st.integers(0, 2 * PIECE), max_size=20))
-def test_texts_are_kept_in_order(sizes):
-    texts = [str(index) * size for index, size in enumerate(sizes)]
-    lists = list(_some_at_a_time(texts))
-    assert [text for some in lists for text in some] == texts
-    assert all(len(some) == 1 or sum(map(len, some)) <= PIECE for some in lists)
 
 
 def repeat(content: bytes, times: int) -> object:
@@ -147,27 +130,6 @@ def repeating(channel, incoming) -> None:
     helper_process.help_out(channel, incoming, repeat)
 
 
-def test_a_helper_starts_with_its_first_message_and_yields_to_the_others(spawned):
-    async def run():
-        helper = HelperProcess("a:b")
-        assert helper.pid is None and spawned.entries == []
-        assert await helper.call(60, [b"ab", b"", b"c"], 2) == "abcabc"
-        with pytest.raises(ValueError, match="no times"):
-            await helper.call(60, [], 0)
-        assert await helper.call(60, [b"d"], 1) == "d" and helper.pid == 77
-        assert spawned.threads[0].calls == [] and spawned.niceness == [10]
-        helper._end()
-        assert helper.pid is None and spawned.threads[0].calls == ["kill", "wait"]
-        assert await helper.call(60, [b"e"], 1) == "e"
-        helper._end()
-        helper._end()  # once is enough
-        await asyncio.sleep(0.001)
-        assert [end.fileno() for end in spawned.ours] == [-1, -1]
-
-    asyncio.run(run())
-    assert spawned.entries == ["a:b"] * 2 and spawned.threads[1].calls == ["kill", "wait"]
-
-
 def never(channel, incoming) -> None:
     channel.sendall(b"!")
     incoming.read()
@@ -223,25 +185,6 @@ def test_a_caller_that_leaves_in_its_turn_ends_the_process_and_one_that_waits_fo
         helper._end()
 
     asyncio.run(run())
-
-
-def test_a_helper_that_does_not_start_is_an_error_after_a_limit_of_its_own(spawned, monkeypatch):
-    monkeypatch.setattr(helper_process, "START_SECONDS", 0.01)
-    spawned.be = lambda channel, incoming: incoming.read()
-
-    async def run():
-        with pytest.raises(TimeoutError):
-            await HelperProcess("a:b").call(60, [b"x"], 1)
-
-    asyncio.run(run())
-    assert spawned.threads[0].calls == ["kill", "wait"]
-
-
-def test_content_goes_in_pieces_that_are_no_copies():
-    content = [b"abcdefg", b"", b"hij"]
-    pieces = list(small_pieces(content, 3))
-    assert [bytes(piece) for piece in pieces] == [b"abc", b"def", b"g", b"hij"]
-    assert [piece.obj for piece in pieces] == [content[0]] * 3 + [content[2]]
 
 
 def test_only_long_texts_come_apart_and_each_once_in_its_place():

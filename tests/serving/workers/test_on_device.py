@@ -19,13 +19,6 @@ def same_threads():
     torch.set_num_threads(before)
 
 
-def test_threads_are_set_where_the_plan_names_them():
-    prepare(DevicePlan("cpu", 2, None, ()))
-    assert torch.get_num_threads() == 2
-    prepare(DevicePlan("cpu", None, None, ()))
-    assert torch.get_num_threads() == 2
-
-
 def test_a_device_of_another_class_is_refused_and_threads_belong_to_the_class():
     torch.set_num_threads(1)
     present = device_class("cpu")
@@ -45,14 +38,6 @@ def test_a_device_process_makes_its_gpu_the_present_one_before_anything_else(mon
     monkeypatch.setattr(torch.cuda, "set_device", made.append)
     prepare(DevicePlan(device, None, None, ()))
     assert made == selected
-
-
-@pytest.mark.parametrize(("device", "left_out"), [("cuda", True), ("cpu", False)])
-def test_cudnns_attention_which_plans_every_shape_is_left_out_on_a_gpu(monkeypatch, device, left_out):
-    set_to = []
-    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", set_to.append)
-    prepare(DevicePlan(device, None, None, ()))
-    assert set_to == ([False] if left_out else [])
 
 
 def test_a_gpu_that_is_not_there_is_refused_in_a_sentence(monkeypatch):

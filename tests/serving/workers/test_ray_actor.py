@@ -126,21 +126,6 @@ def test_the_end_of_an_actor_is_reported_once_and_that_of_a_former_one_is_not(fa
     on_fake(fake, check)
 
 
-def test_an_actor_that_is_replaced_without_a_stop_is_not_watched_for_its_successor(fake):
-    fake.trouble = {"lost": fake.error("the node died")}
-
-    async def check(worker):
-        told = []
-        worker.on_end = lambda: told.append("end")
-        await worker.start()
-        await worker.start()
-        fake.actors[0].lost.set()
-        await asyncio.sleep(1)
-        assert told == []
-
-    on_fake(fake, check)
-
-
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -158,15 +143,3 @@ def test_what_ray_raises_is_told_in_one_line_and_the_actor_goes(fake, call, sent
         assert (worker.pid is None) is (call == "home")
 
     on_fake(fake, check)
-
-
-def test_an_actor_is_never_restarted_and_no_call_repeated_by_ray_itself(installed):
-    from pliant.serving.workers.ray_workers import _ACTOR
-
-    options = _ACTOR._default_options
-    assert {name: options[name] for name in ("max_restarts", "max_task_retries", "scheduling_strategy")} == {
-        "max_restarts": 0,
-        "max_task_retries": 0,
-        "scheduling_strategy": "SPREAD",
-    }
-    assert options["concurrency_groups"] == {"watch": 1}

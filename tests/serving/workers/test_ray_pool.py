@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 
 import pytest
 
@@ -88,22 +87,6 @@ def test_what_ray_raises_is_told_in_one_line(ray, handler, kind):
     ray.trouble = kind("version mismatch\nand much more")
     with pytest.raises(WorkerError, match=r"no connection to the Ray cluster at this machine: version mismatch$"):
         RayPool()
-
-
-def test_outside_of_the_main_thread_signals_are_left_alone(ray, handler):
-    ray.init = lambda *_, **__: None
-    errors = []
-
-    def connect():
-        try:
-            RayPool()
-        except BaseException as error:  # to be seen below
-            errors.append(error)
-
-    thread = threading.Thread(target=connect)
-    thread.start()
-    thread.join(30)
-    assert errors == [] and signal.getsignal(signal.SIGTERM) is handler
 
 
 def test_where_ray_is_missing_the_error_says_how_to_get_it(monkeypatch):

@@ -64,53 +64,6 @@ def test_a_worker_that_dies_during_a_launch_is_replaced_at_once():
     run_virtually(main())
 
 
-def test_a_worker_that_dies_idle_is_replaced_before_anybody_asks():
-    async def main():
-        bench = Bench()
-        driver = await bench.start()
-        bench.worker.die()
-        await asyncio.sleep(0.001)
-        assert driver.ready
-        assert (await driver.submit("a", 0.1, 1.0, "x")).on_time
-        await driver.stop()
-
-    run_virtually(main())
-
-
-def test_without_a_spare_that_is_ready_the_worker_itself_is_restarted():
-    async def main():
-        bench = Bench()
-        driver = await bench.start()
-        bench.spares[0].failing_restarts = 100
-        bench.spares[0].die()
-        await asyncio.sleep(0.001)
-        assert driver.spares == 0
-        bench.worker.die()
-        assert (await driver.submit("a", 5.0, 1.0, "x")).output == "x"
-        assert bench.worker.calls == ["start", "restart", ("x",)]
-        bench.spares[0].failing_restarts = 0
-        await asyncio.sleep(5)
-        assert driver.spares == 1
-        await driver.stop()
-
-    run_virtually(main())
-
-
-def test_updates_reach_spares_that_stand_by_and_those_that_start():
-    async def main():
-        bench = Bench(spares=2)
-        driver = await bench.start()
-        bench.spares[1].die()
-        await driver.update("task b", lambda _: None)
-        assert bench.spares[0].calls[-1] == ("update", "task b")
-        assert ("update", "task b") not in bench.spares[1].calls
-        driver.remember(lambda _: "with b")
-        assert [spare.build for spare in bench.spares] == ["with b"] * 2
-        await driver.stop()
-
-    run_virtually(main())
-
-
 def test_spares_are_of_every_kind_of_worker_in_turn():
     assert spare_builds(["cpu", "cpu"], 2) == ["cpu", "cpu"]
     assert spare_builds(["cuda:0", "cuda:1"], 3) == ["cuda:0", "cuda:1", "cuda:0"]
@@ -149,25 +102,6 @@ def spares_test(test):
 
 
 @spares_test
-async def test_a_spare_that_was_taken_is_the_drivers_and_the_former_worker_is_started_anew(spares, workers):
-    former = FakeWorker(build="build", on_end=lambda: None)
-    taken = spares.take(former)
-    assert taken is workers[0] and spares.ready == 1
-    assert former.on_end is None, "its end is no matter of the driver's any more"
-    await asyncio.sleep(STARTED)
-    assert former.calls == ["restart"] and spares.ready == 2
-    await spares.stop()
-    assert "stop" not in taken.calls and former.calls[-1] == workers[1].calls[-1] == "stop"
-
-
-@spares_test
-async def test_the_spare_is_the_first_of_an_equal_build(spares, workers):
-    workers[0].build = "another build"
-    assert spares.take(FakeWorker(build="build")) is workers[1]
-    assert spares.take(FakeWorker(build="a third")) is None
-
-
-@spares_test
 async def test_a_spare_that_dies_standing_by_is_started_again_once_a_second_until_it_stands_by(spares, workers):
     workers[0].failing_restarts = 1
     workers[0].die()
@@ -196,21 +130,6 @@ async def test_an_update_that_comes_while_a_spare_starts_starts_it_again_with_th
 
 
 @spares_test
-async def test_a_spare_does_not_serve_while_it_is_updated_and_one_that_refuses_starts_again(spares, workers):
-    seen = []
-    update = workers[0].update
-
-    async def slow(value, build):
-        seen.append((spares.ready, spares.take(FakeWorker(build="build"))))
-        await update(value, build)
-
-    workers[0].update = slow
-    workers[1].refuses = "task b"
-    await spares.update("task b", lambda _: "with b")
-    assert seen == [(1, workers[1])]
-
-
-@spares_test
 async def test_a_spare_that_refuses_an_update_is_started_with_it(spares, workers):
     workers[1].refuses = "task b"
     await spares.update("task b", lambda _: "with b")
@@ -219,14 +138,3 @@ async def test_a_spare_that_refuses_an_update_is_started_with_it(spares, workers
     assert spares.ready == 2 and workers[1].calls == ["restart"] * 2
     spares.remember(lambda _: "with c")
     assert [worker.build for worker in workers] == ["with c"] * 2
-
-
-@spares_test
-async def test_an_end_cuts_short_what_starts(spares, workers):
-    workers[0].die()
-    await asyncio.sleep(0.1)
-    loop = asyncio.get_running_loop()
-    before = loop.time()
-    await spares.stop()
-    assert loop.time() == before and [worker.calls[-1] for worker in workers] == ["stop"] * 2
-    assert spares.ready == 1

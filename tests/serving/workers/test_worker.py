@@ -17,13 +17,12 @@ import numpy as np
 import pytest
 
 from pliant.errors import WorkerError
-from pliant.protocol import replay
-from pliant.serving.clock import loop_clock
-from pliant.serving.driver import Driver, Limits
+from pliant.fallbacks import Fallback
 from pliant.serving.workers import worker as worker_module
 from pliant.serving.workers.child_process import pack
+from pliant.serving.workers.device_process import SHARED_BYTES
 from pliant.serving.workers.worker import CallingWorker, ModelError, ProcessWorker
-from tests.fixtures.fakes import EchoModel, FifoScheduler, refuse_to_build, run_virtually
+from tests.fixtures.fakes import EchoModel, run_virtually
 
 
 def on_worker(check, build=EchoModel):
@@ -64,14 +63,6 @@ def test_large_arrays_arrive_whole_whatever_came_before_them():
     on_worker(check)
 
 
-def test_a_load_takes_the_seconds_that_the_device_says():
-    async def check(worker):
-        assert 0.01 <= await worker.load(2) < 5
-        assert (await worker.run(0, ["x"]))[0] == [("x", 0, ("model 2",))]
-
-    on_worker(check)
-
-
 def test_a_process_that_dies_is_reported_at_once_and_one_that_is_stopped_is_not():
     async def check(worker):
         told = asyncio.Event()
@@ -85,43 +76,6 @@ def test_a_process_that_dies_is_reported_at_once_and_one_that_is_stopped_is_not(
         assert not told.is_set()
 
     on_worker(check)
-
-
-def test_an_exception_in_the_model_is_an_error_and_the_process_lives_on():
-    async def check(worker):
-        with pytest.raises(WorkerError, match="ValueError: no such payload"):
-            await worker.run(0, ["raise"])
-        assert (await worker.run(0, ["x"]))[0] == [("x", 0, ())]
-
-    on_worker(check)
-
-
-class BrokenCuda:
-    """Stands for torch in a process whose GPU fails every call after an error."""
-
-    class cuda:  # noqa: N801  torch's name
-        @staticmethod
-        def is_initialized() -> bool:
-            return True
-
-        @staticmethod
-        def synchronize() -> None:
-            raise RuntimeError("device-side assert triggered")
-
-
-class FailsWithItsDevice(EchoModel):
-    def run(self, setting, payloads):
-        if "raise" in payloads:
-            sys.modules["torch"] = BrokenCuda
-        return super().run(setting, payloads)
-
-
-def test_a_process_whose_device_fails_with_the_model_ends():
-    async def check(worker):
-        with pytest.raises(WorkerError, match="ended during run"):
-            await worker.run(0, ["raise"])
-
-    on_worker(check, FailsWithItsDevice)
 
 
 def test_a_process_killed_during_a_launch_is_an_error_and_a_restart_brings_all_updates_back():
@@ -139,16 +93,6 @@ def test_a_process_killed_during_a_launch_is_an_error_and_a_restart_brings_all_u
     on_worker(check)
 
 
-def test_a_refused_update_is_forgotten():
-    async def check(worker):
-        with pytest.raises(WorkerError, match="a bad update"):
-            await worker.update("bad", partial(EchoModel, ("bad",)))
-        await worker.restart()
-        assert (await worker.run(0, ["x"]))[0] == [("x", 0, ())]
-
-    on_worker(check)
-
-
 def test_signals_to_the_whole_family_do_not_end_the_process():
     async def check(worker):
         os.kill(worker.pid, signal.SIGTERM)
@@ -156,16 +100,6 @@ def test_signals_to_the_whole_family_do_not_end_the_process():
         assert (await worker.run(0, ["x"]))[0] == [("x", 0, ())]
 
     on_worker(check)
-
-
-def test_a_model_that_cannot_be_built_says_why():
-    async def main():
-        worker = ProcessWorker(refuse_to_build)
-        with pytest.raises(WorkerError, match=r"^the weights are missing$"):
-            await worker.start()
-        await worker.stop()
-
-    asyncio.run(main())
 
 
 def test_the_process_ends_when_its_parent_dies():
@@ -183,21 +117,6 @@ def test_the_process_ends_when_its_parent_dies():
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE)
     parent.communicate(timeout=300)  # returns once the last holder of the pipe has ended, which is the device process
     assert parent.returncode == -signal.SIGKILL
-
-
-def test_a_driver_outlives_a_killed_device_process():
-    async def main():
-        journal = []
-        worker = ProcessWorker(EchoModel)
-        driver = Driver(FifoScheduler(), [worker], journal.append, loop_clock(), Limits(launch=10.0))
-        await driver.start()
-        assert (await driver.submit("a", 5.0, 1.0, "x")).output[0] == "x"
-        os.kill(worker.pid, signal.SIGKILL)
-        assert (await driver.submit("a", 20.0, 1.0, "y")).output[0] == "y"
-        await driver.stop()
-        assert replay(FifoScheduler(), journal) == journal
-
-    asyncio.run(main())
 
 
 # A worker whose device is a fake, in virtual time
@@ -313,26 +232,6 @@ def test_a_worker_that_is_not_running_says_so_and_can_be_stopped_and_killed(spaw
     assert spawned.started == [("pliant.serving.workers.device_process:main", 2)] * 2
 
 
-def test_an_end_is_reported_also_while_nothing_is_called(spawned):
-    async def main():
-        worker, told = ProcessWorker(EchoModel), asyncio.Event()
-        await worker.start()
-        worker.on_end = told.set
-        spawned.ends[0].shutdown(socket.SHUT_WR)
-        await asyncio.wait_for(told.wait(), 30)
-        worker.on_end = None
-        with pytest.raises(WorkerError, match=r"^the device process ended during run$"):
-            await worker.run(0, ["x"])
-        await worker.stop()
-        await worker.start()
-        spawned.ends[1].shutdown(socket.SHUT_WR)  # nobody wants to know
-        with pytest.raises(WorkerError, match=r"^the device process ended during load$"):
-            await worker.load(0)
-        await worker.stop()
-
-    asyncio.run(main())
-
-
 def test_a_process_that_does_not_build_its_model_in_time_is_an_error(spawned):
     async def main():
         worker = ProcessWorker(EchoModel, 0.01)
@@ -341,4 +240,45 @@ def test_a_process_that_does_not_build_its_model_in_time_is_an_error(spawned):
         await worker.stop()
 
     spawned.answers = []
+    asyncio.run(main())
+
+
+def test_a_launch_that_is_sent_ahead_runs_behind_the_present_one_and_its_answer_comes_next():
+    async def check(worker):
+        large = np.full(SHARED_BYTES, 1, np.uint8)
+        running = asyncio.create_task(worker.run(1, [large, "a"]))
+        await asyncio.sleep(0)
+        assert worker.send_ahead(2, [2 * large, "b"]) and not worker.send_ahead(3, ["c"])
+        (first, second), _ = await running
+        (third, fourth), _ = await worker.run(2, [2 * large, "b"])
+        assert (second, fourth) == (("a", 1, ()), ("b", 2, ()))
+        assert first[0].max() == 1 and third[0].min() == 2
+        assert (await worker.run(4, ["d"]))[0] == [("d", 4, ())]
+
+    on_worker(check)
+
+
+class Idle(CallingWorker):
+    """A worker without a device, whose replies the test gives."""
+
+    async def _call(self, verb, *arguments): ...
+    async def start(self) -> None: ...
+    def kill(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+def test_fallbacks_are_logged_passed_on_and_kept_until_the_device_is_restarted(caplog):
+    async def main():
+        worker, passed_on = Idle(EchoModel, 30.0), []
+        worker.on_fallback = passed_on.append
+        fallback = Fallback("memory", "batches of 64 do not fit")
+        assert worker._result((True, "value", (fallback,))) == "value"
+        assert passed_on == list(worker.fallbacks) == [fallback]
+        assert "a device process falls back: batches of 64 do not fit" in caplog.messages
+        with pytest.raises(ModelError, match="no such task"):
+            worker._result((False, "no such task", (fallback,)))
+        assert len(worker.fallbacks) == 2, "a failed call tells them too"
+        await worker.restart()
+        assert worker.fallbacks == ()
+
     asyncio.run(main())

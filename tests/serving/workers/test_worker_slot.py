@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import time
 
 import pytest
 
-from pliant.protocol import Failed, Finished, Launch, Result
+from pliant.protocol import Failed, Finished, Launch
 from pliant.serving.clock import loop_clock
 from pliant.serving.driver import Driver
 from pliant.serving.workers.worker import ModelError
-from pliant.serving.workers.worker_slot import WorkerSlot
+from pliant.serving.workers.worker_slot import FACTOR, FLOOR, LaunchLimit, WorkerSlot, within
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 
@@ -90,16 +90,6 @@ def test_a_process_that_does_nothing_but_fail_is_restarted():
     run_virtually(main())
 
 
-def test_successes_between_errors_of_the_model_keep_the_process():
-    async def main():
-        slot, _, _ = await bad_launches(15)
-        await slot.carry_out(Launch(99, 0, (1,)), ["x"])
-        end, _ = await slot.carry_out(Launch(100, 0, (1,)), ["bad"])
-        assert not end.lost and slot.up
-
-    run_virtually(main())
-
-
 # One slot, word by word
 
 
@@ -131,19 +121,6 @@ def slot_test(test):
 
     wrapped.__name__ = test.__name__
     return wrapped
-
-
-@slot_test
-async def test_a_slot_is_up_from_its_start_and_says_how_each_launch_ended(slot, worker, deaths):
-    assert not slot.up and worker.on_end is None
-    await slot.start()
-    assert slot.up and worker.calls == ["start"]
-    end, outputs = await slot.carry_out(Launch(7, 0, (4, 5), setting=2), ["x", "y"])
-    assert (end, outputs) == (Finished(7, 0.02, (Result(4), Result(5))), ["x", "y"])
-    assert await slot.carry_out(Launch(8, 0, (), setting=3, kind="load"), []) == (Finished(8, 0.5), ())
-    assert slot.launch is None and worker.calls == ["start", ("x", "y"), ("load", 3)]
-    await slot.stop()
-    assert worker.calls[-1] == "stop" and deaths == []
 
 
 @slot_test
@@ -180,92 +157,6 @@ async def test_an_idle_death_is_counted_once_and_repaired_at_once_and_then_every
     assert worker.calls[-1] == "stop" and not slot.up
 
 
-@slot_test
-async def test_a_second_passes_between_two_attempts(slot, worker, deaths):
-    await slot.start()
-    worker.failing_restarts = 1
-    worker.die()
-    await asyncio.sleep(1.4)
-    assert worker.calls.count("restart") == 1
-    await asyncio.sleep(0.2)
-    assert worker.calls.count("restart") == 2
-    await asyncio.sleep(0.5)
-    assert slot.up
-    await slot.stop()
-
-
-@slot_test
-async def test_a_death_during_a_launch_is_that_launchs_failure_alone(slot, worker, deaths):
-    await slot.start()
-    launching = asyncio.create_task(slot.carry_out(Launch(0, 0, (1,)), ["x"]))
-    await asyncio.sleep(0)
-    worker.die()
-    assert await launching == (Failed(0, "the device process ended during run"), ())
-    assert deaths == [] and slot.reviving is None and worker.calls == ["start", ("x",), "kill"]
-
-
-@slot_test
-async def test_a_launch_that_another_has_overtaken_is_not_run(slot, worker, deaths):
-    """A scheduler that failed leaves its launch behind; the fresh one launches on the same worker."""
-    await slot.start()
-    first = asyncio.create_task(slot.carry_out(Launch(0, 0, (1,)), ["x"]))
-    await asyncio.sleep(0)
-    late = asyncio.create_task(slot.carry_out(Launch(1, 0, (2,)), ["y"]))
-    await asyncio.sleep(0)
-    assert isinstance((await first)[0], Finished)
-    assert await late == (Failed(1, "its scheduler has failed", lost=False), ())
-    assert slot.launch is None and slot.up and worker.calls == ["start", ("x",)]
-
-
-@slot_test
-async def test_updates_wait_for_the_launch_before_them(slot, worker, deaths):
-    await slot.start()
-    launching = asyncio.create_task(slot.carry_out(Launch(0, 0, (1,)), ["x"]))
-    await asyncio.sleep(0.01)
-    worker.seconds = 0.0
-    updating = asyncio.create_task(slot.update("task b", lambda _: None))
-    await asyncio.sleep(0.001)
-    assert worker.calls == ["start", ("x",)]
-    await asyncio.gather(launching, updating)
-    assert worker.calls[-1] == ("update", "task b")
-
-
-@slot_test
-async def test_a_launch_has_the_limit_of_the_slot_where_nothing_is_expected(slot, worker, deaths):
-    await slot.start()
-    end, _ = await slot.carry_out(Launch(0, 0, (1,)), ["hang"])
-    assert end == Failed(0, "it was still running after 60 s")
-    assert asyncio.get_running_loop().time() == pytest.approx(60.0)
-
-
-def test_the_log_tells_of_deaths_failures_and_restarts(caplog):
-    async def main():
-        worker = Odd()
-        slot = WorkerSlot(worker, 60.0, lambda: None)
-        await slot.start()
-        worker.failing_restarts = 1
-        worker.die()
-        await asyncio.sleep(3)
-        await slot.carry_out(Launch(1, 0, (1,)), ["crash"])
-        await slot.carry_out(Launch(2, 0, (), kind="restart"), [])
-
-    with caplog.at_level("WARNING", "pliant.serving"):
-        run_virtually(main())
-    *failures, up = caplog.messages
-    assert failures == [
-        "a worker died while idle; it is restarted",
-        "the worker could not be started: it does not start",
-        "worker 0 failed in launch 1: the device process ended during run",
-    ]
-    assert re.fullmatch(r"worker 0 is up again after \d+\.\d s", up)
-
-
-def test_an_error_of_the_model_is_in_the_log(caplog):
-    with caplog.at_level("WARNING", "pliant.serving"):
-        run_virtually(bad_launches(1))
-    assert caplog.messages == ["the model of worker 0 failed in launch 0: ValueError: bad"]
-
-
 def two_launches(slot) -> tuple[asyncio.Task, asyncio.Task]:
     """Carry out a launch, and another one behind it, as the driver does."""
     slot.launch = first = Launch(0, 0, (1,))
@@ -289,38 +180,60 @@ async def test_the_next_launch_is_sent_while_the_present_one_runs_and_ends_after
     assert asyncio.get_running_loop().time() == pytest.approx(0.04)
 
 
-@slot_test
-async def test_what_was_sent_ahead_fails_with_the_worker_and_is_not_run(slot, worker, deaths):
+MOST = 60.0
+
+
+def launch(expected: float = 0.01, setting: int = 3, id: int = 0, kind: str = "run") -> Launch:
+    return Launch(id, 0, (1,), setting, kind, expected)
+
+
+def test_a_limit_is_a_multiple_of_the_profile_within_its_floor_and_the_configured_most():
+    limit = LaunchLimit(MOST)
+    limit.finished(launch(), 0.0)
+    assert limit.seconds(launch(0.01), 1.0) == FLOOR
+    assert limit.seconds(launch(1.5), 1.0) == FACTOR * 1.5
+    assert limit.seconds(launch(20.0), 1.0) == MOST
+    assert limit.seconds(launch(0.0), 1.0) == MOST  # nothing is expected
+    assert LaunchLimit(0.5).seconds(launch(0.01), 1.0) == 0.5
+
+
+async def slot_that_has_run() -> tuple[WorkerSlot, FakeWorker]:
+    worker = FakeWorker()
+    slot = WorkerSlot(worker, MOST, lambda: None)
     await slot.start()
-    first, second = two_launches(slot)
-    await asyncio.sleep(0.01)
-    worker.dead = True
-    assert isinstance((await first)[0], Failed)
-    assert await second == (Failed(1, "the worker was lost in the launch before"), ())
-    assert ("y",) not in worker.calls and slot.launch is slot.next is None
+    assert isinstance((await slot.carry_out(launch(), ["x"]))[0], Finished)
+    return slot, worker
 
 
-@slot_test
-async def test_nothing_is_sent_ahead_of_an_update_that_waits(slot, worker, deaths):
-    await slot.start()
-    slot.launch = present = Launch(0, 0, (1,))
-    first = asyncio.create_task(slot.carry_out(present, ["x"]))
-    await asyncio.sleep(0)
-    update = asyncio.create_task(slot.update("task b", lambda _: "build"))
-    await asyncio.sleep(0.001)
-    second = asyncio.create_task(follow(slot))
-    await asyncio.gather(first, update, second)
-    assert worker.calls == ["start", ("x",), ("update", "task b"), ("y",)]
+def test_a_hang_is_noticed_after_the_floor_not_after_the_configured_limit():
+    async def main():
+        slot, worker = await slot_that_has_run()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        event, _ = await slot.carry_out(launch(id=1), ["hang"])
+        assert loop.time() - began == pytest.approx(FLOOR)
+        assert event == Failed(1, "it was still running after 2 s")
+        assert worker.calls[-1] == "kill"
+
+    run_virtually(main())
 
 
-@slot_test
-async def test_an_abandoned_launch_that_was_sent_ahead_is_answered_before_the_next(slot, worker, deaths):
-    """Its scheduler has failed, and a fresh one launches something else; the answer on the way belongs to nobody else."""
-    await slot.start()
-    first, second = two_launches(slot)
-    await asyncio.sleep(0.01)
-    slot.launch, slot.next = third, _ = Launch(0, 0, (3,)), None
-    later = asyncio.create_task(slot.carry_out(third, ["z"]))
-    await asyncio.gather(first, second, later)
-    assert worker.calls == ["start", ("x",), ("ahead", "y"), ("y",), ("z",)]
-    assert later.result()[0].launch == 0 and slot.launch is None
+def test_a_loop_that_was_held_up_still_finds_the_result_that_came_meanwhile():
+    """A machine that stands still for longer than the limit loses no worker."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        came: asyncio.Future[int] = loop.create_future()
+
+        async def call() -> int:
+            return await came
+
+        async def hold_up():
+            time.sleep(0.3)  # nothing runs meanwhile
+            loop.call_later(0.01, came.set_result, 7)
+
+        holding = asyncio.create_task(hold_up())
+        assert await within(0.2, call()) == 7
+        await holding
+
+    asyncio.run(main())

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
@@ -14,12 +16,17 @@ from starlette.routing import Route
 
 from pliant import systems
 from pliant.serving.http import openai, tei
-from pliant.serving.http.access.access import Access
+from pliant.serving.http.access.access import (
+    Access,
+    AccessMiddleware,
+    Gate,
+    TenantMetrics,
+    TokenBucket,
+    check_admin,
+    client_of,
+)
 from pliant.serving.http.access.hosts import KnownHosts
 from pliant.serving.http.access.keys import Keys, Tenant, new_key
-from pliant.serving.http.access.metrics import TenantMetrics
-from pliant.serving.http.access.middleware import AccessMiddleware, Gate
-from pliant.serving.http.access.roles import check_admin, client_of
 from pliant.serving.http.api_errors import ApiError, error_response
 
 SHAPES = {"/tei/predict": tei.error_response, "/v1/models": openai.error_response}
@@ -122,21 +129,12 @@ def test_the_sender_of_a_request_that_nobody_may_send_is_nobody():
     access = Access(KnownHosts("127.0.0.1"), lambda: known)
     scope = {"type": "http", "method": "POST", "path": "/v1/predict", "client": ("127.0.0.1", 1)}
     host, right, wrong = (
-        (b"host", b"127.0.0.1"),
+        (b"host", b"localhost"),
         (b"authorization", f"Bearer {secret}".encode()),
         (b"authorization", b"x"),
     )
     assert access.sender({**scope, "headers": [host, right]}).tenant == "acme"
     assert access.sender({**scope, "headers": [host, wrong]}) is access.sender({**scope, "headers": [right]}) is None
-
-
-def test_the_answer_to_a_wrong_key_never_repeats_it():
-    async def check():
-        site = Site()
-        response = await site.ask(authorization="Bearer planted-secret")
-        assert "planted-secret" not in response.text + str(response.headers)
-
-    run(check())
 
 
 def test_errors_have_the_shape_of_the_interface():
@@ -197,32 +195,6 @@ def test_an_admin_action_without_a_json_content_type_is_refused_also_without_key
         assert (await Site(with_keys=False).ask("/v1/refresh", **headers)).status_code == 415
         assert (await Site().ask("/v1/refresh", "admin", **headers)).status_code == 415
         assert (await Site(with_keys=False).ask("/v1/refresh", content_type="application/json")).status_code == 200
-
-    run(check())
-
-
-def test_every_refusal_says_in_a_sentence_what_to_do():
-    async def check():
-        response = await Site().ask()
-        assert response.json()["error"] == {
-            "code": "unauthorized",
-            "field": "authorization",
-            "message": "a key is missing: send it in the header Authorization, as `Bearer KEY`",
-        }
-        assert response.headers["www-authenticate"] == "Bearer"
-        response = await Site().ask(authorization="Bearer wrong")
-        assert response.json()["error"]["message"] == (
-            "the key in the header Authorization is unknown or revoked, or the header is not `Bearer KEY`"
-        )
-        assert response.headers["www-authenticate"] == 'Bearer error="invalid_token"'
-        response = await Site().ask(host="evil.example")
-        assert response.json()["error"] == {
-            "code": "unknown_host",
-            "field": "host",
-            "message": "the Host header names another service; allow further names with --allowed-host NAME",
-        }
-        response = await Site(with_keys=False, peer="10.0.0.9").ask()
-        assert "only its own machine may call it; make keys, or start it with --open" in response.text
 
     run(check())
 
@@ -294,34 +266,6 @@ def test_a_tenant_with_too_many_waiting_requests_gets_no_more_in_until_one_is_an
     run(check())
 
 
-def test_a_client_that_leaves_frees_its_place():
-    async def check():
-        site = Site(limits=Tenant(max_waiting=1))
-        site.hold.clear()
-        leaving = asyncio.create_task(site.ask(key="use"))
-        while not site.held:
-            await asyncio.sleep(0)
-        leaving.cancel()
-        await asyncio.gather(leaving, return_exceptions=True)
-        site.hold.set()
-        assert (await site.ask(key="use")).status_code == 200
-
-    run(check())
-
-
-def test_requests_are_counted_by_tenant():
-    async def check():
-        site = Site()
-        for key in ("use", "use", "other"):
-            await site.ask(key=key)
-        await site.ask()
-        assert site.metric("arrivals_total", tenant="acme") == 2
-        assert site.metric("answers_total", tenant="acme", status="200") == 2
-        assert site.metric("answers_total", tenant="other", status="200") == 1
-
-    run(check())
-
-
 @pytest.mark.parametrize("system", systems.names())
 def test_every_service_has_the_middleware_around_all_of_its_routes(system):
     module = systems.system(system).part("serving", "service")
@@ -330,12 +274,29 @@ def test_every_service_has_the_middleware_around_all_of_its_routes(system):
     assert entry["state"] is module.app.state
 
 
-def test_a_service_that_has_not_started_lets_nobody_in():
-    async def check():
-        client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(AccessMiddleware(Starlette(), SimpleNamespace())), base_url="http://localhost"
-        )
-        with pytest.raises(AttributeError):
-            await client.get("/v1/status")
+def test_only_http_is_let_in_and_the_start_of_the_app_passes():
+    seen = []
 
-    run(check())
+    async def app(scope, receive, send):
+        seen.append(scope["type"])
+
+    middleware = AccessMiddleware(app, SimpleNamespace())
+    run(middleware({"type": "lifespan"}, None, None))
+    with pytest.raises(RuntimeError, match="only HTTP is let in"):
+        run(middleware({"type": "websocket", "path": "/", "headers": []}, None, None))
+    assert seen == ["lifespan"]
+
+
+@given(st.integers(1, 8), st.lists(st.integers(0, 16), min_size=1, max_size=60))
+def test_in_no_stretch_of_time_pass_more_than_the_rate_and_one_burst(rate, gaps):
+    bucket, now, passed = TokenBucket(rate), 0.0, []
+    for gap in gaps:
+        now += gap / 16
+        wait = bucket.take(now)
+        if wait == 0:
+            passed.append(now)
+        else:
+            assert 0 < wait <= 1 / rate
+    for first, start in enumerate(passed):
+        for last, end in enumerate(passed[first:], start=first):
+            assert last - first + 1 <= rate + rate * (end - start) + 1e-6

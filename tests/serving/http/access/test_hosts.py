@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pliant.errors import InputError
-from pliant.serving.http.access.hosts import KnownHosts, check_address, is_loopback
-
-
-@pytest.mark.parametrize(
-    "header", ["localhost", "LocalHost:3000", "127.0.0.1:3000", "127.8.9.1", "[::1]:3000", "[::1]"]
-)
-def test_a_machine_is_known_to_itself_whatever_address_is_bound(header):
-    for bound in ("127.0.0.1", "10.0.0.7", "0.0.0.0", "::"):
-        assert KnownHosts(bound).knows(header)
+from pliant.serving.http.access.hosts import KnownHosts
 
 
 @pytest.mark.parametrize(
@@ -52,12 +43,3 @@ def test_on_all_addresses_any_address_is_known_but_no_name():
     assert hosts.knows("192.168.1.5:3000") and hosts.knows("[2001:db8::1]:3000")
     assert not hosts.knows("evil.example") and not hosts.knows("192.168.1.5.evil.example")
     assert KnownHosts("0.0.0.0", ["*"]).knows("anything")
-
-
-def test_addresses_are_told_apart_from_names():
-    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.0.0.1", "x")] == [
-        *(True, True, True, False, False, False)
-    ]
-    for host in ("evil.example", "", "127.0.0.1:80", "-x"):
-        with pytest.raises(InputError, match="host is"):
-            check_address(host)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from pliant.serving.http.access.key_file import update_keys
+from pliant.serving.http.access.keys import update_keys
 from pliant.serving.launch import Service, _environment, absolute
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.certificate import make_certificate

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
+
 import pytest
+from cryptography import x509
+from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
-from pliant.serving.http.access.key_file import update_keys
-from pliant.serving.http.access.settings import check_access
+from pliant.serving.http.access.keys import update_keys
+from pliant.serving.http.access.settings import DAY, check_access, check_certificate, show_certificate
 from pliant.serving.settings import Settings
+from tests.fixtures.certificate import certificate
 from tests.serving.http.access.test_keys import with_new
 
 
@@ -37,5 +43,54 @@ def test_settings_that_cannot_be_meant_are_refused_with_a_sentence(tmp_path, set
         check_access(Settings(home=tmp_path, **settings))
 
 
-def test_networks_of_proxies_are_accepted(tmp_path):
-    check_access(Settings(home=tmp_path, trusted_proxies="10.0.0.7, 10.1.0.0/16,::1"))
+EXPIRY = "pliant_tls_certificate_expiry_timestamp_seconds"
+
+
+def test_a_certificate_and_its_key_are_accepted_also_after_its_end(tmp_path):
+    check_certificate(None, None)
+    for days in (1.0, -1.0):
+        given = certificate(tmp_path, days)
+        check_certificate(given.path, given.key)
+
+
+@pytest.mark.parametrize(
+    ("break_", "sentence"),
+    [
+        (lambda own, _: own.path.unlink(), "tls_cert is .*certificate.pem, .*can be read .No such file"),
+        (lambda own, _: own.key.unlink(), "tls_key is .*key.pem, .*can be read .No such file"),
+        (lambda own, other: shutil.copy(other.key, own.key), "they do not fit together"),
+        (lambda own, _: own.path.write_text("no PEM"), "one of them is no PEM, or has a password"),
+        (lambda own, _: own.key.write_text(""), "one of them is no PEM, or has a password"),
+    ],
+)
+def test_files_that_are_no_certificate_with_its_key_are_refused(tmp_path, break_, sentence):
+    own, other = certificate(tmp_path / "own"), certificate(tmp_path / "other")
+    break_(own, other)
+    with pytest.raises(InputError, match=sentence):
+        check_certificate(own.path, own.key)
+
+
+def test_a_file_without_a_certificate_is_refused(tmp_path):
+    (tmp_path / "c.pem").write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    with pytest.raises(InputError, match="tls_cert"):
+        show_certificate(tmp_path / "c.pem", CollectorRegistry())
+
+
+@pytest.mark.parametrize(
+    ("days_left", "level", "said"),
+    [
+        (20, None, ""),
+        (14.001, None, ""),
+        (13.999, logging.WARNING, "in 14 days"),
+        (10, logging.WARNING, "in 10 days"),
+        (0, logging.ERROR, "has expired on"),
+        (40, logging.ERROR, "is not valid before"),
+    ],
+)
+def test_the_end_is_a_metric_and_what_is_wrong_is_logged(tmp_path, caplog, days_left, level, said):
+    given, registry = certificate(tmp_path, 30.0), CollectorRegistry()
+    end = x509.load_pem_x509_certificate(given.path.read_bytes()).not_valid_after_utc.timestamp()
+    show_certificate(given.path, registry, end - days_left * DAY)
+    assert [record.levelno for record in caplog.records] == ([] if level is None else [level])
+    assert said in caplog.text
+    assert registry.get_sample_value(EXPIRY, {"source": "service"}) == end

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
-
 import pytest
 
-from pliant.serving.http.door.connections import STALLED, Connections, Stage
-from pliant.serving.http.door.limits import DoorLimits
+from pliant.serving.http.door.connections import (
+    STALLED,
+    Connections,
+    DoorLimits,
+    Stage,
+)
 
 LIMITS = DoorLimits(head_seconds=10.0, idle_seconds=75.0, body_seconds=60.0, connections=3)
 
@@ -52,22 +53,6 @@ def test_a_connection_that_stays_in_a_stage_for_too_long_is_closed(connections, 
     assert len(connections) == 0
 
 
-def test_a_connection_that_waits_for_its_answer_is_left_alone(connections):
-    connection = entered(connections)
-    connections.move(connection, Stage.ANSWER, 0.0)
-    connections.sweep(1e6)
-    assert connection.closed == [] and len(connections) == 1
-
-
-def test_one_too_many_takes_the_place_of_the_one_that_has_been_idle_longest(connections):
-    first, second, third = (entered(connections, now) for now in (0.0, 1.0, 2.0))
-    connections.move(first, Stage.HEAD, 3.0)
-    connections.move(first, Stage.IDLE, 3.0)  # it was answered meanwhile
-    latest = entered(connections, 3.1)
-    assert (first.closed, second.closed, third.closed) == ([], [Stage.IDLE], [])
-    assert len(connections) == 3 and connections.stage(latest) is Stage.IDLE
-
-
 def test_connections_that_are_opened_anew_as_fast_as_they_are_closed_keep_nobody_out():
     connections = Connections(DoorLimits(connections=1000))
     answered, asking = 0, None
@@ -100,29 +85,6 @@ def test_a_request_that_makes_progress_is_never_closed_for_another_and_one_at_a_
     assert (coming.closed, stuck.closed, answering.closed) == ([], [stage], [])
 
 
-def test_a_request_at_a_stand_goes_before_a_connection_that_became_idle_after_it(connections):
-    stuck, idle, other = (entered(connections) for _ in range(3))
-    connections.move(stuck, Stage.BODY, 1.0)
-    connections.move(idle, Stage.IDLE, 2.0)
-    connections.move(other, Stage.ANSWER, 0.0)
-    entered(connections, 1.0 + STALLED)
-    assert (stuck.closed, idle.closed, other.closed) == ([Stage.BODY], [], [])
-    connections.move(other, Stage.HEAD, 2.5)
-    entered(connections, 2.5 + STALLED)
-    assert (idle.closed, other.closed) == ([Stage.IDLE], [])
-
-
-def test_progress_of_a_connection_that_has_left_or_waits_for_its_answer_changes_nothing(connections):
-    answering = entered(connections)
-    connections.move(answering, Stage.ANSWER, 0.0)
-    connections.progressed(answering, 1.0)
-    connections.progressed(Connection(), 1.0)
-    assert connections.stage(answering) is Stage.ANSWER and len(connections) == 1
-    for _ in range(2):
-        connections.move(entered(connections), Stage.ANSWER, 0.0)
-    assert not connections.enter(Connection(), 100.0)
-
-
 def test_a_client_that_takes_nothing_of_its_answer_is_cut_off_and_one_that_takes_some_is_not(connections):
     stuck, slow = entered(connections), entered(connections)
     for connection in (stuck, slow):
@@ -133,35 +95,6 @@ def test_a_client_that_takes_nothing_of_its_answer_is_cut_off_and_one_that_takes
         connections.sweep(float(second))
         assert bool(stuck.closed) is (second > 60)
     assert (stuck.closed, slow.closed) == (["aborted"], [])
-
-
-def test_a_client_that_has_read_all_may_wait_anew(connections):
-    connection = entered(connections)
-    connections.move(connection, Stage.ANSWER, 0.0)
-    for now, unread in ((0.0, 10), (50.0, 0), (51.0, 10), (110.0, 10)):
-        connection.bytes = unread
-        connections.sweep(now)
-    assert connection.closed == []
-
-
-def test_where_all_wait_for_their_answers_one_too_many_is_turned_away(connections):
-    for _ in range(3):
-        connections.move(entered(connections), Stage.ANSWER, 0.0)
-    assert not connections.enter(Connection(), 100.0)
-
-
-def test_nothing_is_kept_of_a_connection_that_left_with_an_answer_unread(connections):
-    connection = entered(connections)
-    connections.move(connection, Stage.ANSWER, 0.0)
-    connection.bytes = 10
-    connections.sweep(0.0)
-    connections.leave(connection)
-    connections.leave(connection)  # once more changes nothing
-    connections.sweep(1.0)
-    kept = weakref.ref(connection)
-    del connection
-    gc.collect()
-    assert kept() is None and len(connections) == 0
 
 
 def test_the_tenant_with_the_most_connections_gives_up_its_own_first(connections):

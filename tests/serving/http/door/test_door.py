@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 
 import pytest
 
 from pliant.front_door import FrontDoor
 from pliant.serving.http.api_errors import ApiError, error_response
-from pliant.serving.http.door import door as door_module
-from pliant.serving.http.door.connections import Stage
+from pliant.serving.http.door.connections import DoorLimits, Stage
 from pliant.serving.http.door.door import Door
-from pliant.serving.http.door.limits import DoorLimits
 from pliant.serving.http.door.load import LoopLoad
-from pliant.serving.http.door.protocol import SHED_HEAD_BYTES, LimitedProtocol
+from pliant.serving.http.door.protocol import LimitedProtocol
 from pliant.serving.http.routing import ARRIVED
-from tests.fixtures.door import Held, answer, behind_the_door, next_reply, post, rest, settled, status, until
+from tests.fixtures.door import answer, behind_the_door, next_reply, post, rest, settled, status, until
 from tests.fixtures.fakes import run_virtually
 
 
@@ -42,27 +39,6 @@ def test_who_is_turned_away_while_he_sends_can_read_why(connections, code, monke
         until(lambda: server.door.parting == 0)
         for connection in held:
             connection.close()
-
-
-def test_a_request_that_nobody_may_send_is_turned_away_before_its_body_and_takes_no_place(monkeypatch):
-    def judge(scope) -> None:
-        if (b"authorization", b"right") not in scope["headers"]:
-            raise ApiError(401, "unauthorized", "a key is missing", headers={"www-authenticate": "Bearer"})
-
-    app, taken = Held(), []
-    with behind_the_door(app) as server:
-        assert status(server.ask()) == 200  # the door is open now
-        monkeypatch.setattr(server.door, "_judge", judge)
-        monkeypatch.setattr(server.door.load, "started", lambda: taken.append(1))
-        connection = server.connect()
-        connection.sendall(post(body=b"12345678")[:-8])
-        reply = connection.recv(1000)
-        assert status(reply) == 401 and b"www-authenticate: Bearer" in reply and b'"code": "unauthorized"' in reply
-        assert (app.begun, taken, server.codes) == (0, [], ["unauthorized"])
-        connection.sendall(b"12345678" + post(authorization="right"))  # the connection stays of use
-        until(lambda: app.begun == 1)
-        assert taken == [1]
-        connection.close()
 
 
 def saturate(server, monkeypatch, is_full=lambda _self, _waiting, _age, _under_way: True) -> None:
@@ -97,18 +73,6 @@ def test_a_whole_request_that_the_loop_cannot_bear_is_turned_away_without_parsin
         connection.close()
 
 
-def test_a_request_with_a_long_head_is_parsed_before_it_is_turned_away(monkeypatch):
-    parsed = note_parsed(monkeypatch)
-    with behind_the_door(answer) as server:
-        connection = server.connect()
-        saturate(server, monkeypatch)
-        for size, times in ((SHED_HEAD_BYTES // 2, 0), (SHED_HEAD_BYTES, 1)):
-            connection.sendall(post(cookie="a" * size))
-            assert status(next_reply(connection)) == 503
-            assert parsed == [b"/predict"] * times
-        connection.close()
-
-
 def test_retry_after_follows_the_deadlines_of_the_latest_sweep_and_is_encoded_once_whatever_the_path(monkeypatch):
     door, front = Door(lambda _path: error_response, lambda path: path != "/other"), FrontDoor(1.0)
     counted: list[tuple[str, int]] = []
@@ -130,16 +94,6 @@ def test_retry_after_follows_the_deadlines_of_the_latest_sweep_and_is_encoded_on
     assert len(encoded) == 2, "one for each sweep"
 
 
-def test_a_connection_whose_requests_are_turned_away_is_closed_once_it_idles(monkeypatch):
-    with behind_the_door(answer, idle_seconds=0.1) as server:
-        connection = server.connect()
-        saturate(server, monkeypatch)
-        connection.sendall(post())
-        assert status(next_reply(connection)) == 503
-        assert rest(connection) == b""
-        connection.close()
-
-
 def test_the_rest_of_a_message_is_never_taken_for_a_request(monkeypatch):
     with behind_the_door(answer) as server:
         connection = server.connect()
@@ -158,91 +112,12 @@ def test_the_rest_of_a_message_is_never_taken_for_a_request(monkeypatch):
         connection.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says when bytes came")
-def test_time_counts_from_the_socket_for_a_connection_that_waits_to_be_accepted(monkeypatch):
-    ages: list[float] = []
-
-    async def stop(scope, receive, send) -> None:
-        ages.append(asyncio.get_running_loop().time() - scope[ARRIVED])
-        if scope["path"] == "/stop":
-            time.sleep(0.5)
-        await answer(scope, receive, send)
-
-    with behind_the_door(stop) as server:
-        monkeypatch.setattr(server.door, "is_full", lambda _age, _tenant: False)
-        first = server.connect()
-        first.sendall(post("/stop"))
-        until(lambda: len(ages) == 1)
-        others = [server.connect() for _ in range(3)]
-        for other in others:
-            other.sendall(post())
-        sent = time.monotonic()
-        for other in others:
-            assert status(next_reply(other)) == 200
-        waited = time.monotonic() - sent
-        assert ages[0] < 0.2 and all(0.2 < age < waited + 0.05 for age in ages[1:])
-        for connection in (first, *others):
-            connection.close()
-
-
-def test_a_request_that_the_loop_cannot_bear_is_turned_away_before_its_body(monkeypatch):
-    with behind_the_door(answer) as server:
-        monkeypatch.setattr(server.door, "is_full", lambda _age, _tenant: True)
-        connection = server.connect()
-        connection.sendall(post(body=b"12345678")[:-8])
-        reply = connection.recv(1000)
-        assert status(reply) == 503 and b"retry-after: 1" in reply and b'"code": "busy"' in reply
-        connection.sendall(b"12345678" + b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")  # the connection stays of use
-        assert status(connection.recv(1000)) == 200
-        connection.close()
-
-
 def an_opened_door(**limits) -> tuple[Door, list[tuple[str, int]]]:
     """Return a door that is open, and the errors that it counts."""
     counted: list[tuple[str, int]] = []
     door = Door(lambda _path: error_response, lambda _path: True, DoorLimits(**limits))
     door.open(lambda code, number: counted.append((code, number)), FrontDoor())
     return door, counted
-
-
-def test_a_saturated_loop_starts_so_many_at_once_in_their_order_and_an_idle_one_all(monkeypatch):
-    monkeypatch.setattr(LoopLoad, "at_once", property(lambda _self: 2))
-    begun: list[int] = []
-
-    async def main() -> None:
-        door, _ = an_opened_door()
-        started = lambda number: lambda: begun.append(number)  # noqa: E731
-        monkeypatch.setattr(door.load, "started", lambda: begun.append(-1))
-        door.start(started(0))
-        assert begun == [-1, 0]
-        with monkeypatch.context() as patch:
-            patch.setattr(LoopLoad, "saturated", property(lambda _self: True))
-            for number in range(1, 6):
-                door.start(started(number))
-        door.start(started(6))  # behind those that wait, though the loop is idle again
-        for count in (1, 3, 5, 7, 7):
-            assert [number for number in begun if number >= 0] == list(range(count))
-            assert begun.count(-1) == count
-            await asyncio.sleep(0)
-        door.start(started(7))
-        assert begun[-2:] == [-1, 7]
-
-    run_virtually(main())
-
-
-def test_a_request_is_under_way_until_its_answer_begins_or_its_client_leaves():
-    app = Held()
-    with behind_the_door(app) as server:
-        staying, leaving = server.connect(), server.connect()
-        for connection in (staying, leaving):
-            connection.sendall(post())
-        until(lambda: server.door.turns.before("")[1] == 2)
-        leaving.close()
-        until(lambda: server.door.turns.before("")[1] == 1)
-        app.release.set()
-        assert status(next_reply(staying)) == 200
-        until(lambda: not server.door.turns.before("")[1])
-        staying.close()
 
 
 def test_a_request_is_full_by_those_that_wait_and_by_its_age_and_the_way_back_of_its_answer(monkeypatch):
@@ -268,32 +143,6 @@ def test_a_request_is_full_by_those_that_wait_and_by_its_age_and_the_way_back_of
 
     run_virtually(main())
     assert asked == [(3, pytest.approx(0.5)), (3, pytest.approx(2.0)), (0, pytest.approx(0.8, abs=0.07))]
-
-
-def test_connections_are_swept_and_the_turned_away_counted_once_a_second(monkeypatch):
-    sweeps: list[float] = []
-
-    async def main() -> None:
-        door, counted = an_opened_door()
-        monkeypatch.setattr(door.connections, "sweep", sweeps.append)
-        for _ in range(2):
-            door.shed("/predict")
-        await asyncio.sleep(0.9)
-        assert counted == []
-        await asyncio.sleep(2.2)
-        assert counted == [("busy", 2)]
-        assert sweeps == pytest.approx([1.0, 2.0, 3.0])
-
-    run_virtually(main())
-
-
-def test_no_more_connections_are_open_than_half_of_the_files(monkeypatch):
-    async def main() -> None:
-        monkeypatch.setattr(door_module, "raise_open_files", lambda: 200)
-        assert an_opened_door(connections=1000)[0].connections.most == 100
-        assert an_opened_door(connections=99)[0].connections.most == 99
-
-    run_virtually(main())
 
 
 def test_an_answer_to_who_is_turned_away_is_whole_and_says_whether_the_connection_is_kept():

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 import random
-import socket
 from collections import deque
 
 import pytest
 
-from pliant.serving.http.door.load import ACCEPTED, HANDSHAKE_SECONDS, LoopLoad, MeasuredLoop, MeasuredSelector
+from pliant.serving.http.door.load import LoopLoad
 
 COST = 0.004  # seconds of the loop per request
 DEADLINE = 0.5
@@ -77,56 +74,6 @@ def test_what_the_loop_bears_is_taken_in(seed):
         )
 
 
-def test_a_saturated_loop_takes_in_nothing_that_has_waited_for_longer_than_a_deadline():
-    load = LoopLoad()
-    load.deadline = DEADLINE
-    load.looked(0.0, 1.0)
-    assert not load.is_full(0, 2 * DEADLINE)  # it has time to spare
-    load.looked(3.0, 3.0)
-    assert load.saturated
-    assert load.is_full(0, 2 * DEADLINE) and not load.is_full(0, DEADLINE / 2)
-
-
-def test_a_loop_busy_with_other_work_lets_the_few_requests_wait_that_it_has_time_for():
-    load, now = LoopLoad(), 0.0
-    load.deadline = DEADLINE
-    for look in range(20_000):  # 2 s of short looks; one in 200 starts a request, so one every 20 ms
-        load.looked(now + 0.0001, now + 0.0001)
-        now += 0.0001
-        if look % 200 == 100:
-            load.started()
-    assert load.saturated
-    assert load.cost == pytest.approx(0.02, rel=0.05)
-    assert not load.is_full(1, 0.0)
-    assert load.is_full(2, 0.0)  # the third would wait for 60 ms of work, and may for a tenth of the deadline
-
-
-def test_the_cost_of_a_request_is_that_of_the_latest_ones():
-    load, now = LoopLoad(), 0.0
-    for cost in (0.002, 0.02, 0.002):
-        for _ in range(round(5.0 / cost)):  # 5 s of such requests, one between two looks
-            load.started()
-            now += cost
-            load.looked(now, now)
-        assert load.cost == pytest.approx(cost, rel=0.01)
-
-
-def test_a_burst_on_an_idle_loop_is_taken_in_whole():
-    load = LoopLoad()
-    load.looked(0.0, 1.0)
-    assert not load.is_full(1000, 0.0)
-
-
-def test_what_comes_while_the_loop_is_busy_has_come_after_its_last_look():
-    load = LoopLoad()
-    load.looked(0.0, 1.0)
-    assert load.earliest == 1.0
-    load.looked(1.4, 1.4)
-    assert load.earliest == 1.0
-    load.looked(1.5, 1.5)
-    assert load.earliest == 1.4
-
-
 def costing(seconds: float) -> LoopLoad:
     """Return the load of a saturated loop whose requests cost this much."""
     load, now = LoopLoad(), 0.0
@@ -137,33 +84,6 @@ def costing(seconds: float) -> LoopLoad:
         load.looked(now, now)
     assert load.saturated and load.cost == pytest.approx(seconds)
     return load
-
-
-def test_a_loop_that_has_seen_nothing_takes_in_everything():
-    load = LoopLoad()
-    assert (load.earliest, load.cost, load.saturated, load.at_once) == (0.0, 0.0, False, 1)
-    assert load.retry_after == pytest.approx(0.1)
-    assert not load.is_full(10**6, 1e6)
-
-
-@pytest.mark.parametrize(
-    ("deadline", "at_once", "retry_after", "waiting"),
-    [(0.01, 4, 0.04, 15), (0.5, 8, 0.1, 40), (2.0, 33, 0.4, 165), (60.0, 41, 2.0, 832)],
-)
-def test_what_is_started_at_once_and_what_may_wait_follow_the_deadline_within_bounds(
-    deadline, at_once, retry_after, waiting
-):
-    load = costing(0.0012)
-    load.deadline = deadline
-    assert (load.at_once, load.retry_after) == (at_once, pytest.approx(retry_after))
-    assert not load.is_full(waiting, 0.0) and load.is_full(waiting + 1, 0.0)
-    assert not load.is_full(0, deadline) and load.is_full(0, deadline * 1.001)
-
-
-def test_one_request_at_least_is_started_and_may_wait_however_much_it_costs():
-    load = costing(0.4)
-    assert load.at_once == 1
-    assert not load.is_full(0, 0.0) and load.is_full(1, 0.0)
 
 
 def test_what_is_under_way_is_bounded_once_a_loop_has_worked_without_a_pause_for_as_long_as_a_request_may_wait():
@@ -182,130 +102,3 @@ def test_what_is_under_way_is_bounded_once_a_loop_has_worked_without_a_pause_for
     assert not load.is_full(0, 0.0, most) and load.is_full(0, 0.0, 2 * most)
     load.looked(now, now + 0.001)  # it idles
     assert not load.is_full(0, 0.0, 2 * most)
-
-
-def test_a_loop_that_is_kept_from_its_core_has_no_costlier_requests_for_that():
-    load, now = LoopLoad(), 0.0
-    load.deadline = DEADLINE
-    for number in range(500):
-        load.started()
-        now += 4 * COST
-        load.looked(now, now, 1, number * COST)
-    most = int(0.4 * DEADLINE / COST)
-    assert load.saturated and load.cost == pytest.approx(4 * COST)
-    assert not load.is_full(0, 0.0, most) and load.is_full(0, 0.0, 2 * most)
-
-
-@pytest.mark.parametrize("deadline", [0.5, 5.0])
-def test_a_stall_among_few_requests_turns_none_of_a_burst_away(deadline):
-    """As where a model is loaded while the loop takes its first requests, or another process has the core."""
-    load = LoopLoad()
-    load.deadline = deadline
-    load.looked(0.0, 0.0)
-    load.started()
-    load.looked(2.0, 2.0)
-    assert load.pressed and load.cost == pytest.approx(2.0)
-    now = 2.0
-    for under_way in range(30):
-        assert not load.is_full(0, 0.0, under_way)
-        load.started()
-        now += COST
-        load.looked(now, now)
-
-
-def test_work_without_a_start_counts_for_the_latest_requests_and_idle_time_does_not():
-    load = LoopLoad()
-    load.looked(0.0, 0.0)
-    load.started()
-    load.looked(0.1, 0.1)
-    assert load.cost == pytest.approx(0.1)
-    load.looked(0.2, 0.2)
-    assert load.cost == pytest.approx(0.1 + 0.1 * math.exp(0.1 / 0.5))
-    before = load.cost
-    load.looked(0.2, 5.2)
-    assert load.cost == pytest.approx(before)
-
-
-def test_a_loop_is_saturated_once_it_had_no_idle_time_for_three_windows():
-    load = LoopLoad()
-    load.looked(0.0, 0.0)
-    load.looked(0.29, 0.29)
-    assert not load.saturated
-    load.looked(0.31, 0.31)
-    assert load.saturated
-
-
-@pytest.mark.parametrize(("idle", "saturated"), [(0.004, True), (0.006, False)])
-def test_a_saturated_loop_recovers_with_a_twentieth_of_a_window_of_idle_time(idle, saturated):
-    load = LoopLoad()
-    load.looked(0.0, 0.0)
-    load.looked(10.0, 10.0)
-    load.looked(10.0, 10.0 + idle)
-    assert load.saturated is saturated
-
-
-@pytest.mark.parametrize(("idle", "saturated"), [(0.4, True), (0.6, False)])
-def test_a_loop_is_saturated_that_idles_for_less_than_a_twentieth_of_its_time(idle, saturated):
-    load = LoopLoad()
-    load.looked(0.0, 0.0)
-    load.looked(10.0 - idle, 10.0)
-    assert load.saturated is saturated
-
-
-def test_a_look_that_took_no_longer_than_a_system_call_has_not_waited():
-    load = LoopLoad()
-    load.looked(1.0, 1.0001)
-    assert load.earliest == 1.0
-    load.looked(2.0, 2.0001)
-    assert load.earliest == 1.0001
-    load.looked(3.0, 3.0003)
-    assert load.earliest == 3.0003
-
-
-def test_the_selector_reports_when_each_look_began_and_ended_and_returns_what_is_ready():
-    looks, times = [], iter([1.0, 1.5, 2.0, 2.0, 3.0, 3.5])
-    load = LoopLoad()
-    load.looked = lambda began, ended, events, _used: looks.append((began, ended, events))
-    ours, theirs = socket.socketpair()
-    with ours, theirs, MeasuredSelector(load, lambda: next(times)) as selector:
-        key = selector.register(ours, 1)
-        assert selector.select(0) == []
-        theirs.sendall(b"a")
-        assert selector.select() == [(key, 1)]
-        assert selector.select(1.0) == [(key, 1)]
-    assert looks == [(1.5, 1.5, 0), (2.0, 2.0, 1), (3.0, 3.5, 1)], (
-        "the first may not wait: another process took its time"
-    )
-
-
-def test_a_server_accepts_few_connections_at_a_time_and_its_queue_is_as_long_as_asked_for(monkeypatch):
-    made = []
-
-    async def create_server(_self, *args, **options):
-        made.append((args, options))
-        return "server"
-
-    class Socket:
-        backlog = 0
-
-        def listen(self, backlog: int) -> None:
-            self.backlog = backlog
-
-    monkeypatch.setattr(asyncio.SelectorEventLoop, "create_server", create_server)
-    first, second = Socket(), Socket()
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert await loop.create_server("protocol", sock=first, backlog=2048) == "server"
-        await loop.create_server("protocol", sock=second, ssl="context")
-        await loop.create_server("protocol", ssl="context", ssl_handshake_timeout=3.0, backlog=ACCEPTED - 1)
-
-    with asyncio.Runner(loop_factory=lambda: MeasuredLoop(LoopLoad())) as runner:
-        runner.run(main())
-    secured = {"ssl": "context", "ssl_handshake_timeout": HANDSHAKE_SECONDS}
-    assert made == [
-        (("protocol",), {"sock": first, "backlog": ACCEPTED}),
-        (("protocol",), {"sock": second, "backlog": ACCEPTED, **secured}),
-        (("protocol",), {"backlog": ACCEPTED - 1, **secured, "ssl_handshake_timeout": 3.0}),
-    ]
-    assert (first.backlog, second.backlog) == (2048, 100)

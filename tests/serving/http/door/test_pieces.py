@@ -8,8 +8,8 @@ import pytest
 
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.door.connections import STALLED, Stage
-from pliant.serving.http.door.protocol import HELD_BYTES, MOST_PARTING, PARTING_BYTES, PARTING_SECONDS, PROGRESS
-from pliant.serving.way_back import note_decided
+from pliant.serving.http.door.protocol import HELD_BYTES, PARTING_BYTES, PARTING_SECONDS, PROGRESS
+from pliant.serving.request_context import note_decided
 from tests.fixtures.door import Driven, Held, answer, post, settled
 from tests.fixtures.fakes import run_virtually
 
@@ -43,19 +43,6 @@ def test_a_head_of_just_the_limit_passes_at_once_and_in_pieces(size, expected):
 
     driven(at_once, head_bytes=1000)
     driven(in_pieces, head_bytes=1000)
-
-
-def test_each_request_of_a_connection_has_the_limits_anew():
-    async def check(site):
-        protocol, transport = site.connect()
-        head = b"GET / HTTP/1.1\r\nhost: test\r\n" + b"a: b\r\n" * 59
-        for _ in range(3):
-            await site.send(protocol, head[:20], head[20:300], head[300:], b"\r\n")
-        for _ in range(3):
-            await site.send(protocol, CHUNKED, b"1;", b"e" * 900, b"\r\na\r\n", b"0\r\n\r\n")
-        assert transport.statuses == [200] * 6 and site.codes == []
-
-    driven(check, head_bytes=1000)
 
 
 @pytest.mark.parametrize(
@@ -108,35 +95,6 @@ def test_trailers_and_what_is_no_http_are_refused_with_a_sentence_in_the_same_sh
     driven(check)
 
 
-def test_an_upgrade_is_answered_as_a_request_without_one(caplog):
-    async def check(site):
-        protocol, transport = site.connect()
-        headers = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a\r\n"
-        await site.send(protocol, b"GET / HTTP/1.1\r\nhost: test\r\n" + headers + b"\r\n")
-        assert (transport.statuses, site.codes) == ([200], [])
-
-    driven(check)
-    assert caplog.messages == []
-
-
-def test_only_what_may_be_shed_is_turned_away_at_its_head():
-    async def check(site):
-        site.door.is_full = lambda _age, _tenant: True
-        for request, expected in (
-            (GET, 200),
-            (post("/free"), 200),
-            (post("/predict"), 503),
-            (post("/predict", connection="close"), 503),
-        ):
-            protocol, transport = site.connect()
-            await site.send(protocol, request)
-            assert transport.statuses == [expected], request
-            assert (b"connection: close" in transport.sent) is (transport.ended == "eof") is (b"close" in request)
-        assert site.codes == ["busy"] * 2
-
-    driven(check)
-
-
 def test_the_app_is_called_once_so_much_of_a_body_is_here_and_not_before():
     app = Held()
 
@@ -154,56 +112,6 @@ def test_the_app_is_called_once_so_much_of_a_body_is_here_and_not_before():
         assert (transport.statuses, len(site.state.tasks)) == ([200], 0)
 
     driven(check, app)
-
-
-def test_a_request_whose_body_came_too_late_is_turned_away_by_its_age_then():
-    ages = []
-
-    async def check(site):
-        site.door.load.earliest = asyncio.get_running_loop().time()  # when it came
-        site.door.is_full = lambda age, _tenant: ages.append(age) or age > 5.0
-        for seconds, expected in ((4.0, 200), (6.0, 503)):
-            protocol, transport = site.connect()
-            site.door.load.earliest = asyncio.get_running_loop().time()
-            await site.send(protocol, post()[:-2])
-            await asyncio.sleep(seconds)
-            await site.send(protocol, b"{}")
-            assert transport.statuses == [expected]
-            await site.send(protocol, GET)
-            assert transport.statuses == [expected, 200], "the connection stays of use"
-        assert ages == pytest.approx([0.0, 4.0, 0.0, 6.0])
-
-    driven(check)
-
-
-def test_a_request_whose_client_left_before_its_turn_is_never_begun():
-    app = Held()
-
-    async def check(site):
-        turns = []
-        site.door.start = lambda begin, _sender: turns.append(begin)
-        protocol, _ = site.connect()
-        await site.send(protocol, post())
-        (begin,) = turns
-        protocol.connection_lost(None)
-        begin()
-        await settled()
-        assert (app.begun, len(site.state.tasks), len(site.door.connections)) == (0, 0, 0)
-
-    driven(check, app)
-
-
-def test_an_app_that_is_cancelled_while_its_client_waits_is_an_error(caplog):
-    async def cancelled(scope, receive, send) -> None:
-        raise asyncio.CancelledError
-
-    async def check(site):
-        protocol, transport = site.connect()
-        await site.send(protocol, post())
-        assert transport.statuses == [500]
-
-    driven(check, cancelled)
-    assert "Exception in ASGI application\n" in caplog.text
 
 
 def test_who_was_turned_away_may_send_so_much_and_has_a_second_to_read_why():
@@ -225,21 +133,6 @@ def test_who_was_turned_away_may_send_so_much_and_has_a_second_to_read_why():
             protocol.connection_lost(None)
             assert site.door.parting == 0
         assert site.codes == ["malformed"] * 2, "one answer each, whatever else comes"
-
-    driven(check)
-
-
-def test_a_gentle_close_is_for_a_limited_number_and_for_connections_that_can_be_half_closed():
-    async def check(site):
-        for count in range(MOST_PARTING + 1):
-            protocol, transport = site.connect()
-            await site.send(protocol, b"no http\r\n\r\n")
-            assert transport.ended == ("eof" if count < MOST_PARTING else "closed")
-        assert site.door.parting == MOST_PARTING
-        site.door.parting = 0
-        protocol, transport = site.connect(can_write_eof=False)  # TLS
-        await site.send(protocol, b"no http\r\n\r\n")
-        assert (transport.ended, site.door.parting, transport.statuses) == ("closed", 0, [400])
 
     driven(check)
 
@@ -303,19 +196,6 @@ def test_a_connection_waits_in_turn_for_a_head_a_body_its_answer_and_the_next_re
         assert len(site.door.connections) == 0
 
     driven(check, one_a_turn)
-
-
-def test_a_connection_that_is_one_too_many_reads_why():
-    async def check(site):
-        first, _ = site.connect()
-        await site.send(first, post()[:-1])
-        protocol, transport = site.connect()
-        assert transport.statuses == [503] and b"there are 1 connections already" in transport.sent
-        assert (len(site.door.connections), site.codes) == (1, ["busy"])
-        await site.send(protocol, GET)
-        assert transport.statuses == [503]
-
-    driven(check, connections=1)
 
 
 @pytest.mark.parametrize(("size", "closed"), [(PROGRESS, False), (PROGRESS // 2, True)])

@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from pliant.serving.http.door.turns import MOMENT, Turns
+from pliant.serving.http.door.load import MOMENT, Turns
 
 PIECE, PIECES = 0.0004, 5  # seconds of each turn of the loop that a request takes, and how many such turns
 LOOK = 0.00005  # seconds of a look at the sockets
@@ -49,44 +49,6 @@ def test_who_asks_again_at_once_keeps_its_half_beside_many_connections_and_no_ti
     assert first_come["ann"] < 0.3 * alone
     assert shared["ann"] >= 0.5 * alone
     assert sum(shared.values()) >= 0.9 * sum(first_come.values())
-
-
-def test_tenants_that_all_ask_for_more_have_the_same_by_their_weights():
-    shared = answered({"a": 30, "b": 10, "c": 10})
-    assert max(shared.values()) <= 1.05 * min(shared.values())
-
-
-def test_those_of_one_tenant_are_started_in_their_order():
-    turns, begun = Turns(), []
-    for number in range(5):
-        turns.wait(lambda number=number: begun.append(number), "", 1.0)
-    for idle, count in ((False, 2), (True, 4), (False, 5)):
-        for begin in turns.take(2, 0.001, idle, 0.0):
-            begin()
-        assert (begun, len(turns)) == ([*range(count)], 5 - count)
-
-
-def test_while_somebody_is_there_who_has_had_less_others_are_started_when_the_loop_is_idle_or_in_a_moment():
-    turns, begun = Turns(), []
-
-    def wait(name: str, many: int) -> None:
-        for _ in range(many):
-            turns.wait(lambda: begun.append(name), name, 1.0)
-
-    def take(idle: bool, now: float) -> list[str]:
-        before = len(begun)
-        for begin in turns.take(8, 0.01, idle, now):
-            begin()
-        return begun[before:]
-
-    wait("many", 40)
-    wait("ann", 1)
-    assert "ann" in take(False, 0.0)
-    wait("ann", 1)
-    while "ann" not in take(True, 1.0):  # as soon as both have had the same
-        pass
-    assert take(False, 1.0 + MOMENT / 2) == [] and take(True, 1.0 + MOMENT / 2) == ["many"]
-    assert take(False, 1.0 + MOMENT) == [] and take(False, 1.0 + 2 * MOMENT) == ["many"]
 
 
 @pytest.mark.parametrize("seed", range(20))

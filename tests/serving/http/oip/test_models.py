@@ -8,24 +8,12 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import InputError
-from pliant.serving.http.oip.models import Parameters, best_classes, one_version
+from pliant.serving.http.oip.models import Parameters, best_classes, text_inputs, texts_of
+from pliant.serving.http.oip.request import read_request
 from pliant.serving.http.oip.tensors import numbers
-from tests.fixtures.http.oip import CLASSIFIER, MODEL
+from tests.fixtures.http.oip import CLASSIFIER, byte_tensor, text_tensor
 
 CLASSES = ("red", "green", "blue")
-
-
-def test_a_models_metadata_list_the_inputs_that_it_needs_and_all_outputs():
-    assert CLASSIFIER.to_dict() == {
-        "name": "colours",
-        "versions": ["7"],
-        "platform": "test",
-        "inputs": [{"name": "text", "datatype": "BYTES", "shape": [-1]}],
-        "outputs": [{"name": "scores", "datatype": "FP32", "shape": [-1, 3], "parameters": {"classes": list(CLASSES)}}],
-    }
-    assert MODEL.to_dict()["inputs"] == []  # all of them are optional
-    assert replace(CLASSIFIER, version=None).to_dict()["versions"] == []
-    assert (CLASSIFIER.classes, MODEL.classes) == (CLASSES, ())
 
 
 @pytest.mark.parametrize(
@@ -55,14 +43,45 @@ def test_a_deadline_or_timeout_outside_its_limits_is_refused(name, value):
     assert raised.value.field == f"parameters.{name}"
 
 
-def test_an_answer_has_a_version_if_all_its_parts_have_the_same():
-    assert one_version([3, 3]) == "3"
-    assert one_version([3, 4]) is one_version([None]) is one_version([]) is one_version([3, None]) is None
-
-
 def test_the_best_classes_come_with_score_and_number_best_first():
     scores = numbers("scores", "FP32", [[0.25, 0.5, 0.25], [1.0, 0.0, 2.0]])
     expected = ["0.500000:1:green", "0.250000:0:red", "2.000000:2:blue", "1.000000:0:red"]
     assert best_classes(scores, CLASSES, 2) == (expected, (2, 2))
     assert best_classes(scores, CLASSES, 99)[1] == (2, 3)
     assert best_classes(scores, (), 1) == (["0.500000:1", "2.000000:2"], (2, 1))
+
+
+def read(*entries, binary: bytes = b"", pair: bool | None = None):
+    model = replace(CLASSIFIER, inputs=text_inputs(pair))
+    return texts_of(read_request(model, {"inputs": list(entries)}, memoryview(binary)))
+
+
+@pytest.mark.parametrize(
+    ("entries", "pair", "sentence"),
+    [
+        ([text_tensor("text")], None, "text is empty, but must be a list of at least one text"),
+        (
+            [text_tensor("text", "a"), text_tensor("text_pair", "b", "c")],
+            None,
+            "text_pair is of 2 texts, but must be of 1",
+        ),
+        ([text_tensor("text", "a")], True, "inputs is without text_pair"),
+        ([text_tensor("text_pair", "a")], None, "inputs is without text"),
+        (
+            [text_tensor("text", "a"), text_tensor("text_pair", "b")],
+            False,
+            "name is 'text_pair', but must be one of text",
+        ),
+        ([text_tensor("text", "a", "b", shape=[1, 2])], None, "but must be BYTES [-1] or BYTES [-1, 1]"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(entries, pair, sentence):
+    with pytest.raises(InputError) as raised:
+        read(*entries, pair=pair)
+    assert sentence in str(raised.value)
+
+
+def test_bytes_that_are_no_utf8_are_refused():
+    entry, data = byte_tensor("text", b"a", b"\xff")
+    with pytest.raises(InputError, match=r"text\[1\] is b'\\xff', but must be a text in UTF-8"):
+        read(entry, binary=data)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
 import math
-from dataclasses import replace
+import zlib
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from pliant.errors import InputError
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.oip.binary import to_binary
+from pliant.serving.http.oip import request as oip_request
 from pliant.serving.http.oip.models import RequestedOutput
-from pliant.serving.http.oip.request import MAX_TENSORS, read_request
-from pliant.serving.http.oip.tensors import BYTES, numbers, to_json
-from tests.fixtures.http.oip import CLASSIFIER, MAX_COUNT, MODEL, byte_tensor, text_tensor
+from pliant.serving.http.oip.request import MAX_TENSORS, PIECE_BYTES, check_type, read_parts, read_request
+from pliant.serving.http.oip.tensors import BYTES, numbers, to_binary, to_json
+from tests.fixtures.http.oip import MAX_COUNT, MODEL, byte_tensor, text_tensor
 from tests.serving.http.oip.test_tensors import JSON, number_tensors, text_tensors
 
 FIRST = text_tensor("first", "a", "b")
@@ -149,18 +152,6 @@ def test_sizes_that_do_not_add_up_are_named(size, binary, name):
     assert raised.value.field == name
 
 
-def test_bytes_after_a_body_of_json_alone_are_refused():
-    with pytest.raises(InputError, match="body is 3 bytes longer"):
-        read({"inputs": [FIRST]}, b"abc")
-
-
-def test_a_tensor_that_the_model_needs_must_be_there():
-    needy = replace(CLASSIFIER, inputs=(*CLASSIFIER.inputs, *MODEL.inputs))
-    with pytest.raises(InputError, match="inputs is without text"):
-        read({"inputs": [FIRST]}, model=needy)
-    assert set(read({"inputs": [text_tensor("text", "a")]}, model=needy).inputs) == {"text"}
-
-
 def test_no_more_elements_are_read_than_the_model_takes():
     entry, data = byte_tensor("first", *[b"a"] * (MAX_COUNT + 1))
     for fields, binary in (
@@ -193,19 +184,84 @@ def test_outputs_are_those_that_are_named_or_all_and_each_says_whether_it_is_bin
     )
 
 
-@pytest.mark.parametrize("value", [0, -1, True, 1.0, "1"])
-def test_the_number_of_best_classes_is_whole_and_positive(value):
-    fields = {"inputs": [text_tensor("text", "a")]}
-    with pytest.raises(InputError) as raised:
-        read({**fields, "outputs": [{"name": "scores", "parameters": {"classification": value}}]}, model=CLASSIFIER)
-    assert raised.value.field == f"{OUTPUT}.classification"
-    right = [{"name": "scores", "parameters": {"classification": 2}}]
-    (output,) = read({**fields, "outputs": right}, model=CLASSIFIER).outputs
-    assert output.top_classes == 2
+COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress}
 
 
-def test_fields_and_parameters_that_nobody_knows_are_noted():
-    parameters = {"volume": 1, "deadline": 1, "timeout": 1, "binary_data_output": False, "colour": 1}
-    request = read({"inputs": [FIRST], "parameters": parameters, "model": "x", "id": "7"})
-    assert (request.ignored, request.id) == (("model", "colour"), "7")
-    assert read({"inputs": [FIRST]}).id is None
+def request(content: bytes = b"", pieces: int = 1, **headers: str) -> Request:
+    """A request whose body comes in so many pieces."""
+    size = -(-len(content) // pieces) or 1
+    parts = [content[start : start + size] for start in range(0, len(content), size)] or [b""]
+    sent = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+    async def receive():
+        part = parts.pop(0)
+        return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": sent}, receive)
+
+
+def parts_read(content: bytes, pieces: int = 1, most: int = 1_000_000, **headers: str) -> tuple[bytes, bytes]:
+    json, binary = asyncio.run(read_parts(request(content, pieces, **headers), most))
+    return b"".join(json), binary
+
+
+def error_of(content: bytes, most: int = 1_000_000, **headers: str) -> ApiError:
+    with pytest.raises(ApiError) as raised:
+        parts_read(content, 1, most, **headers)
+    return raised.value
+
+
+@given(st.binary(max_size=60), st.data(), st.sampled_from([None, *COMPRESS]), st.integers(1, 7))
+def test_a_body_is_divided_where_the_header_says_however_it_comes(content, data, encoding, pieces):
+    length = data.draw(st.integers(0, len(content)))
+    headers = {"inference_header_content_length": str(length)} | ({"content_encoding": encoding} if encoding else {})
+    sent = COMPRESS[encoding](content) if encoding else content
+    assert parts_read(sent, pieces, **headers) == (content[:length], content[length:])
+
+
+@pytest.mark.parametrize("encoding", COMPRESS)
+def test_a_bomb_is_refused_long_before_it_is_whole(encoding, monkeypatch):
+    sizes = []
+    step = oip_request._next
+
+    def counted(stream, data):
+        sizes.append(len(part := step(stream, data)))
+        return part
+
+    monkeypatch.setattr(oip_request, "_next", counted)
+    bomb = COMPRESS[encoding](b"\0" * 100_000_000)
+    error = error_of(bomb, 600_000, content_encoding=encoding)
+    assert (error.status, str(error)) == (
+        413,
+        "body is longer once it is decompressed, but must be at most 600000 bytes",
+    )
+    assert sum(sizes) <= 600_000 + PIECE_BYTES
+    assert error_of(bytes(600_001), 600_000).status == 413
+
+
+@pytest.mark.parametrize("encoding", COMPRESS)
+@given(data=st.data())
+def test_a_broken_stream_is_refused(encoding, data):
+    whole = COMPRESS[encoding](b"a text that is compressed")
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    for broken in (whole[:cut], whole + b"\0", whole + whole, b"no stream at all"):
+        error = error_of(broken, content_encoding=encoding)
+        assert error.status == 400 and str(error).startswith("body cannot be decompressed: ")
+
+
+def test_types_that_a_page_of_another_website_can_send_unasked_are_refused():
+    for headers in (
+        {"content_type": "application/json"},
+        {"content_type": "application/octet-stream"},
+        {"content_type": "Application/JSON; charset=utf-8", "origin": "http://elsewhere"},
+        {},
+    ):
+        check_type(request(**headers))
+    for headers in (
+        {"content_type": "text/plain"},
+        {"origin": "http://elsewhere"},
+        {"content_type": "multipart/form-data"},
+    ):
+        with pytest.raises(ApiError, match="must be application/json or application/octet-stream") as raised:
+            check_type(request(**headers))
+        assert raised.value.status == 415

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
-from importlib.metadata import version
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.app import asks_for_prediction
-from pliant.serving.http.oip.schemas import PATHS
-from tests.fixtures.http.oip import EchoService, byte_tensor, error_of, outputs_of, text_tensor
+from pliant.serving.http.oip import routes
+from pliant.serving.http.oip.routes import PATHS
+from tests.fixtures.documented import body_schema, check_answer, check_body, statuses
+from tests.fixtures.http.oip import EchoService, error_of, outputs_of, text_tensor
 
 TWO = {"inputs": [text_tensor("first", "a", "b")], "outputs": [{"name": "first"}]}
 
@@ -22,34 +22,6 @@ TWO = {"inputs": [text_tensor("first", "a", "b")], "outputs": [{"name": "first"}
 @pytest.fixture
 def service():
     return EchoService()
-
-
-def test_the_server_names_itself_and_its_extensions(service):
-    content = service.call("GET", "/v2").json()
-    assert content == {
-        "name": "echo-server",
-        "version": version("pliant"),
-        "extensions": ["binary_tensor_data", "classification"],
-    }
-
-
-def test_health_is_in_the_status_and_in_the_content(service):
-    paths = "/v2/health/live", "/v2/health/ready", "/v2/models/echo/ready", "/v2/models/echo/versions/3/ready"
-    model = {"name": "echo", "ready": True}
-    for path, content in zip(paths, ({"live": True}, {"ready": True}, model, model), strict=True):
-        response = service.call("GET", path)
-        assert (response.status_code, response.json()) == (200, content)
-    service.endpoint.alive = service.endpoint.ready = False
-    for path in paths:
-        response = service.call("GET", path)
-        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
-        assert error_of(response)
-
-
-def test_a_model_is_described_under_its_name_and_its_version(service):
-    content = service.call("GET", "/v2/models/colours").json()
-    assert (content["name"], content["versions"]) == ("colours", ["7"])
-    assert service.call("GET", "/v2/models/colours/versions/7").json() == content
 
 
 @pytest.mark.parametrize(
@@ -71,39 +43,10 @@ def test_what_is_not_there_is_404_in_the_protocols_shape_and_counted(service, pa
     assert sum(service.endpoint.counts.values()) == 1
 
 
-def test_another_method_is_405_with_the_right_one(service):
-    for method, path, right in (
-        ("GET", "/v2/models/echo/infer", "POST"),
-        ("POST", "/v2/models/echo", "GET"),
-        ("PUT", "/v2", "GET"),
-        ("POST", "/v2/health/live", "GET"),
-    ):
-        response = service.call(method, path)
-        assert (response.status_code, response.headers["allow"]) == (405, right)
-        assert f"the method must be {right}" in error_of(response)
-    assert service.call("POST", "/v2/repository/index").status_code == 404
-
-
 def test_paths_beside_the_protocol_are_left_to_others(service):
     assert service.call("GET", "/v1/nothing").json() == {"detail": "Not Found"}
     assert service.call("GET", "/docs").status_code == 200
     assert set(service.call("GET", "/openapi.json").json()["paths"]) == set(PATHS)
-
-
-def test_a_request_is_answered_at_both_addresses(service):
-    for path in ("/v2/models/echo/infer", "/v2/models/echo/versions/3/infer"):
-        response = service.infer({**TWO, "id": "7"}, path=path)
-        assert outputs_of(response) == {"first": ["a", "b"]}
-        assert {"model_name": "echo", "model_version": "3", "id": "7"}.items() <= response.json().items()
-
-
-def test_binary_tensors_are_answered_as_binary(service):
-    entry, data = byte_tensor("first", b"\xff\x00", b"")
-    named = [{"name": "first", "parameters": {"binary_data": True}}]
-    response = service.infer({"inputs": [entry], "outputs": named}, data)
-    length = int(response.headers["inference-header-content-length"])
-    assert response.content[length:] == data
-    assert response.headers["content-type"] == "application/octet-stream"
 
 
 def test_a_version_that_is_replaced_while_it_answers_is_not_found(service):
@@ -165,15 +108,91 @@ def test_any_bytes_are_answered_with_an_error_of_the_caller(content, length, enc
     assert response.status_code == 400 and error_of(response)
 
 
-def test_an_error_of_the_endpoint_has_the_protocols_shape_and_says_when_to_come_back(service):
-    service.endpoint.trouble = ApiError(429, "full", "the queue is full; try again later", retry_after=7)
-    response = service.infer(TWO)
-    assert (response.status_code, response.headers["retry-after"]) == (429, "7")
-    assert error_of(response) == "the queue is full; try again later"
-    assert service.endpoint.counts == {"full": 1}
+INFER = routes.MODEL + routes.INFER
+INPUT = text_tensor("first", "a")
 
 
-@pytest.mark.parametrize("model", ["x", "refresh", "tasks", "outcomes"])
-def test_a_request_to_infer_asks_for_a_prediction_whatever_its_model_is_called(model):
-    assert asks_for_prediction(f"/v2/models/{model}/infer")
-    assert asks_for_prediction(f"/v2/models/{model}/versions/1/infer")
+def test_a_request_is_taken_within_the_documented_limits_of_its_fields(service):
+    def read(body):
+        response = service.infer({"outputs": [{"name": "first"}], **body})
+        return response.status_code, {**response.json(), "id": ""}
+
+    usual = {"inputs": [INPUT]}
+    refused = check_body(body_schema(service.root, INFER), usual, read, ("inputs", "outputs", "parameters"))
+    assert refused == {400} and refused <= statuses(service.root, INFER)
+    properties = body_schema(service.root, INFER)["properties"]
+    parameters = properties["parameters"]["properties"]
+
+    def read_parameters(parameters):
+        return read({**usual, "parameters": parameters})
+
+    check_body(
+        {"properties": {"binary_data_output": parameters["binary_data_output"]}}, {}, read_parameters_of(service)
+    )
+    for name, most in (("inputs", properties["inputs"]["maxItems"]), ("outputs", properties["outputs"]["maxItems"])):
+        status, content = read({**usual, name: [{"name": "first"}] * (most + 1)})
+        assert status == 400 and f"of at most {most}" in content["error"]
+    assert read({"inputs": [INPUT][: properties["inputs"]["minItems"] - 1]})[0] == 400
+    assert read({"inputs": [INPUT] * properties["inputs"]["minItems"]})[0] == 200
+
+
+def read_parameters_of(service):
+    """Reads parameters, and whether the answer is binary."""
+
+    def read(parameters):
+        response = service.infer({"inputs": [INPUT], "outputs": [{"name": "first"}], "parameters": parameters})
+        return response.status_code, response.headers[
+            "content-type"
+        ] if response.status_code == 200 else response.json()
+
+    return read
+
+
+def test_every_documented_datatype_is_read(service):
+    (entry,) = [body_schema(service.root, INFER)["properties"]["inputs"]["items"]]
+    for datatype in entry["properties"]["datatype"]["enum"]:
+        data = {"BYTES": ["a"], "BOOL": [True]}.get(datatype, [1])
+        tensor = {"name": "first", "datatype": datatype, "shape": [1], "data": data}
+        response = service.infer({"inputs": [tensor], "outputs": [{"name": "first"}]})
+        assert response.json()["outputs"][0]["data"] == data
+        assert service.infer({"inputs": [{**tensor, "datatype": datatype.lower()}]}).status_code == 400
+    most = entry["properties"]["shape"]["maxItems"]
+    for shape in ([1] * most, [1] * (most + 1)):
+        assert service.infer({"inputs": [{**INPUT, "shape": shape}]}).status_code == 400
+    for name in entry["required"]:
+        assert service.infer({"inputs": [{key: INPUT[key] for key in INPUT if key != name}]}).status_code == 400
+
+
+def test_answers_have_the_documented_fields_and_no_other(service):
+    check_answer(routes.ServerMetadata, service.call("GET", "/v2").json())
+    check_answer(routes.Live, service.call("GET", routes.LIVE).json())
+    check_answer(routes.Ready, service.call("GET", routes.READY).json())
+    check_answer(routes.ModelReady, service.call("GET", "/v2/models/echo/ready").json())
+    for name in ("echo", "colours"):
+        check_answer(routes.ModelMetadata, service.call("GET", f"/v2/models/{name}").json())
+    check_answer(routes.OipError, service.call("GET", "/v2/nothing").json())
+    check_answer(routes.InferenceAnswer, service.infer({"inputs": [INPUT], "outputs": [{"name": "first"}]}).json())
+    binary = [{"name": "first", "parameters": {"binary_data": True}}]
+    response = service.infer({"inputs": [INPUT], "outputs": binary, "id": "7"})
+    length = int(response.headers[routes.JSON_LENGTH])
+    check_answer(routes.InferenceAnswer, json.loads(response.content[:length]))
+
+
+def test_every_path_is_documented_with_its_parameters_and_the_statuses_that_it_may_answer(service):
+    page = json.loads(json.dumps(service.root.openapi()))["paths"]
+    assert set(page) == set(routes.PATHS)
+    for path, operations in page.items():
+        ((method, operation),) = operations.items()
+        assert method == ("post" if path.endswith("/infer") else "get")
+        described = [entry["name"] for entry in operation.get("parameters", []) if entry["in"] == "path"]
+        assert described == re.findall(r"\{(\w+)\}", path)
+        expected = {"/infer": {400, 404, 413, 415, 429, 500, 503}, "/ready": {404, 503}}
+        ends = expected.get(path[path.rindex("/") :], {404} if "{" in path else set())
+        ends = {503} if "/health/" in path else ends
+        assert {int(status) for status in operation["responses"]} == {200} | ends
+    names = [operation["operationId"] for operations in page.values() for operation in operations.values()]
+    assert len(names) == len(set(names))
+    kinds = page[INFER]["post"]["requestBody"]["content"]
+    assert set(kinds) == {"application/json", "application/octet-stream"}
+    headers = {entry["name"] for entry in page[INFER]["post"]["parameters"] if entry["in"] == "header"}
+    assert headers == {"Inference-Header-Content-Length", "Content-Encoding"}
