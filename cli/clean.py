@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pliant import systems
+from pliant.cli import options
 from pliant.errors import InputError
 from pliant.outcomes.files import INPUTS, OBSERVED, folder_of, forget, forget_prompts, input_ids
 
@@ -19,37 +20,34 @@ if TYPE_CHECKING:
 
 
 SHOWN = 40  # lines
+LIMITS = ("keep_versions", "keep_days", "store_gib")
 
 
 def _clean_command(commands: Any) -> None:
     text = "show what is no longer needed on disk and in the registry, and remove it with --delete"
-    parser: ArgumentParser = commands.add_parser("clean", help=text, description=text)
-    parser.set_defaults(run=_clean)
+    commands.add_parser("clean", help=text, description=text, fill=_clean_options).set_defaults(run=_clean)
+
+
+def _clean_options(parser: ArgumentParser) -> None:
+    from pliant.settings import FlowSettings
+
     parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())} (default: all)")
     parser.add_argument("--delete", action="store_true", help="remove what is listed; without it nothing is removed")
-    text = (
-        "keep so many of each model's newest versions, besides those with an alias (PLIANT_KEEP_VERSIONS; default: 5)"
-    )
-    parser.add_argument("--versions", type=int, metavar="N", help=text)
-    text = "keep unused stage results and the reports of removed versions so long (PLIANT_KEEP_DAYS; default: 90)"
-    parser.add_argument("--days", type=float, metavar="DAYS", help=text)
-    text = "let the store of stage results grow to this size (PLIANT_STORE_GIB; default: 20)"
-    parser.add_argument("--store-gib", type=float, metavar="GIB", help=text)
+    options.settings(parser, FlowSettings, LIMITS)
 
 
 def _clean(args: Namespace) -> int:
     """Show, and remove if asked for. Returns 1 if something could not be removed."""
-    from dataclasses import replace
-
     from pliant.flows import retention, settings
     from pliant.flows.progress import stage
+    from pliant.settings import FlowSettings
 
     names = [systems.system(name).name for name in args.systems] or systems.names()
     project = settings.read()
     settings.prepare(project)
-    given = {name: getattr(args, name) for name in ("versions", "days", "store_gib") if getattr(args, name) is not None}
+    limits = FlowSettings.read().replace(**options.given(args, LIMITS))
     with stage("what is no longer needed"):
-        items = retention.survey(project, replace(retention.limits(), **given), names)
+        items = retention.survey(project, limits, names)
     _show(items)
     if not items or not args.delete:
         return 0
