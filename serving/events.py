@@ -127,11 +127,7 @@ class EventOutbox:
     """
 
     def __init__(
-        self,
-        home: Path,
-        name: str,
-        server: EventServer | None,
-        post: Callable[[list[Event]], None] | None = None,
+        self, home: Path, name: str, server: EventServer | None, post: Callable[[list[Event]], None] | None = None
     ) -> None:
         self._log, self._file = home / "events.jsonl", home / "outbox" / f"{name}.jsonl"
         self._post = post or (server.post if server is not None else None)

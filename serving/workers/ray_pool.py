@@ -46,11 +46,7 @@ class RayPool:
     """A connection to a Ray cluster, open until `close`."""
 
     def __init__(
-        self,
-        address: str = "",
-        resources: Resources = ONE_CORE,
-        place_limit: float = 10.0,
-        start_limit: float = 300.0,
+        self, address: str = "", resources: Resources = ONE_CORE, place_limit: float = 10.0, start_limit: float = 300.0
     ) -> None:
         """`address`: host:port, or auto, of a cluster that this machine is a node of; empty: start a local one.
 

@@ -8,13 +8,7 @@ import dataclasses
 import pytest
 
 from pliant.errors import SchedulerError, WorkerError
-from pliant.protocol import (
-    Answer,
-    Arrived,
-    Drop,
-    Journal,
-    replay,
-)
+from pliant.protocol import Answer, Arrived, Drop, Journal, replay
 from pliant.serving.answers import Completed, Rejected
 from pliant.serving.clock import loop_clock
 from pliant.serving.driver import Driver, Limits
@@ -30,13 +24,7 @@ class Bench:
         self.workers = [FakeWorker() for _ in range(workers)]
         self.deaths: list[float] = []  # of idle workers: when
         self.driver = Driver(
-            self.scheduler,
-            self.workers,
-            self.record,
-            loop_clock(),
-            Limits(**limits),
-            self.note_death,
-            facts=facts,
+            self.scheduler, self.workers, self.record, loop_clock(), Limits(**limits), self.note_death, facts=facts
         )
 
     def note_death(self) -> None:

@@ -5,17 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from pliant.protocol import (
-    Answer,
-    Arrived,
-    Drop,
-    Finished,
-    JournalEntry,
-    Launch,
-    Request,
-    Result,
-    Woke,
-)
+from pliant.protocol import Answer, Arrived, Drop, Finished, JournalEntry, Launch, Request, Result, Woke
 from pliant.serving.clock import loop_clock
 from pliant.serving.driver import Driver
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually

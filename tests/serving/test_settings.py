@@ -146,8 +146,7 @@ def test_a_setting_is_taken_up_to_its_limits(name, taken, refused):
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("true", True), ("True", True), ("1", True), ("false", False), ("FALSE", False), ("0", False)],
+    ("text", "value"), [("true", True), ("True", True), ("1", True), ("false", False), ("FALSE", False), ("0", False)]
 )
 def test_yes_and_no_are_read_in_both_spellings(text, value):
     assert from_environment({"PLIANT_ANY_PROFILE": text}, TokensSettings).any_profile is value

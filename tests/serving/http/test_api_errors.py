@@ -16,11 +16,7 @@ from pliant.errors import (
     UnreachableError,
     WorkerError,
 )
-from pliant.serving.http.api_errors import (
-    LONGEST_RETRY,
-    ApiError,
-    api_error_of,
-)
+from pliant.serving.http.api_errors import LONGEST_RETRY, ApiError, api_error_of
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,7 @@ def test_a_signed_message_of_a_release_makes_the_service_look_and_one_of_another
 
 
 @pytest.mark.parametrize(
-    "headers",
-    [{}, signed(MOVED, "another secret of a length"), signed(MOVED, at=1e9), signed(b"another body")],
+    "headers", [{}, signed(MOVED, "another secret of a length"), signed(MOVED, at=1e9), signed(b"another body")]
 )
 def test_without_a_fresh_signature_by_the_secret_nothing_is_looked_at(headers, registry):
     with serving(registry, replace(QUIET, webhook_secret=SECRET)) as service:
