@@ -81,7 +81,7 @@ def _command(
 ) -> None:
     """Add a command with one parser a system, since each has options of its own."""
     parsers = commands.add_parser(name, help=text).add_subparsers(dest="system", required=True, metavar="SYSTEM")
-    for system in systems.SYSTEMS:
+    for system in systems.listed():
         parser = parsers.add_parser(system.name, help=system.summary, description=text)
         add_options(parser, system)
         parser.set_defaults(run=run, command=name)
@@ -102,7 +102,7 @@ def _refuse(args: Namespace, option: str) -> None:
     """Raise `InputError` where other systems have this option of the command and the one that was named has not."""
     if option.startswith("--") and "system" in args and args.__dict__.get("command") in _COMMANDS:
         add_options = _COMMANDS[args.command][1]
-        having = [system.name for system in systems.SYSTEMS if _has(add_options, system, option.partition("=")[0])]
+        having = [system.name for system in systems.listed() if _has(add_options, system, option.partition("=")[0])]
         if having:
             known = f"one of `pliant {args.command} {args.system}`; it is an option of {' and '.join(having)}"
             raise InputError("option", option, known)

@@ -1,36 +1,56 @@
-"""The list of systems. Everything else about a system is in its folders, `<stage>/<system>/<role>.py`.
+"""The list of systems. Everything else about a system is in modules that are found by their roles.
 
-A system is added by its folders and one entry here. The command line, the launcher, the settings of services, the
-registry, the demo, the benchmarks and the tests go by this list and by the roles' names (`System.part`).
+A system of ours has `pliant.<stage>.<system>.<role>` and an entry here. One of another distribution names its value of
+`System` as an entry point of the group `pliant.systems`, and has its roles in a package of its own. The command line, the
+launcher, the settings of services, the registry, the demo, the benchmarks and the tests go by this list and by the roles'
+names (`System.part`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from types import ModuleType
 
 from pliant.errors import InputError
 
 TEXTS = ("scipy", "tokenizers", "transformers")
+GROUP = "pliant.systems"
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """`summary`: half a sentence for `--help`. `requires`: distributions that an MLflow client needs for its models."""
+    """`summary`: half a sentence for `--help`. `requires`: distributions that an MLflow client needs for its models.
+
+    `task`: what the names of registered models that stand for tasks begin with, after the system's own prefix; `parts`: what
+    those of models begin with that belong to a task. `package`: where the roles are of a system that is not Pliant's own.
+    """
 
     name: str
     summary: str
     requires: tuple[str, ...] = ()
+    task: str = "task-"
+    parts: tuple[str, ...] = ()
+    package: str = ""
 
     def part(self, stage: str, role: str) -> ModuleType:
-        """Import and return the module `pliant.<stage>.<name>.<role>`, such as `pliant.flows.tokens.flow`."""
-        return import_module(f"pliant.{stage}.{self.name}.{role}")
+        """Import and return the module `pliant.<stage>.<name>.<role>`, such as `pliant.flows.tokens.flow`, or
+        `<package>.<role>`. Raises `InputError` where the system has no such role.
+        """
+        if not self.has(stage, role):
+            raise InputError("SYSTEM", self.name, f"one that has {self._module(stage, role)}")
+        return import_module(self._module(stage, role))
 
     def has(self, stage: str, role: str) -> bool:
-        """Whether there is a module `pliant.<stage>.<name>.<role>`, of a role that not every system needs."""
-        return find_spec(f"pliant.{stage}.{self.name}.{role}") is not None
+        """Whether the system has the module of a role, as not every system needs each."""
+        module = self._module(stage, role)
+        return find_spec(module.rpartition(".")[0]) is not None and find_spec(module) is not None
+
+    def _module(self, stage: str, role: str) -> str:
+        return f"{self.package}.{role}" if self.package else f"pliant.{stage}.{self.name}.{role}"
 
 
 SYSTEMS = (
@@ -39,20 +59,46 @@ SYSTEMS = (
         "vision transformers that add or merge tokens with the load",
         requires=("pillow", "timm", "torchvision"),
     ),
-    System("bins", "text encoders in runtimes of fixed shapes, chosen by the text's length", requires=TEXTS),
+    System(
+        "bins",
+        "text encoders in runtimes of fixed shapes, chosen by the text's length",
+        requires=TEXTS,
+        task="",
+        parts=("encoder-",),
+    ),
     System("cascade", "text classifiers, small first, large when unsure", requires=TEXTS),
-    System("packing", "generation of texts, packed into memory by predicted output lengths", requires=TEXTS),
+    System(
+        "packing",
+        "generation of texts, packed into memory by predicted output lengths",
+        requires=TEXTS,
+        task="",
+        parts=("generator-", "predictor-"),
+    ),
 )
+"""Pliant's own."""
+
+
+@cache
+def listed() -> tuple[System, ...]:
+    """Return all systems: Pliant's own, then those of other distributions that are installed."""
+    return (*SYSTEMS, *(entry.load() for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name)))
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all systems, in the order of the list."""
-    return tuple(system.name for system in SYSTEMS)
+    return tuple(system.name for system in listed())
+
+
+def pyfunc(kind: str) -> str:
+    """Return the module that says how artifacts of a kind, such as "tokens-task", answer in an MLflow client."""
+    name = kind.partition("-")[0]
+    package = next((each.package for each in listed() if each.name == name), "")
+    return f"{package}.pyfunc" if package else f"pliant.registry.pyfunc.{name}"
 
 
 def system(name: str) -> System:
     """Return the system of this name. Raises `InputError` for an unknown one."""
-    for listed in SYSTEMS:
-        if listed.name == name:
-            return listed
+    for each in listed():
+        if each.name == name:
+            return each
     raise InputError("SYSTEM", name, f"one of {', '.join(names())}")

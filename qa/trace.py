@@ -128,9 +128,11 @@ async def trace(system: str, folder: Path) -> Counter[str]:
     registry = FolderRegistry(folder)
     subject.publish(registry)
     settings = replace(stage.part("serving", "settings").SETTINGS(), threads=1, any_profile=True, home=folder)
-    workers = (FakeWorker, lambda _build: FakePredictor(packing.predict)) if system == "packing" else (Device,)
+    served = stage.part("serving", "assembly").SERVED
+    predictors = (lambda _build: FakePredictor(packing.predict),) if system == "packing" else ()
+    worker = FakeWorker if system == "packing" else Device
     app = stage.part("serving", "api").create_app(folder)
-    assembly = await stage.part("serving", "assembly").assemble(settings, registry, *workers, CollectorRegistry())
+    assembly = await served(settings, *predictors).assemble(registry, worker, CollectorRegistry())
     app.state.endpoint = assembly.endpoint
     with Recorder() as recorder:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:

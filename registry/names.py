@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pliant import systems
 
 
@@ -30,14 +28,6 @@ CASCADE_MODEL = CASCADE_PREFIX + "model-"
 PACKING_GENERATOR = PACKING_PREFIX + "generator-"  # a plan has the prefix and the generator's name alone
 PACKING_PREDICTOR = PACKING_PREFIX + "predictor-"
 
-_TASKS: Mapping[str, tuple[str, ...]] = {
-    TOKENS_TASK: (),
-    BINS_PREFIX: (BINS_ENCODER,),
-    CASCADE_TASK: (),
-    PACKING_PREFIX: (PACKING_GENERATOR, PACKING_PREDICTOR),
-}
-"""What the names of tasks' models begin with -> what those of their parts begin with."""
-
 LEVEL_TAG = "pliant.model."
 """With a level's name: tag of a cascade task's version, the number of the version of that level's model."""
 
@@ -59,9 +49,10 @@ def lock(system: str) -> str:
 
 def task_of(name: str) -> str | None:
     """Return the task that a registered model is: a task, a stream of bins or a model of packing; None for anything else."""
-    for task, parts in _TASKS.items():
-        if name.startswith(task) and not name.startswith(parts):
-            return name.removeprefix(task)
+    for system in systems.listed():
+        own = prefix(system.name)
+        if name.startswith(own + system.task) and not name.startswith(tuple(own + part for part in system.parts)):
+            return name.removeprefix(own + system.task)
     return None
 
 

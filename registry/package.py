@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def frame(example: Example) -> Any:
 
 def needed(kind: str) -> tuple[str, ...]:
     """Return the distributions that an artifact of `kind` needs in an MLflow client, sorted."""
-    own = {system.name: system.requires for system in systems.SYSTEMS}.get(kind.partition("-")[0], ())
+    own = {system.name: system.requires for system in systems.listed()}.get(kind.partition("-")[0], ())
     return tuple(sorted({*NEEDED, *own}))
 
 
@@ -94,9 +95,7 @@ def copy_code(folder: Path, *packages: str) -> Path:
 
 def pyfunc_file(kind: str) -> Path:
     """Return the file that MLflow runs. Raises `ArtifactError` where nothing says how artifacts of `kind` answer."""
-    folder, system = Path(__file__).parent / "pyfunc", kind.partition("-")[0]
-    if not (folder / f"{system}.py").is_file():
-        raise ArtifactError(
-            f"no registry/pyfunc/{system}.py says how an artifact of kind {kind} answers in an MLflow client"
-        )
-    return folder / "model.py"
+    module = systems.pyfunc(kind)
+    if find_spec(module) is None:
+        raise ArtifactError(f"no module {module} says how an artifact of kind {kind} answers in an MLflow client")
+    return Path(__file__).parent / "pyfunc" / "model.py"

@@ -53,7 +53,7 @@ QUIET = {
 
 def check(settings: Settings) -> None:
     """Check all that can be checked before serving. Raises `PliantError`, whose one sentence replaces a server's log."""
-    systems.system(settings.system).part("serving", "assembly").check(settings)
+    systems.system(settings.system).part("serving", "assembly").SERVED(settings).check()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def fifth(monkeypatch, tmp_path):
     """Its folders beside those of the others, and its entry in the list; afterwards nothing is left of it."""
     for stage in (pliant.cli, pliant.flows, pliant.serving):
         monkeypatch.setattr(stage, "__path__", [*stage.__path__, str(FIFTH / stage.__name__.rpartition(".")[2])])
-    monkeypatch.setattr(systems, "SYSTEMS", (*systems.SYSTEMS, ECHO))
+    monkeypatch.setattr(systems, "listed", lambda: (*systems.SYSTEMS, ECHO))
     monkeypatch.chdir(tmp_path)
     before = dict(os.environ)
     yield

@@ -9,6 +9,7 @@ from typing import Any
 import mlflow
 import pandas as pd
 
+from pliant import systems
 from pliant.registry import codec
 
 
@@ -16,7 +17,7 @@ class ArtifactModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]  # MLflow 
     def load_context(self, context: Any) -> None:
         folder = Path(context.artifacts["bundle"])
         kind = codec.kind(folder)
-        system = import_module(f"pliant.registry.pyfunc.{kind.partition('-')[0]}")
+        system = import_module(systems.pyfunc(kind))
         self.predictor = system.KINDS[kind](folder, context.model_config or {})
 
     # A frame or an array, as the signature says: MLflow warns of a hint that names both.

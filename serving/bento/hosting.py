@@ -152,7 +152,7 @@ class HostedService:
         check_access(settings)
         logger.warning("the service runs on %s", ", ".join(devices(settings)))
         access, state = access_of(settings), self.APP.state
-        self._assembly = await stage("assembly").assemble(settings)
+        self._assembly = await stage("assembly").SERVED(settings).assemble()
         endpoint = state.endpoint = self._assembly.endpoint
         trusted = trusted_tenants(settings.trusted_labels)
         state.gate = Gate(access, TenantMetrics(), state.shape_of, endpoint.metrics.errored, trusted=trusted)

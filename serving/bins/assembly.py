@@ -6,9 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
-
-from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.bins.artifact import check_device
 from pliant.bins.knowledge import Config, Scaling, knowledge_of
@@ -17,89 +14,62 @@ from pliant.bins.policies import make
 from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.bins.scheduler import BinsScheduler
 from pliant.errors import WorkerError
-from pliant.registry.names import BINS_PREFIX
 from pliant.serving.bins.catalog import Catalog, ServedStream, load_catalog
 from pliant.serving.bins.endpoint import ORIGINS, BinsEndpoint, Handler, bin_name, handlers_of
 from pliant.serving.bins.messages import BinsBuild, StreamBuild
 from pliant.serving.bins.settings import BinsSettings
-from pliant.serving.clock import loop_clock
-from pliant.serving.lifecycle import assembly
-from pliant.serving.lifecycle.artifacts import Registry, open_registry
-from pliant.serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
-from pliant.serving.lifecycle.refresh import Source
-from pliant.serving.metrics import Metrics
-from pliant.serving.watch.watcher import WatchMetrics
+from pliant.serving.lifecycle.artifacts import Artifacts
+from pliant.serving.lifecycle.assembly import Blueprint, WorkerFactory
+from pliant.serving.lifecycle.system import Parts, ServedSystem
 from pliant.serving.workers.device_plan import DevicePlan
-from pliant.serving.workers.devices import SameDevice, check_devices, device_of
+from pliant.serving.workers.devices import device_of
 from pliant.serving.workers.ray_cluster import Resources
-from pliant.serving.workers.worker import ProcessWorker
 
 
-def check(settings: BinsSettings) -> None:
-    """Check settings, artifacts and devices before the service starts. Raises `PliantError`.
+class BinsSystem(ServedSystem[BinsSettings, Catalog, Handler, BinsEndpoint]):
+    profiled, setting, origins = "streams", "bin", ORIGINS
 
-    Devices and compiled files on Ray's nodes are checked there, when they start.
-    """
-    catalog = source_of(settings).load(None).catalog
-    make_scheduler(settings, catalog)
-    handlers_of(catalog)
-    if settings.pool == "ray":
-        if find_spec("ray") is None:
-            raise WorkerError("the pool is ray, but Ray is missing here: pip install -e '.[ray]'")
-        return
-    check_devices(settings, catalog)
-    for served in catalog.streams.values():
-        check_device(served.bins.engine, process_device(settings, 0))
-        verify(compiled(settings, served), served.bins.files)
+    def load(self, registry: Artifacts, alias: str, running: Catalog | None) -> Catalog:
+        return load_catalog(registry, alias, running)
 
+    def blueprint(self, catalog: Catalog) -> Blueprint[Handler]:
+        names = [f"{stream}/{bin_name(shape)}" for stream, shape in catalog.shapes]
+        return Blueprint(
+            make_scheduler=partial(make_scheduler, self.settings, catalog),
+            handlers=handlers_of(catalog),
+            builds=[build_plan(self.settings, catalog, worker) for worker in range(self.settings.workers)],
+            setting_name=names.__getitem__,
+        )
 
-def source_of(settings: BinsSettings, registry: Registry | None = None) -> Source[Catalog]:
-    """Return where the catalogs come from: `registry`, or the one that the settings name."""
-    return Source(registry or open_registry(settings), settings.alias, BINS_PREFIX, load_catalog)
+    def endpoint(self, parts: Parts[Catalog, Handler]) -> BinsEndpoint:
+        return BinsEndpoint(self.settings, parts.refresher, parts.metrics, parts.clock)
 
+    def check_catalog(self, catalog: Catalog) -> None:
+        """Check that this machine can serve the catalog; on Ray's nodes devices and compiled files are checked later,
+        when they start. Raises `PliantError`.
+        """
+        settings = self.settings
+        if settings.pool == "ray":
+            self.blueprint(catalog).make_scheduler()
+            if find_spec("ray") is None:
+                raise WorkerError("the pool is ray, but Ray is missing here: pip install -e '.[ray]'")
+            return
+        super().check_catalog(catalog)
+        for served in catalog.streams.values():
+            check_device(served.bins.engine, process_device(settings, 0))
+            verify(compiled(settings, served), served.bins.files)
 
-async def assemble(
-    settings: BinsSettings,
-    registry: Registry | None = None,
-    worker_factory: WorkerFactory | None = None,
-    counted: CollectorRegistry = REGISTRY,
-) -> Assembly[BinsEndpoint, Catalog, Handler]:
-    """Return a running service, whose models have run. Raises `PliantError`."""
-    clock, metrics = loop_clock(), Metrics("bin", ORIGINS, counted)
-    worker_factory, close = (worker_factory, _nothing) if worker_factory else open_pool(settings)
-    return await assembly.assemble(
-        source_of(settings, registry),
-        generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings)),
-        SameDevice("streams", settings.any_profile),
-        lambda refresher: BinsEndpoint(settings, refresher, metrics, clock),
-        settings,
-        metrics,
-        clock,
-        watched=WatchMetrics(counted),
-        close=close,
-    )
+    def open_pool(self) -> tuple[WorkerFactory, Callable[[], None]]:
+        if self.settings.pool == "processes":
+            return super().open_pool()
+        from pliant.serving.workers.ray_pool import RayPool
+
+        gpus = float(process_device(self.settings, 0) == "cuda")
+        pool = RayPool(self.settings.ray_address, Resources(num_gpus=gpus))
+        return pool.make_worker, pool.close
 
 
-def open_pool(settings: BinsSettings) -> tuple[WorkerFactory, Callable[[], None]]:
-    """Return a function that makes workers, and one that closes their pool. Raises `WorkerError` if Ray fails."""
-    if settings.pool == "processes":
-        return ProcessWorker, _nothing
-    from pliant.serving.workers.ray_pool import RayPool
-
-    pool = RayPool(settings.ray_address, Resources(num_gpus=float(process_device(settings, 0) == "cuda")))
-    return pool.make_worker, pool.close
-
-
-def blueprint(settings: BinsSettings, catalog: Catalog) -> Blueprint[Handler]:
-    """Return what a generation of this catalog needs."""
-    names = [f"{stream}/{bin_name(shape)}" for stream, shape in catalog.shapes]
-    return Blueprint(
-        make_scheduler=partial(make_scheduler, settings, catalog),
-        handlers=handlers_of(catalog),
-        builds=[build_plan(settings, catalog, worker) for worker in range(settings.workers)],
-        setting_name=names.__getitem__,
-        waiting=lambda driver: cast(BinsScheduler, driver.scheduler).waiting,
-    )
+SERVED = BinsSystem
 
 
 def make_scheduler(settings: BinsSettings, catalog: Catalog) -> BinsScheduler:
@@ -152,7 +122,3 @@ def _stream_build(settings: BinsSettings, served: ServedStream) -> StreamBuild:
     folder = compiled(settings, served)
     files = dict(bins.files)
     return StreamBuild(encoder.folder, encoder.digest, bins.engine, bins.shapes, folder, files, bins.precision)
-
-
-def _nothing() -> None:
-    pass

@@ -2,85 +2,52 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import replace
-from functools import partial
-from typing import cast
-
-from prometheus_client import REGISTRY, CollectorRegistry
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from pliant.cascade.knowledge import Knowledge, knowledge, numbers, prunes
 from pliant.cascade.scheduler import CascadeScheduler, Options
-from pliant.registry.names import CASCADE_PREFIX
 from pliant.serving.cascade.agreement import AgreementCounter
 from pliant.serving.cascade.catalog import Catalog, load_catalog
 from pliant.serving.cascade.endpoint import ORIGINS, CascadeEndpoint
 from pliant.serving.cascade.messages import CascadeBuild, ModelBuild
 from pliant.serving.cascade.reading import Handler, handler_of, read
 from pliant.serving.cascade.settings import CascadeSettings
-from pliant.serving.clock import loop_clock
-from pliant.serving.lifecycle import assembly
-from pliant.serving.lifecycle.artifacts import Registry, open_registry
-from pliant.serving.lifecycle.assembly import Assembly, Blueprint, WorkerFactory, generation_maker
-from pliant.serving.lifecycle.refresh import Source
-from pliant.serving.metrics import Metrics
-from pliant.serving.outcomes.outcomes import open_outcomes
-from pliant.serving.watch.watcher import WatchMetrics
+from pliant.serving.lifecycle.artifacts import Artifacts
+from pliant.serving.lifecycle.assembly import Blueprint
+from pliant.serving.lifecycle.system import Parts, ServedSystem
+from pliant.serving.outcomes.written import LEVELS
 from pliant.serving.workers.device_plan import DevicePlan
-from pliant.serving.workers.devices import SameDevice, check_devices, device_of
-from pliant.serving.workers.worker import ProcessWorker
+from pliant.serving.workers.devices import device_of
 
 WARM_BATCHES = (1, 16)  # every classifier runs these batch sizes before the first request
 
 
-def check(settings: CascadeSettings) -> None:
-    """Check settings, artifacts and devices before the service starts. Raises `PliantError`."""
-    catalog = source_of(settings).load(None).catalog
-    make_scheduler(settings, make_knowledge(settings, catalog))
-    for served in catalog.tasks.values():
-        handler_of(served)
-    check_devices(settings, catalog)
+class CascadeSystem(ServedSystem[CascadeSettings, Catalog, Handler, CascadeEndpoint]):
+    setting, origins, labels = "model", ORIGINS, LEVELS
+
+    def load(self, registry: Artifacts, alias: str, running: Catalog | None) -> Catalog:
+        return load_catalog(registry, alias, running)
+
+    def blueprint(self, catalog: Catalog) -> Blueprint[Handler]:
+        settings = self.settings
+        return Blueprint(
+            make_scheduler=lambda: make_scheduler(settings, make_knowledge(settings, catalog)),
+            handlers={name: handler_of(served) for name, served in catalog.tasks.items()},
+            builds=[build_plan(settings, catalog, worker) for worker in range(settings.workers)],
+            setting_name=model_names(catalog).__getitem__,
+            read=read,
+        )
+
+    def endpoint(self, parts: Parts[Catalog, Handler]) -> CascadeEndpoint:
+        compared = AgreementCounter(parts.counted)
+        return CascadeEndpoint(self.settings, parts.refresher, parts.metrics, parts.outcomes, parts.clock, compared)
+
+    def background(self, endpoint: CascadeEndpoint) -> Sequence[Coroutine[Any, Any, None]]:
+        return (endpoint.agreement.run(),)
 
 
-def source_of(settings: CascadeSettings, registry: Registry | None = None) -> Source[Catalog]:
-    """Return where the catalogs come from: `registry`, or the one that the settings name."""
-    return Source(registry or open_registry(settings), settings.alias, CASCADE_PREFIX, load_catalog)
-
-
-async def assemble(
-    settings: CascadeSettings,
-    registry: Registry | None = None,
-    worker_factory: WorkerFactory = ProcessWorker,
-    counted: CollectorRegistry = REGISTRY,
-) -> Assembly[CascadeEndpoint, Catalog, Handler]:
-    """Return a running service, whose models have run. Raises `PliantError`."""
-    clock, metrics, source = loop_clock(), Metrics("model", ORIGINS, counted), source_of(settings, registry)
-    outcomes = open_outcomes(settings, counted)
-    assembled = await assembly.assemble(
-        source,
-        generation_maker(settings, clock, metrics, worker_factory, partial(blueprint, settings)),
-        SameDevice("tasks", settings.any_profile),
-        lambda refresher: CascadeEndpoint(settings, refresher, metrics, outcomes, clock, AgreementCounter(counted)),
-        settings,
-        metrics,
-        clock,
-        watched=WatchMetrics(counted),
-        close=outcomes.close,
-    )
-    comparing = asyncio.create_task(assembled.endpoint.agreement.run())
-    return replace(assembled, polling=(*assembled.polling, comparing))
-
-
-def blueprint(settings: CascadeSettings, catalog: Catalog) -> Blueprint[Handler]:
-    """Return what a generation of this catalog needs."""
-    return Blueprint(
-        make_scheduler=lambda: make_scheduler(settings, make_knowledge(settings, catalog)),
-        handlers={name: handler_of(served) for name, served in catalog.tasks.items()},
-        builds=[build_plan(settings, catalog, worker) for worker in range(settings.workers)],
-        setting_name=model_names(catalog).__getitem__,
-        waiting=lambda driver: cast(CascadeScheduler, driver.scheduler).waiting,
-        read=read,
-    )
+SERVED = CascadeSystem
 
 
 def make_knowledge(settings: CascadeSettings, catalog: Catalog) -> Knowledge:

@@ -1,6 +1,6 @@
 """Assembles a service: loads a catalog from the registry, starts its first generation, and polls for the next.
 
-How a catalog becomes a scheduler and build plans is in each system's own assembly.
+What is particular to a system is a `ServedSystem` (system.py).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ async def assemble(
         refresher.watcher = make_watcher(refresher, source, settings, watched, tell)
         tasks.append(refresher.watcher.run(settings.watch_seconds))
     else:
-        refresher.seen.counting = False
+        refresher.drift.counting = False
     return Assembly(endpoint(refresher), refresher, tuple(map(asyncio.create_task, tasks)), close)
 
 
@@ -146,7 +146,7 @@ def make_watcher(
     """Return what watches a service."""
     system = system_of(source.prefix) or ""
     file = StateFile(settings.home / "watch" / f"{system}.json")
-    return Watcher(WatcherParts(system, refresher.seen, file, lambda: refresher.release, watched, event))
+    return Watcher(WatcherParts(system, refresher.drift, file, lambda: refresher.release, watched, event))
 
 
 def make_trials(
@@ -203,7 +203,6 @@ class Blueprint(Generic[H]):
     make_scheduler: Callable[[], Scheduler]  # a fresh one at each call
     handlers: Mapping[str, H]  # by task
     builds: Sequence[Build]  # one for each worker
-    waiting: Callable[[Driver], int]  # requests that wait for a launch
     setting_name: Callable[[int], str] = str  # the label of a launch's setting in metrics
     read: Read = lambda _pending, result: result
     ahead: bool = False  # whether the scheduler gives a worker its next batch while one runs
@@ -224,7 +223,7 @@ def generation_maker(
         plan = blueprint(catalog)
         workers = [worker_factory(build) for build in plan.builds]
         recorder = FileRecorder(numbered_journal(settings.journal, number)) if settings.journal else None
-        record = journal_recorder(metrics, lambda: plan.waiting(driver), recorder, plan.setting_name)
+        record = journal_recorder(metrics, lambda: _waiting(driver.scheduler), recorder, plan.setting_name)
         limits = Limits(launch=settings.launch_limit, ahead=plan.ahead)
         fresh = plan.make_scheduler
         spares = [worker_factory(build) for build in spare_builds(plan.builds, settings.spare)]
@@ -242,6 +241,11 @@ def generation_maker(
         return Generation(number, catalog, plan.handlers, driver, recorder)
 
     return make
+
+
+def _waiting(scheduler: Any) -> int:
+    """Return how many requests wait for a launch, which every system's scheduler knows."""
+    return int(scheduler.waiting)
 
 
 def spare_builds(builds: Sequence[Build], count: int) -> list[Build]:

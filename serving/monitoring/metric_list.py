@@ -310,7 +310,7 @@ def metrics_of(system: str) -> tuple[Metric, ...]:
 
 def all_metrics() -> Mapping[str, tuple[Metric, ...]]:
     """Return the metrics of every system that has a list of them, by system."""
-    return {system.name: metrics_of(system.name) for system in systems.SYSTEMS if system.has("serving", "metric_list")}
+    return {system.name: metrics_of(system.name) for system in systems.listed() if system.has("serving", "metric_list")}
 
 
 def drawn_of(system: str) -> tuple[Metric, ...]:

@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from functools import partial
 from itertools import count
 
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
 from pliant.packing.engine.budget import check_fits
@@ -22,13 +22,11 @@ from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import Rules
-from pliant.registry.names import PACKING_PREFIX
 from pliant.serving.clock import Clock
-from pliant.serving.lifecycle import assembly
-from pliant.serving.lifecycle.artifacts import Registry, open_registry
-from pliant.serving.lifecycle.assembly import Assembly
+from pliant.serving.lifecycle.artifacts import Artifacts
+from pliant.serving.lifecycle.assembly import Make
 from pliant.serving.lifecycle.generation import Generation, numbered_journal
-from pliant.serving.lifecycle.refresh import Source
+from pliant.serving.lifecycle.system import Parts, ServedSystem
 from pliant.serving.packing.catalog import Catalog, ServedModel, load_catalog
 from pliant.serving.packing.endpoint import Handler, PackingEndpoint, PackingGeneration
 from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits
@@ -42,10 +40,9 @@ from pliant.serving.packing.messages import Build, EngineBuild, PredictorBuild, 
 from pliant.serving.packing.reading import PromptReader
 from pliant.serving.packing.settings import PackingSettings
 from pliant.serving.packing.vllm import engine as installed
-from pliant.serving.watch.watcher import WatchMetrics
 from pliant.serving.workers.child_process import Interpreter
 from pliant.serving.workers.device_plan import DevicePlan
-from pliant.serving.workers.devices import SameDevice, check_devices, devices, free_memory
+from pliant.serving.workers.devices import check_devices, devices, free_memory
 from pliant.serving.workers.worker import ProcessWorker, Worker
 
 logger = logging.getLogger("pliant.serving")
@@ -57,17 +54,46 @@ PredictorFactory = Callable[[PredictorBuild], Worker]
 PREDICTOR_THREADS = 1  # of torch: the engine has the other cores
 
 
-def check(settings: PackingSettings) -> None:
-    """Check settings, artifacts and devices before the service starts. Raises `PliantError`."""
-    catalog = source_of(settings).load(None).catalog
-    for served in catalog.models.values():
-        rules(settings, served)
-        PromptReader(served.generator, served.context)
-    if settings.engine == "vllm":
-        interpreter_of(settings)
-    check_sharing(settings, catalog)
-    check_devices(settings, catalog)
-    check_memory(settings, catalog)
+class PackingSystem(ServedSystem[PackingSettings, Catalog, Handler, PackingEndpoint, EnginePool]):
+    profiled = "models"
+
+    def __init__(self, settings: PackingSettings, predictors: PredictorFactory = ProcessWorker) -> None:
+        super().__init__(settings)
+        self._predictors = predictors
+
+    def load(self, registry: Artifacts, alias: str, running: Catalog | None) -> Catalog:
+        return load_catalog(registry, alias, running)
+
+    def check_catalog(self, catalog: Catalog) -> None:
+        settings = self.settings
+        for served in catalog.models.values():
+            rules(settings, served)
+            PromptReader(served.generator, served.context)
+        if settings.engine == "vllm":
+            interpreter_of(settings)
+        check_sharing(settings, catalog)
+        check_devices(settings, catalog)
+        check_memory(settings, catalog)
+
+    def open_pool(self) -> tuple[WorkerFactory, Callable[[], None]]:
+        return EngineProcess, lambda: None
+
+    def new_clock(self) -> Clock:
+        return time.monotonic  # the engines' processes read the same clock, which deadlines are on
+
+    def new_metrics(self, counted: CollectorRegistry) -> PackingMetrics:
+        return PackingMetrics(counted)
+
+    def maker(
+        self, clock: Clock, metrics: PackingMetrics, workers: WorkerFactory
+    ) -> Make[Catalog, Handler, EnginePool]:
+        return Maker(self.settings, clock, metrics, workers, self._predictors).make
+
+    def endpoint(self, parts: Parts[Catalog, Handler, EnginePool]) -> PackingEndpoint:
+        return PackingEndpoint(self.settings, parts.refresher, parts.metrics, parts.clock)
+
+
+SERVED = PackingSystem
 
 
 def check_sharing(settings: PackingSettings, catalog: Catalog) -> None:
@@ -102,33 +128,6 @@ def placed(settings: PackingSettings, catalog: Catalog) -> dict[str, list[str]]:
         name: names[index::models] if index < len(names) else [names[index % len(names)]]
         for index, name in enumerate(catalog.models)
     }
-
-
-def source_of(settings: PackingSettings, registry: Registry | None = None) -> Source[Catalog]:
-    """Return where the catalogs come from: `registry`, or the one that the settings name."""
-    return Source(registry or open_registry(settings), settings.alias, PACKING_PREFIX, load_catalog)
-
-
-async def assemble(
-    settings: PackingSettings,
-    registry: Registry | None = None,
-    worker_factory: WorkerFactory = EngineProcess,
-    predictor_factory: PredictorFactory = ProcessWorker,
-    counted: CollectorRegistry = REGISTRY,
-) -> Assembly[PackingEndpoint, Catalog, Handler, EnginePool]:
-    """Return a running service, whose engines run. Raises `PliantError`."""
-    metrics = PackingMetrics(counted)
-    clock: Clock = time.monotonic  # the engines' processes read the same clock, which deadlines are on
-    return await assembly.assemble(
-        source_of(settings, registry),
-        Maker(settings, clock, metrics, worker_factory, predictor_factory).make,
-        SameDevice("models", settings.any_profile),
-        lambda refresher: PackingEndpoint(settings, refresher, metrics, clock),
-        settings,
-        metrics,
-        clock,
-        watched=WatchMetrics(counted),
-    )
 
 
 class Maker:

@@ -7,11 +7,14 @@ device process, between two launches. Any other change starts the next generatio
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+
+from prometheus_client import CollectorRegistry, Gauge
 
 from pliant.errors import PliantError, RegistryError
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_TASK
@@ -23,7 +26,6 @@ from pliant.serving.lifecycle.artifacts import Artifacts
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Refresher, Source
 from pliant.serving.tokens.catalog import Catalog, Origin, ServedTask, TaskInfo, has_task, load_catalog, load_task
-from pliant.serving.tokens.pins import Pins
 from pliant.serving.workers.device_process import Build
 from pliant.tokens.policy import Knowledge
 
@@ -32,6 +34,51 @@ TokensRefresher = Refresher[Catalog, TaskInfo]
 
 Origins = dict[tuple[str, str], Origin]
 """The origin of an output, by the digests of task and model in it. None is removed: outputs of old versions may follow."""
+
+
+logger = logging.getLogger("pliant.serving")
+
+
+class Pins:
+    """Tasks that do not follow the registry's alias, because an administrator has pinned them: the version of each model."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, int] = {}
+        self._show: Callable[[int], None] = lambda _count: None
+
+    def count_in(self, registry: CollectorRegistry) -> None:
+        """Show in `registry` how many there are from now on."""
+        text = "Tasks that are pinned to a version"
+        self._show = Gauge("pliant_pins", text, registry=registry, multiprocess_mode="livemax").set
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """Return the pinned version by registered model."""
+        return self._versions
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the pinned version by task."""
+        return {model.removeprefix(TOKENS_TASK): version for model, version in sorted(self._versions.items())}
+
+    def pin(self, model: str, version: int, client: Client) -> None:
+        """Pin a model to a version."""
+        self._versions[model] = version
+        self._show(len(self._versions))
+        logger.warning("%s is pinned to version %d by %s", model, version, _named(client))
+
+    def take_off(self, model: str, why: str) -> None:
+        """Let a model follow the alias again, if it is pinned."""
+        if self._versions.pop(model, None) is not None:
+            self._show(len(self._versions))
+            logger.warning("%s is no longer pinned: %s", model, why)
+
+    def take_off_by(self, model: str, client: Client) -> None:
+        """Let a model follow the alias again, as an administrator wants."""
+        self.take_off(model, f"taken off by {_named(client)}")
+
+
+def _named(client: Client) -> str:
+    return f"key {client.key} of {client.tenant}" if client.key else "an administrator without a key"
 
 
 @dataclass(frozen=True, slots=True)

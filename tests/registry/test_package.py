@@ -44,7 +44,7 @@ def test_the_distributions_are_named_once_and_sorted():
 
 
 def test_a_kind_without_code_is_an_error_that_names_the_file():
-    with pytest.raises(ArtifactError, match=r"no registry/pyfunc/rockets\.py says how .* rockets-engine answers"):
+    with pytest.raises(ArtifactError, match=r"pyfunc\.rockets says how .* rockets-engine answers"):
         pyfunc_file("rockets-engine")
 
 

@@ -17,10 +17,11 @@ from pliant.errors import ArtifactError, DeviceError, DigestError, InputError, R
 from pliant.protocol import Request
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.serving.bins import assembly as bins_assembly
-from pliant.serving.bins.assembly import assemble, check, compiled, make_scheduler
+from pliant.serving.bins.assembly import BinsSystem, compiled, make_scheduler
 from pliant.serving.bins.catalog import load_catalog
 from pliant.serving.bins.reading import TokenReader
 from pliant.serving.bins.request import TextRequest
+from pliant.serving.lifecycle import system
 from pliant.serving.window import AT_ONCE
 from pliant.simulator import simulate
 from tests.fixtures.bins.in_process import MANY, QUIET, serving
@@ -284,33 +285,33 @@ def test_what_does_not_fit_together_is_no_catalog(registry):
 
 
 def test_what_can_be_known_before_serving_is_refused_before_serving(registry, tmp_path, monkeypatch):
-    monkeypatch.setattr(bins_assembly, "open_registry", lambda settings: registry)
+    monkeypatch.setattr(system, "open_registry", lambda settings: registry)
     told = replace(QUIET, home=tmp_path / "home")
     publish_compiled(registry, told.home, "meanings")
-    check(told)
+    BinsSystem(told).check()
     (served,) = load_catalog(registry, "champion").streams.values()
     file = compiled(told, served) / next(iter(served.bins.files))
     content = file.read_bytes()
     file.write_bytes(content[:-1])
     with pytest.raises(DigestError, match="was altered or truncated"):
-        check(told)
+        BinsSystem(told).check()
     file.unlink()
     with pytest.raises(ArtifactError, match=r"is missing in .* `pliant profile bins`"):
-        check(told)
+        BinsSystem(told).check()
     file.write_bytes(content)
     registry.publish(BINS_PREFIX + "meanings", replace(served.bins, engine="graphs"))
     with pytest.raises(InputError, match="engine is graphs, but must be onnx, aot or eager on cpu"):
-        check(told)
+        BinsSystem(told).check()
     registry.publish(BINS_PREFIX + "meanings", served.bins)
     monkeypatch.setattr(bins_assembly, "find_spec", lambda name: None)
     with pytest.raises(WorkerError, match=r"Ray is missing here: pip install -e '\.\[ray\]'"):
-        check(replace(told, pool="ray"))
+        BinsSystem(replace(told, pool="ray")).check()
     publish_tiny(registry, "colours", device_class="another device")
     with pytest.raises(DeviceError, match="on 2 classes of device"):
-        check(told)
+        BinsSystem(told).check()
     publish_tiny(registry, device_class="another device")
     with pytest.raises(DeviceError, match=f"measured on another device, but this device is {DEVICE}"):
-        check(told)
+        BinsSystem(told).check()
 
 
 def test_a_compiled_stream_answers_as_its_plain_encoder(registry, tmp_path):
@@ -331,7 +332,7 @@ def test_devices_may_be_actors_of_a_ray_cluster(registry):
     publish_tiny(registry)
 
     async def main():
-        assembly = await assemble(replace(QUIET, pool="ray"), registry, counted=CollectorRegistry())
+        assembly = await BinsSystem(replace(QUIET, pool="ray")).assemble(registry, counted=CollectorRegistry())
         try:
             request = TextRequest("meanings", ((TEXT, None), (SHORT, None)))
             return await assembly.endpoint.run(request, assembly.endpoint.now)

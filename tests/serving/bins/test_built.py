@@ -13,8 +13,9 @@ from pliant.fallbacks import Fallback
 from pliant.protocol import Arrived, Drop, Request
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.serving.bins import assembly as bins_assembly
-from pliant.serving.bins.assembly import check, make_scheduler
+from pliant.serving.bins.assembly import BinsSystem, make_scheduler
 from pliant.serving.bins.catalog import load_catalog
+from pliant.serving.lifecycle import system
 from pliant.serving.workers import ray_pool
 from pliant.serving.workers.worker import ProcessWorker
 from tests.fixtures.bins.in_process import QUIET, serving
@@ -110,7 +111,7 @@ def test_each_worker_has_an_equal_share_of_those_that_may_wait_rounded_up(regist
 
 
 def test_processes_of_this_machine_need_no_pool_that_is_closed():
-    make, close = bins_assembly.open_pool(QUIET)
+    make, close = BinsSystem(QUIET).open_pool()
     assert make is ProcessWorker and close() is None
 
 
@@ -128,24 +129,24 @@ def test_workers_take_the_devices_in_turn_but_ray_numbers_its_gpus_itself(regist
         lambda address, resources: needs.append(resources) or SimpleNamespace(make_worker=None, close=None),
     )
     for device in ("cuda:0, cuda:1", "cuda", "cpu"):
-        bins_assembly.open_pool(replace(on_nodes, device=device))
+        BinsSystem(replace(on_nodes, device=device)).open_pool()
     assert [resources.num_gpus for resources in needs] == [1.0, 1.0, 0.0]
 
 
 def test_where_ray_is_installed_devices_on_its_nodes_are_checked_there(registry, monkeypatch):
-    monkeypatch.setattr(bins_assembly, "open_registry", lambda settings: registry)
+    monkeypatch.setattr(system, "open_registry", lambda settings: registry)
     monkeypatch.setattr(bins_assembly, "find_spec", lambda name: name)
     publish_tiny(registry, device_class="another device")
-    check(replace(QUIET, pool="ray"))
+    BinsSystem(replace(QUIET, pool="ray")).check()
 
 
 def test_a_policy_that_the_placement_excludes_and_a_broken_tokenizer_are_refused_before_serving(registry, monkeypatch):
-    monkeypatch.setattr(bins_assembly, "open_registry", lambda settings: registry)
+    monkeypatch.setattr(system, "open_registry", lambda settings: registry)
     publish_tiny(registry, placement="single")
     with pytest.raises(InputError, match="policy is first-come, but must be default"):
-        check(replace(QUIET, workers=2, policy="first-come"))
+        BinsSystem(replace(QUIET, workers=2, policy="first-come")).check()
     broken = replace(encoder("meanings"), tokenizer="{}")
     digest = registry.publish(BINS_ENCODER + "meanings", broken)
     registry.publish(BINS_PREFIX + "meanings", plan("meanings", digest, placement="single"))
     with pytest.raises(ArtifactError, match="the tokenizer cannot be used"):
-        check(replace(QUIET, workers=2))
+        BinsSystem(replace(QUIET, workers=2)).check()

@@ -15,11 +15,11 @@ from pliant.errors import ArtifactError, DeviceError, InputError, RegistryError
 from pliant.outcomes.files import read_inputs, read_labels
 from pliant.protocol import Failed, replay
 from pliant.registry.names import CASCADE_TASK, cascade_level
-from pliant.serving.cascade import assembly as cascade_assembly
-from pliant.serving.cascade.assembly import build_plan, make_knowledge, make_scheduler, model_names
+from pliant.serving.cascade.assembly import CascadeSystem, build_plan, make_knowledge, make_scheduler, model_names
 from pliant.serving.cascade.catalog import load_catalog
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.journal import read
+from pliant.serving.lifecycle import system
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import LEVELS, publish_tiny, tiny_cascade, tiny_classifier
 from tests.fixtures.fakes import run_virtually
@@ -280,15 +280,15 @@ def test_a_regressions_answer_is_a_value_with_the_interval_that_it_is_sure_of(re
 
 
 def test_a_tokenizer_that_cannot_be_used_is_an_error_before_anything_starts(registry, monkeypatch):
-    monkeypatch.setattr(cascade_assembly, "open_registry", lambda _settings: registry)
-    cascade_assembly.check(QUIET)
+    monkeypatch.setattr(system, "open_registry", lambda _settings: registry)
+    CascadeSystem(QUIET).check()
     digests = []
     for level in LEVELS:
         classifier = replace(tiny_classifier("colours", level, 1), tokenizer="{}")
         digests.append(registry.publish(cascade_level("colours", level), classifier))
     registry.publish(CASCADE_TASK + "colours", tiny_cascade("colours", digests))
     with pytest.raises(ArtifactError, match="tokenizer"):
-        cascade_assembly.check(QUIET)
+        CascadeSystem(QUIET).check()
 
 
 def test_an_answer_can_be_labelled_after_a_restart_and_its_label_says_what_every_level_gave(registry, tmp_path):

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.errors import InputError
@@ -15,7 +14,6 @@ from pliant.registry.names import CASCADE_TASK
 from pliant.serving.cascade.request import TextRequest
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.outcomes.outcomes import Outcomes
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import DEVICE, publish_tiny
 from tests.fixtures.fakes import run_virtually
@@ -102,7 +100,6 @@ def test_an_answer_that_came_late_says_so_and_one_that_was_cut_short_stands_unde
 
 def test_an_answer_belongs_to_the_tenant_of_its_request(registry):
     async def check(service):
-        service.endpoint._outcomes = Outcomes(CollectorRegistry(), clock=lambda: 0.0)
         (answer,) = await service.ask(SURE, client=ACME)
         with pytest.raises(ApiError, match="recent answer to you"):
             service.endpoint.outcome(answer["id"], "blue", Client("other", roles=frozenset({"use"})))
@@ -222,16 +219,16 @@ def test_the_status_says_what_is_served_by_how_many_workers_and_what_labels_have
 
 def test_alarms_are_listed_and_taken_back_by_their_id(registry):
     async def check(service):
-        while not service.endpoint.alarms():
+        while not service.endpoint.outcomes.alarms():
             (answer,) = await service.ask(SURE, candidate="default")
             service.endpoint.outcome(answer["id"], "red")
-        (alarm,) = service.endpoint.alarms()
+        (alarm,) = service.endpoint.outcomes.alarms()
         assert (alarm["task"], alarm["version"], alarm["candidate"], alarm["taken_back"]) == (
             *("colours", 1, "default"),
             None,
         )
         root = Client("root", 1.0, frozenset({"admin"}), "5678abcd")
-        assert service.endpoint.take_back(alarm["id"], root)["taken_back"]["key"] == "5678abcd"
+        assert service.endpoint.outcomes.take_back(alarm["id"], root)["taken_back"]["key"] == "5678abcd"
         assert service.endpoint.status()["outcomes"] == []
 
     serve(registry, check)

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from pliant.errors import ArtifactError
-from pliant.serving.bins.assembly import source_of
+from pliant.serving.bins.assembly import BinsSystem
 from pliant.serving.lifecycle.releases import load_last_whole
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import publish_tiny, settings_for
@@ -82,7 +82,7 @@ def test_where_no_release_is_whole_the_error_is_that_of_the_last(registry, tmp_p
     for number in (1, 2):
         damage(registry, ENCODER, number)
     with pytest.raises(Exception, match=f"{ENCODER} has no version 2"):
-        source_of(settings_for(tmp_path), registry).load(None)
+        BinsSystem(settings_for(tmp_path)).source(registry).load(None)
 
 
 def test_an_artifact_that_took_anothers_place_under_its_number_breaks_a_release(registry):

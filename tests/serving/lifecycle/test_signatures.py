@@ -10,7 +10,7 @@ import pytest
 
 from pliant.errors import InputError, SignatureError
 from pliant.registry.signing.signatures import Trust
-from pliant.serving.bins.assembly import source_of
+from pliant.serving.bins.assembly import BinsSystem
 from pliant.serving.lifecycle.artifacts import open_registry
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import publish_tiny, settings_for
@@ -91,7 +91,7 @@ def test_a_service_that_starts_goes_back_to_the_last_signed_release(registry):
 def test_a_service_does_not_start_where_nothing_is_signed_and_says_why(registry, tmp_path):
     registry.signatures.clear()
     with pytest.raises(SignatureError, match="is refused: it is not signed"):
-        source_of(settings_for(tmp_path), registry).load(None)
+        BinsSystem(settings_for(tmp_path)).source(registry).load(None)
 
 
 def test_the_next_key_is_trusted_while_the_service_runs_and_then_the_former_one_no_more(registry, signer, tmp_path):

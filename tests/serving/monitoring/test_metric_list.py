@@ -35,7 +35,7 @@ REGISTERING = {
     "serving/monitoring/state_metrics.py",
     "serving/outcomes/outcomes.py",
     "serving/packing/engine/metrics.py",
-    "serving/tokens/pins.py",
+    "serving/tokens/registration.py",
     "serving/watch/watcher.py",
 }
 """Files that register metrics, all of which a service of `registered` runs."""
@@ -43,7 +43,7 @@ REGISTERING = {
 
 async def of_tokens(registry, folder) -> CollectorRegistry:
     counted, settings = CollectorRegistry(), replace(TOKENS, any_profile=True, refresh_seconds=0.0, home=folder)
-    assembled = await tokens.assemble(settings, registry, lambda build: FakeWorker(), counted)
+    assembled = await tokens.TokensSystem(settings).assemble(registry, lambda build: FakeWorker(), counted)
     await assembled.stop()
     return counted
 

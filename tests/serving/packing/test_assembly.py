@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 from pliant.errors import ArtifactError, InputError
 from pliant.packing.scheduling.request import Memory
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
+from pliant.serving.lifecycle import system
 from pliant.serving.packing import assembly
-from pliant.serving.packing.assembly import Maker, rules, source_of, spread
+from pliant.serving.packing.assembly import Maker, PackingSystem, rules, spread
 from pliant.serving.packing.catalog import load_catalog
 from pliant.serving.packing.engine.metrics import PackingMetrics
 from pliant.serving.packing.messages import EngineBuild, PredictorBuild
@@ -157,10 +158,10 @@ def test_on_a_gpu_the_predictors_start_before_the_engines(catalog, device, predi
 @pytest.fixture
 def checking(registry, monkeypatch):
     """`check` of settings, on this registry; the machine itself is not asked."""
-    monkeypatch.setattr(assembly, "open_registry", lambda settings: registry)
+    monkeypatch.setattr(system, "open_registry", lambda settings: registry)
     asked = []
     monkeypatch.setattr(assembly, "check_devices", lambda settings, catalog: asked.append("devices"))
-    return lambda **settings: (assembly.check(replace(QUIET, **settings)), asked)[1]
+    return lambda **settings: (PackingSystem(replace(QUIET, **settings)).check(), asked)[1]
 
 
 def test_settings_artifacts_and_devices_are_checked_before_a_service_starts(checking, registry):
@@ -170,7 +171,7 @@ def test_settings_artifacts_and_devices_are_checked_before_a_service_starts(chec
     publish(registry, model=generator(tokenizer="no tokenizer"))
     with pytest.raises(ArtifactError, match="the generator's tokenizer cannot be read"):
         checking()
-    assert source_of(QUIET, registry).registry is registry
+    assert PackingSystem(QUIET).source(registry).registry is registry
 
 
 def test_pages_that_a_device_has_no_room_for_are_refused_with_the_numbers_before_a_service_starts(

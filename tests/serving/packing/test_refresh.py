@@ -94,10 +94,14 @@ def test_an_engine_that_does_not_start_is_no_service(registry):
     def worker_factory(next_build):
         return FakeWorker(next_build, trouble="the device has no room")
 
-    from pliant.serving.packing.assembly import assemble
+    from pliant.serving.packing.assembly import PackingSystem
 
     with pytest.raises(WorkerError, match="no room"):
-        asyncio.run(assemble(QUIET, registry, worker_factory, lambda _build: FakePredictor(lambda texts: []), None))
+        asyncio.run(
+            PackingSystem(QUIET, lambda _build: FakePredictor(lambda texts: [])).assemble(
+                registry, worker_factory, None
+            )
+        )
 
 
 def test_each_engine_process_has_a_journal_of_its_own(registry, tmp_path):

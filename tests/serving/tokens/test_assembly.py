@@ -8,7 +8,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.protocol import Arrived, Changed, Drop, Request
-from pliant.serving.tokens.assembly import blueprint, build_plan, make_knowledge, make_scheduler, rebuilt
+from pliant.serving.tokens.assembly import TokensSystem, build_plan, make_knowledge, make_scheduler, rebuilt
 from pliant.serving.tokens.catalog import load_catalog
 from pliant.serving.tokens.settings import TokensSettings
 from pliant.tokens.policies import make
@@ -43,7 +43,7 @@ def test_the_scheduler_drops_what_is_beyond_the_most_that_may_wait(registry):
 def test_every_device_has_a_process_of_its_own_and_the_scheduler_counts_them_all(registry):
     settings = replace(SETTINGS, device="cuda:0, cuda:1", policy="otas", max_waiting=5)
     catalog = load_catalog(registry, "champion")
-    plan = blueprint(settings, {}, catalog)
+    plan = TokensSystem(settings).blueprint(catalog)
     assert [build.plan.device for build in plan.builds] == ["cuda:0", "cuda:1"]
     assert plan.facts["devices"] == ["cuda:0", "cuda:1"], "the journal says which device a launch's worker is"
     scheduler = plan.make_scheduler()
