@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import count
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,10 +33,7 @@ from pliant.progress import Progress, share, silent
 from pliant.protocol import Journal
 from pliant.serving.clock import loop_clock
 from pliant.serving.driver import Driver, Limits
-from pliant.serving.workers.ray_pool import RayPool
-
-if TYPE_CHECKING:
-    from pliant.serving.workers.ray_workers import RayWorker  # Ray is loaded when a pool is
+from pliant.serving.workers.ray_workers import RayPool, RayWorker
 
 WORKERS = 3
 TASK, SHORT, LONG = "text", 32, 128  # tokens

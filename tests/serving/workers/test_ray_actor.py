@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from types import SimpleNamespace
 
 import pytest
 
 from pliant.errors import WorkerError
-from pliant.serving.workers.ray_cluster import Resources
+from pliant.serving.workers import ray_workers
+from pliant.serving.workers.ray_workers import DeviceActor, RayWorker, Resources
 from pliant.serving.workers.worker import ModelError
 from tests.fixtures.fakes import EchoModel, run_virtually
 
 
-@pytest.fixture(scope="module")
-def installed():
-    pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
+class RayError(Exception):
+    """What Ray raises."""
 
 
 class Actor:
     """Does what the actor of a real cluster does; `lose` ends it. `trouble`: calls that fail, with their errors."""
 
-    def __init__(self, module, **trouble) -> None:
-        self.device, self.trouble = module.DeviceActor(), trouble
+    def __init__(self, trouble: dict[str, Exception]) -> None:
+        self.device, self.trouble = DeviceActor(), trouble
         self.lost = asyncio.Event()
         self.groups = []
 
     def __getattr__(self, name):
         async def call(*arguments):
             await asyncio.sleep(0)
+            if self.trouble.get(name) == "silent":
+                await asyncio.sleep(1e6)
             if name in self.trouble:
                 raise self.trouble[name]
             if name == "outlast":
@@ -43,31 +46,44 @@ class Actor:
         return SimpleNamespace(remote=call, options=options)
 
 
-@pytest.fixture
-def fake(installed, monkeypatch):
+class Ray:
     """Ray's place: actors in the order in which they are started, with the resources that they need."""
-    from ray.exceptions import RayError
 
-    from pliant.serving.workers import ray_workers
+    exceptions = SimpleNamespace(RayError=RayError)
 
-    record = SimpleNamespace(actors=[], needs=[], killed=[], trouble={}, error=RayError, module=ray_workers)
+    def __init__(self) -> None:
+        self.actors, self.needs, self.killed, self.trouble, self.head = [], [], [], {}, ""
 
-    def options(**needs):
+    def remote(self, **options):
+        assert (options["max_restarts"], options["max_task_retries"]) == (0, 0), "the scheduler decides on that"
+        assert options["scheduling_strategy"] == "SPREAD"
+        return lambda _actor: self
+
+    def options(self, **needs):
         def remote():
-            record.needs.append(needs)
-            record.actors.append(Actor(ray_workers, **record.trouble))
-            return record.actors[-1]
+            self.needs.append(needs)
+            self.actors.append(Actor(dict(self.trouble)))
+            return self.actors[-1]
 
         return SimpleNamespace(remote=remote)
 
-    monkeypatch.setattr(ray_workers, "_ACTOR", SimpleNamespace(options=options))
-    monkeypatch.setattr(ray_workers.ray, "kill", record.killed.append)
-    return record
+    def kill(self, actor) -> None:
+        self.killed.append(actor)
+
+    def get_runtime_context(self):
+        return SimpleNamespace(gcs_address=self.head)
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    ray = Ray()
+    monkeypatch.setattr(ray_workers, "import_ray", lambda: ray)
+    return ray
 
 
 def on_fake(fake, check, resources=None):
     async def main():
-        worker = fake.module.RayWorker(EchoModel, resources or Resources(), 2.0, 300.0)
+        worker = RayWorker(EchoModel, resources or Resources(), 2.0, 300.0)
         try:
             await check(worker)
         finally:
@@ -104,7 +120,7 @@ def test_a_worker_is_an_actor_with_its_resources_that_runs_the_model(fake):
 
 
 def test_the_end_of_an_actor_is_reported_once_and_that_of_a_former_one_is_not(fake):
-    fake.trouble = {"lost": fake.error("the node died\nand more")}
+    fake.trouble = {"lost": RayError("the node died\nand more")}
 
     async def check(worker):
         told = []
@@ -134,7 +150,7 @@ def test_the_end_of_an_actor_is_reported_once_and_that_of_a_former_one_is_not(fa
     ],
 )
 def test_what_ray_raises_is_told_in_one_line_and_the_actor_goes(fake, call, sentence):
-    fake.trouble = {call: fake.error("the node died \nand much more")}
+    fake.trouble = {call: RayError("the node died \nand much more")}
 
     async def check(worker):
         with pytest.raises(WorkerError, match=f"^{sentence}$"):
@@ -143,3 +159,34 @@ def test_what_ray_raises_is_told_in_one_line_and_the_actor_goes(fake, call, sent
         assert (worker.pid is None) is (call == "home")
 
     on_fake(fake, check)
+
+
+@pytest.mark.parametrize(
+    ("silent", "reachable", "error"),
+    [
+        (
+            "home",
+            True,
+            "no node had room for 1 CPU within 2 s, or .* started anew: then nodes and service must be, too",
+        ),
+        ("home", False, "no Ray cluster answers at 127.0.0.1:1: .*refused"),
+        ("ask", True, "the device's actor was not ready within 300 s"),
+    ],
+)
+def test_an_actor_that_never_answers_is_an_error_after_its_limit_and_is_killed(
+    fake, monkeypatch, silent, reachable, error
+):
+    async def inline(work, *arguments):
+        return work(*arguments)
+
+    async def check(worker):
+        with pytest.raises(WorkerError, match=f"^{error}$"):
+            await worker.start()
+        await worker.stop()
+        assert fake.killed == fake.actors
+
+    fake.trouble = {silent: "silent"}
+    monkeypatch.setattr(asyncio, "to_thread", inline)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        fake.head = f"127.0.0.1:{head.getsockname()[1] if reachable else 1}"
+        on_fake(fake, check)

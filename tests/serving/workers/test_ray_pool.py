@@ -10,9 +10,8 @@ import sys
 import pytest
 
 from pliant.errors import InputError, WorkerError
-from pliant.serving.workers import ray_pool
-from pliant.serving.workers.ray_cluster import Resources
-from pliant.serving.workers.ray_pool import ENVIRONMENT, RayPool, import_ray
+from pliant.serving.workers import ray_workers
+from pliant.serving.workers.ray_workers import ENVIRONMENT, RayPool, Resources, import_ray
 
 
 class Ray:
@@ -35,7 +34,7 @@ class Ray:
 @pytest.fixture
 def ray(monkeypatch):
     ray = Ray()
-    monkeypatch.setattr(ray_pool, "import_ray", lambda: ray)
+    monkeypatch.setattr(ray_workers, "import_ray", lambda: ray)
     return ray
 
 
