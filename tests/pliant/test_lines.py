@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
 
 import pytest
 
 from pliant import lines
 from pliant.errors import InputError
-from pliant.lines import Torn, complete_lines, open_log, open_to_append
+from pliant.lines import Torn, complete_lines, open_log, open_to_append, write_whole
 
 
 @pytest.mark.parametrize(
@@ -86,3 +88,20 @@ def test_what_was_passed_over_is_counted_and_the_first_reason_kept(tmp_path, cap
                     raise InputError(fault, 0, "another")
         torn.report("entries")
     assert f"passed over in {tmp_path / 'file'}, as they are no entries: 2 (line 2: first is 0" in caplog.text
+
+
+def test_a_file_is_replaced_whole_and_private_or_stays_as_it_was(tmp_path, monkeypatch):
+    path, synced, sync = tmp_path / "a.jsonl", [], os.fsync
+    path.write_bytes(b"former")
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(stat.S_ISDIR(os.fstat(file).st_mode)) or sync(file))
+    write_whole(path, b"new")
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o600)
+    assert synced == [False, True], "the content first, and the folder after it took its place"
+
+    def full(_file):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, b"newer")
+    assert path.read_bytes() == b"new" and [each.name for each in tmp_path.iterdir()] == ["a.jsonl"]
