@@ -25,7 +25,7 @@ from uuid import UUID, uuid4
 
 from pliant.errors import InputError
 from pliant.lines import append_whole, complete_lines, write_whole
-from pliant.serving.unwritten import Writing
+from pliant.serving.state_file import Writing
 
 logger = logging.getLogger("pliant")
 

@@ -28,9 +28,6 @@ from pliant.serving.tokens.request import ImageRequest
 from pliant.serving.tokens.settings import TokensSettings
 from pliant.serving.watch.drift import class_readings
 
-ORIGINS = ("task_version", "backbone_version", "profile_version")
-"""Labels of the metric pliant_answers."""
-
 
 class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
     """Predicts the classes of images."""

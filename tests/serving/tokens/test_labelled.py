@@ -14,7 +14,7 @@ from pliant.outcomes.files import read_inputs, read_labels
 from pliant.serving.client import Client
 from pliant.serving.observe import Observer
 from pliant.serving.outcomes.outcomes import Outcomes, chosen_id, open_outcomes
-from pliant.serving.outcomes.schemas import AlarmList, TakenOutcomes
+from pliant.serving.outcomes.routes import AlarmList, TakenOutcomes
 from pliant.serving.tokens import schemas
 from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
 from pliant.serving.tokens.observed import NAMES, kept, kind_of
