@@ -59,7 +59,7 @@ class Tenant:
         _check_positive("weight", self.weight)
         if self.rate is not None:
             _check_positive("rate", self.rate)
-        if self.max_waiting is not None and (not _is_whole(self.max_waiting) or self.max_waiting < 1):
+        if self.max_waiting is not None and (type(self.max_waiting) is not int or self.max_waiting < 1):
             raise InputError("max_waiting", repr(self.max_waiting), "a whole number from 1 on")
 
 
@@ -178,10 +178,6 @@ def from_json(text: str, source: str) -> Keys:
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_positive(name: str, value: object) -> None:
