@@ -357,7 +357,7 @@ def _target(name: str, milliseconds: float | None, headers: Headers, maximum: fl
         milliseconds = header_number(headers, name)
     if milliseconds is None:
         return None
-    if not 0 < milliseconds <= 1000 * maximum:
+    if not 0 < milliseconds / 1000 <= maximum:
         raise InputError(name, f"{milliseconds:g}", f"more than 0 and at most {1000 * maximum:g} milliseconds")
     return milliseconds / 1000
 
