@@ -24,7 +24,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pliant.errors import InputError
-from pliant.lines import append_whole, complete_lines, write_whole
+from pliant.jsonl import append_whole, complete_lines, write_whole
 from pliant.serving.state_file import Writing
 
 logger = logging.getLogger("pliant")

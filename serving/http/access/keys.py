@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from pliant.errors import InputError
-from pliant.lines import PRIVATE, write_whole
+from pliant.jsonl import PRIVATE, write_whole
 from pliant.serving.client import Client
 
 ROLES = ("use", "admin", "monitor")
