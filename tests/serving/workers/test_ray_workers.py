@@ -12,7 +12,7 @@ import pytest
 
 from pliant.benchmarks.bins import nodes as bins_nodes
 from pliant.benchmarks.bins.cluster import cluster
-from pliant.benchmarks.bins.node_loss import NEVER, loss
+from pliant.benchmarks.bins.nodes import NEVER, loss
 from pliant.errors import WorkerError
 from pliant.protocol import replay
 from pliant.serving.workers.ray_workers import RayPool
