@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import count, pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,11 +36,7 @@ from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Journal, Jo
 from pliant.serving.answers import Completed, Rejected
 from pliant.serving.clock import loop_clock
 from pliant.serving.driver import Driver, Limits
-from pliant.serving.workers.ray_pool import RayPool
-
-if TYPE_CHECKING:
-    from pliant.serving.workers.ray_workers import RayWorker
-
+from pliant.serving.workers.ray_workers import RayPool, RayWorker
 
 NEVER = float("inf")
 NOTICED = 2.0  # seconds within which the loss is to be known
