@@ -12,8 +12,12 @@ from typing_extensions import TypeVar  # with defaults, which the standard libra
 from pliant.errors import PliantError
 from pliant.fallbacks import Fallback
 from pliant.front_door import FrontDoor
+from pliant.serving.answers import Completed, Rejected
+from pliant.serving.client import Client
 from pliant.serving.clock import Clock
 from pliant.serving.driver import Driver
+from pliant.serving.http.api_errors import api_error_of_drop
+from pliant.serving.http.routing import unknown_task
 from pliant.serving.lifecycle.catalog import Catalog
 from pliant.serving.lifecycle.generation import Running
 from pliant.serving.lifecycle.refresh import Refresher
@@ -73,6 +77,31 @@ class Endpoint(Generic[S, C, H, D, M]):
         arrived -= self.front_door.way_back(asyncio.get_running_loop().time())
         trials = self._refresher.trials
         return await (call(arrived) if trials is None else trials.answer(call, arrived, deadline, judge, ended))
+
+    def handler(self, task: str, field: str = "task") -> H:
+        """Return the handler of a task in the chosen generation. Raises `ApiError` (404) where that does not serve it."""
+        handlers = self._generations.chosen.handlers
+        if task not in handlers:
+            raise unknown_task(task, field, handlers)
+        return handlers[task]
+
+    async def run_one(
+        self: Endpoint[S, C, H, Driver, Metrics],
+        task: str,
+        payload: Any,
+        deadline: float,
+        arrived: float,
+        client: Client,
+    ) -> tuple[H, Completed]:
+        """Return the result of one request, and the handler of its task. Raises `ApiError` for a task that is not served,
+        and for a request that is dropped.
+        """
+        handler, driver = self.handler(task), self._generations.chosen.driver
+        result = await driver.submit(task, deadline - (self.now - arrived), 1.0, payload, client=client)
+        if isinstance(result, Rejected):
+            self.metrics.dropped(task, result.reason)
+            raise api_error_of_drop(result, deadline)
+        return handler, result
 
     def look_soon(self) -> None:
         """Look at the registry without being waited for: it says that something was released."""
