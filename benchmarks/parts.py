@@ -17,33 +17,24 @@ from pliant import systems
 class Part:
     """`measure`: a function of a `harness.Context`, or where it stands in this package, as "module:function".
 
-    `seconds`: of the quick setting on the machine of the slow setting (CONTRIBUTING.md); `training`: a function, given
-    likewise, that returns the seconds there of what is still to be trained or compiled first.
+    `seconds`: of the quick setting on the machine of the slow setting (CONTRIBUTING.md), with what it trains first.
     """
 
     measures: str
     measure: Callable[[Any], Any] | str
     seconds: float
-    training: Callable[[], float] | str = ""
 
     def run(self, context: Any) -> Any:
         """Return what the function of the part gives: its targets, and further details."""
-        return _loaded(self.measure)(context)
+        return self.function()(context)
 
-    def training_seconds(self) -> float:
-        """Return the seconds of training that come before it."""
-        return float(_loaded(self.training)()) if self.training else 0.0
-
-
-def _loaded(function: Callable[..., Any] | str) -> Callable[..., Any]:
-    if not isinstance(function, str):
+    def function(self) -> Callable[[Any], Any]:
+        """Return the function that measures it."""
+        if not isinstance(self.measure, str):
+            return self.measure
+        module, _, name = self.measure.partition(":")
+        function: Callable[[Any], Any] = getattr(import_module(f"pliant.benchmarks.{module}"), name)
         return function
-    module, _, name = function.partition(":")
-    loaded: Callable[..., Any] = getattr(import_module(f"pliant.benchmarks.{module}"), name)
-    return loaded
-
-
-CHAMPION, ENCODER, CLASSIFIERS = "tokens.demo:training", "bins.minilm:training", "cascade.material:training"
 
 
 PARTS: Mapping[str, Mapping[str, Part]] = {
@@ -55,12 +46,9 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
         "baselines": Part(
             "utility over gamma 0 over HTTP, what the service adds to a request, scheduler events/s",
             "tokens.baselines:baselines",
-            200.0,
-            CHAMPION,
+            260.0,
         ),
-        "live": Part(
-            "utility over HTTP, over BentoML's batching, LitServe and Ray Serve", "tokens.live:live", 300.0, CHAMPION
-        ),
+        "live": Part("utility over HTTP, over BentoML's batching, LitServe and Ray Serve", "tokens.live:live", 300.0),
     },
     "bins": {
         "planner": Part("seconds of an exact plan", "bins.planner:planner", 15.0),
@@ -70,9 +58,7 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
         "contest": Part(
             "mean latency of every scheme, simulated, over the published pair's", "bins.contest:contest", 320.0
         ),
-        "live": Part(
-            "mean latency over HTTP, over BentoML's batching and one by one", "bins.live:live", 150.0, ENCODER
-        ),
+        "live": Part("mean latency over HTTP, over BentoML's batching and one by one", "bins.live:live", 150.0),
         "nodes": Part("requests lost where a node of a Ray cluster dies, then its head", "bins.nodes:nodes", 285.0),
     },
     "cascade": {
@@ -80,7 +66,6 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
             "latency and accuracy on public data sets, over the large model and Tabi",
             "cascade.contest:contest",
             120.0,
-            CLASSIFIERS,
         ),
     },
     "packing": {
@@ -95,8 +80,7 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
         "real": Part(
             "tokens/s of a real language model, over transformers' batching", "packing.real_model:real", 240.0
         ),
-        "vllm": Part("completion times of schedulers in vLLM", "packing.vllm.bench:contest", 600.0),
-        "vllm-ample": Part("the same with ample memory", "packing.vllm.bench:ample", 450.0),
+        "vllm": Part("completion times of schedulers in vLLM", "packing.vllm.contest:contest", 600.0),
     },
     "watch": {
         "rollout": Part("how soon worse challengers are taken back, simulated", "watch.rollout:rollout", 240.0),
@@ -105,7 +89,6 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
             "seconds until the former release answers, requests that fail",
             "tokens.rollback:rollback",
             60.0,
-            "tokens.rollback:training",
         ),
     },
     "robust": {

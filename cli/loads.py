@@ -7,7 +7,6 @@ system has a load `reference` of its own besides.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -104,8 +103,3 @@ def read_table(path: Path, kinds: str) -> Any:
         kind = "csv" if path.suffix == ".csv" else "parquet (a csv file needs a name that ends in .csv)"
         reason = type(error).__name__ if path.stat().st_size else "it is empty"
         raise InputError("load", path, f"a file that can be read as {kind}: {reason}") from error
-
-
-def warn(old: str, new: str) -> None:
-    """Say that a load's old word goes with the next release."""
-    print(f"pliant: warning: the load {old} goes with the next release: use {new}", file=sys.stderr, flush=True)

@@ -45,8 +45,6 @@ MEASURING = {
         "benchmarks.harness.bench",
         "benchmarks.parts.PARTS",
     ),
-    "cli/bins/old_loads.py": ("benchmarks.bins.traces.bursty", "benchmarks.bins.traces.stable"),
-    "cli/packing/old_loads.py": ("benchmarks.packing.traces", "benchmarks.packing.forecasts.by_prompt"),
 }
 """What the product imports of `benchmarks`, by full names: for commands that run them, and for the loads' old words."""
 

@@ -44,7 +44,6 @@ BROKEN = [
     ("training/texts.py", "def f():\n    import pliant.training.packing.corpus", "imports training.packing.corpus of"),
     ("flows/gate.py", "from pliant.benchmarks import console", "imports benchmarks.console, which is no"),
     ("cli/bins/simulate.py", "from pliant.benchmarks.bins.traces import stable", "imports benchmarks.bins"),
-    ("cli/bins/old_loads.py", "from pliant.benchmarks.bins import study", "imports benchmarks.bins"),
     ("flows/gate.py", "x = system.part('benchmarks', 'bench')", "imports benchmarks.SYSTEM.bench, which is no part"),
     ("serving/launch.py", "x = system.part('flows', 'run')", "imports flows.SYSTEM.run"),
     ("cli/main.py", "import pliant.benchmarks.results", "imports benchmarks.results, which is no part of the product"),
@@ -136,7 +135,6 @@ KEPT = [
         "from pliant.serving import driver\nfrom pliant.benchmarks.demo.run import demo\n"
         "from pliant.benchmarks.harness import bench",
     ),
-    ("cli/bins/old_loads.py", "from pliant.benchmarks.bins.traces import bursty, stable"),
     (
         "qa/trace.py",
         "from tests.fixtures import places\nfrom pliant.flows.tokens import run\nfrom pliant.benchmarks import results",

@@ -1,4 +1,4 @@
-"""The study's targets: our default against the published pair, never worse anywhere, and the order that was published.
+"""The study's targets: our default against the published pair, and never worse anywhere.
 
 Which settings a quick and a full run take, and what is read off their rows; the runs themselves are study.py's.
 """
@@ -11,20 +11,13 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pliant.benchmarks import harness
 from pliant.benchmarks.bins import study, traces
 from pliant.benchmarks.bins.study import (
-    DT,
-    IG,
-    ILB,
-    INFAAS,
     PAIR,
     SCHEMES,
     SHARED,
-    SINGLE,
-    ST,
     Floats,
     Job,
     Row,
@@ -38,8 +31,6 @@ from pliant.benchmarks.runs import run_all
 GROUNDS = ("bert-base", "bert-large")
 HEAD = tuple(product(GROUNDS, ("drifting",), (40, 90), (0.5,)))
 """The settings of the first target: bursty, lengths that drift."""
-PAPER = tuple(("bert-base", trace, 10, 0.156) for trace in ("stable", "bursty"))
-"""The paper's ten devices and 1,000 requests/s. (Its 1,500/s for BERT-large overload padding at our guess of latency.)"""
 KINDS = ("stable", "bursty", "drifting")
 QUICK = (
     *product(GROUNDS, ("stable", "bursty"), (10, 40), (0.5,)),
@@ -103,23 +94,11 @@ class Contest:
             rows.append((" ".join(map(str, setting)), f"{1e3 * float(pair.mean()):.2f}", *cells, " / ".join(broken)))
         return rows
 
-    def order(self) -> list[tuple[str, ...]]:
-        """Return how far the published pair lies below each rival at the paper's load on ten devices, and as published."""
-        published = {ST.name: "70.3%", DT.name: "23.7%", INFAAS.name: "24.9%"}
-        rows: list[tuple[str, ...]] = []
-        for rival in (ST, DT, INFAAS, ILB, IG):
-            settings = [setting for setting in PAPER if setting in self.settings(rival)]
-            margins = 100 * (1 - self.ratios(PAIR, rival, settings).mean(axis=1)) if settings else []
-            cells = [f"{setting[1]}: {margin:.1f}%" for setting, margin in zip(settings, margins, strict=True)]
-            rows.append((rival.name, ", ".join(cells), published.get(rival.name, "not published")))
-        return rows
-
 
 HEADINGS = (
     *("setting", "pair, ms", *(f"{scheme.name} / pair" for scheme in SCHEMES if scheme is not PAIR)),
     "violations %, pair / ours",
 )
-ORDER_HEADINGS = ("the published pair below", "mean latency, here", "published")
 
 
 def _cell(means: Floats, pair: Floats) -> str:
@@ -137,19 +116,14 @@ def contest(context: Context) -> Measured:
             jobs = _jobs(context.full)
         result = Contest(tuple(run_all(study.serve, jobs, min(os.cpu_count() or 1, 4), progress)))
     harness.table("mean latency over the published pair's (worst seed)", HEADINGS, result.table())
-    title = "the published order: the pair below each rival, ten devices, 1,000 requests/s of BERT-base"
-    harness.table(title, ORDER_HEADINGS, result.order())
-    if not context.smallest:
-        harness.picture(figure(result), "bins-contest")
     return result.targets(), {"rows": study.plain(result.rows)}
 
 
 def _jobs(full: bool) -> list[Job]:
-    """Return what all schemes are given. A quick run tries rivals other than the pair at the paper's load alone."""
+    """Return what all schemes are given."""
     seconds, jobs = study.WARM + (360.0 if full else 90.0), list[Job]()
-    for setting in dict.fromkeys([*HEAD, *PAPER, *(FULL if full else QUICK)]):
-        schemes = SCHEMES if full or setting in PAPER else (PAIR, SINGLE, SHARED)
-        jobs += study.jobs([setting], SEEDS, _lasting(setting, seconds), schemes)
+    for setting in dict.fromkeys([*HEAD, *(FULL if full else QUICK)]):
+        jobs += study.jobs([setting], SEEDS, _lasting(setting, seconds), SCHEMES)
         if setting in HEAD:
             jobs += study.jobs([setting], HEAD_SEEDS, _lasting(setting, seconds), (PAIR, SHARED))[2 * SEEDS :]
     return jobs
@@ -158,21 +132,3 @@ def _jobs(full: bool) -> list[Job]:
 def _lasting(setting: Setting, seconds: float) -> float:
     """Return the trace's seconds. Large pools are asked millions of requests a minute: a shorter while tells as much."""
     return seconds if setting[2] <= 90 else study.WARM + 60.0
-
-
-def figure(contest: Contest) -> Figure:
-    """Draw the mean latency of the pair and of both our placements in every setting, beside what serving alone takes."""
-    settings = contest.settings()[::-1]
-    drawn = Figure(figsize=(10, 0.32 * len(settings) + 1.6), layout="constrained")
-    axes = drawn.subplots()
-    least = [np.mean([row.least for row in contest.rows if row.job.setting == setting]) for setting in settings]
-    looks = ((PAIR, "#1f5f8b", "s"), (SINGLE, "#e3b23c", "o"), (SHARED, "#c1440e", "o"))
-    for scheme, colour, mark in looks:
-        means = [1e3 * float(contest.means(scheme, setting).mean()) for setting in settings]
-        axes.plot(means, range(len(settings)), mark, color=colour, label=scheme.name)
-    axes.plot(1e3 * np.array(least), range(len(settings)), "|", color="black", markersize=11, label="service alone")
-    axes.set(xscale="log", xlabel="mean latency, ms", title="Simulated on the paper's latency facts, Twitter traces")
-    axes.set_yticks(range(len(settings)), [f"{g}, {t}, {n} devices, load {u:g}" for g, t, n, u in settings])
-    axes.grid(axis="x", alpha=0.3)
-    axes.legend(fontsize=8)
-    return drawn

@@ -50,11 +50,6 @@ def own_registry(project: settings.Settings) -> settings.Settings:
     return settings.Settings(home, f"sqlite:///{home / 'mlflow.db'}", home / "artifacts")
 
 
-def training() -> float:
-    """Return the seconds on the slow setting to compile and measure the encoder; 0 where it was done."""
-    return 0.0 if own_registry(settings.read()).artifact_root.is_dir() else 90.0
-
-
 def prepared(lengths: NDArray[np.int32], slo: float = 0.15) -> Served:
     """Return the champion for these lengths of requests. Raises `InputError` where the model is not installed."""
     import pandas

@@ -34,7 +34,7 @@ LOAD_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How a pool is run. `plan` "" needs none; "proportional" is INFaaS's, each runtime by its share of the work."""
+    """How a pool is run. `plan` "" needs none;"""
 
     name: str
     runtimes: str  # see pliant/bins/knowledge.py
@@ -44,15 +44,10 @@ class Scheme:
     period: float = 120.0
 
 
-ST = Scheme("ST: padding", "longest", "single", "intra")
-DT = Scheme("DT: dynamic shapes", "dynamic", "single", "intra")
-INFAAS = Scheme("INFaaS", "static", "single", "packing", "proportional")
-ILB = Scheme("ILB", "static", "single", "intra", "published")
-IG = Scheme("IG", "static", "single", "inter", "published")
 PAIR = Scheme("published: ILP + Algorithm 1", "static", "single", "published", "published")
 SINGLE = Scheme("ours, one runtime a device", "static", "single", "completion", "better", Config().period)
 SHARED = Scheme("ours (default)", "static", "shared")
-SCHEMES = (ST, DT, INFAAS, ILB, IG, PAIR, SINGLE, SHARED)
+SCHEMES = (PAIR, SINGLE, SHARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +147,6 @@ def _single(job: Job, scheme: Scheme, known: Knowledge, trace: Trace) -> Floats:
     """Serve period by period, with a plan between two of them."""
     lengths = [runtime.length for runtime in known.runtimes]
     first = np.searchsorted(lengths, trace.lengths).astype(np.int64)
-    own = None
-    if known.runtimes[0].table is not None:
-        own = np.array([known.streams[0].cost(max(n, 1))[1] for n in range(lengths[-1] + 1)])[trace.lengths]
     shares = np.bincount(np.searchsorted(lengths, traces.stretched()[0]), minlength=len(lengths))
     held = start_plan(known, job.devices, (shares / shares.sum()).tolist())
     replay = Replay(Pool.of(known, scheme.dispatch), held, len(first))
@@ -164,7 +156,7 @@ def _single(job: Job, scheme: Scheme, known: Knowledge, trace: Trace) -> Floats:
     edges = np.searchsorted(trace.times, cuts)
     for begin, a, b in zip(cuts, edges, edges[1:], strict=False):
         swapped = (changes, float(begin), max(1, int(SWAPS_AT_ONCE * job.devices)), LOAD_SECONDS)
-        done.append(replay.serve(trace.times[a:b], first[a:b], None if own is None else own[a:b], *swapped))
+        done.append(replay.serve(trace.times[a:b], first[a:b], None, *swapped))
         changes = _changes(scheme, known, Window(scheme.period, trace.times[a:b], first[a:b]), replay)
     return np.concatenate(done)
 
@@ -174,23 +166,8 @@ def _changes(scheme: Scheme, known: Knowledge, window: Window, replay: Replay) -
     if not scheme.plan or not len(window.times):
         return []
     held = replay.held.tolist()
-    if scheme.plan == "proportional":
-        counts = _proportional(known, window, len(held))
-    else:
-        counts = planner.plan(known, window, len(held), scheme.plan, scheme.dispatch, held)
+    counts = planner.plan(known, window, len(held), scheme.plan, scheme.dispatch, held)
     return swaps(held, counts, replay.free_at.tolist())
-
-
-def _proportional(known: Knowledge, window: Window, devices: int) -> list[int]:
-    """Scale each runtime by its own load, as INFaaS scales variants: the next device goes to the most loaded one."""
-    work = np.bincount(window.runtimes, minlength=len(known.runtimes)) * [runtime.alone for runtime in known.runtimes]
-    counts = np.where(work > 0, 1, 0)
-    counts[-1] = 1
-    while counts.sum() > devices:
-        counts[np.flatnonzero(counts[:-1])[work[np.flatnonzero(counts[:-1])].argmin()]] = 0
-    while counts.sum() < devices:
-        counts[np.where(counts > 0, work / np.maximum(counts, 1), -1.0).argmax()] += 1
-    return [int(count) for count in counts]
 
 
 def jobs(settings: Sequence[Setting], seeds: int, seconds: float, schemes: Sequence[Scheme]) -> list[Job]:

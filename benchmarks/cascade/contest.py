@@ -13,7 +13,6 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from pliant.benchmarks import harness
@@ -83,7 +82,6 @@ def contest(context: Context) -> Measured:
                 rounds[name].append(one_round(material, seed))
                 progress(seed + 1, SPLITS)
     harness.table("means over the splits", HEADINGS, rows(rounds))
-    harness.picture(figure(rounds), "cascade-contest")
     return targets(rounds), {name: _plain(each) for name, each in rounds.items()}
 
 
@@ -260,27 +258,3 @@ def _plain(rounds: Sequence[Round]) -> dict[str, Any]:
     ]
     means = {name: float(np.mean([getattr(split, name) for split in rounds])) for name in ("large", "target")}
     return {"splits": len(rounds), **means, "methods": methods}
-
-
-def figure(rounds: Rounds) -> Figure:
-    """Draw the mean latency over the single model's, and the accuracy less the target, a group of bars a data set."""
-    drawn = Figure(figsize=(11, 6), layout="constrained")
-    above, below = drawn.subplots(2, 1, sharex=True)
-    width = 0.8 / len(METHODS)
-    for place, (method, colour) in enumerate(METHODS.items()):
-        at = np.arange(len(rounds)) + (place - (len(METHODS) - 1) / 2) * width
-        latency = [mean(each, method, "seconds") / mean(each, "single", "seconds") for each in rounds.values()]
-        points = [
-            100 * (mean(each, method, "accuracy") - float(np.mean([split.target for split in each])))
-            for each in rounds.values()
-        ]
-        above.bar(at, latency, width, label=method, color=colour)
-        below.bar(at, points, width, color=colour)
-    above.axhline(1, color="black", lw=0.8)
-    above.set_ylabel("mean latency / single")
-    above.set_title("One request at a time; held-out texts, means over the splits")
-    above.legend(ncols=len(METHODS), frameon=False)
-    below.axhline(0, color="black", lw=0.8)
-    below.set_ylabel("accuracy less target (points)")
-    below.set_xticks(np.arange(len(rounds)), list(rounds))
-    return drawn

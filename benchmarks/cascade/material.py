@@ -113,11 +113,6 @@ def ready() -> list[str]:
     return [name for name in here if all(store.has(_key(name, data, d)) for data in [read(name)] for d in DEPTHS)]
 
 
-def training() -> float:
-    """Return the seconds on the slow setting to train the classifiers of one data set; 0 where there are some."""
-    return 0.0 if ready() else 1000.0
-
-
 def read(name: str) -> TextData:
     """Read one data set. Raises `InputError` where its files are missing."""
     paths = ",".join(str(places.existing(file)) for file in _files(name))

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,71 +28,51 @@ FORCED = {
 """What is forced to happen, and what the tests of it have in their names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A test that ran: its name, and how it ended (passed, failed or skipped)."""
-
-    name: str
-    verdict: str
-    reason: str = ""
-
-
 def measure(device: str, tiny: bool, add: Add) -> None:
     """Run the tests of this device. Tiny: of device processes those of tokens alone."""
     if lacking := [name for name in NEEDED if find_spec(name) is None]:
         raise PliantError(f"the tests need {', '.join(lacking)}: carry the wheels (see --help)")
     here = "gpu" if device == "cuda" else "not gpu"
-    cases = pytest([TESTS, "-m", f"{here} and not slow"])
-    add("runs", verdicts("tests", cases), summary(cases))
-    processes = pytest([PROCESSES, "-m", here, *(["-k", "tokens"] if tiny else [])])
-    add("processes", verdicts("tests of device processes", processes), summary(processes))
-    cases += processes
-    add("forced", [_forced(what, word, cases) for what, word in FORCED.items()], {})
+    runs = verdicts([TESTS, "-m", f"{here} and not slow"])
+    add("runs", _targets("tests", runs), _summary(runs))
+    processes = verdicts([PROCESSES, "-m", here, *(["-k", "tokens"] if tiny else [])])
+    add("processes", _targets("tests of device processes", processes), _summary(processes))
+    add("forced", [_forced(what, word, runs | processes) for what, word in FORCED.items()], {})
 
 
-def pytest(arguments: Sequence[str]) -> list[Case]:
-    """Run pytest in a process of its own, its output beside ours; return the tests that it ran.
+def verdicts(arguments: Sequence[str]) -> dict[str, str]:
+    """Run pytest in a process of its own, its output beside ours; return test -> passed, failed or skipped.
 
-    A pytest that crashes counts as a test that failed.
+    A pytest that crashes, and a module that cannot be imported, count as a test that failed.
     """
     with TemporaryDirectory(prefix="pliant-right-") as folder:
         report = Path(folder) / "report.xml"
         options = ["-p", "no:cacheprovider", f"--junitxml={report}"]
-        command = [sys.executable, "-m", "pytest", *options, *arguments]
-        status = subprocess.run(command, check=False).returncode
+        subprocess.run([sys.executable, "-m", "pytest", *options, *arguments], check=False)
         if not report.exists():
-            return [Case("pytest", "failed", f"it ended with status {status} and wrote no report")]
-        return cases_of(report.read_text(encoding="utf-8"))
+            return {"pytest": "failed"}
+        found = {}
+        for element in ElementTree.parse(report).iter("testcase"):
+            bad = element.find("failure") is not None or element.find("error") is not None
+            skipped = element.find("skipped") is not None
+            name = f"{element.get('classname', '')}::{element.get('name', '')}"
+            found[name] = "failed" if bad else "skipped" if skipped else "passed"
+        return found
 
 
-def cases_of(xml: str) -> list[Case]:
-    """Return the tests in a report of pytest's in JUnit's format. A module that cannot be imported is a failed test."""
-    return [_case(element) for element in ElementTree.fromstring(xml).iter("testcase")]
-
-
-def _case(element: ElementTree.Element) -> Case:
-    name = f"{element.get('classname', '')}::{element.get('name', '')}"
-    for tag, verdict in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
-        if (inner := element.find(tag)) is not None:
-            return Case(name, verdict, (inner.get("message") or "").splitlines()[0] if inner.get("message") else "")
-    return Case(name, "passed")
-
-
-def verdicts(what: str, cases: Sequence[Case]) -> list[Target]:
+def _targets(what: str, tests: Mapping[str, str]) -> list[Target]:
     """Return the targets that some tests passed and none failed."""
-    passed, failed = (sum(case.verdict == verdict for case in cases) for verdict in ("passed", "failed"))
+    passed, failed = (list(tests.values()).count(verdict) for verdict in ("passed", "failed"))
     return [Target(f"{what} that pass", passed, ">=", 1), Target(f"{what} that fail", failed, "<=", 0)]
 
 
-def summary(cases: Sequence[Case]) -> dict[str, Any]:
-    """Return the counts, and the names and reasons of tests that failed or were skipped."""
-    counts = {verdict: sum(case.verdict == verdict for case in cases) for verdict in ("passed", "failed", "skipped")}
-    others = [{"test": case.name, "verdict": case.verdict, "reason": case.reason[:200]} for case in cases]
-    return counts | {"not passed": [row for row in others if row["verdict"] != "passed"]}
+def _summary(tests: Mapping[str, str]) -> dict[str, Any]:
+    counts = {verdict: list(tests.values()).count(verdict) for verdict in ("passed", "failed", "skipped")}
+    return counts | {"not passed": {name: verdict for name, verdict in tests.items() if verdict != "passed"}}
 
 
-def _forced(what: str, word: str, cases: Sequence[Case]) -> Target:
+def _forced(what: str, word: str, tests: Mapping[str, str]) -> Target:
     """Return the share of the tests of something forced that passed; a figure that misses where none ran."""
-    ran = [case.verdict == "passed" for case in cases if word in case.name and case.verdict != "skipped"]
+    ran = [verdict == "passed" for name, verdict in tests.items() if word in name and verdict != "skipped"]
     share = sum(ran) / len(ran) if ran else float("nan")
     return Target(f"share of the tests of {what} that pass", share, ">=", 1.0)

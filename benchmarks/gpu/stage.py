@@ -1,6 +1,6 @@
 """Runs one stage in this process, and writes what it measures part by part: what comes after a crash is lost, no more.
 
-`run.py` starts it, with a time limit, as `python -m pliant.benchmarks.gpu.stage NAME --device cuda --out FOLDER`.
+The kit starts it, with a time limit, as `python -m pliant.benchmarks.gpu.stage NAME --device cuda --out FOLDER`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,45 +23,29 @@ THREADS = 1
 """Of torch on a CPU: as a service has, and steadier than all cores where others use them, too."""
 
 
-class Report:
-    """The targets and figures of a stage so far; each part is written at once, to `<folder>/<stage>.json`."""
+def run(stage: str, device: str, tiny: bool, folder: Path) -> bool:
+    """Run a stage; return whether it came to its end.
 
-    def __init__(self, folder: Path, stage: str) -> None:
-        self._folder, self._stage = folder, stage
-        self._targets: list[Target] = []
-        self._parts: dict[str, Any] = {}
-        self._error = ""
-        self._write()
+    `<folder>/<stage>.json` has its targets, under the stage's name, and figures so far, and what it raised, if anything.
+    """
+    targets, parts = list[Target](), dict[str, Any]()
 
-    def add(self, part: str, targets: Sequence[Target], details: Mapping[str, Any]) -> None:
-        """Add what a part has measured, and print it."""
-        self._targets += targets
-        self._parts[part] = dict(details)
-        for target in targets:
-            print(f"{self._stage}: {target.name}: {target.measured:,.4g} {target.unit} ({target.verdict})", flush=True)
-        self._write()
+    def add(part: str, measured: Sequence[Target], details: Mapping[str, Any], error: str = "") -> None:
+        targets.extend(replace(target, name=f"{stage}: {target.name}") for target in measured)
+        if part:
+            parts[part] = dict(details)
+        write(folder, stage, targets, {"parts": parts, "error": error})
 
-    def fail(self, reason: str) -> None:
-        """Note why the stage ended before its end."""
-        self._error = reason
-        self._write()
-
-    def _write(self) -> None:
-        write(self._folder, self._stage, self._targets, {"parts": self._parts, "error": self._error})
-
-
-def run(stage: str, device: str, tiny: bool, report: Report) -> bool:
-    """Run a stage; return whether it came to its end. Whatever it raises is noted in the report."""
+    add("", [], {})
     try:
-        measure = _module(stage).measure
         with threads(THREADS if device == "cpu" else None):
-            measure(device, tiny, report.add)
+            _module(stage).measure(device, tiny, add)
     except PliantError as error:
-        report.fail(str(error))
+        add("", [], {}, str(error))
         return False
     except Exception as error:  # the boundary: other stages go on
         traceback.print_exc()
-        report.fail(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+        add("", [], {}, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
         return False
     return True
 
@@ -78,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder for the stage's JSON")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args(arguments)
-    return 0 if run(options.stage, options.device, options.tiny, Report(options.out, options.stage)) else 1
+    return 0 if run(options.stage, options.device, options.tiny, options.out) else 1
 
 
 if __name__ == "__main__":

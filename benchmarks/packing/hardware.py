@@ -5,9 +5,8 @@ that it reads (all weights, and the keys and values of all cached tokens) or as 
 weights, whichever is longer (roofline). The feed-forward is batched and attention runs per sequence: Orca (OSDI 2022),
 S3 section 2.
 
-A model too large for one device is spread over several (`Spread`): its layers over the stages of a pipeline (S3's
-GPT-3), and each layer over the devices of a stage (tensor parallelism). With D stages the batch runs as D
-micro-batches, so that every stage always has one; each micro-batch reads the stage's weights again.
+A model too large for one device is spread over the stages of a pipeline (`Spread`, S3's GPT-3). With D stages the batch
+runs as D micro-batches, so that every stage always has one; each micro-batch reads the stage's weights again.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from pliant.errors import InputError
 from pliant.packing.scheduling.request import Memory
 
 HALF = 2  # bytes of a number in half precision, of weights and of the cache
-ALL_REDUCES = 2  # a layer, under tensor parallelism: after attention and after the feed-forward
-ALL_REDUCE_SECONDS = 10e-6  # to start one over NVLink; assumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +72,13 @@ A100 = Accelerator("A100 80 GB", 80e9, 2.0e12, 312e12, 300e9, 16e9)
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A pipeline of `stages` stages, in each of which `tensor` devices share every layer."""
+    """A pipeline of so many devices."""
 
-    stages: int = 1
-    tensor: int = 1
-
-    @property
-    def devices(self) -> int:
-        return self.stages * self.tensor
+    devices: int = 1
 
     def share(self, model: LargeModel) -> float:
         """Return the share of weights and cache on the fullest device. A stage has whole layers."""
-        return -(-model.layers // self.stages) / model.layers / self.tensor
+        return -(-model.layers // self.devices) / model.layers
 
 
 ALONE = Spread()
@@ -120,54 +112,32 @@ def memory_of(
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """An `IterationCost` from specifications. `sequence`: seconds of the host for each sequence's attention."""
+    """An `IterationCost` from specifications."""
 
     model: LargeModel
     device: Accelerator
     spread: Spread = ALONE
-    sequence: float = 0.0
 
     def seconds(
         self, queries: NDArray[np.int64] | int, sequences: int, cached: NDArray[np.int64] | int
     ) -> NDArray[np.float64]:
         """Return the seconds in which a micro-batch passes all stages, and so every sequence gets a token."""
-        stages, share = self.spread.stages, self.spread.share(self.model)
+        stages, share = self.spread.devices, self.spread.share(self.model)
         batches = max(1, min(stages, sequences))
         q, c = np.asarray(queries, float) / batches, np.asarray(cached, float) / batches
         read = share * (self.model.weight_bytes + self.model.kv_bytes * c) / self.device.bandwidth
         computed = share * 2 * self.model.parameters * q / (self.device.flops * self.device.efficiency)
-        seconds: NDArray[np.float64] = stages * (np.maximum(read, computed) + self.sequence * sequences / batches)
-        return seconds + self._exchanged(q)
+        seconds: NDArray[np.float64] = stages * np.maximum(read, computed)
+        return seconds
 
     def swap_seconds(self, tokens: int) -> float:
-        """Return the seconds of a swap, in which every device moves its own layers and heads at the same time."""
+        """Return the seconds of a swap, in which every device moves its own layers at the same time."""
         return self.spread.share(self.model) * self.model.kv_bytes * tokens / self.device.host
-
-    def _exchanged(self, queries: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the seconds in which the devices of each stage sum a micro-batch's activations, in a ring."""
-        ways = self.spread.tensor
-        if ways == 1:
-            return np.zeros_like(queries)
-        size = HALF * self.model.hidden * queries
-        return ALL_REDUCES * self.model.layers * (ALL_REDUCE_SECONDS + 2 * (ways - 1) / ways * size / self.device.peer)
-
-
-def spread(model: LargeModel, device: Accelerator, devices: int, sequences: int = 64) -> Spread:
-    """Return the spread over all devices with the shortest iteration, for sequences of half the context.
-
-    Raises `InputError` if the weights fit in none.
-    """
-    spreads = [Spread(devices // tensor, tensor) for tensor in range(1, devices + 1) if devices % tensor == 0]
-    fitting = [option for option in spreads if model.heads % option.tensor == 0 and _fits(model, device, option)]
-    if not fitting:
-        raise InputError("devices", f"{devices} x {device.name}", _enough(model))
-    cached = sequences * model.context // 2
-    return min(fitting, key=lambda option: float(Roofline(model, device, option).seconds(sequences, sequences, cached)))
 
 
 def _fits(model: LargeModel, device: Accelerator, spread: Spread) -> bool:
     return (
-        spread.stages <= model.layers and spread.share(model) * (model.weight_bytes + model.kv_bytes) <= device.memory
+        spread.devices <= model.layers and spread.share(model) * (model.weight_bytes + model.kv_bytes) <= device.memory
     )
 
 

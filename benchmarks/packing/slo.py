@@ -23,7 +23,7 @@ from pliant.benchmarks.harness import Context, Measured, need, table
 from pliant.benchmarks.packing import traces
 from pliant.benchmarks.packing.forecasts import Foretold, by_prompt
 from pliant.benchmarks.packing.hardware import A100, LLAMA_13B
-from pliant.benchmarks.packing.study import Ground, capacity, large, prompts
+from pliant.benchmarks.packing.study import Ground, large, prompts
 from pliant.benchmarks.packing.traces import at_rate
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
@@ -182,6 +182,17 @@ def measure(config: SloConfig, progress: Progress = silent) -> SloResult:
     ]
     rows = run_all(serve, jobs, config.processes, progress)
     return SloResult(rows, decision_ms(config.decisions), refusal_ms(config.decisions))
+
+
+def capacity(ground: Ground, foretold: Foretold) -> float:
+    """Return the requests a second that the device bears with its cache full of sequences, each as far as on average."""
+    prompt, output = (x.astype(float) for x in (foretold.lengths.prompt, foretold.lengths.output))
+    held = float((prompt * output + output**2 / 2).sum() / output.sum())  # tokens of one sequence, over time
+    memory, steps = ground.memory, ground.steps
+    batch = int(min(max(memory.pages * memory.page_tokens / held, 1), memory.sequences, memory.step_tokens))
+    iteration = float(steps.seconds(batch, batch, int(batch * held)))
+    read = float(steps.seconds(batch + int(prompt.mean()), batch, int(batch * held))) - iteration
+    return 1 / (float(output.mean()) * iteration / batch + max(read, 0.0))
 
 
 def serve(job: SloJob) -> SloRow:

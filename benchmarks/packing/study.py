@@ -13,17 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import median
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pliant.benchmarks import harness
 from pliant.benchmarks.harness import Context, Measured, need
-from pliant.benchmarks.packing import forecasts, traces, vicuna
-from pliant.benchmarks.packing.forecasts import Foretold, by_prompt
+from pliant.benchmarks.packing import vicuna
+from pliant.benchmarks.packing.forecasts import Foretold
 from pliant.benchmarks.packing.hardware import A100, LLAMA_13B, LLAMA_33B, Accelerator, LargeModel, Roofline, memory_of
-from pliant.benchmarks.packing.traces import Load, as_recorded, at_once, at_rate
+from pliant.benchmarks.packing.traces import Load, at_rate
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
 from pliant.packing.scheduling.iteration_cost import IterationCost
@@ -33,22 +31,12 @@ from pliant.packing.scheduling.simulated import Run, simulate, summary
 
 SLO = 0.1875  # seconds a token: an average reader's speed (S3, section 5.1)
 HOST_BYTES = 128e9
-LONG_CONTEXT = 16_384  # tokens, where prompts are recorded ones
 RATE = 90.0  # requests/s
 PEAK = replace(A100, efficiency=1.0)
 SHORT_OF_PEAK = replace(A100, efficiency=0.6)
-SHARES = (0.8, 1.1)  # of what the device bears, in the loads of the other traces
 PEAK_13B, PEAK_33B, SLOWER, NO_HOST = "13B", "33B", "13B at 60% of the arithmetic", "13B without the host's memory"
 RATIOS = ("rate / s3", "mean / oracle", "rate / oracle", "p99 / paged")
 VERDICTS = ("", "mean below s3", *RATIOS, "recomputed", "batch / s3")
-SHOWN = {
-    PEAK_13B: "Vicuna, 90/s",
-    "13B, offline": "Vicuna, 3,000 at once",
-    "13B, azure at 110% of what it bears": "Azure, 110%",
-    "13B, sharegpt at 110% of what it bears": "ShareGPT, 110%",
-    "13B, mooncake at 110% of what it bears": "Mooncake, 110%",
-}
-COLOURS = {"default": "#1b6ca8", "paged": "#7fb2d6", "s3": "#e08e0b", "oracle": "#777777"}
 HEADINGS = (
     *("policy", "requests/s", "tokens/s", "mean s", "p50 s", "p99 s", "s/token", "in SLO", "preempted", "recomputed"),
     *("moved", "batch"),
@@ -141,30 +129,17 @@ def row(job: Job, run: Run) -> Row:
     return Row(*where, *speed, *seconds, *shares, total.batch, run.safety)
 
 
-def capacity(ground: Ground, foretold: Foretold) -> float:
-    """Return the requests a second that the device bears with its cache full of sequences, each as far as on average."""
-    prompt, output = (x.astype(float) for x in (foretold.lengths.prompt, foretold.lengths.output))
-    held = float((prompt * output + output**2 / 2).sum() / output.sum())  # tokens of one sequence, over time
-    memory, steps = ground.memory, ground.steps
-    batch = int(min(max(memory.pages * memory.page_tokens / held, 1), memory.sequences, memory.step_tokens))
-    iteration = float(steps.seconds(batch, batch, int(batch * held)))
-    read = float(steps.seconds(batch + int(prompt.mean()), batch, int(batch * held))) - iteration
-    return 1 / (float(output.mean()) * iteration / batch + max(read, 0.0))
-
-
 @dataclass(frozen=True, slots=True)
 class StudyConfig:
     """Times in seconds of arrivals."""
 
     seeds: tuple[int, ...] = (0, 1, 2)
     seconds: float = 60.0
-    others: float = 200.0  # of the other traces
-    offline: int = 3000
     processes: int = 2
 
 
 QUICK = StudyConfig()
-FULL = StudyConfig(seeds=(0, 1, 2, 3, 4), seconds=300.0, others=1200.0, offline=20_000)
+FULL = StudyConfig(seeds=(0, 1, 2, 3, 4), seconds=300.0)
 
 
 @dataclass(frozen=True)
@@ -229,55 +204,30 @@ class Verdict:
 
 def study(context: Context) -> Measured:
     """Simulate all sections. What is forecast of Vicuna's lengths has been trained before."""
-    need(vicuna.missing() or traces.missing() or vicuna.untrained())
+    need(vicuna.missing() or vicuna.untrained())
     config = FULL if context.full else QUICK
     with context.stage("simulations of all policies") as progress:
-        foretold = {
-            name: by_prompt(traces.lengths(name), LONG_CONTEXT) if name != "vicuna" else vicuna.vicuna(vicuna.cached())
-            for name in traces.SOURCES
-        }
+        foretold = vicuna.vicuna(vicuna.cached())
         sections = _sections(config, foretold)
         done = iter(run_all(serve, [job for jobs in sections.values() for job in jobs], config.processes, progress))
         result = Study({name: [next(done) for _ in jobs] for name, jobs in sections.items()})
-    qualities = [each.quality for each in foretold.values()]
-    harness.table("predictors, on rows that they were not fitted on", forecasts.HEADINGS, [q.row() for q in qualities])
     for name, rows in result.sections.items():
         harness.table(f"{name}: {rows[0].load}", HEADINGS, result.table(name))
     harness.table("the default against the others, worst seed (simulated)", VERDICTS, result.verdicts())
-    harness.picture(figure(result.sections), "packing-study")
     plain = {name: [asdict(row) for row in rows] for name, rows in result.sections.items()}
-    return result.targets(), {"sections": plain, "predictors": [asdict(quality) for quality in qualities]}
+    return result.targets(), {"sections": plain}
 
 
-def _sections(config: StudyConfig, foretold: Mapping[str, Foretold]) -> dict[str, list[Job]]:
-    vicuna, peak = foretold["vicuna"], large(LLAMA_13B, PEAK)
-    loads = [(seed, at_rate(vicuna.lengths, RATE, config.seconds, seed)) for seed in config.seeds]
-    offline = at_once(vicuna.lengths, config.offline, 0)
+def _sections(config: StudyConfig, foretold: Foretold) -> dict[str, list[Job]]:
+    peak = large(LLAMA_13B, PEAK)
+    loads = [(seed, at_rate(foretold.lengths, RATE, config.seconds, seed)) for seed in config.seeds]
     rivals = [name for name in POLICIES if name != "orca"]
-    sections = {
-        PEAK_13B: _jobs(peak, vicuna, loads),
-        SLOWER: _jobs(large(LLAMA_13B, SHORT_OF_PEAK), vicuna, loads, rivals),
-        NO_HOST: _jobs(large(LLAMA_13B, PEAK, 0.0), vicuna, loads, ("default", "paged", "s3")),
-        PEAK_33B: _jobs(large(LLAMA_33B, PEAK), vicuna, loads, rivals),
-        "13B, offline": _jobs(peak, vicuna, [(0, offline)]),
+    return {
+        PEAK_13B: _jobs(peak, foretold, loads),
+        SLOWER: _jobs(large(LLAMA_13B, SHORT_OF_PEAK), foretold, loads, rivals),
+        NO_HOST: _jobs(large(LLAMA_13B, PEAK, 0.0), foretold, loads, ("default", "paged", "s3")),
+        PEAK_33B: _jobs(large(LLAMA_33B, PEAK), foretold, loads, rivals),
     }
-    others = _others(config, peak, foretold)
-    return sections | {name: _jobs(peak, other, [(0, load)]) for name, (other, load) in others.items()}
-
-
-def _others(config: StudyConfig, ground: Ground, all_of: Mapping[str, Foretold]) -> dict[str, tuple[Foretold, Load]]:
-    """Return every trace at shares of what the device bears; recorded arrivals where there are some."""
-    loads = {}
-    for name, foretold in all_of.items():
-        lengths = foretold.lengths
-        for share in SHARES:
-            rate, recorded = share * capacity(ground, foretold), lengths.seconds
-            load = at_rate(lengths, rate, config.others if name != "vicuna" else config.seconds, 0)
-            if len(recorded):
-                faster = rate * float(recorded[-1] - recorded[0]) / len(recorded)
-                load = as_recorded(lengths, float(recorded[0]), config.others * faster, faster)
-            loads[f"13B, {name} at {share:.0%} of what it bears"] = foretold, load
-    return loads
 
 
 def _jobs(
@@ -291,23 +241,3 @@ def _middle(rows: Sequence[Row]) -> Row:
     numbers = [name for name, value in asdict(rows[0]).items() if isinstance(value, float)]
     middle = {name: float(np.median([getattr(row, name) for row in rows])) for name in numbers}
     return replace(rows[0], **middle)  # type: ignore[arg-type]
-
-
-def figure(sections: Mapping[str, Sequence[Row]]) -> Figure:
-    """Draw the mean completion and throughput of each policy, as multiples of `s3`'s, median over seeds."""
-    drawn = Figure(figsize=(10, 3.8), layout="constrained")
-
-    def of(section: str, policy: str, name: str) -> float:
-        return median(float(getattr(row, name)) for row in sections[section] if row.policy == policy)
-
-    titles = {"mean": "mean completion", "rate": "requests/s"}
-    for axes, (name, title) in zip(drawn.subplots(1, 2), titles.items(), strict=True):
-        for place, (policy, colour) in enumerate(COLOURS.items()):
-            heights = [of(key, policy, name) / of(key, "s3", name) for key in SHOWN]
-            at = [number + 0.2 * (place - 1.5) for number in range(len(SHOWN))]
-            axes.bar(at, heights, 0.2, color=colour, label=policy)
-        axes.set_xticks(range(len(SHOWN)), list(SHOWN.values()), rotation=20, ha="right", fontsize=8)
-        axes.set(title=f"{title}, as a multiple of S3's")
-        axes.axhline(1, color="#444444", lw=0.6)
-    drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    return drawn

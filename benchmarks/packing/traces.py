@@ -1,7 +1,7 @@
 """Loads of text generation from recorded traces: when requests arrive, how long their prompts and outputs are.
 
-Vicuna-on-Alpaca, ShareGPT, Azure's LLM conversations of 2023 and Mooncake's, from the shared data folder. The first two
-have lengths alone; the last two have arrivals too. Knows no forecast and no scheduler. Every draw comes from the seed.
+Vicuna-on-Alpaca, ShareGPT and Azure's LLM conversations of 2023, from the shared data folder. The first two have lengths
+alone; the last has arrivals too. Knows no forecast and no scheduler. Every draw comes from the seed.
 """
 
 from __future__ import annotations
@@ -69,10 +69,6 @@ def _azure(table: Any) -> tuple[Ints, Ints, Floats]:
     return _whole(table["context_tokens"]), _whole(table["generated_tokens"]), table["seconds"].to_numpy(float)
 
 
-def _mooncake(table: Any) -> tuple[Ints, Ints, Floats]:
-    return _whole(table["input_tokens"]), _whole(table["output_tokens"]), table["timestamp_ms"].to_numpy(float) / 1e3
-
-
 def _whole(column: Any) -> Ints:
     whole: Ints = column.to_numpy(np.int64)
     return whole
@@ -82,7 +78,6 @@ SOURCES: Mapping[str, tuple[str, Callable[[Any], tuple[Ints, Ints, Floats]]]] = 
     "vicuna": ("vicuna_alpaca_output_lengths.parquet", _vicuna),
     "sharegpt": ("sharegpt_lengths.parquet", _sharegpt),
     "azure": ("azure_llm_2023_conversation.parquet", _azure),
-    "mooncake": ("mooncake_conversation.parquet", _mooncake),
 }
 
 
@@ -116,14 +111,6 @@ def at_once(of: Lengths, count: int, seed: int) -> Load:
     """Return a batch that is there at the start."""
     rows = _drawn(len(of.prompt), count, np.random.default_rng([seed, 2]))
     return Load(f"{of.name}, {count:,} at once", np.zeros(count), rows, offline=True)
-
-
-def as_recorded(of: Lengths, start: float, seconds: float, faster: float = 1.0) -> Load:
-    """Return the requests of a stretch of the recording, `faster` times as dense; `start` and `seconds` on its own clock."""
-    if not len(of.seconds):
-        raise InputError("trace", of.name, "one that records arrivals")
-    rows = np.flatnonzero((of.seconds >= start) & (of.seconds < start + seconds))
-    return Load(f"{of.name}, as recorded x {faster:.3g}", (of.seconds[rows] - start) / faster, rows)
 
 
 def _drawn(rows: int, count: int, rng: np.random.Generator) -> Ints:

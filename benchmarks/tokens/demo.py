@@ -52,11 +52,6 @@ OVERRIDES: Mapping[str, Any] = {
 SHORT = ReplayConfig(probe=1.5, clients=128, reference=REFERENCE)
 
 
-def training() -> float:
-    """Return the seconds on the slow setting to train a champion of the demo's sizes; 0 where there is one."""
-    return 60.0 if load_champion(settings.read()) is None else 0.0
-
-
 def champion(full: bool) -> Bundle:
     """Return the champion, trained first where there is none: in the demo's sizes, with `full` in the flow's."""
     if load_champion(settings.read()) is None:

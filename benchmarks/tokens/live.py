@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from pliant.benchmarks import harness
@@ -153,7 +152,6 @@ def live(context: Context) -> Measured:
         Console().print(f"{name} serves {rate:.0f} requests/s when saturated, Pliant at gamma 0 {result.capacity:.0f}.")
     for sentence in result.missing.values():
         Console().print(f"Not measured: {sentence}.")
-    harness.picture(figure(result), "tokens-live")
     return [result.target()], result.plain() | {"device": bundle.profile.device}
 
 
@@ -290,26 +288,6 @@ def rows(live: Live) -> list[tuple[str, ...]]:
             figures = (*(f"{part:.0%}" for part in shares), f"{1e3 * p50:.0f}", f"{1e3 * p99:.0f}", f"{accuracy:.1%}")
             lines.append((f"{share:g}x", name, setting, *figures, gammas))
     return lines
-
-
-def figure(live: Live, share: float = JUDGED) -> Figure:
-    """Draw the share of the offered utility that each earned, and beside it what became of its requests."""
-    ranked = _ranked(live, share)[::-1]  # the best at the top
-    drawn = Figure(figsize=(11, 1.4 + 0.45 * len(ranked)), layout="constrained")
-    earned, fates = drawn.subplots(1, 2, sharey=True)
-    names = [name for name, _ in ranked]
-    colours = ["#7a6c5d" if some[0].service else "#d1495b" if name == DEFAULT else "#2a5db0" for name, some in ranked]
-    earned.barh(names, [100 * utility(some) for _, some in ranked], color=colours)
-    earned.set_xlabel("utility earned, % of what was offered")
-    earned.set_title(f"Live at {share:g} times the capacity of gamma 0 ({live.capacity:.0f} requests/s)")
-    left = np.zeros(len(names))
-    for outcome, colour in OUTCOMES.items():
-        width = np.array([100 * _shares(some)[outcome] for _, some in ranked])
-        fates.barh(names, width, left=left, color=colour, label=outcome)
-        left += width
-    fates.set(xlabel="% of all requests", title="What became of the requests")
-    fates.legend(loc="lower center", bbox_to_anchor=(0.5, -0.02 - 1.6 / (len(names) + 1)), ncols=len(OUTCOMES))
-    return drawn
 
 
 def _ranked(live: Live, share: float) -> list[tuple[str, tuple[Row, ...]]]:

@@ -10,10 +10,8 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle
-from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from pliant.benchmarks import harness
@@ -114,8 +112,6 @@ def policies(context: Context) -> Measured:
         harness.table(title, ("load", *COLUMNS), table(rows, place))
     if not (bundle or context.smallest):
         Console().print("Not compared: on a profile measured here, which needs a champion (pliant train tokens).")
-    if not context.smallest:
-        harness.picture(figure(rows), "tokens-policies")
     return targets(rows), {"rows": [{k: v for k, v in asdict(row).items() if k != "outcomes"} for row in rows]}
 
 
@@ -237,24 +233,3 @@ def table(rows: Sequence[Row], place: Place) -> list[tuple[str, ...]]:
         shares = [ratio(rows, policy, BOUND, load, place=place) for policy in COLUMNS]
         lines.append((f"{load:g}x", *("-" if np.isnan(s) else f"{100 * s:.1f}" for s in shares)))
     return lines
-
-
-def figure(rows: Sequence[Row], place: Place = PUBLISHED) -> Figure:
-    """Draw what each policy earned of the bound at every load, and what became of its requests at 2x (first seed)."""
-    drawn = Figure(figsize=(13, 4.5), layout="constrained")
-    earned, fates = drawn.subplots(1, 2)
-    for policy in COLUMNS:
-        shares = [ratio(rows, policy, BOUND, load, place=place) for load in LOADS]
-        earned.plot(LOADS, shares, "o-", linewidth=3 if policy == "default" else 1.5, label=policy)
-    earned.set(xlabel="load", ylabel="share of the fluid bound", ylim=(0, 1.05), title=f"Utility, profile {place[0]}")
-    earned.legend(fontsize=8)
-    shown = [row for policy in COLUMNS if (row := best(rows, policy, 2.0, place=place))]
-    under = np.zeros(len(shown))
-    for outcome, colour in OUTCOMES.items():
-        shares_P: Any = np.array([row.outcomes.get(outcome, 0) / row.requests for row in shown])
-        fates.bar([row.policy for row in shown], shares_P, bottom=under, color=colour, label=outcome)
-        under += shares_P
-    fates.set(ylabel="share of requests", title="Outcomes at 2x")
-    fates.tick_params(axis="x", rotation=30)
-    fates.legend(fontsize=8, loc="lower right")
-    return drawn

@@ -35,11 +35,6 @@ DEADLINE = 10.0  # seconds of each request: so long that no request is refused a
 LIMIT = 60.0  # seconds within which a release must answer
 
 
-def training() -> float:
-    """Return the seconds of training the champion, which is kept."""
-    return 0.0 if (settings.read().home / "bench" / "watch" / "mlruns" / "mlflow.db").is_file() else 120.0
-
-
 def rollback(context: Context) -> Measured:
     """Switch back and forth, and judge the slowest switch."""
     home = settings.read().home / "bench" / "watch"

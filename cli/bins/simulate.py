@@ -38,7 +38,6 @@ SHARES = sum(ReferenceConfig().quiet) + sum(ReferenceConfig().loud)
 TYPICAL = 500  # lengths that stand for all
 JITTER = 0.05  # standard deviation of a duration's logarithm
 KINDS = f"{loads.DRAWN}, trace:FILE or a parquet file (requests each second)"
-TWITTER = "twitter-"
 HEADINGS = ("", "requests", "in time", "mean ms", "p50 ms", "p98 ms", "p99 ms", "texts", "ran as", "dropped")
 DEFAULT = Config().dispatch
 
@@ -143,10 +142,6 @@ def requests_of(load: str, bins: Sequence[Bins], workers: int, seed: int) -> lis
     rng = np.random.default_rng(seed)
     if load == "reference":
         return _reference(bins, workers, seed)
-    if load.startswith(TWITTER):
-        from pliant.cli.bins.old_loads import twitter
-
-        return _drawn(*twitter(load, seed, KINDS, MOST_REQUESTS), bins, rng)
     if load.startswith(loads.TRACE):
         trace = loads.trace(load, ("length",), MOST_REQUESTS)
         if trace["length"].min() < 1:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,25 +94,14 @@ def _figures(result: Summary) -> tuple[str, ...]:
 
 def requests_of(load: str, packing: Packing, context: int, seed: int) -> Load:
     """Return the load's prompts in order of arrival. Raises `InputError` for an unknown load, or one too large."""
-    kind, *numbers = load.split(":")
     if load == "reference":
         return Load(reference_load(packing, context, capacity(packing), seed, ReferenceConfig()).prompts)
-    if kind in ("azure", "sharegpt"):
-        from pliant.cli.packing.old_loads import recorded
-
-        trace = recorded(load, kind, numbers, context, seed, MOST_REQUESTS)
-        fitting = _fitting(packing, context, trace.times, trace.lengths, trace.forecasts, trace.buckets)
-        return replace(fitting, left_out=fitting.left_out + trace.left_out)
     rng = np.random.default_rng(seed)
     drawn = loads.drawn(load, MOST_REQUESTS, rng)
     if drawn is not None:
         return _observed(packing, context, drawn, rng)
     if not load.startswith(loads.TRACE):
-        if not Path(load).is_file():
-            raise InputError(
-                "load", load, f"{loads.DRAWN} or trace:FILE, with the columns seconds, {', '.join(COLUMNS)}"
-            )
-        loads.warn("FILE", "trace:FILE")
+        raise InputError("load", load, f"{loads.DRAWN} or trace:FILE, with the columns seconds, {', '.join(COLUMNS)}")
     return _read(loads.trace(load, COLUMNS, MOST_REQUESTS), load, packing, context)
 
 

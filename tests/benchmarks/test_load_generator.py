@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from aiohttp import web
 
-from pliant.benchmarks.load_generator import Example, Reply, capacity, in_turns, replay
-from pliant.errors import PliantError
+from pliant.benchmarks.load_generator import Example, Reply, capacity, replay
 from pliant.flows.servers import HOST, free_port
 from pliant.protocol import Request
 
@@ -55,12 +53,6 @@ async def overloaded(_request: web.Request) -> web.Response:
     return web.json_response({"error": {"message": "full"}}, status=503)
 
 
-async def hangs_up(request: web.Request) -> web.Response:
-    assert request.transport is not None
-    request.transport.close()
-    return web.Response()
-
-
 def test_requests_are_sent_whether_or_not_others_were_answered():
     """Nobody gets an answer before all have asked: a generator that waits for answers would wait for ever."""
     asked, all_asked = [], asyncio.Event()
@@ -98,20 +90,6 @@ def test_a_reply_is_judged_by_label_and_deadline():
     assert (early.setting, early.batch) == (-5, 4)
 
 
-def test_overhead_is_what_neither_queue_nor_run_explains():
-    async def handler(_request: web.Request) -> web.Response:
-        return web.json_response({**ANSWER, "queue_seconds": 2.0, "run_seconds": 1.0})
-
-    reply = replayed(handler, burst(1))[0]
-    assert -3.0 < reply.overhead < -2.0
-
-
-def test_a_refusal_for_overload_is_a_drop_and_an_answer():
-    for reply in replayed(overloaded, burst(3)):
-        assert (reply.status, reply.observation.dropped, reply.observation.outcome) == (503, "503", "evicted")
-        assert math.isnan(reply.overhead)
-
-
 def test_each_request_carries_its_task_deadline_and_utility_and_its_reply_comes_in_its_place():
     bodies = []
 
@@ -126,22 +104,6 @@ def test_each_request_carries_its_task_deadline_and_utility_and_its_reply_comes_
     assert bodies[1] == {"image": "AAAA", "task": "digit", "deadline": pytest.approx(1.0), "utility": 0.25}
 
 
-def test_one_by_one_has_one_request_in_flight_and_ignores_arrival_times():
-    flight = [0, 0]
-
-    async def handler(_request: web.Request) -> web.Response:
-        flight[0] += 1
-        flight[1] = max(flight)
-        await asyncio.sleep(0)
-        flight[0] -= 1
-        return web.json_response(ANSWER)
-
-    requests = [Request(i, 1000.0 * i, 1000.0 * i + 1.0, "digit") for i in range(20)]
-    (replies,) = against(handler, lambda address: in_turns([address], requests, POOL))
-    assert flight[1] == 1
-    assert {reply.observation.outcome for reply in replies} == {"accurate"}
-
-
 def test_capacity_counts_answers_and_no_refusals():
     turns = []
 
@@ -152,14 +114,3 @@ def test_capacity_counts_answers_and_no_refusals():
     seconds = 0.2
     rate = against(only_the_first_of_ten, lambda address: capacity(address, POOL, seconds, clients=4, lead=0.0))
     assert 0 < rate * seconds <= len(turns) / 10 + 1
-
-
-def test_capacity_does_not_count_what_is_asked_before_its_time():
-    turns = []
-
-    async def only_the_first(request: web.Request) -> web.Response:
-        turns.append(request)
-        return await (at_once(request) if len(turns) == 1 else overloaded(request))
-
-    with pytest.raises(PliantError, match="answered none of 1 clients"):
-        against(only_the_first, lambda address: capacity(address, POOL, 0.05, clients=1, lead=0.5))

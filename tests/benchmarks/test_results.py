@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,17 +20,6 @@ def test_a_target_is_met_up_to_its_limit_and_not_beyond(measured, sense, met):
     bar = Target("any", measured, sense, 1.0)
     assert bar.met is met
     assert bar.verdict == ("met" if met else "missed")
-
-
-def test_the_file_holds_targets_with_verdicts_machine_commit_and_details(tmp_path):
-    path = write(tmp_path / "made" / "here", "tokens", [HOLDS, SHORT], {"seeds": 3})
-    content = read(path)
-    assert path == tmp_path / "made" / "here" / "tokens.json"
-    assert [bar["verdict"] for bar in content["targets"]] == ["met", "missed"]
-    assert content["targets"][0] | {"name": "rate", "measured": 2.0, "limit": 1.0} == content["targets"][0]
-    assert content["seeds"] == 3
-    assert content["machine"]["python"].startswith("3.")
-    assert content["commit"]
 
 
 def test_the_file_is_json_whatever_was_measured(tmp_path):
@@ -55,19 +43,3 @@ def test_rows_are_written_as_columns_and_read_as_rows(tmp_path):
     content = read(path)
     assert content["rows"] == [{"policy": "s3", "mean": 1.235}, {"policy": "default", "mean": 2.0}]
     assert content["mixed"] == [{"a": 1}, {"b": 2}] and content["one"] == [{"a": 1}]
-
-
-def test_whoever_is_ended_while_writing_leaves_the_former_file_whole(tmp_path, monkeypatch):
-    path = write(tmp_path, "packing", [HOLDS], {"figure": 1})
-
-    class Ended(BaseException):
-        pass
-
-    def end(*_arguments):
-        raise Ended
-
-    written = Path.write_text
-    monkeypatch.setattr(Path, "write_text", lambda self, text: written(self, text[:20]) and end())
-    with pytest.raises(Ended):
-        write(tmp_path, "packing", [HOLDS], {"figure": 2})
-    assert read(path)["figure"] == 1

@@ -1,233 +1,274 @@
-"""Pliant's scheduler in vLLM against vLLM's own, first come, first served, at its best setting.
+"""Pliant's scheduler in vLLM against vLLM's own, first come, first served, at its best setting, where memory binds.
 
 Both get the same prompts, pages and arrivals. First vLLM's own scheduler is tried at several settings, with all requests at
 once: the one with most tokens/s goes on, and the one with the smallest mean completion, too, if it is clearly smaller; for
 each figure the better counts. Pliant's has one setting, which is not tried out. Then they take turns, load by load and every
 other repeat in the opposite order: their servers are both up, and a server that has no request does nothing, so that what is
 compared lies a few minutes apart. The load is a multiple of the capacity: what vLLM answers a second at its best setting
-while many wait, with all requests at once and without the emptying at the end, which would understate it. A contest has one
-memory: so small that it binds, or so large that it does not. Besides: a decision's cost with many requests (decisions.py).
+while many wait, with all requests at once and without the emptying at the end, which would understate it.
+Besides: a decision's cost with many requests (decisions.py).
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+
+import numpy as np
 
 from pliant.benchmarks import places
-from pliant.benchmarks.packing.vllm import comparison, decisions, load, server
-from pliant.benchmarks.packing.vllm.comparison import HALF, OURS, OVERLOADS, Load, Memory, Row, Unloaded, at_once
-from pliant.benchmarks.packing.vllm.decisions import DecisionConfig, DecisionCost
-from pliant.benchmarks.packing.vllm.load import DOLLY, Body, Chat, Reply
+from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.packing import real_model
+from pliant.benchmarks.packing.vllm import decisions, load, server
+from pliant.benchmarks.packing.vllm.decisions import DecisionConfig
+from pliant.benchmarks.packing.vllm.load import DOLLY, Body, Chat, Reply, Unloaded
 from pliant.benchmarks.packing.vllm.server import FCFS, Contender, Engine, Files, Setting
 from pliant.benchmarks.places import ALPACA
 from pliant.benchmarks.results import Target
 from pliant.flows import settings
 from pliant.packing.artifact import Predictor
-from pliant.progress import Progress, silent
+from pliant.progress import Progress
 from pliant.registry import codec
 
 NAME = "smollm2-135m-instruct"
+OURS, MEMORY = "Pliant default", "memory binds"
+PAGES = 65  # hold about 14 sequences
+CONTEXT, LIMIT, LONGEST = 512, 160, 160  # tokens: of a sequence, of an output, of a prompt
 WARM = 2  # requests that are not measured
 CLEARLY = 0.97  # of a mean completion: a smaller one is taken for more than noise
-OUR_SETTING = Setting(64, 512)
-TIGHT = Setting(16, 512)  # vLLM's best of the grid where memory holds 14 sequences (docs/log/packing.md)
+WITHIN = (2.0, 4.0)  # times the unloaded time within which an answer is good
+OUR_SETTING, BEST_OF_GRID = Setting(64, 512), Setting(16, 512)
+GRID = (
+    *(Setting(sequences, tokens) for sequences in (16, 64) for tokens in (256, 512, 1024)),
+    *(Setting(64, tokens, chunked=False) for tokens in (512, 1024)),
+)
+LESS = {"mean": "mean completion", "first": "mean time to first token", "p99": "p99 completion"}
+MORE = {"tokens": "tokens/s"} | {
+    f"good {times:g}x": f"answers/s within {times:g}x of the unloaded time" for times in WITHIN
+}
+"""Figures of which less, and of which more, is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`factor`: arrivals over what vLLM, first come, first served, answers while many wait; infinity: all at once."""
+
+    factor: float
+    requests: int
+    kind: load.Arrivals = "Poisson"
+
+    @property
+    def name(self) -> str:
+        return "all at once" if math.isinf(self.factor) else f"{self.factor:g}x, {self.kind}"
+
+    def limits(self) -> dict[str, float]:
+        """Return figure -> what ours over vLLM's is to be at most, or at least where more is better."""
+        if math.isinf(self.factor):
+            return {"tokens": 1.05}
+        if self.factor < 1.0:
+            return {"tokens": 0.99, "mean": 1.01}
+        good = {f"good {times:g}x": 1.3 for times in WITHIN}
+        return ({"mean": 0.7, "first": 0.7, "p99": 1.1} if self.factor < 1.5 else {}) | good
 
 
 @dataclass(frozen=True, slots=True)
 class VllmConfig:
     """`settings`: of vLLM's own scheduler, tried with `trial` requests at once. `alone`: texts measured without others."""
 
-    memory: Memory
-    trial: int = 120
+    loads: tuple[Load, ...]
+    settings: tuple[Setting, ...]
     repeats: int = 1
-    settings: tuple[Setting, ...] = (OUR_SETTING,)
-    ours: Setting = OUR_SETTING
+    trial: int = 120
     alone: int = 8
-    context: int = 512
-    limit: int = 160  # tokens of an output
-    longest: int = 160  # tokens of a prompt
     decisions: DecisionConfig = field(default_factory=DecisionConfig)
 
-    @property
-    def requests(self) -> int:
-        """The prompts of the longest load, of which the others have the first."""
-        return max(self.trial, *(load.requests for load in self.memory.loads))
 
-
-def loads(whole: int, once: int, half: int, more: int = 0) -> tuple[Load, ...]:
-    """Return loads of so many requests: all at once, half of the capacity, and overloads. `more`: of bursty and heavy ones.
-
-    At 1.5 times the capacity as many wait after 200 requests as after 400 at 1.2 times.
-    """
-    light, heavy = OVERLOADS
-    rest = (Load(light, more, "bursty"), Load(heavy, more)) if more else ()
-    return at_once(once), Load(HALF, half), Load(light, whole), *rest
-
-
-def binding(*loads: Load) -> Memory:
-    """64 pages hold about 14 sequences."""
-    return Memory("memory binds", 65, loads, binds=True)
-
-
-def ample(*loads: Load) -> Memory:
-    """640 pages hold 64 sequences of the longest prompts and outputs."""
-    return Memory("memory is ample", 641, loads, binds=False)
-
-
-GRID = (
-    *(Setting(sequences, tokens) for sequences in (16, 64) for tokens in (256, 512, 1024)),
-    *(Setting(64, tokens, chunked=False) for tokens in (512, 1024)),
-)
-QUICK = VllmConfig(binding(*loads(240, 120, 40)), settings=(TIGHT,))
-AMPLE = VllmConfig(ample(*loads(240, 120, 40)))
+QUICK = VllmConfig(
+    (Load(math.inf, 120, "at once"), Load(0.5, 40), Load(1.2, 240), Load(1.5, 240)), (BEST_OF_GRID,)
+)  # at 1.5 times the capacity as many wait after 200 requests as after 400 at 1.2 times
 FULL = VllmConfig(
-    binding(*loads(400, 120, 60, 240)), repeats=5, settings=GRID, alone=20, decisions=DecisionConfig(steps=3000)
-)
-AMPLE_FULL = replace(FULL, memory=ample(*loads(400, 120, 60, 240)))
+    (
+        *(Load(math.inf, 120, "at once"), Load(0.5, 60), Load(1.2, 400), Load(1.5, 400)),
+        *(Load(1.2, 240, "bursty"), Load(1.5, 240)),
+    ),
+    GRID, repeats=5, alone=20, decisions=DecisionConfig(steps=3000),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class VllmContest:
-    """`rate`: what vLLM, first come, first served, answers a second while many wait. `tried`: before."""
+class Row:
+    """One load at one contender in one repeat. `differing`: texts that are not those of the first run of vLLM's own.
 
-    memory: Memory
-    rows: tuple[Row, ...]
-    tried: tuple[Row, ...]
-    rate: float
-    unloaded: Unloaded
-    decision: DecisionCost
-    predicted: bool
+    `figures`: mean, p99, first (seconds from the planned arrival), tokens, rate, good within WITHIN (a second, from the
+    first arrival to the last end), and sustained: answers a second without the beginning and the emptying at the end.
+    """
 
-    def targets(self) -> list[Target]:
-        return [
-            *comparison.targets(self.rows, self.memory),
-            Target("a decision at 256 running and 2,000 waiting, p99", 1e3 * self.decision.p99, "<=", 2.0, "ms"),
-        ]
+    load: str
+    contender: Contender
+    repeat: int
+    figures: dict[str, float]
+    differing: int
 
-    def table(self) -> list[tuple[str, ...]]:
-        return comparison.table(self.rows)
-
-    def plain(self) -> dict[str, Any]:
-        return {
-            "capacity": self.rate,
-            "predicted": self.predicted,
-            "unloaded": asdict(self.unloaded),
-            "rows": [comparison.plain(row) for row in self.rows],
-            "ratios": comparison.ratios(self.rows),
-            "tried": [comparison.plain(row) for row in self.tried],
-            "decision": asdict(self.decision),
-        }
+    def plain(self) -> dict[str, object]:
+        where = {"memory": MEMORY, "load": self.load, "contender": self.contender.title, "repeat": self.repeat}
+        return {**where, **self.figures, "differing": self.differing}
 
 
-def missing() -> str:
-    """Return what is missing to measure this; empty if nothing is."""
-    return places.missing(ALPACA, DOLLY) or server.missing(NAME)
-
-
-def measure(config: VllmConfig, predictor: Predictor | None, progress: Progress = silent) -> VllmContest:
-    """Serve all loads under all schedulers. `predictor`: of the output's length; None where there is none."""
-    with TemporaryDirectory(prefix="pliant-vllm-") as folder:
-        model = server.weights(NAME)
-        chats = load.read_prompts(model, config.requests, config.longest)
-        return _Contest(config, model, chats, predictor, Path(folder), progress).measure()
+def contest(context: Context) -> Measured:
+    """Compare schedulers with scarce memory."""
+    need(places.missing(ALPACA, DOLLY) or server.missing(NAME))
+    config, predictor = context.choose(QUICK, FULL, QUICK), real_model.predictor()
+    with context.stage("schedulers in vLLM, in turns") as progress, TemporaryDirectory(prefix="pliant-vllm-") as folder:
+        bench = _Contest(config, predictor, Path(folder), progress)
+        tried = [row for each in config.settings for row in bench.trial(each)]
+        rate = max(row.figures["sustained"] for row in tried)
+        contenders, rows = [*best(tried), Contender(OURS, OUR_SETTING, "default")], list[Row]()
+        for repeat in range(config.repeats):
+            rows += bench.visit(contenders[:: -1 if repeat % 2 else 1], config.loads, rate, repeat)
+    cost = decisions.measure(config.decisions)
+    shown = ("mean", "p99", "first", "tokens", "rate", *(f"good {times:g}x" for times in WITHIN))
+    cells = [
+        (name, contender.title, *(f"{median(row.figures[each] for row in mine):,.3f}" for each in shown))
+        for name, contender in dict.fromkeys((row.load, row.contender) for row in rows)
+        for mine in [[row for row in rows if (row.load, row.contender) == (name, contender)]]
+    ]
+    table("vLLM on this machine, medians over the repeats", ("load", "contender", *shown), cells)
+    measured = [*targets(rows, config.loads), _cost_target(cost.p99)]
+    return measured, {
+        "capacity": rate,
+        "predicted": predictor is not None,
+        "unloaded": asdict(bench.unloaded) if bench.unloaded else None,
+        "rows": [row.plain() for row in rows],
+        "ratios": [
+            {"memory": MEMORY, "load": name, "figure": figure, "median": middle, "worst": worst}
+            for name, figure in itertools.product(dict.fromkeys(row.load for row in rows), {**LESS, **MORE})
+            for middle, worst in [ratio(rows, name, figure)]
+        ],
+        "tried": [row.plain() for row in tried],
+        "decision": asdict(cost),
+    }
 
 
 def best(tried: Sequence[Row]) -> list[Contender]:
     """Return the contender with the most tokens/s, and the one with the smallest mean completion if that is clearly less."""
-    fastest = max(tried, key=lambda row: row.figures.tokens)
-    soonest = min(tried, key=lambda row: row.figures.mean)
-    clearly = soonest.figures.mean < CLEARLY * fastest.figures.mean
+    fastest = max(tried, key=lambda row: row.figures["tokens"])
+    soonest = min(tried, key=lambda row: row.figures["mean"])
+    clearly = soonest.figures["mean"] < CLEARLY * fastest.figures["mean"]
     return [fastest.contender, soonest.contender] if clearly else [fastest.contender]
 
 
+def figures(replies: Sequence[Reply], unloaded: Unloaded) -> dict[str, float]:
+    """Return the figures of replies that all ended, as a `Row` has them."""
+    seconds = np.array([reply.seconds for reply in replies])
+    lasted = max(reply.ended for reply in replies) - min(reply.arrival for reply in replies)
+    limits = unloaded.seconds(replies)
+    return {
+        "mean": float(seconds.mean()),
+        "p99": float(np.quantile(seconds, 0.99)),
+        "first": float(np.mean([reply.first for reply in replies])),
+        "tokens": sum(len(reply.tokens) for reply in replies) / lasted,
+        "rate": len(replies) / lasted,
+        "sustained": sustained([reply.ended for reply in replies]) or len(replies) / lasted,
+        **{f"good {times:g}x": float((seconds <= times * limits).sum()) / lasted for times in WITHIN},
+    }
+
+
+def sustained(ends: Sequence[float]) -> float:
+    """Return the answers a second between the first tenth of the ends and the last; 0 where those coincide."""
+    low, high = np.quantile(ends, (0.1, 0.9))
+    between = sum(low < end <= high for end in ends)
+    return float(between / (high - low)) if high > low else 0.0
+
+
+def ratio(rows: Sequence[Row], name: str, figure: str) -> tuple[float, float]:
+    """Return the median and the worst over the repeats of our figure over vLLM's at the setting that is best for it.
+
+    NaN without runs; infinity where only vLLM's is 0.
+    """
+    best_of, worst = (max, min) if figure in MORE else (min, max)
+    here, ratios = [row for row in rows if row.load == name], []
+    for repeat in sorted({row.repeat for row in here}):
+        values = [
+            [row.figures[figure] for row in here if (row.repeat, row.contender.name) == (repeat, who)]
+            for who in (OURS, FCFS)
+        ]
+        if all(values):
+            ours, theirs = (best_of(each) for each in values)
+            ratios.append(ours / theirs if theirs else math.inf if ours else math.nan)
+    return (median(ratios), worst(ratios)) if ratios else (math.nan, math.nan)
+
+
+def targets(rows: Sequence[Row], loads: Sequence[Load]) -> list[Target]:
+    """Return the targets of a comparison with vLLM, first come, first served, at its best settings."""
+    result = [
+        Target(
+            f"{MEMORY}, {each.name}: {({**LESS, **MORE})[figure]} over vLLM's",
+            ratio(rows, each.name, figure)[0],
+            ">=" if figure in MORE else "<=",
+            limit,
+            "x",
+        )
+        for each in {each.name: each for each in loads}.values()
+        for figure, limit in each.limits().items()
+    ]
+    ours, theirs = ([row.differing for row in rows if row.contender.name == name] for name in (OURS, FCFS))
+    beyond = float(max(max(ours) - max(theirs), 0)) if ours and theirs else math.nan
+    return [*result, Target("greedy texts that differ, beyond those of vLLM's own runs", beyond, "<=", 0)]
+
+
+def _cost_target(p99: float) -> Target:
+    return Target("a decision at 256 running and 2,000 waiting, p99", 1e3 * p99, "<=", 2.0, "ms")
+
+
 class _Contest:
-    """What all servers of a contest have in common, and what is known so far."""
+    """What all servers of a contest have in common, and what is known so far. `unloaded`: measured at the first visit."""
 
-    def __init__(
-        self,
-        config: VllmConfig,
-        model: Path,
-        chats: Sequence[Chat],
-        predictor: Predictor | None,
-        folder: Path,
-        progress: Progress,
-    ) -> None:
-        self.config, self.model, self.chats, self.folder = config, model, chats, folder
-        self.progress, self.sent = progress, 0
-        self.log = settings.read().home / "logs" / "bench-vllm.log"
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.predictor = folder / "predictor" if predictor is not None else None
-        if predictor is not None and self.predictor is not None:
-            codec.save(predictor, self.predictor)
+    def __init__(self, config: VllmConfig, predictor: Predictor | None, folder: Path, progress: Progress) -> None:
+        self.config, self.progress, self.sent = config, progress, 0
+        model = server.weights(NAME)
+        most = max(config.trial, *(each.requests for each in config.loads))
+        self.chats: Sequence[Chat] = load.read_prompts(model, most, LONGEST)
+        log = settings.read().home / "logs" / "bench-vllm.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if predictor is not None:
+            codec.save(predictor, folder / "predictor")
+        self.engine = Engine(model, PAGES, CONTEXT)
+        self.files = Files(log, folder, None if predictor is None else folder / "predictor")
         self.reference: list[tuple[int, ...]] = []  # texts of the first run
-        self.unloaded = Unloaded(0.0, 0.0, 0.0)
+        self.unloaded: Unloaded | None = None
+        self.planned = len(config.settings) * config.trial
+        self.planned += 3 * config.repeats * sum(each.requests for each in config.loads)  # at most
 
-    def measure(self) -> VllmContest:
-        config = self.config
-        tried, rate = self._tune()
-        rows = list(self._turns(tried, rate))
-        cost = decisions.measure(config.decisions)
-        return VllmContest(
-            config.memory, tuple(rows), tuple(tried), rate, self.unloaded, cost, self.predictor is not None
-        )
+    def trial(self, setting: Setting) -> list[Row]:
+        """Return the row of vLLM's own scheduler at a setting, with all requests at once."""
+        return self.visit([Contender(FCFS, setting)], [Load(math.inf, self.config.trial, "at once")], 1.0, 0)
 
-    def _tune(self) -> tuple[list[Row], float]:
-        """Return the rows of vLLM's own scheduler at all settings, and the most that it answers a second."""
-        trial = [at_once(self.config.trial)]
-        settings = self.config.settings
-        rows = [row for setting in settings for row in self._visit([Contender(FCFS, setting)], trial, 1.0, 0)]
-        return rows, max(row.figures.sustained for row in rows)
-
-    def _turns(self, tried: Sequence[Row], rate: float) -> Iterator[Row]:
-        contenders = [*best(tried), Contender(OURS, self.config.ours, "default")]
-        for repeat in range(self.config.repeats):
-            yield from self._visit(contenders[:: -1 if repeat % 2 else 1], self.config.memory.loads, rate, repeat)
-
-    def _visit(self, contenders: Sequence[Contender], loads: Sequence[Load], rate: float, repeat: int) -> list[Row]:
+    def visit(self, contenders: Sequence[Contender], loads: Sequence[Load], rate: float, repeat: int) -> list[Row]:
         """Return the rows of servers that take turns at each load. `rate`: the capacity."""
-        memory, rows = self.config.memory, list[Row]()
-        engine, files = (
-            Engine(self.model, memory.pages, self.config.context),
-            Files(self.log, self.folder, self.predictor),
-        )
+        rows = []
         with ExitStack() as stack:
-            served = [(each, stack.enter_context(server.serving(engine, each, files))) for each in contenders]
+            served = [(each, stack.enter_context(server.serving(self.engine, each, self.files))) for each in contenders]
             for _, url in served:
                 self._send(url, Load(1.0, WARM), 1.0, -1)
-            if not self.reference:
-                alone = load.alone(served[0][1], self.chats[: self.config.alone], Body(self.config.limit, "alone"))
-                self.unloaded = comparison.fit(alone)
+            if self.unloaded is None:
+                chats = self.chats[: self.config.alone]
+                self.unloaded = load.fit(load.alone(served[0][1], chats, Body(LIMIT, "alone")))
             for each, (contender, url) in itertools.product(loads, served):
                 replies = self._send(url, each, rate, repeat)
                 self.reference += [reply.tokens for reply in replies[len(self.reference) :]]
-                differing = comparison.differing(replies, self.reference)
-                measured = comparison.figures(replies, self.unloaded)
-                rows.append(Row(memory.name, each.name, contender, repeat, measured, differing))
-                self._keep(rows[-1])
+                differing = sum(text != reply.tokens for reply, text in zip(replies, self.reference, strict=False))
+                rows.append(Row(each.name, contender, repeat, figures(replies, self.unloaded), differing))
                 self.sent += each.requests
-                self.progress(self.sent, max(self._planned(), self.sent))
+                self.progress(self.sent, self.planned)
         return rows
 
-    def _keep(self, row: Row) -> None:
-        """Append a row to a file: a contest lasts for hours, and one that is broken off has shown something, too."""
-        with self.log.with_suffix(".rows").open("a") as file:
-            file.write(json.dumps(comparison.plain(row)) + "\n")
-
-    def _planned(self) -> int:
-        """Return about how many requests are sent in all."""
-        config = self.config
-        return len(config.settings) * config.trial + 2 * config.repeats * sum(
-            each.requests for each in config.memory.loads
-        )
-
     def _send(self, url: str, each: Load, rate: float, repeat: int) -> list[Reply]:
-        count, arriving = each.requests, 1.0 if each.at_once else rate * each.factor
-        arrivals = load.times(each.kind, arriving, count, max(repeat, 0)).tolist()
-        return load.send(url, self.chats[:count], arrivals, Body(self.config.limit, f"{each.name} {repeat}"))
+        arriving = 1.0 if math.isinf(each.factor) else rate * each.factor
+        arrivals = load.times(each.kind, arriving, each.requests, max(repeat, 0)).tolist()
+        return load.send(url, self.chats[: each.requests], arrivals, Body(LIMIT, f"{each.name} {repeat}"))

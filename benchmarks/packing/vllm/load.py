@@ -56,6 +56,31 @@ class Reply:
         return self.arrival + self.seconds
 
 
+@dataclass(frozen=True, slots=True)
+class Unloaded:
+    """The seconds of a text that has the engine for itself: base + prompt * its prompt's tokens + token * its own."""
+
+    base: float
+    prompt: float
+    token: float
+
+    def seconds(self, replies: Sequence[Reply]) -> NDArray[np.float64]:
+        """Return the seconds [N] that each would have taken alone."""
+        prompts = np.array([reply.prompt for reply in replies], float)
+        tokens = np.array([len(reply.tokens) for reply in replies], float)
+        return self.base + self.prompt * prompts + self.token * tokens
+
+
+def fit(replies: Sequence[Reply]) -> Unloaded:
+    """Return the non-negative least squares fit to texts that were measured alone; errors are relative."""
+    from scipy.optimize import nnls
+
+    rows = np.array([[1.0, reply.prompt, len(reply.tokens)] for reply in replies])
+    seconds = np.array([reply.seconds for reply in replies])
+    base, prompt, token = nnls(rows / seconds[:, None], np.ones(len(replies)))[0]
+    return Unloaded(float(base), float(prompt), float(token))
+
+
 def read_prompts(model: Path, count: int, longest: int) -> list[Chat]:
     """Return so many prompts of at most `longest` tokens in the model's chat template, of Alpaca and Dolly in turns.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import json
 import urllib.error
 import urllib.request
 
@@ -14,8 +13,7 @@ from PIL import Image
 
 from pliant.benchmarks.baselines import settings
 from pliant.benchmarks.baselines.launch import serving
-from pliant.benchmarks.baselines.list_of_one import ListOfOne
-from pliant.benchmarks.baselines.model import PATH, Artifact, Model, ModelSpec, Question
+from pliant.benchmarks.baselines.model import Artifact, Model, ModelSpec, Question
 from pliant.benchmarks.baselines.settings import RIVALS, TRIED, Rival
 from pliant.benchmarks.load_generator import Example, replay
 from pliant.protocol import Request
@@ -62,40 +60,6 @@ def test_a_service_that_is_not_installed_says_how_to_install_it():
     assert absent.missing is not None
     assert absent.missing.startswith("X batching is not installed")
     assert settings.INSTALL in absent.missing
-
-
-def through(path: str, status: int, answer: bytes, parts: list[bytes]) -> tuple[bytes, dict, bytes]:
-    """(what the app behind the middleware reads, the headers and the body that the client gets)."""
-    read_body, sent = bytearray(), []
-
-    async def app(scope, receive, send):
-        more = True
-        while more:
-            message = await receive()
-            read_body.extend(message["body"])
-            more = message["more_body"]
-        length = (b"content-length", str(len(answer)).encode())
-        await send({"type": "http.response.start", "status": status, "headers": [length]})
-        await send({"type": "http.response.body", "body": answer, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    left = [{"type": "http.request", "body": p, "more_body": i + 1 < len(parts)} for i, p in enumerate(parts)]
-
-    async def receive():
-        return left.pop(0)
-
-    async def send(message):
-        sent.append(message)
-
-    asyncio.run(ListOfOne(app)({"type": "http", "path": path, "headers": []}, receive, send))
-    return bytes(read_body), dict(sent[0]["headers"]), b"".join(m.get("body", b"") for m in sent[1:])
-
-
-def test_one_question_travels_as_a_list_of_one_however_its_body_is_cut():
-    body, headers, answer = through(PATH, 200, b'[{"label": "a"}]', [b'{"task"', b': "digit"}'])
-    assert json.loads(body) == {"questions": [{"task": "digit"}]}
-    assert json.loads(answer) == {"label": "a"}
-    assert int(headers[b"content-length"]) == len(answer)
 
 
 @pytest.mark.slow

@@ -2,76 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
 
-from pliant.benchmarks.bins import demo
-from pliant.benchmarks.bins.demo import OTHER, OURS, OVERRIDES, POLICIES, Compared, Example, measure, table
+from pliant.benchmarks.bins.demo import OTHER, OURS, OVERRIDES, Compared, Example, table
 from pliant.protocol import Request
 from pliant.report import Observation
 from pliant.training import docstrings
-from tests.fixtures.bins.scenarios import bins
 
 POOL = [Example("word " * (1 + n % 40), "a" if n % 2 else "b") for n in range(100)]
-
-
-@contextmanager
-def standing_in(asked: list[tuple[str, dict]], policy: str):
-    """Answers every text at once with the label "a", and notes the body."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self):
-            asked.append((policy, json.loads(self.rfile.read(int(self.headers["content-length"])))))
-            said = json.dumps([{"label": "a"}]).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(said)))
-            self.end_headers()
-            self.wfile.write(said)
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.fixture
-def measured(monkeypatch):
-    asked: list[tuple[str, dict]] = []
-
-    @contextmanager
-    def serving_each(system, options, _progress):
-        assert system == "bins" and {own["refresh_seconds"] for own in options.values()} == {0.0}
-        with ExitStack() as stack:
-            yield {name: stack.enter_context(standing_in(asked, own["policy"])) for name, own in options.items()}
-
-    monkeypatch.setattr(demo, "serving_each", serving_each)
-    monkeypatch.setattr(demo, "PROBE", 1.0)  # a busy machine may answer nothing within less
-    monkeypatch.setattr(demo, "SECONDS", 0.1)
-    return measure(bins(slo=5.0), POOL), asked
-
-
-def test_both_policies_are_asked_the_same_texts_in_turns_that_begin_with_another_each_time(measured):
-    compared, asked = measured
-    turns = [(policy, body["inputs"]) for policy, body in asked if body["deadline"] == 5.0]
-    order = [policy for at, (policy, _) in enumerate(turns) if at == 0 or turns[at - 1][0] != policy]
-    first, second = POLICIES[OURS], POLICIES[OTHER]
-    # Neighbouring turns of one endpoint run together in the list: ours, other, other, ours, ours, other.
-    assert order == [first, second, first, second]
-    texts = {policy: sorted(text for of, text in turns if of == policy) for policy in (first, second)}
-    assert texts[first] == texts[second]
-    assert len(compared.seen(OURS)) == len(compared.seen(OTHER)) == len(texts[first])
 
 
 def seen(in_time: int, late: int, dropped: int) -> tuple[Observation, ...]:

@@ -8,27 +8,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
-import pytest
 from aiohttp import web
 
 from pliant.benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, SENTENCE
-from pliant.benchmarks.bins import live as live_bench
 from pliant.benchmarks.bins.live import (
     LOADED,
     LOW,
     LOW_LIMIT,
     OURS,
-    SWEEP,
     Live,
     LiveConfig,
     Row,
     compare,
 )
-from pliant.benchmarks.bins.requests import TIMEOUT, Texts
-from pliant.benchmarks.bins.traces import Trace
+from pliant.benchmarks.bins.requests import Texts
 from pliant.benchmarks.contenders import Contender
-from pliant.errors import InputError
 from pliant.flows.servers import HOST, free_port
 from pliant.progress import silent
 
@@ -70,55 +64,12 @@ def quiet_stage(_name: str):
     yield silent
 
 
-def contender(name: str, seconds: float = 0.01, seen: list | None = None, status: int = 200, **setting) -> Contender:
-    return Contender(name, setting, lambda _capacity: server(seconds, [] if seen is None else seen, status))
-
-
-@pytest.fixture(autouse=True)
-def recorded(monkeypatch):
-    """Arrivals that need no recorded trace."""
-
-    def stable(rate: float, seconds: float, seed: int) -> Trace:
-        rng = np.random.default_rng(seed)
-        times = np.sort(rng.uniform(0, seconds, max(2, int(rate * seconds))))
-        return Trace(times, rng.integers(3, 5, len(times)).astype(np.int32), "x")
-
-    monkeypatch.setattr(live_bench.traces, "stable", stable)
-
-
 def compared(*contenders: Contender, config: LiveConfig = SMALL) -> Live:
     return compare(contenders, TEXTS, 3, config, quiet_stage, {})
 
 
 def row(load: str, name: str, *latencies: float) -> Row:
     return Row(load, name, {}, latencies, len(latencies), 0, 0.001, 0.2)
-
-
-def test_every_contender_is_asked_the_same_at_every_load():
-    seen: dict[str, list[str]] = {name: [] for name in (DYNAMIC, OURS, PADDED)}
-    live = compared(*(contender(name, seen=seen[name]) for name in seen))
-    for load in (LOW, LOADED):
-        counts = {r.name: len(r.latencies) for r in live.rows if r.load == load}
-        assert len(set(counts.values())) == 1 and counts.keys() == seen.keys()
-    assert sorted(seen[OURS]) == sorted(seen[PADDED])
-    assert len(live.rows) == 3 * (1 + SMALL.rounds)
-
-
-def test_the_best_setting_of_a_name_is_compared():
-    live = compared(contender(DYNAMIC), contender(BENTOML, 0.1, batch=8), contender(BENTOML, 0.001, batch=2))
-    assert {r.setting["batch"] for r in live.rows if (r.load, r.name) == (SWEEP, BENTOML)} == {8, 2}
-    assert {r.setting["batch"] for r in live.rows if (r.load, r.name) == (LOADED, BENTOML)} == {2}
-
-
-def test_a_request_without_an_answer_counts_the_whole_time_limit():
-    live = compared(contender(DYNAMIC), contender(PADDED, status=503))
-    assert live.mean(LOW, PADDED) == TIMEOUT
-    assert {r.answered for r in live.rows if r.name == PADDED} == {0}
-
-
-def test_without_dynamic_shapes_there_is_no_load():
-    with pytest.raises(InputError, match=DYNAMIC):
-        compared(contender(OURS))
 
 
 def test_the_bars_are_ratios_of_means_over_all_turns():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pliant.benchmarks.cascade.demo import OVERRIDES, table, words
+from pliant.benchmarks.cascade.demo import OVERRIDES, words
 from pliant.benchmarks.cascade.replay import Loaded
 from pliant.benchmarks.load_generator import Reply
 from pliant.flows.cascade import config
@@ -24,13 +24,6 @@ def answers(*given: tuple[int, bool]) -> Loaded:
     request = Request(0, 0.0, 0.25, "topics")
     replies = [Reply(Observation(request, 0.1, right, setting, None), 200, 0.0, 0.0) for setting, right in given]
     return Loaded(1.0, 1.4, {"default": replies, "only large": replies[:1]}, ("small", "large"))
-
-
-def test_the_promise_stands_beside_the_answers_that_it_is_about():
-    cut = table(answers((0, True), (1, False)), 0.7)
-    assert list(cut.columns[0].cells) == ["default", "default, not cut short", "only large"]
-    assert list(cut.columns[3].cells) == ["", "0.700", ""]
-    assert list(table(answers((0, True)), 0.7).columns[3].cells) == ["0.700", ""]
 
 
 def test_a_promise_that_was_not_kept_is_said_to_be_and_whether_chance_explains_it():

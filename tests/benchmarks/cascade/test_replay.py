@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 
-from pliant.benchmarks.cascade import replay as cascade_replay
 from pliant.benchmarks.cascade.replay import LoadConfig, Loaded, TextExample, compare, form
 from pliant.benchmarks.load_generator import Reply
 from pliant.protocol import Request
@@ -15,18 +13,11 @@ from pliant.report import Observation
 
 QUANTILES = ("small", "middle", "large")
 SINGLE, PAIR = TextExample(("a text", None), "x"), TextExample(("a text", "another"), "x")
-REQUEST = Request(7, 2.0, 2.25, "topics", 1.5)
 
 
 def told(example: TextExample = SINGLE, **changed):
     answer = {"label": "x", "level": "small", "cut_short": False, "queue_seconds": 0.01, "run_seconds": 0.02}
     return form("default", QUANTILES).read({"answers": [answer | changed]}, example)
-
-
-def test_a_body_says_task_text_candidate_utility_and_the_time_that_is_left():
-    body = json.loads(form("tabi", QUANTILES).body(REQUEST, SINGLE))
-    assert body.pop("deadline") == pytest.approx(0.25)
-    assert body == {"task": "topics", "text": "a text", "candidate": "tabi", "utility": 1.5}
 
 
 @pytest.mark.parametrize(
@@ -59,42 +50,9 @@ def test_answers_that_were_not_cut_short_have_a_line_of_their_own_with_their_acc
     assert found.cut_short("default", False).requests == 2
 
 
-class Endpoint:
-    """In place of one over HTTP: bears 100 texts a second, then 200, answers each at once, and remembers what was sent."""
-
-    def __init__(self) -> None:
-        self.bears = iter((100.0, 200.0))
-        self.asked: list[tuple[str, list[Request]]] = []
-
-    async def capacity(self, address, pool, seconds, clients, form, lead, most) -> float:
-        return next(self.bears)
-
-    async def replay(self, address, requests, pool, seed, progress, form) -> list[Reply]:
-        candidate = json.loads(form.body(requests[0], SINGLE))["candidate"]
-        self.asked.append((candidate, requests))
-        return [Reply(Observation(one, one.arrival + 0.1, True, 0, None), 200, 0.0, 0.01) for one in requests]
-
-
-@pytest.fixture
-def endpoint(monkeypatch) -> Endpoint:
-    made = Endpoint()
-    monkeypatch.setattr(cascade_replay, "capacity", made.capacity)
-    monkeypatch.setattr(cascade_replay, "replay", made.replay)
-    return made
-
-
 def compared(**config) -> Loaded:
     told = LoadConfig(**{"seconds": 2.0, "share": 1.5, "turns": 2, **config})
     return compare("", "topics", QUANTILES, ["default", "only large"], [SINGLE], told)
-
-
-def test_candidates_take_turns_in_alternating_order_and_get_the_same_requests_in_each(endpoint):
-    compared()
-    assert [name for name, _ in endpoint.asked] == ["default", "only large", "only large", "default"]
-    first, second, third, fourth = (requests for _, requests in endpoint.asked)
-    assert first == second
-    assert third == fourth
-    assert first != third
 
 
 def test_the_ratio_counts_correct_answers_in_time():

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.benchmarks.cascade.contest import Round, Showing, figure, helping, targets
+from pliant.benchmarks.cascade.contest import Round, Showing, helping, targets
 
-PNG = b"\x89PNG\r\n\x1a\n"
 SINGLE = Showing(accuracy=0.9, seconds=0.010, early=1.0, large=0.0, kept=1.0, levels=1)
 TABI = Showing(accuracy=0.9, seconds=0.008, early=0.6, large=0.4, kept=0.9, levels=2)
 OURS = replace(TABI, seconds=0.007, early=0.7, large=0.3)
@@ -70,10 +69,3 @@ def test_without_any_published_candidate_there_is_no_figure_and_the_bars_fall_sh
     sets = {"one": rounds(tabi=None)}
     assert helping(sets) == []
     assert verdicts(sets)[:3] == ["missed"] * 3
-
-
-@pytest.mark.parametrize("tabi", [TABI, None], ids=["published", "none published"])
-def test_the_picture_is_drawn_whether_or_not_there_is_a_published_candidate(tmp_path, tabi):
-    drawn, path = figure({"one": rounds(tabi=tabi), "two": rounds(splits=7)}), tmp_path / "contest.png"
-    drawn.savefig(path, dpi=40)
-    assert path.read_bytes().startswith(PNG)

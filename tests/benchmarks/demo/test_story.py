@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
-from rich.console import Console
 
 from pliant.benchmarks.bins import story as bins_story
 from pliant.benchmarks.demo import story
-from pliant.benchmarks.demo.story_follow import Follower, Mark, MissedError
-from pliant.benchmarks.demo.story_load import Answer, Clients, Mix, Said, Speech
+from pliant.benchmarks.demo.story_follow import Follower
+from pliant.benchmarks.demo.story_load import Clients, Mix, Said, Speech
 from pliant.flows import settings
 from pliant.flows.bins import config as bins_config
-from pliant.serving.events import CHAMPION, ROLLBACK, Event, EventOutbox
 
 
 class _Service(BaseHTTPRequestHandler):
@@ -79,13 +75,6 @@ def test_clients_send_with_keys_and_count_an_error_as_a_failure(follower):
     assert all(key.startswith("client ") for key in _Service.keys)
 
 
-def test_a_service_that_is_not_there_is_a_failure_of_each_request_and_not_of_the_clients(follower):
-    with clients("http://127.0.0.1:9", Mix("good", ["good"])).running() as running:
-        wait_for(follower, running, 3)
-        running.check()
-    assert len(running.failures) == len(running.answers)
-
-
 def test_the_story_has_a_folder_and_a_registry_of_its_own_and_gives_back_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path / "mine"))
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
@@ -97,35 +86,6 @@ def test_the_story_has_a_folder_and_a_registry_of_its_own_and_gives_back_the_env
         assert project.artifact_root == tmp_path / "story" / "mlruns" / "artifacts"
         assert settings.tries_first() and "PREFECT_API_URL" not in os.environ
     assert dict(os.environ) == before
-
-
-def test_a_former_story_is_forgotten_but_not_what_it_has_trained(tmp_path):
-    for name in ("mlruns", "journals", "store", "prefect"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "events.jsonl").write_text("{}\n")
-    story.clear(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["prefect", "store"]
-
-
-def test_a_challenger_that_is_taken_back_ends_the_story_with_the_reason(follower, tmp_path):
-    outbox = EventOutbox(tmp_path, "bins", None)
-    outbox.emit(Event(CHAMPION, "bins", {"release": 1, "reason": "there is no champion yet"}))
-    outbox.emit(Event(ROLLBACK, "bins", {"release": 2, "reason": "taken back in shadow: it is slow"}))
-    outbox.attempt()
-    running = clients("http://127.0.0.1:9", Mix("none", []))
-    with pytest.raises(MissedError, match="release 2 is taken back in shadow: it is slow"):
-        story._try(SimpleNamespace(follower=follower, running=running))
-    assert [mark.name for mark in follower.marks] == ["taken back"]
-
-
-@pytest.mark.parametrize(
-    ("failure", "trouble", "status"), [("", "", 0), ("status 500", "", 1), ("", "The alarm did not come.", 1)]
-)
-def test_the_exit_status_says_whether_every_step_came_and_no_request_failed(failure, trouble, status):
-    printed = io.StringIO()
-    answers, marks = [Answer(1.0, 0.1, 1, True, 0.5, failure)], [Mark(1.0, "start", "it starts")]
-    assert story._conclude(Console(file=printed, width=200), marks, answers, trouble) == status
-    assert all(text in printed.getvalue() for text in ("it starts", failure, trouble))
 
 
 def test_the_flows_of_bins_learn_from_the_journal_and_the_bad_one_differs_in_its_encoder_alone(tmp_path):

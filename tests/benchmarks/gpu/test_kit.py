@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pliant.benchmarks.gpu.run import LIMITS, MEASURED
+from pliant.benchmarks.gpu.__main__ import LIMITS, MEASURED
 from pliant.benchmarks.results import read
 from tests.fixtures.places import ROOT
 

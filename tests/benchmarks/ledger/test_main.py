@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 
 import pytest
 
 from pliant.benchmarks.harness import Skipped
-from pliant.benchmarks.ledger.__main__ import landed, outside, run
-from pliant.benchmarks.ledger.entries import ELSEWHERE, Entry
+from pliant.benchmarks.ledger.__main__ import landed, run
+from pliant.benchmarks.ledger.entries import Entry
 from pliant.benchmarks.ledger.measure import here
 from pliant.benchmarks.results import Target
 
@@ -59,10 +58,3 @@ def test_a_promise_that_is_lost_ends_with_1_and_a_sentence_and_stays_promised_un
     assert measure(0.5, accepted=("speed of bins",)) == 0
     assert landed(path)["speed of bins"].target.measured == 0.5
     assert measure(0.4) == 0  # no promise any more
-
-
-def test_all_that_is_measured_elsewhere_is_listed_and_what_is_stale_with_its_command(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "300")
-    outside(here().today + timedelta(days=100))
-    text = shown(capsys)
-    assert all(f"{each.name} is stale, last measured on" in text and each.command in text for each in ELSEWHERE)

@@ -36,14 +36,6 @@ def landed(**figures: float):
     return {line.now.name: line.now for line in lines(ENTRIES, {}, ORIGIN, part)}
 
 
-def test_entries_of_a_part_are_measured_together_and_once_where_all_are_as_good_as_they_were():
-    part, left = measured({"speed": 2.0, "quality": 0.5}, {})
-    judged = list(lines(ENTRIES, landed(fast=1.5, good=0.5), ORIGIN, part))
-    assert [(line.now.name, line.verdict) for line in judged] == [("fast", "met"), ("good", "missed")]
-    assert len(left) == 1
-    assert (judged[0].now.day, judged[0].now.commit, judged[0].now.machine) == ("2026-11-27", "abc", ORIGIN.machine)
-
-
 @pytest.mark.parametrize(("second", "verdict"), [(1.2, "met at the second"), (0.8, "missed twice")])
 def test_a_part_with_a_figure_that_was_met_and_is_missed_is_measured_once_more(second, verdict):
     part, left = measured({"speed": 0.9, "quality": 2.0}, {"speed": second, "quality": 0.1})

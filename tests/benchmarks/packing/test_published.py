@@ -5,17 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.benchmarks import places
-from pliant.benchmarks.packing import published
-from pliant.benchmarks.packing.hardware import GPT_J_6B, LLAMA_13B
+from pliant.benchmarks.packing.hardware import LLAMA_13B
 from pliant.benchmarks.packing.published import (
     ACCURACY,
     classes,
-    lengths,
     run,
 )
-
-needs_data = pytest.mark.skipif(bool(places.missing(places.ALPACA)), reason=places.missing(places.ALPACA) or "-")
 
 
 def test_the_predictor_is_right_as_often_as_published_and_else_says_a_neighbour():
@@ -34,11 +29,3 @@ def test_memory_bounds_the_batch_of_equal_outputs():
     assert cell.batch == pytest.approx(32.0)
     assert cell.ratio == pytest.approx(32 / 31.6)
     assert run(LLAMA_13B, "oracle", outputs).batch == pytest.approx(64.0)
-
-
-@needs_data
-def test_the_longest_output_bounds_the_oracle_of_the_smallest_model():
-    """GPT-J's Oracle: no run ends before the longest output does, so the mean is all tokens over that length."""
-    outputs = lengths()
-    simulated = run(GPT_J_6B, "oracle", outputs, published.TABLE[GPT_J_6B][2])
-    assert simulated.batch == pytest.approx(outputs.sum() / outputs.max(), rel=0.01)

@@ -9,7 +9,6 @@ import pytest
 
 from pliant.benchmarks.packing.study import NO_HOST, PEAK_13B, PEAK_33B, Job, Study, Verdict, serve
 from pliant.benchmarks.packing.traces import at_once, at_rate
-from pliant.benchmarks.runs import run_all
 from pliant.packing.scheduling.policy import POLICIES
 from tests.fixtures.packing.scenarios import ground, with_forecasts
 
@@ -31,11 +30,6 @@ def test_every_policy_serves_every_request_to_its_last_token():
     assert all(row.requests == len(LOAD.rows) for row in rows)
     assert all(row.tokens * row.seconds == pytest.approx(made) for row in rows)
     assert all(row.rate * row.seconds == pytest.approx(row.requests) for row in rows)
-
-
-def test_a_job_gives_the_same_row_again_and_in_other_processes():
-    jobs = [Job(ground(), LOAD, OF, policy, 0) for policy in ("default", "s3")]
-    assert run_all(serve, jobs, 1) == run_all(serve, jobs, 2) == [serve(job) for job in jobs]
 
 
 def test_memory_that_binds_makes_reserving_the_longest_output_the_slowest():

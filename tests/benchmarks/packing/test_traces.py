@@ -6,8 +6,7 @@ import numpy as np
 import pandas
 import pytest
 
-from pliant.benchmarks.packing.traces import SOURCES, Lengths, as_recorded, at_rate, lengths, missing
-from pliant.errors import InputError
+from pliant.benchmarks.packing.traces import SOURCES, Lengths, at_rate, lengths, missing
 
 needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 MADE = Lengths("made up", np.arange(1, 11), np.arange(11, 21), np.arange(10) / 2)
@@ -27,13 +26,6 @@ def test_a_poisson_load_has_the_rate_and_repeats_a_row_only_when_all_were_taken(
     assert (np.diff(load.arrivals) >= 0).all() and set(load.rows[:10].tolist()) == set(range(10))
     assert (load.arrivals == again.arrivals).all() and (load.rows == again.rows).all()
     assert len(other.rows) != len(load.rows) or (other.rows != load.rows).any()
-
-
-def test_recorded_arrivals_keep_their_order_and_can_be_made_denser():
-    load = as_recorded(MADE, 1.0, 2.0, 4.0)
-    assert load.rows.tolist() == [2, 3, 4, 5] and load.arrivals.tolist() == [0.0, 0.125, 0.25, 0.375]
-    with pytest.raises(InputError, match="records arrivals"):
-        as_recorded(Lengths("made up", MADE.prompt, MADE.output, np.empty(0)), 0.0, 1.0)
 
 
 @needs_data

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.benchmarks.packing import vicuna as packing_vicuna
 from pliant.benchmarks.packing.forecasts import by_prompt
-from pliant.benchmarks.packing.vicuna import Texts, cached, crossed, missing, vicuna
+from pliant.benchmarks.packing.vicuna import cached, crossed, missing, vicuna
 from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES
 from tests.fixtures.packing.scenarios import lengths, with_forecasts
@@ -30,21 +29,6 @@ def test_no_prompt_is_predicted_by_a_predictor_that_was_trained_with_it():
 
     prompts = [f"prompt {i}" for i in range(101)]
     assert not crossed(prompts, np.arange(101), train).any()
-
-
-def test_predictions_are_kept_until_the_data_or_the_way_to_train_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(packing_vicuna, "texts", lambda: Texts(("ask", "ask again", "and again"), np.array([3, 5, 7])))
-    monkeypatch.setattr(packing_vicuna, "per_token", lambda known: 1.0)
-    calls = []
-
-    def train(prompts, tokens, progress):
-        calls.append(len(prompts))
-        return by_characters(prompts, tokens, progress)
-
-    first, again = (cached(tmp_path, train=train, way="first") for _ in range(2))
-    assert (first == again).all() and len(calls) == packing_vicuna.FOLDS
-    cached(tmp_path, train=train, way="second")
-    assert len(calls) == 2 * packing_vicuna.FOLDS
 
 
 def test_conditional_quantiles_cover_what_they_say_on_rows_they_were_not_fitted_on():

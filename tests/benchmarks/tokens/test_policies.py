@@ -11,19 +11,14 @@ from pliant.benchmarks.tokens.policies import (
     BOUND,
     COLUMNS,
     LOADS,
-    PLAIN,
-    PUBLISHED,
     Job,
     Setting,
-    best,
-    figure,
     fixed,
     grounds,
     jobs,
     ratio,
     requests_of,
     run,
-    table,
     targets,
 )
 
@@ -41,16 +36,6 @@ def test_every_policy_and_the_bound_is_run_at_every_load():
     made = list(jobs(TINY, [GROUND]))
     assert {(job.policy, job.load) for job in made} == {(p, load) for p in (BOUND, *COLUMNS) for load in LOADS}
     assert {job.policy for job in made if job.seed == 1} == {BOUND, "default", "otas"}
-
-
-def test_the_long_setting_tries_every_gamma_of_the_fixed_policies():
-    made = [job for job in jobs(replace(TINY, sweep=True), [GROUND]) if job.load == 1.0 and job.workload == "synthetic"]
-    assert [job.gamma for job in made if job.policy == "tome"] == [-20, -15, -10, -5]
-    assert [job.gamma for job in made if job.policy == "vpt"] == [2, 4, 8]
-
-
-def test_a_ground_without_variants_runs_without_infaas():
-    assert "infaas" not in {job.policy for job in jobs(TINY, [replace(GROUND, variants=None)])}
 
 
 def test_all_policies_get_the_same_requests_and_a_measured_ground_its_own_tasks():
@@ -87,16 +72,3 @@ def test_bars_read_the_rows_and_fall_short_where_one_is_missing(rows):
     (blank,) = [bar for bar in targets(without) if "pets" in bar.name]
     assert math.isnan(blank.measured)
     assert not blank.met
-
-
-def test_the_best_gamma_counts_where_several_were_tried(rows):
-    row = best(rows, "tome", 1.0)
-    assert best([*rows, replace(row, gamma=-5, utility=row.utility + 1)], "tome", 1.0).gamma == -5
-
-
-def test_the_table_and_the_picture_show_every_policy(rows):
-    made = table(rows, PUBLISHED)
-    assert [len(line) for line in made] == [1 + len(COLUMNS)] * len(LOADS)
-    labels = {text.get_text() for text in figure(rows).axes[0].get_legend().get_texts()}
-    assert labels == set(COLUMNS)
-    assert PLAIN in labels

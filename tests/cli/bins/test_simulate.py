@@ -8,16 +8,14 @@ import numpy as np
 import pandas
 import pytest
 
-from pliant.benchmarks.bins.traces import missing
 from pliant.cli import loads
 from pliant.cli.bins.simulate import compared, requests_of, simulate_load, typical
 from pliant.errors import InputError, RegistryError
 from pliant.registry.names import BINS_PREFIX
 from tests.fixtures.bins.scenarios import bins
-from tests.fixtures.commands import BAD_TRACES, KINDS, columns, refused, shown, write_bad_trace, write_trace
+from tests.fixtures.commands import KINDS, columns, refused, shown, write_trace
 
 COMMAND = ["simulate", "bins", "--load"]
-needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 MAIL = bins(batches=(1, 2), placement="shared")
 NOTES = bins("notes", lengths=(64, 128), slo=0.45)
 
@@ -42,15 +40,6 @@ def test_the_reference_load_grows_with_the_number_of_devices():
     assert double == pytest.approx(2 * single, rel=0.1)
 
 
-@needs_data
-@pytest.mark.parametrize("load", ["twitter-stable:100:20", "twitter-bursty:100:20", "twitter-bursty:100:20:drift"])
-def test_a_twitter_load_brings_its_lengths_cut_to_what_the_stream_takes(load):
-    requests = requests_of(load, [MAIL, NOTES], 1, 0)
-    assert len(requests) == pytest.approx(2000, rel=0.15)
-    assert max(request.length for request in requests if request.task == "mail") > 128
-    assert max(request.length for request in requests if request.task == "notes") == 128
-
-
 def test_a_recorded_load_is_read_from_the_last_numeric_column(tmp_path):
     path = tmp_path / "trace.parquet"
     pandas.DataFrame({"second": [0, 1, 2], "count": [5, 0, 3], "note": ["a", "b", "c"]}).to_parquet(path)
@@ -61,15 +50,10 @@ def test_a_recorded_load_is_read_from_the_last_numeric_column(tmp_path):
 BAD = ("x:y", "5", "1:2:3", "nan:1", "-1:1", "inf:1", "1e30:1", "0:5", "5:0", "5:5:drift")
 
 
-@pytest.mark.parametrize("load", [*(f"poisson:{bad}" for bad in BAD), *(f"twitter-stable:{bad}" for bad in BAD)])
+@pytest.mark.parametrize("load", [f"poisson:{bad}" for bad in BAD])
 def test_a_load_that_is_none_is_refused(load):
     with pytest.raises(InputError, match="load"):
         requests_of(load, [MAIL], 1, 0)
-
-
-def test_a_load_without_a_single_request_is_refused():
-    with pytest.raises(InputError, match="at least one"):
-        requests_of("poisson:0.0001:0.0001", [MAIL], 1, 0)
 
 
 def test_a_load_that_is_no_parquet_file_is_refused(tmp_path):
@@ -144,12 +128,6 @@ def test_a_bursty_load_is_simulated(champion, capsys):
     count = len(loads.drawn("bursty:40:5", 1000, np.random.default_rng(3)))
     table = columns(shown([*COMMAND, "bursty:40:5", "--seed", "3"], capsys))
     assert set(table["requests"]) == {str(count)}
-
-
-@pytest.mark.parametrize("wrong", BAD_TRACES)
-def test_a_trace_that_cannot_be_used_is_refused_with_a_sentence(wrong, champion, tmp_path, capsys):
-    load, sentence = write_bad_trace(tmp_path, wrong)
-    assert sentence in refused([*COMMAND, load], capsys)
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,17 @@ import numpy as np
 import pandas
 import pytest
 
-from pliant.benchmarks.packing.traces import missing
 from pliant.cli import loads
-from pliant.cli.packing.simulate import COLUMNS, HEADINGS, compared, requests_of, simulate_load
-from pliant.errors import InputError, RegistryError
+from pliant.cli.packing.simulate import COLUMNS, HEADINGS, compared, requests_of
+from pliant.errors import InputError
 from pliant.packing.scheduling.policy import POLICIES
 from pliant.packing.scheduling.request import Memory
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREFIX
-from tests.fixtures.commands import BAD_TRACES, KINDS, columns, refused, shown, write_bad_trace, write_trace
+from tests.fixtures.commands import KINDS, columns, refused, shown, write_trace
 from tests.fixtures.packing import in_process
 from tests.fixtures.packing.scenarios import CONTEXT, packing
 
 COMMAND = ["simulate", "packing", "--load"]
-needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 TINY = packing()
 
 
@@ -66,35 +64,13 @@ def test_a_recorded_load_without_usable_requests_is_refused(tmp_path, rows):
         requests_of(_file(tmp_path, rows), TINY, CONTEXT, 0)
 
 
-def test_a_file_without_the_columns_is_refused_with_their_names(tmp_path):
-    pandas.DataFrame({"count": [1]}).to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(InputError, match="seconds, prompt_tokens, output_tokens"):
-        requests_of(f"trace:{tmp_path / 't.parquet'}", TINY, CONTEXT, 0)
-
-
-def test_the_old_word_for_a_recorded_load_is_taken_with_a_warning(tmp_path, capsys):
-    load = _file(tmp_path, [(0.0, 10, 20)])
-    assert requests_of(load.removeprefix("trace:"), TINY, CONTEXT, 0) == requests_of(load, TINY, CONTEXT, 0)
-    assert "warning: the load FILE goes with the next release: use trace:FILE" in capsys.readouterr().err
-
-
 BAD = ("", "5", "1:2:3", "x:y", "nan:1", "-1:1", "inf:1", "1e30:1", "0:5", "5:0")
 
 
-@pytest.mark.parametrize("load", [*(f"poisson:{b}" for b in BAD), "azure:x", "azure:1:2", "nonsense", "sharegpt"])
+@pytest.mark.parametrize("load", [*(f"poisson:{b}" for b in BAD), "nonsense"])
 def test_a_load_that_is_none_is_refused(load):
     with pytest.raises(InputError, match="load"):
         requests_of(load, TINY, CONTEXT, 0)
-
-
-@needs_data
-@pytest.mark.parametrize("load", ["azure:60", "sharegpt:2:60"])
-def test_a_trace_brings_its_lengths_and_forecasts_by_the_prompts_length(load):
-    large = replace(TINY, memory=Memory(4000, 16, 0, 4096, 256))
-    requests = requests_of(load, large, 4096, 0)
-    assert len(requests.prompts) > 20 and requests.left_out > 0
-    assert all(prompt.tokens + prompt.exact <= 4096 for prompt in requests.prompts)
-    assert len({prompt.forecast for prompt in requests.prompts}) > 5
 
 
 def test_the_table_compares_all_policies_or_shows_the_one_asked_for():
@@ -103,18 +79,6 @@ def test_the_table_compares_all_policies_or_shows_the_one_asked_for():
     assert list(alone.columns[0].cells) == ["s3"]
     counts = list(whole.columns[HEADINGS.index("requests")].cells)
     assert len(set(counts)) == 1 and float(counts[0]) == pytest.approx(300, rel=0.2)
-
-
-def test_an_unknown_policy_is_refused():
-    with pytest.raises(InputError, match="policy"):
-        compared(TINY, CONTEXT, "reference", "clairvoyant", 0)
-
-
-def test_without_a_champion_the_command_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setenv("PLIANT_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    with pytest.raises(RegistryError, match="pliant train packing"):
-        simulate_load("reference", None, 0)
 
 
 def test_the_plans_parameters_reach_the_scheduler():
@@ -147,12 +111,6 @@ def test_a_bursty_load_is_simulated_under_every_policy(champion, capsys):
     count = len(loads.drawn("bursty:20:3", 1000, np.random.default_rng(3)))
     table = columns(shown([*COMMAND, "bursty:20:3", "--seed", "3"], capsys))
     assert (table["policy"], set(table["requests"])) == (list(POLICIES), {str(count)})
-
-
-@pytest.mark.parametrize("wrong", BAD_TRACES)
-def test_a_trace_that_cannot_be_used_is_refused_with_a_sentence(wrong, champion, tmp_path, capsys):
-    load, sentence = write_bad_trace(tmp_path, wrong)
-    assert sentence in refused([*COMMAND, load], capsys)
 
 
 @pytest.mark.parametrize(
