@@ -14,11 +14,11 @@ from pliant.bins.artifact import Shape
 from pliant.errors import InputError
 from pliant.models.text import USUAL
 from pliant.serving.answers import Completed, Rejected
+from pliant.serving.bins.bodies import Answer, Encoder, Input, TextRequest, TokenIds, TokensRequest, is_reranker
 from pliant.serving.bins.catalog import Catalog, ServedEncoder, ServedStream
 from pliant.serving.bins.judge import BinsJudge
 from pliant.serving.bins.messages import UnpooledPayload
 from pliant.serving.bins.reading import Token, TokenReader, Tokens
-from pliant.serving.bins.request import Answer, Encoder, Input, TextRequest, TokenIds, TokensRequest, is_reranker
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.bins.watched import BinsWatch
 from pliant.serving.clock import Clock

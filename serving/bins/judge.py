@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pliant.serving.bins.answer import shares
-from pliant.serving.bins.request import Answer
+from pliant.serving.bins.bodies import Answer
 
 SAME = 0.98  # cosine of two embeddings that say the same
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pliant.bins.artifact import Bins
 from pliant.serving.answers import Completed
 from pliant.serving.bins.answer import shares
-from pliant.serving.bins.request import Encoder
+from pliant.serving.bins.bodies import Encoder
 from pliant.serving.watch.seen import Seen
 from pliant.serving.watch.streams import CONFIDENCES, FACTORS, LENGTHS, confidence_of, labels, numbers
 

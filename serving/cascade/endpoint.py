@@ -17,11 +17,10 @@ from pliant.serving.answers import Completed, Rejected
 from pliant.serving.arms import is_copy
 from pliant.serving.cascade import answer
 from pliant.serving.cascade.agreement import Agreement, AgreementCounter
-from pliant.serving.cascade.catalog import Catalog
-from pliant.serving.cascade.described import described
+from pliant.serving.cascade.bodies import TextRequest
+from pliant.serving.cascade.catalog import Catalog, described
 from pliant.serving.cascade.judge import CascadeJudge
 from pliant.serving.cascade.reading import Handler, TextInProgress, begin
-from pliant.serving.cascade.request import TextRequest
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.cascade.watched import CascadeWatch
 from pliant.serving.client import ANYBODY, Client

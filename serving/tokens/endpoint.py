@@ -17,12 +17,12 @@ from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
 from pliant.serving.lifecycle.poller import join_versions
 from pliant.serving.metrics import Metrics
 from pliant.serving.outcomes.outcomes import Outcomes, broken_event
+from pliant.serving.tokens.bodies import ImageRequest
 from pliant.serving.tokens.catalog import Catalog, TaskInfo
 from pliant.serving.tokens.decoders import Decoders
 from pliant.serving.tokens.judge import TokensJudge
 from pliant.serving.tokens.labelled import Labelled
 from pliant.serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
-from pliant.serving.tokens.request import ImageRequest
 from pliant.serving.tokens.settings import TokensSettings
 from pliant.serving.tokens.watched import TokensWatch
 

@@ -87,7 +87,7 @@ def test_two_streams_are_released_together_and_one_is_a_folder_of_its_own(run, p
 
 def test_a_reranker_and_an_embedding_with_prompts_are_released_from_folders(run, place):
     """A cross-encoder, which gives one score for a pair of texts, as transformers writes it."""
-    from pliant.serving.bins.request import is_reranker
+    from pliant.serving.bins.bodies import is_reranker
     from tests.training.bins.test_encoder import write_model, write_sentence_model
 
     for name in ("pairs", "sentences"):

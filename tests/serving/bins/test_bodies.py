@@ -14,11 +14,11 @@ from pliant.serving.bins.bodies import (
     RerankBody,
     RerankDocumentsBody,
     SimilarityBody,
+    TokenIds,
     TokenizeBody,
     inputs_of,
     pairs,
 )
-from pliant.serving.bins.request import TokenIds
 from pliant.serving.http.api_errors import ApiError
 
 USUAL = {

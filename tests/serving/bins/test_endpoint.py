@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from pliant.bins.artifact import Shape
 from pliant.serving.answers import Completed, Rejected
+from pliant.serving.bins.bodies import TextRequest
 from pliant.serving.bins.endpoint import AT_ONCE, ORIGINS, BinsEndpoint, Handler, bin_name
-from pliant.serving.bins.request import TextRequest
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError

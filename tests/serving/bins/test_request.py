@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from pliant.serving.bins.request import Answer, TextRequest, read_deadline
+from pliant.serving.bins.bodies import Answer, TextRequest, read_deadline
 from pliant.serving.client import ANYBODY
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.models.text import Reader
-from pliant.serving.bins import schemas
+from pliant.serving.bins import bodies
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import LONG, MOST, SHAPES, SHORT, TEXT, encoder, publish_tiny
 from tests.fixtures.documented import check_answer
@@ -56,7 +56,7 @@ def test_texts_come_best_first_with_the_sigmoid_of_their_logits_or_the_logits_th
     assert [rank["score"] for rank in raw] == pytest.approx(scores[order].tolist(), abs=1e-5)
     assert [rank["text"] for rank in raw] == [TEXTS[index] for index in order]
     for rank in raw:
-        check_answer(schemas.Rank, rank)
+        check_answer(bodies.Rank, rank)
 
 
 def test_equal_texts_stay_in_order(ranks):
@@ -71,7 +71,7 @@ def test_documents_are_ranked_in_the_shape_of_jina_and_cohere(three, path):
     documents = [{"text": text, "title": "ignored"} if number % 2 else text for number, text in enumerate(TEXTS)]
     answer = three.post(path, {"model": "ranks", "query": SHORT, "documents": documents, "top_n": 3})
     content = answer.json()
-    check_answer(schemas.Reranking, content)
+    check_answer(bodies.Reranking, content)
     best = expected.json()[:3]
     assert [item["index"] for item in content["results"]] == [rank["index"] for rank in best]
     assert [item["relevance_score"] for item in content["results"]] == pytest.approx([rank["score"] for rank in best])

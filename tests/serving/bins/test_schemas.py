@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pliant.serving.bins import schemas
+from pliant.serving.bins import bodies
 from pliant.serving.http.schemas import OpenaiErrorAnswer, OpenaiModels, Score, TeiError
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import publish_tiny
@@ -77,13 +77,13 @@ def test_pairs_and_batches_are_taken_in_the_documented_shapes(both):
 def test_answers_models_and_status_have_the_documented_fields_and_no_other(both):
     for encoding in ("float", "base64"):
         answer = both.post("/v1/embeddings", {"input": ["a", "dog"], "encoding_format": encoding}).json()
-        check_answer(schemas.OpenaiEmbeddings, answer)
+        check_answer(bodies.OpenaiEmbeddings, answer)
     check_answer(OpenaiModels, both.call("GET", "/v1/models").json())
     for score in both.post("/colours/predict", {"inputs": "a dog"}).json():
         check_answer(Score, score)
     check_answer(TeiError, both.post("/colours/predict", {}).json())
     check_answer(OpenaiErrorAnswer, both.post("/v1/embeddings", {}).json())
-    check_answer(schemas.Status, both.call("GET", "/status").json())
+    check_answer(bodies.Status, both.call("GET", "/status").json())
 
 
 def test_the_deadline_may_come_as_a_header_and_the_stream_in_the_path(both):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer
 
-from pliant.serving.bins import schemas
+from pliant.serving.bins import bodies
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import LONG, MOST, PROMPTS, SHORT, TEXT, encoder, publish_tiny
 from tests.fixtures.documented import check_answer
@@ -36,7 +36,7 @@ def test_a_text_gives_its_tokens_with_their_places_between_special_ones_that_hav
     assert all(token["text"] == TEXT[token["start"] : token["stop"]] and not token["special"] for token in middle)
     assert "".join(token["text"] for token in middle) == TEXT.replace(" ", "")
     for token in tokens:
-        check_answer(schemas.Token, token)
+        check_answer(bodies.Token, token)
 
 
 def test_special_tokens_are_added_unless_unwanted_and_a_prompt_is_put_before(service):

@@ -12,7 +12,7 @@ from pliant.cascade.scheduler import CascadeScheduler
 from pliant.errors import InputError
 from pliant.fallbacks import Fallback
 from pliant.registry.names import CASCADE_TASK
-from pliant.serving.cascade.request import TextRequest
+from pliant.serving.cascade.bodies import TextRequest
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.outcomes.outcomes import Outcomes

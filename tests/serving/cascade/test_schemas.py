@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
-from pliant.serving.cascade import schemas
+from pliant.serving.cascade import bodies
 from pliant.serving.http.schemas import ErrorAnswer
 from pliant.serving.outcomes.labels import MAX_LABELS, take_all
 from pliant.serving.outcomes.outcomes import Outcomes
@@ -92,11 +92,11 @@ def test_answers_tasks_and_status_have_the_documented_fields_and_no_other(regist
             sure, unsure = await service.ask(SURE, UNSURE)
             (pruned,) = await service.ask(UNSURE, accuracy=0.92)
             for answer in (sure, unsure, pruned):
-                check_answer(schemas.Answer, {**answer, "cleaned": 0})  # which the route adds
-            check_answer(schemas.TakenOutcome, service.endpoint.outcome(sure["id"], "blue"))
+                check_answer(bodies.Answer, {**answer, "cleaned": 0})  # which the route adds
+            check_answer(bodies.TakenOutcome, service.endpoint.outcome(sure["id"], "blue"))
             for task in service.endpoint.tasks():
-                check_answer(schemas.TaskDescription, task)
-            check_answer(schemas.Status, service.endpoint.status())
+                check_answer(bodies.TaskDescription, task)
+            check_answer(bodies.Status, service.endpoint.status())
             with pytest.raises(InputError):
                 await service.ask(accuracy=1.0)
 

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils._http import default_client_factory
 
-from pliant.serving.cascade.tei import scores
+from pliant.serving.cascade.api import scores
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.tei import PredictBody
 from tests.fixtures.cascade.fakes import Service

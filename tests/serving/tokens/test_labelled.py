@@ -12,7 +12,7 @@ from pliant.outcomes.files import read_inputs, read_labels
 from pliant.serving.client import Client
 from pliant.serving.outcomes.outcomes import Outcomes, chosen_id, open_outcomes
 from pliant.serving.outcomes.schemas import AlarmList, TakenOutcomes
-from pliant.serving.tokens import schemas
+from pliant.serving.tokens import bodies
 from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
 from pliant.serving.tokens.labelled import NAMES, Labelled
 from pliant.serving.tokens.settings import TokensSettings
@@ -64,18 +64,18 @@ def test_what_the_routes_answer_is_documented(registry):
         for _ in range(20):
             id = (await ask(service)).json()["id"]
             taken = (await service.client.post("/outcomes", json={"id": id, "label": "one"})).json()
-            check_answer(schemas.TakenOutcome, taken)
+            check_answer(bodies.TakenOutcome, taken)
         many = (await service.client.post("/outcomes", json=[{"id": id, "label": "one"}])).json()
-        check_answer(TakenOutcomes[schemas.TakenOutcome], many)
+        check_answer(TakenOutcomes[bodies.TakenOutcome], many)
         alarms = (await service.client.get("/outcomes/alarms")).json()
-        check_answer(AlarmList[schemas.Alarm], alarms)
+        check_answer(AlarmList[bodies.Alarm], alarms)
         (alarm,) = alarms["alarms"]
         assert alarm["broken"] and alarm["operating_point"] == "0"
         headers = {"content-type": "application/json"}
         gone = await service.client.request("DELETE", f"/outcomes/alarms/{alarm['id']}", headers=headers)
-        check_answer(schemas.Alarm, gone.json())
+        check_answer(bodies.Alarm, gone.json())
         assert gone.json()["taken_back"] is not None
-        check_answer(schemas.Status, (await service.client.get("/status")).json())
+        check_answer(bodies.Status, (await service.client.get("/status")).json())
         assert (await service.client.request("DELETE", "/outcomes/alarms/9", headers=headers)).status_code == 404
 
     serve(registry, check)

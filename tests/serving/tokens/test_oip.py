@@ -15,7 +15,7 @@ from PIL import Image
 from pliant.models.image import decode, to_pixels
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.oip import routes
-from pliant.serving.tokens.oip import to_file
+from pliant.serving.tokens.api import to_file
 from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.documented import check_answer
 from tests.fixtures.http.oip import body_of, byte_tensor, error_of, outputs_of, text_tensor

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from pliant.serving.tokens import schemas
+from pliant.serving.tokens import bodies
 from pliant.serving.tokens.api import create_app
 from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.documented import body_schema, check_answer, check_body, statuses
@@ -79,10 +79,10 @@ def test_answers_tasks_and_status_have_the_documented_fields_and_no_other(regist
     async def check(service):
         image = base64.b64encode(png()).decode()
         response = await service.client.post("/predict", json={"image": image, "task": "digits", "deadline": 5.0})
-        check_answer(schemas.Prediction, response.json())
-        check_answer(schemas.TaskList, (await service.client.get("/tasks")).json())
-        check_answer(schemas.Status, (await service.client.get("/status")).json())
+        check_answer(bodies.Prediction, response.json())
+        check_answer(bodies.TaskList, (await service.client.get("/tasks")).json())
+        check_answer(bodies.Status, (await service.client.get("/status")).json())
         answer = (await service.client.post("/refresh", json={})).json()
-        check_answer(schemas.TokensRefresh, answer)
+        check_answer(bodies.TokensRefresh, answer)
 
     serve(registry, check)
