@@ -1,9 +1,10 @@
 """The HTTP routes of the cascade service and their documentation. They call the endpoint in `app.state.endpoint`.
 
-The routes below /tei follow text-embeddings-inference, errors included: the answer is a list of {score, label}, best first.
-Raw scores are the logarithms of the calibrated probabilities (a cascade has no logits; their softmax gives the probabilities
-again), and texts are truncated at their end only. Those below /v2 follow the Open Inference Protocol: each task is a model that
-classifies the texts of a tensor, or rates them; as a request has one status, an error of any text is the request's.
+The routes below /tei follow text-embeddings-inference, errors included: the answer is a list of {score, label}, best
+first. Raw scores are the logarithms of the calibrated probabilities (a cascade has no logits; their softmax gives the
+probabilities again), and texts are truncated at their end only. Those below /v2 follow the Open Inference Protocol: each
+task is a model that classifies the texts of a tensor, or rates them; as a request has one status, an error of any text is
+the request's.
 
 Shape suffixes: N texts, K classes.
 """

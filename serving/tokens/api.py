@@ -1,9 +1,9 @@
 """The HTTP routes of the tokens service and their documentation. They call the endpoint in `app.state.endpoint`.
 
-In the Open Inference Protocol, below /v2, each task is a model that classifies the images of a tensor. An image is a file (an
-element of BYTES), or pixels (UINT8), which become a file too, so that the limits of /predict hold for both. The id of a request
-is its answer's for POST /v1/outcomes, followed by /0, /1 and so on if it has several images; answers to requests without an id
-cannot be labelled. Shape suffixes: N images, H rows, W columns, K classes.
+In the Open Inference Protocol, below /v2, each task is a model that classifies the images of a tensor. An image is a file
+(an element of BYTES), or pixels (UINT8), which become a file too, so that the limits of /predict hold for both. The id of a
+request is its answer's for POST /v1/outcomes, followed by /0, /1 and so on if it has several images; answers to requests
+without an id cannot be labelled. Shape suffixes: N images, H rows, W columns, K classes.
 """
 
 from __future__ import annotations
