@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pliant.protocol import Action, Answer, Launch, Request
-from pliant.serving.way_back import WayBack
+from pliant.serving.request_context import WayBack
 
 RATE_MEMORY = 10.0  # seconds, the time constant of the mean
 
@@ -33,6 +33,11 @@ class Completed:
     def on_time(self) -> bool:
         """Whether the deadline was met."""
         return self.late_by <= 0
+
+    @property
+    def outcome(self) -> str:
+        """Return how the request ended, as a label of the metrics."""
+        return "on_time" if self.on_time else "late"
 
 
 @dataclass(frozen=True, slots=True)

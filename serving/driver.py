@@ -48,9 +48,9 @@ from pliant.serving.answers import (
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.clock import Clock
 from pliant.serving.recovery import Recovery
+from pliant.serving.request_context import current_way_back
 from pliant.serving.tracing.launches import add_launches
 from pliant.serving.tracing.traced import current
-from pliant.serving.way_back import current_way_back
 from pliant.serving.workers.spares import Spares
 from pliant.serving.workers.worker import Rebuild, Worker
 from pliant.serving.workers.worker_slot import WorkerSlot

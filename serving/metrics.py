@@ -6,14 +6,14 @@ A service cannot know whether an answer is correct, so two of the four outcomes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from pliant.fallbacks import Fallback
 from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, JournalEntry, Launch, Restarted
-from pliant.serving.answers import Completed, Rejected
-from pliant.serving.arms import is_copy
+from pliant.serving.observe import Observation
+from pliant.serving.request_context import is_copy
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -132,21 +132,16 @@ class Metrics:
                     outcome = "answered" if isinstance(action, Answer) else f"dropped_{action.reason}"
                     self._tenants.ended(self._owners.pop(request), outcome)
 
-    def answered(self, task: str, answer: Completed | Rejected) -> None:
-        """Count how one request ended, unless it is a copy, whose answer nobody gets."""
-        if is_copy():
-            return
-        match answer:
-            case Completed():
-                self._outcomes.labels(task, "on_time" if answer.on_time else "late").inc()
-                self._queue.observe(answer.queue_seconds)
-            case Rejected(reason):
-                self._outcomes.labels(task, f"dropped_{reason}").inc()
+    def dropped(self, task: str, reason: str) -> None:
+        """Count a request without an answer, unless it is a copy, whose answer nobody gets."""
+        if not is_copy():
+            self._outcomes.labels(task, f"dropped_{reason}").inc()
 
-    def originated(self, task: str, origin: Mapping[str, object]) -> None:
-        """Count an answer by its origin, unless it is a copy's; a label that `origin` lacks is empty."""
-        if is_copy():
-            return
+    def answered(self, observation: Observation) -> None:
+        """Count an answer; a label that its origin lacks is empty."""
+        task, origin = observation.task, observation.origin
+        self._outcomes.labels(task, observation.outcome).inc()
+        self._queue.observe(observation.measured["queue_seconds"])
         self._answers.labels(task, *(str(origin.get(label, "")) for label in self._origins)).inc()
 
     def died_idle(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,20 +16,20 @@ from pliant.models.text import USUAL
 from pliant.serving.answers import Completed, Rejected
 from pliant.serving.bins.bodies import Answer, Encoder, Input, TextRequest, TokenIds, TokensRequest, is_reranker
 from pliant.serving.bins.catalog import Catalog, ServedEncoder, ServedStream
-from pliant.serving.bins.judge import BinsJudge
 from pliant.serving.bins.messages import UnpooledPayload
+from pliant.serving.bins.observed import observation
 from pliant.serving.bins.reading import Token, TokenReader, Tokens
 from pliant.serving.bins.settings import BinsSettings
-from pliant.serving.bins.watched import BinsWatch
 from pliant.serving.clock import Clock
 from pliant.serving.http import tei
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.http.json_body import shorten
-from pliant.serving.http.routing import select, unknown_task
+from pliant.serving.http.routing import select
 from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Refresher
 from pliant.serving.metrics import Metrics
+from pliant.serving.observe import Observation, Observer, Served
 from pliant.serving.window import run_each, width
 
 WRONG_HEAD = {
@@ -40,8 +40,6 @@ WRONG_HEAD = {
 """TEI's error message, by what the encoder cannot do."""
 ORIGINS = ("stream_version", "bin")
 """Labels of the metric pliant_answers."""
-
-JUDGE = BinsJudge()
 
 MAX_UNPOOLED = 4096  # tokens of a request that get an embedding each: some 20 MB as JSON, at a width of 384
 AT_ONCE = 16 * 1024  # characters of a request that are tokenized before other requests have a turn
@@ -83,7 +81,7 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         self, settings: BinsSettings, refresher: Refresher[Catalog, Handler], metrics: Metrics, clock: Clock
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
-        self._watch = BinsWatch(self.seen, settings.watch_burn_in)
+        self._observer = Observer(metrics, self.drift)
 
     def tasks(self) -> Sequence[str]:
         """Return the names of the streams."""
@@ -119,10 +117,10 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         """
         deadline = request.deadline
         if deadline is None:
-            deadline = self._handler(request.task).served.bins.slo
-        return await self.tried(partial(self._run, request), arrived, deadline, JUDGE)
+            deadline = self.handler(request.task).served.bins.slo
+        return await self.route_trial(partial(self._run, request), arrived, deadline)
 
-    async def _run(self, request: TextRequest, arrived: float) -> Answer:
+    async def _run(self, request: TextRequest, arrived: float) -> Served[Answer]:
         results = None
         while results is None:
             present, handler, tokens = await self._read(request)
@@ -130,16 +128,12 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
                 _check_unpooled(handler, tokens)
             limit = handler.served.bins.slo if request.deadline is None else request.deadline
             results = await self._submit(request, present, tokens, arrived + limit)
-        for result in results:
-            self._count(request.task, handler, result)
-        completed = [result for result in results if isinstance(result, Completed)]
         rejected = [result for result in results if isinstance(result, Rejected)]
+        observed = self._observe(request, handler, tokens, results, whole=not rejected)
         if rejected:
             raise api_error_of_drop(rejected[0], limit)
-        if not request.unpooled:
-            for text, result in zip(tokens, completed, strict=True):
-                self._count_seen(request.task, handler, len(text.ids), result)
-        return Answer(
+        completed = [result for result in results if isinstance(result, Completed)]
+        answer = Answer(
             encoder=handler.served.encoder,
             version=handler.served.version,
             outputs=[result.output for result in completed],
@@ -148,6 +142,31 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
             queue_seconds=max(result.queue_seconds for result in completed),
             run_seconds=max(result.run_seconds for result in completed),
         )
+        return Served(answer, observed)
+
+    def _observe(
+        self,
+        request: TextRequest,
+        handler: Handler,
+        tokens: Sequence[Tokens],
+        results: Sequence[Completed | Rejected],
+        whole: bool,
+    ) -> list[Observation]:
+        """Count the texts, and return what was observed of those with an output.
+
+        `whole`: the request gets an answer, without which drift detection counts nothing.
+        """
+        observed, task = [], request.task
+        for text, result in zip(tokens, results, strict=False):  # fewer results, of any texts, where one is rejected
+            if isinstance(result, Rejected):
+                self.metrics.dropped(task, result.reason)
+                continue
+            bin, number = handler.shapes[result.setting], result.setting - handler.first
+            known = observation(task, handler.served, bin, number, len(text.ids), result)
+            if not whole or request.unpooled:
+                known = replace(known, readings=())
+            observed.append(self._observer.observe(known))
+        return observed
 
     async def _submit(
         self, request: TextRequest, present: Generation[Catalog, Handler], tokens: list[Tokens], deadline: float
@@ -178,7 +197,7 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
     async def _read(self, request: TextRequest) -> tuple[Generation[Catalog, Handler], Handler, list[Tokens]]:
         """Return the present generation, the request's handler there, and the tokens of all texts."""
         while True:
-            present, handler = self._generations.chosen, self._handler(request.task)
+            present, handler = self._generations.chosen, self.handler(request.task)
             tokens, read = [], 0
             for text in request.texts:
                 if read > AT_ONCE:
@@ -208,32 +227,15 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
 
     async def tokenize(self, request: TokensRequest) -> list[list[Token]]:
         """Return the tokens of each text, however long. Raises `ApiError` for a prompt that the encoder lacks."""
-        handler = self._handler(request.task)
+        handler = self.handler(request.task)
         prompt = "" if request.prompt_name is None else _prompt(handler.served.encoder, request.prompt_name)
         tokens = handler.reader.tokens
         return await run_in_threadpool(lambda: [tokens(prompt + text, request.special) for text in request.texts])
 
     async def decode(self, task: str, texts: Sequence[Sequence[int]], skip_special: bool) -> list[str]:
         """Return the text of each list of token ids."""
-        decode = self._handler(task).reader.decode
+        decode = self.handler(task).reader.decode
         return await run_in_threadpool(lambda: [decode(ids, skip_special) for ids in texts])
-
-    def _handler(self, task: str) -> Handler:
-        """Return a stream of the present generation, which may lack one that was selected before."""
-        served = self._generations.chosen.handlers
-        if task not in served:
-            raise unknown_task(task, "task", served)
-        return served[task]
-
-    def _count_seen(self, task: str, handler: Handler, length: int, result: Completed) -> None:
-        served = handler.served
-        self._watch.count(task, served.encoder, served.bins, result.setting - handler.first, length, result)
-
-    def _count(self, task: str, handler: Handler, result: Completed | Rejected) -> None:
-        self.metrics.answered(task, result)
-        if isinstance(result, Completed):
-            origin = {"stream_version": handler.served.version, "bin": handler.shapes[result.setting]}
-            self.metrics.originated(task, origin)
 
     def status(self) -> dict[str, Any]:
         present = self._generations.present

@@ -20,18 +20,20 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter
 from pliant.cascade.artifact import Cascade
 from pliant.front_door import FrontDoor
 from pliant.serving.answers import Completed
-from pliant.serving.arms import goes_to_challenger, is_copy, to_champion_as_copy
 from pliant.serving.cascade.catalog import Catalog
 from pliant.serving.cascade.reading import Draw, Handler, TextInProgress, begin
-from pliant.serving.cascade.watched import CascadeWatch
 from pliant.serving.client import ANYBODY
 from pliant.serving.clock import Clock
 from pliant.serving.driver import Driver
 from pliant.serving.lifecycle.generation import Generations
+from pliant.serving.request_context import goes_to_challenger, is_copy, to_champion_as_copy
 from pliant.serving.rollout.copies import Copies
+from pliant.serving.watch.drift import DriftCounter, Kind, Reading
+from pliant.watch.binning import classes
 
 QUIET = 0.05  # seconds since the last answer: a client that sends one text after the other is not slowed down
 ROOM = 10.0  # deadline of a comparison, at least, over the large model's mean seconds alone
+COMPARISONS = Kind(classes(("differs", "agrees")), burn_in=0.1)  # they are a small share of the answers
 LEAST_UTILITY = 1e-9  # so that whatever comes meanwhile is worth more
 
 
@@ -75,14 +77,14 @@ class Agreement:
         self,
         share: float,
         generations: Generations[Catalog, Handler],
-        watch: CascadeWatch,
+        drift: DriftCounter,
         counter: AgreementCounter,
         clock: Clock,
         front: FrontDoor,
         draw: Draw | None = None,
     ) -> None:
         """`front`: whose usual deadline comparisons have."""
-        self._share, self._generations, self._watch = share, generations, watch
+        self._share, self._generations, self._drift = share, generations, drift
         self._counter, self._clock, self._front = counter, clock, front
         self._draw: Callable[[], float] = draw or random.Random().random
         self._busy = float("-inf")  # when something was last answered or seen to run
@@ -156,7 +158,7 @@ class Agreement:
             known = Compared(served.version)
         self._compared[key] = known.with_one(agrees)
         self._counter.count(task, early.candidate, agrees)
-        self._watch.agreed(task, early.candidate, agrees)
+        self._drift.count([Reading(f"agreement of {task} by {early.candidate}", agrees, COMPARISONS)])
 
 
 def large_alone(cascade: Cascade) -> int | None:

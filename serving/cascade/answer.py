@@ -1,15 +1,18 @@
-"""Writes the answer for one text as JSON values.
+"""What becomes of one text: the answer as JSON values, and what is observed of it.
 
 Shape suffixes: K classes.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from pliant.outcomes.answered import Answered
+from pliant.outcomes.answered import Answered, number_of
 from pliant.serving.answers import Completed
 from pliant.serving.cascade.reading import TextInProgress
+from pliant.serving.observe import Observation
+from pliant.serving.watch.drift import CONFIDENCE, CONFIDENCES, LENGTHS, Reading, class_readings, labels
 
 
 def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str, Any]:
@@ -19,7 +22,7 @@ def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str,
         "id": id,
         "task": cascade.task,
         **_label(progress),
-        "confidence": confidence_of(progress),
+        "confidence": progress.confidence,
         "level": names[-1],
         "levels": names,
         "candidate": progress.candidate.name,
@@ -33,23 +36,63 @@ def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str,
     }
 
 
-def to_answered(progress: TextInProgress, completed: Completed, tenant: str) -> Answered:
-    """Return what must be remembered until the tenant reports the label. An answer that was cut short has no promise."""
-    cascade, candidate = progress.handler.cascade, progress.candidate
+def observation(progress: TextInProgress, content: dict[str, Any], completed: Completed, kind: Answered) -> Observation:
+    """Return what is known of the answer `content` to a text. `kind`: see `kind_of`."""
+    version = progress.handler.served.version
+    return Observation(
+        task=progress.handler.cascade.task,
+        version=version,
+        outcome=completed.outcome,
+        origin={"task_version": version, **{name: content[name] for name in ("candidate", "level", "reason")}},
+        measured={"queue_seconds": completed.queue_seconds},
+        label=content["label"],
+        confidence=content["confidence"],
+        late=not completed.on_time,
+        models=tuple(content["versions"]["models"].items()),
+        readings=_readings(progress, content),
+        id=content["id"],
+        kind=kind,
+        former=tuple(number for label, share in progress.former for number in (number_of(kind, label), share)),
+    )
+
+
+def kind_of(progress: TextInProgress, cut_short: bool, tenant: str) -> Answered:
+    """Return what answers to a tenant share that came about like this one. One that was cut short has no promise."""
+    cascade, candidate, (*former, last) = progress.handler.cascade, progress.candidate, levels_run(progress)
     return Answered(
         task=cascade.task,
         version=progress.handler.served.version,
         candidate=candidate.name,
-        level=levels_run(progress)[-1],
-        label=_label(progress)["label"],
-        confidence=confidence_of(progress),
-        promised=None if completed.reason else candidate.promised,
+        level=last,
+        label="",
+        confidence=0.0,
+        promised=None if cut_short else candidate.promised,
         tolerance=cascade.tolerance,
         classes=cascade.classes,
         tenant=tenant,
-        former_levels=tuple(levels_run(progress)[:-1]),
-        former=tuple(progress.former),
+        former_levels=tuple(former),
     )
+
+
+def _readings(progress: TextInProgress, content: dict[str, Any]) -> list[Reading]:
+    cascade, task = progress.handler.cascade, progress.handler.cascade.task
+    first, second = progress.original
+    readings = [Reading(f"characters of {task}", len(first) + len(second or ""), LENGTHS)]
+    if cascade.classes:
+        label = cascade.classes.index(content["label"])
+        readings += class_readings(task, cascade.classes, label, content["confidence"])
+    else:
+        readings.append(Reading(CONFIDENCE + task, content["confidence"], CONFIDENCES))
+    if len(cascade.levels) > 1:
+        levels = tuple(level.name for level in cascade.levels)
+        name = f"level of {task} by {content['candidate']}"
+        readings.append(Reading(name, levels.index(content["level"]), labels(levels)))
+    return readings
+
+
+def kept(progress: TextInProgress) -> tuple[str, bytes]:
+    """Return form and bytes of the texts, where they are kept for the label."""
+    return "json", json.dumps([text for text in progress.original if text is not None]).encode()
 
 
 def levels_run(progress: TextInProgress) -> list[str]:
@@ -65,11 +108,6 @@ def versions(progress: TextInProgress) -> dict[str, Any]:
         "task": served.version,
         "models": {served.cascade.levels[level].name: served.levels[level].version for level in done},
     }
-
-
-def confidence_of(progress: TextInProgress) -> float:
-    """Return the calibrated probability that the answer is correct (a regression: within the tolerance)."""
-    return progress.confidence
 
 
 def _label(progress: TextInProgress) -> dict[str, Any]:

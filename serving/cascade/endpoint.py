@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,30 +11,25 @@ from uuid import uuid4
 
 from pliant.cascade.route import choose, number_of
 from pliant.cascade.scheduler import CascadeScheduler
-from pliant.outcomes.figures import Figures
-from pliant.serving.answers import Completed, Rejected
-from pliant.serving.arms import is_copy
+from pliant.serving.answers import Rejected
 from pliant.serving.cascade import answer
 from pliant.serving.cascade.agreement import Agreement, AgreementCounter
 from pliant.serving.cascade.bodies import TextRequest
 from pliant.serving.cascade.catalog import Catalog, described
-from pliant.serving.cascade.judge import CascadeJudge
-from pliant.serving.cascade.reading import Handler, TextInProgress, begin
+from pliant.serving.cascade.reading import Handler, begin
 from pliant.serving.cascade.settings import CascadeSettings
-from pliant.serving.cascade.watched import CascadeWatch
-from pliant.serving.client import ANYBODY, Client
 from pliant.serving.clock import Clock
 from pliant.serving.http.api_errors import api_error_of, api_error_of_drop, error_content
-from pliant.serving.http.routing import unknown_task
-from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
+from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
 from pliant.serving.lifecycle.refresh import Refresher
 from pliant.serving.metrics import Metrics
-from pliant.serving.outcomes.outcomes import Outcomes, broken_event
+from pliant.serving.observe import Observation, Observer, Served
+from pliant.serving.outcomes.outcomes import Outcomes
 from pliant.serving.window import run_each, width
 
-JUDGE = CascadeJudge()
 ORIGINS = ("task_version", "candidate", "level", "reason")
 """Labels of the metric pliant_answers."""
+Answered = tuple[dict[str, Any], Observation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,7 @@ class Described:
     version: int
 
 
-class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
+class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
     """Classifies texts by the levels of a cascade."""
 
     def __init__(
@@ -60,26 +54,24 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         clock: Clock,
         counter: AgreementCounter,
     ) -> None:
-        super().__init__(settings, refresher, metrics, clock)
-        self._outcomes, self._draw = outcomes, random.Random().random
-        self._watch = CascadeWatch(self.seen, settings.watch_burn_in)
+        super().__init__(settings, refresher, metrics, clock, outcomes)
+        self._observer, self._draw = Observer(metrics, self.drift, outcomes), random.Random().random
         self.agreement = Agreement(
-            settings.agreement_share, self._generations, self._watch, counter, clock, self.front_door
+            settings.agreement_share, self._generations, self.drift, counter, clock, self.front_door
         )
-        outcomes.on_broken = self._on_broken
 
     async def predict(self, request: TextRequest, arrived: float) -> dict[str, Any]:
         """Return an answer or an error for each text, in order; deadlines count from `arrived`, on this endpoint's clock.
 
         Raises `ApiError` or `InputError` if no text has an answer: overload, an unknown task, an accuracy out of reach.
         """
-        return await self.tried(partial(self._predict, request), arrived, request.deadline, JUDGE)
+        return await self.route_trial(partial(self._predict, request), arrived, request.deadline)
 
-    async def _predict(self, request: TextRequest, arrived: float) -> dict[str, Any]:
+    async def _predict(self, request: TextRequest, arrived: float) -> Served[dict[str, Any]]:
         cascade = self._choose(request)[0].cascade
         most = width(self.settings.workers, max(level.latency.batches[-1] for level in cascade.levels))
 
-        async def answer_or_error(text: tuple[str, str | None]) -> dict[str, Any] | Exception:
+        async def answer_or_error(text: tuple[str, str | None]) -> Answered | Exception:
             try:
                 return await self._answer(request, text, arrived)
             except Exception as error:
@@ -90,17 +82,22 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
         failed = [result for result in results if isinstance(result, Exception)]
         if len(failed) == len(results):
             raise failed[0]
-        return {"task": request.task, "answers": [self._to_dict(result) for result in results]}
+        contents = [self._to_error(each) if isinstance(each, Exception) else each[0] for each in results]
+        observed = [None if isinstance(each, Exception) else each[1] for each in results]
+        return Served({"task": request.task, "answers": contents}, observed)
 
     def _choose(self, request: TextRequest) -> tuple[Handler, int]:
         """Return the request's task and the number of its candidate. Raises as `predict`."""
-        handler = self._handler(request.task)
+        handler = self.handler(request.task)
         if request.candidate is not None:
             return handler, number_of(handler.cascade, request.candidate)
         return handler, choose(handler.cascade, request.accuracy, request.latency)
 
-    async def _answer(self, request: TextRequest, text: tuple[str, str | None], arrived: float) -> dict[str, Any]:
-        """Return the answer for one text. Nothing is awaited between choosing a generation and submitting to its driver."""
+    async def _answer(self, request: TextRequest, text: tuple[str, str | None], arrived: float) -> Answered:
+        """Return the answer for one text, and what was observed of it.
+
+        Nothing is awaited between choosing a generation and submitting to its driver.
+        """
         driver, (handler, number) = self._generations.chosen.driver, self._choose(request)
         progress = begin(handler, number, *text, self._draw)
         if request.candidate is None and request.latency is None:
@@ -119,66 +116,28 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
             request.client,
         )
         result = await submitted
-        self.metrics.answered(request.task, result)
         if isinstance(result, Rejected):
+            self.metrics.dropped(request.task, result.reason)
             raise api_error_of_drop(result, request.deadline)
         content = answer.answer(uuid4().hex, progress, result)
-        self._remember(content["id"], progress, result, request.client)
-        labels = {"task_version": content["versions"]["task"], **{name: content[name] for name in ORIGINS[1:]}}
-        self.metrics.originated(request.task, labels)
-        self._watch.count(request.task, handler, text, content)
+        served, cut_short, tenant = handler.served, bool(result.reason), request.client.tenant
+        key = (request.task, served.version, served.digest, number, progress.levels_done, cut_short, tenant)
+        kind = self._observer.kind(key, partial(answer.kind_of, progress, cut_short, tenant))
+        observed = answer.observation(progress, content, result, kind)
+        self._observer.observe(observed, partial(answer.kept, progress))
         self.agreement.answered(progress, result)
-        return content
+        return content, observed
 
-    def _remember(self, id: str, progress: TextInProgress, result: Completed, client: Client) -> None:
-        """Remember an answer until its label comes, and where the settings say so, the text as well; of a copy nothing."""
-        if is_copy():
-            return
-        self._outcomes.remember(id, answer.to_answered(progress, result, client.tenant))
-        if self._outcomes.keeps_inputs:
-            texts = [text for text in progress.original if text is not None]
-            self._outcomes.keep_input(id, progress.handler.cascade.task, "json", json.dumps(texts).encode())
-
-    def _to_dict(self, result: dict[str, Any] | Exception) -> dict[str, Any]:
-        """Return an answer, or an error as its text's entry in the list of answers."""
-        if isinstance(result, dict):
-            return result
-        api_error = api_error_of(result)
+    def _to_error(self, error: Exception) -> dict[str, Any]:
+        """Return an error as its text's entry in the list of answers."""
+        api_error = api_error_of(error)
         self.metrics.errored(api_error.code)
         return error_content(api_error)
 
-    def _handler(self, task: str) -> Handler:
-        handlers = self._generations.chosen.handlers
-        if task not in handlers:
-            raise unknown_task(task, "task", handlers)
-        return handlers[task]
-
     def describe(self, task: str) -> Described:
         """Return what requests depend on. Raises `ApiError` for a task that is not served."""
-        served = self._handler(task).served
+        served = self.handler(task).served
         return Described(served.cascade.classes, served.cascade.pair, served.max_length, served.version)
-
-    def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
-        """Record the right label of an earlier answer. Raises as `Outcomes.take`."""
-        taken = self._outcomes.take(id, label, client)
-        if self._outcomes.teaches(client):
-            self.labelled(id, label)
-        return taken
-
-    async def labels_written(self) -> None:
-        """Wait until the labels taken so far are written. Raises as `Outcomes.written`."""
-        await self._outcomes.written()
-
-    def _on_broken(self, figures: Figures) -> None:
-        self.tell("promise", broken_event(figures))
-
-    def alarms(self) -> list[dict[str, Any]]:
-        """Return the alarms over broken promises."""
-        return self._outcomes.alarms()
-
-    def take_back(self, id: str, client: Client) -> dict[str, Any]:
-        """Take back an alarm. Raises as `Outcomes.take_back`."""
-        return self._outcomes.take_back(id, client)
 
     def tasks(self) -> list[Mapping[str, Any]]:
         return [described(handler.served) for handler in self._generations.present.handlers.values()]
@@ -190,6 +149,6 @@ class CascadeEndpoint(Endpoint[CascadeSettings, Catalog, Handler]):
             "devices": described_devices(self.settings, self._generations.present.driver),
             "placement": self.settings.placement,
             "tasks": self.tasks(),
-            "outcomes": self._outcomes.to_dict(),
+            "outcomes": self.outcomes.to_dict(),
             "agreement": self.agreement.to_dict(),
         }

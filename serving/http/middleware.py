@@ -8,10 +8,9 @@ from uuid import uuid4
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pliant.serving.arms import set_request_key
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.json_body import shorten
-from pliant.serving.monitoring.request_context import set_request_id
+from pliant.serving.request_context import set_request_id, set_request_key
 
 HEADER = b"x-request-id"
 KEY_HEADER = b"x-pliant-key"

@@ -128,7 +128,7 @@ async def assemble(
         refresher.watcher = make_watcher(refresher, source, settings, watched, tell)
         tasks.append(refresher.watcher.run(settings.watch_seconds))
     else:
-        refresher.seen.counting = False
+        refresher.drift.counting = False
     return Assembly(endpoint(refresher), refresher, tuple(map(asyncio.create_task, tasks)), close)
 
 
@@ -146,7 +146,7 @@ def make_watcher(
     """Return what watches a service."""
     system = system_of(source.prefix) or ""
     file = StateFile(settings.home / "watch" / f"{system}.json")
-    return Watcher(WatcherParts(system, refresher.seen, file, lambda: refresher.release, watched, event))
+    return Watcher(WatcherParts(system, refresher.drift, file, lambda: refresher.release, watched, event))
 
 
 def make_trials(

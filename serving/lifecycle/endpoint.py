@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Generic
 
@@ -12,8 +11,9 @@ from typing_extensions import TypeVar  # with defaults, which the standard libra
 from pliant.errors import PliantError
 from pliant.fallbacks import Fallback
 from pliant.front_door import FrontDoor
+from pliant.outcomes.figures import Figures
 from pliant.serving.answers import Completed, Rejected
-from pliant.serving.client import Client
+from pliant.serving.client import ANYBODY, Client
 from pliant.serving.clock import Clock
 from pliant.serving.driver import Driver
 from pliant.serving.http.api_errors import api_error_of_drop
@@ -22,7 +22,7 @@ from pliant.serving.lifecycle.catalog import Catalog
 from pliant.serving.lifecycle.generation import Running
 from pliant.serving.lifecycle.refresh import Refresher
 from pliant.serving.metrics import Metrics
-from pliant.serving.rollout.judge import Judge
+from pliant.serving.outcomes.outcomes import Outcomes, broken_event
 from pliant.serving.rollout.trial import Call, Ended
 from pliant.serving.settings import Settings
 from pliant.serving.workers.devices import device_of, devices
@@ -45,7 +45,8 @@ class Endpoint(Generic[S, C, H, D, M]):
         self._poller, self._generations = refresher.poller, refresher.generations
         self._refresher = refresher
         self.front_door = FrontDoor(self.USUAL_DEADLINE)
-        self.seen = refresher.seen
+        self.drift = refresher.drift
+        self.drift.burn_in = settings.watch_burn_in
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -63,9 +64,7 @@ class Endpoint(Generic[S, C, H, D, M]):
         """Whether the service can recover by itself; if not, its process must be restarted."""
         return self._generations.present.driver.alive
 
-    async def tried(
-        self, call: Call[A], arrived: float, deadline: float, judge: Judge[A], ended: Ended[A] | None = None
-    ) -> A:
+    async def route_trial(self, call: Call[A], arrived: float, deadline: float, ended: Ended[A] | None = None) -> A:
         """Return the answer to a request, by the champion or by a challenger on trial. Raises what that raises.
 
         `arrived`: when it came to the socket; `deadline`: in seconds from then. `call` answers a request whose deadline
@@ -73,10 +72,11 @@ class Endpoint(Generic[S, C, H, D, M]):
         again for a copy, and reads `chosen`. `ended` waits for the end of an answer that is returned when it begins.
         """
         self.front_door.note_deadline(deadline)
-        self.seen.arrived()
+        self.drift.arrived()
         arrived -= self.front_door.way_back(asyncio.get_running_loop().time())
         trials = self._refresher.trials
-        return await (call(arrived) if trials is None else trials.answer(call, arrived, deadline, judge, ended))
+        served = await (call(arrived) if trials is None else trials.answer(call, arrived, deadline, ended))
+        return served.answer
 
     def handler(self, task: str, field: str = "task") -> H:
         """Return the handler of a task in the chosen generation. Raises `ApiError` (404) where that does not serve it."""
@@ -112,16 +112,6 @@ class Endpoint(Generic[S, C, H, D, M]):
         with suppress(PliantError):  # the poller has recorded and logged it
             await self._poller.poll(retry_held=False)
 
-    def tell(self, kind: str, figures: Mapping[str, Any]) -> None:
-        """Tell others what happened, such as a broken promise (`promise`)."""
-        self._refresher.tell(kind, figures)
-
-    def labelled(self, id: str, label: str | float) -> None:
-        """Let a trial know the right label of an earlier answer, where both arms answered."""
-        trials = self._refresher.trials
-        if trials is not None:
-            trials.label(id, lambda said: bool(said == label))
-
     async def refresh(self) -> dict[str, Any]:
         """Poll the registry now, and return the outcome. Raises as `Refresher`'s poll."""
         return (await self._poller.poll()).to_dict()
@@ -144,6 +134,27 @@ class Endpoint(Generic[S, C, H, D, M]):
             "waiting": present.driver.waiting,
             "pending": present.driver.pending,
         }
+
+
+class LabelledEndpoint(Endpoint[S, C, H, D, M]):
+    """An endpoint whose answers may be labelled later."""
+
+    def __init__(
+        self, settings: S, refresher: Refresher[C, H, D], metrics: M, clock: Clock, outcomes: Outcomes
+    ) -> None:
+        super().__init__(settings, refresher, metrics, clock)
+        self.outcomes = outcomes
+        outcomes.on_broken = self._on_broken
+
+    def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
+        """Record the right label of an earlier answer, also for a trial. Raises as `Outcomes.take`."""
+        taken, trials = self.outcomes.take(id, label, client), self._refresher.trials
+        if trials is not None and self.outcomes.teaches(client):
+            trials.label(id, label)
+        return taken
+
+    def _on_broken(self, figures: Figures) -> None:
+        self._refresher.tell("promise", broken_event(figures))
 
 
 def described_devices(settings: Settings, driver: Driver) -> list[dict[str, Any]]:

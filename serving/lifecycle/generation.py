@@ -16,9 +16,9 @@ from typing import Generic, Protocol
 
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
 
-from pliant.serving.arms import goes_to_challenger
 from pliant.serving.driver import Driver
 from pliant.serving.journal import FileRecorder
+from pliant.serving.request_context import goes_to_challenger
 
 logger = logging.getLogger("pliant.serving")
 
@@ -156,7 +156,7 @@ class Generations(Generic[C, H, D]):
         return None if standby is None else self._drain_soon(standby)
 
     def challenge(self, started: Generation[C, H, D], promotable: bool = True) -> None:
-        """Let a started generation answer the requests that are routed to it (serving/arms.py).
+        """Let a started generation answer the requests that are routed to it (serving/request_context.py).
 
         `promotable`: whether it may be the champion's as it is; not if its processes have a lower priority.
         """

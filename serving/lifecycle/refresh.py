@@ -25,7 +25,7 @@ from pliant.serving.lifecycle.generation import Generation, Generations, Running
 from pliant.serving.lifecycle.poller import Outcome, Poller, RefreshCounter, join_versions
 from pliant.serving.lifecycle.releases import Loaded, load_last_whole, released
 from pliant.serving.rollout.trials import Trials
-from pliant.serving.watch.seen import Seen
+from pliant.serving.watch.drift import DriftCounter
 from pliant.serving.watch.watcher import Watcher
 
 logger = logging.getLogger("pliant.serving")
@@ -125,7 +125,7 @@ class Refresher(Generic[C, H, D]):
         self._identity = identity
         self.release = loaded.release if loaded else None
         """The number of the release that is served; None in a registry without."""
-        self.seen = Seen()
+        self.drift = DriftCounter()
         """What the watch is given to see."""
         self.watcher: Watcher | None = None
         self.tell: Tell = lambda _kind, _figures: None

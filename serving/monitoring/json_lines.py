@@ -13,7 +13,7 @@ from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 from pliant.redaction import redact
-from pliant.serving.monitoring.request_context import request_fields
+from pliant.serving.request_context import request_fields
 
 LEFT_OUT = ("levelname_bracketed", "component", "trace_msg", "request_id", "service_name", "color_message", "taskName")
 """What BentoML and uvicorn add to records for their own texts; BentoML's `request_id` is that of a span."""

@@ -14,12 +14,11 @@ from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
-from pliant.outcomes.answered import Answered, Label
+from pliant.outcomes.answered import Answered, Label, number_of
 from pliant.outcomes.betting import CONFIDENCE
 from pliant.outcomes.figures import Figures, LabelResult, Report
 from pliant.outcomes.files import folder_of
 from pliant.outcomes.tracker import Changes, Tracker
-from pliant.serving.arms import evidence_tenant
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.access.access import TokenBucket
 from pliant.serving.http.api_errors import ApiError
@@ -29,6 +28,7 @@ from pliant.serving.outcomes.labels import MAX_LABELS, RATE
 from pliant.serving.outcomes.patient_clock import PatientClock
 from pliant.serving.outcomes.settings import OutcomeSettings
 from pliant.serving.outcomes.written import LEVELS, Names, alarm_written, figures_written, taken_written
+from pliant.serving.request_context import evidence_tenant
 from pliant.tenants import trusted_tenants
 
 MEMORY = 100_000  # answers that can still be labelled: 8 MB from the start on
@@ -97,13 +97,12 @@ class Outcomes:
         if self._keeper is not None and self._keeper.inputs is not None:
             self._keeper.inputs.keep(id, task, form, content)
 
-    def remember(self, id: str, answered: Answered) -> None:
-        """Keep an answer, whose tenant may report its label from now on."""
-        self._tracker.remember(id, answered, self._clock())
-
-    def remember_number(self, id: str, common: Answered, answer: float, confidence: float) -> None:
-        """Keep an answer as `remember` does; faster. See `Tracker.remember_number`."""
-        self._tracker.remember_number(id, common, answer, confidence, self._clock())
+    def remember(
+        self, id: str, kind: Answered, label: Label, confidence: float, former: tuple[float, ...] = ()
+    ) -> None:
+        """Keep an answer, whose tenant may report its label from now on. `kind`: what it shares with answers like it;
+        `former`: see `pliant.outcomes.answered.Row`."""
+        self._tracker.remember_number(id, kind, number_of(kind, label), confidence, self._clock(), former)
 
     def take(self, id: str, label: Label, client: Client = ANYBODY) -> dict[str, Any]:
         """Count the label of an answer that the client got; an administrator may report any.

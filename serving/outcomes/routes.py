@@ -18,16 +18,16 @@ from pliant.serving.http.app import endpoint_of
 from pliant.serving.http.json_body import check_type, parse, read_body
 from pliant.serving.http.schemas import errors, path_parameters
 from pliant.serving.outcomes.labels import read_outcome, take_all
+from pliant.serving.outcomes.outcomes import Outcomes
 from pliant.serving.outcomes.schemas import AlarmList, outcome_body, outcome_responses
 
 
 class Endpoint(routing.Endpoint, Protocol):
     """What the routes call."""
 
+    @property
+    def outcomes(self) -> Outcomes: ...
     def outcome(self, id: str, label: Label, client: Client = ANYBODY) -> dict[str, Any]: ...
-    async def labels_written(self) -> None: ...
-    def alarms(self) -> list[dict[str, Any]]: ...
-    def take_back(self, id: str, client: Client) -> dict[str, Any]: ...
 
 
 def add_outcomes(app: FastAPI, taken: type[BaseModel], alarm: type[BaseModel], label: str) -> None:
@@ -66,18 +66,18 @@ async def _outcomes(request: Request) -> Response:
         status, content = await take_all(value, lambda id, label: endpoint.outcome(id, label, client))
     else:
         status, content = 200, endpoint.outcome(*read_outcome(value), client)
-    await endpoint.labels_written()
+    await endpoint.outcomes.written()
     return json_response(content, status)
 
 
 async def _alarms(request: Request) -> Response:
     check_admin(request, "see alarms")
-    return json_response({"alarms": endpoint_of(request).alarms()})
+    return json_response({"alarms": endpoint_of(request).outcomes.alarms()})
 
 
 async def _take_back(request: Request) -> Response:
     client = check_admin(request, "take an alarm back")
     endpoint: Endpoint = endpoint_of(request)
-    content = endpoint.take_back(request.path_params["id"], client)
-    await endpoint.labels_written()
+    content = endpoint.outcomes.take_back(request.path_params["id"], client)
+    await endpoint.outcomes.written()
     return json_response(content)

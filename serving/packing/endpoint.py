@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,31 +14,30 @@ from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.packing.tools import CallParser, calls_grammar
 from pliant.serving.answers import Rejected
-from pliant.serving.arms import evidence_of, evidence_tenant, goes_to_challenger, is_copy
 from pliant.serving.clock import Clock
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Refresher
+from pliant.serving.observe import Observer, Served
 from pliant.serving.packing.catalog import Catalog, ServedModel
 from pliant.serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
 from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool, merged_report
 from pliant.serving.packing.engine.forecaster import Forecast, Forecaster
 from pliant.serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
-from pliant.serving.packing.engine.judge import PackingJudge
 from pliant.serving.packing.engine.metrics import PackingMetrics
+from pliant.serving.packing.engine.observation import observation
 from pliant.serving.packing.engine.observed import ObservedLengths
 from pliant.serving.packing.engine.suspects import SequenceLimit
 from pliant.serving.packing.engine.traced import add_generation
-from pliant.serving.packing.engine.watched import PackingWatch
 from pliant.serving.packing.logprobs import LogprobsWriter
 from pliant.serving.packing.openai import unknown_model
 from pliant.serving.packing.reading import PromptReader, Tokens
 from pliant.serving.packing.reply import Choice, Reply, ReplyInfo
 from pliant.serving.packing.request import GenerationRequest, PromptInput
 from pliant.serving.packing.settings import PackingSettings
+from pliant.serving.request_context import current_way_back, is_copy, note_decided
 from pliant.serving.tracing.traced import current
-from pliant.serving.way_back import current_way_back, note_decided
 
 AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
 MAX_PROMPT_LOGPROBS = 1 << 17  # of one request
@@ -58,7 +58,6 @@ class Handler:
     on_devices: Sequence[tuple[str, EngineDriver]]  # the engine, or each of the group's, with its device
 
 
-JUDGE = PackingJudge()
 PackingGeneration = Generation[Catalog, Handler, EnginePool]
 
 
@@ -86,7 +85,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         clock: Clock,
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
-        self._watch = PackingWatch(self.seen, settings.watch_burn_in)
+        self._observer = Observer(metrics, self.drift)
 
     def models(self) -> Mapping[str, int]:
         """Return when each model was loaded, in seconds since 1970, by name."""
@@ -98,9 +97,9 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         Raises `InputError` and `ApiError`; then nothing is generated.
         """
         first = min(request.deadline or FOREVER, _target(request.ttft, self.settings.slo_ttft_ms), self.USUAL_DEADLINE)
-        return await self.tried(partial(self._open, request), arrived, first, JUDGE, _until_ended)
+        return await self.route_trial(partial(self._open, request), arrived, first, _until_ended)
 
-    async def _open(self, request: GenerationRequest, arrived: float) -> Reply:
+    async def _open(self, request: GenerationRequest, arrived: float) -> Served[Reply]:
         read = await self._read_request(request, arrived)
         handler = read.handler
         for output in self._surplus(handler, request):  # again: other requests came meanwhile
@@ -112,7 +111,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             raise self._cannot_keep(handler, reply.choices[0].output.first.prompt, error.seconds) from None
         for choice in () if is_copy() else reply.choices:
             self.metrics.arrived(handler.served.packing.name, choice.forecast.origin)
-        return reply
+        return Served(reply, reply.observations)
 
     def _surplus(self, handler: Handler, request: GenerationRequest) -> list[InFlightOutput]:
         """Return the waiting outputs to drop so that the request's own may wait. Raises `ApiError` (429): no room."""
@@ -201,6 +200,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         )
         reply = Reply(info, read.handler.engine.cancel)
         count = len(read.tokens) * request.best_of
+        reply.observations = [None] * count
         reply.choices = [self._choice(request, read, reply, index, arrived) for index in range(count)]
         return reply
 
@@ -214,18 +214,13 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         submission = Submission(prompt, tokens.ids, _seeded(read.sampling, index))
         writer = handler.reader.writer(tokens.ids, request.stops)
 
-        copy, watched, traced, way_back = is_copy(), not goes_to_challenger(), current(), current_way_back()
-        tenant = evidence_tenant()
+        context, way_back = copy_context(), current_way_back()
 
         def on_progress(output: InFlightOutput) -> None:
             if way_back is not None:
                 way_back.decided()
-            if output.finish and not copy:
-                with evidence_of(tenant):
-                    self._on_choice_end(handler, choice, watched, reply.info.id)
-                if traced is not None:
-                    operation = "chat" if request.chat else "text_completion"
-                    add_generation(traced, handler.served.packing.name, operation, output, self.now)
+            if output.finish:  # in a task of the engine
+                context.run(self._on_choice_end, handler, choice, reply, "chat" if request.chat else "text_completion")
             reply.notify(output)
 
         max_open = OPEN_CHARACTERS if request.stream else float("inf")
@@ -256,16 +251,20 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             weight=request.client.weight,
         )
 
-    def _on_choice_end(self, handler: Handler, choice: Choice, watched: bool, id: str) -> None:
-        name = handler.served.packing.name
+    def _on_choice_end(self, handler: Handler, choice: Choice, reply: Reply, operation: str) -> None:
+        name, generator = handler.served.packing.name, handler.served.generator
+        observed = reply.observations[choice.index] = observation(name, generator.version, choice)
+        self._observer.observe(observed)
+        if is_copy():
+            return
         if choice.output.finish == "grammar":
             handler.reader.grammars.refuse(choice.output.first.sampling.grammar)
-        self.metrics.ended(name, handler.served.generator.version, choice)
+        self.metrics.ended(name, choice)
         self.metrics.engine(name, handler.engine.status)
-        if watched:
-            self._watch.count(name, choice)
         if handler.observed is not None:
-            handler.observed.add(choice, handler.served.generator.digest, id)
+            handler.observed.add(choice, generator.digest, reply.info.id)
+        if traced := current():
+            add_generation(traced, name, operation, choice.output, self.now)
 
     def context(self, model: str | None) -> int:
         """Return the most tokens of a prompt and its output. Raises as `_select`."""
@@ -409,6 +408,11 @@ def _engine(report: EngineReport) -> dict[str, Any]:
     return {**figures, "books": "unknown" if report.accounting_error is None else report.accounting_error or "balanced"}
 
 
-async def _until_ended(reply: Reply) -> None:
-    """Return when all choices of a reply have ended, or one has failed."""
+async def _until_ended(reply: Reply) -> Exception | None:
+    """Return when all choices of a reply have ended, or one has failed, and why. What the client left or did not read is not
+    the service's fault."""
     await reply.until(lambda reply: reply.ended or reply.api_error() is not None)
+    error = reply.api_error()
+    if error is not None and any(choice.output.finish == "cancelled" for choice in reply.choices):
+        return ApiError(499, "cancelled", "the client has left")
+    return error

@@ -16,6 +16,7 @@ from pliant.packing.tools import CallParser, ToolCall
 from pliant.serving.answers import Rejected
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.http.bodies import ignored_header
+from pliant.serving.observe import Observation
 from pliant.serving.packing.engine.forecaster import Forecast
 from pliant.serving.packing.engine.in_flight import InFlightOutput
 from pliant.serving.packing.logprobs import LogprobsWriter, mean_logprob
@@ -126,6 +127,7 @@ class Reply:
     def __init__(self, info: ReplyInfo, cancel: Callable[[InFlightOutput], None]) -> None:
         self.info, self._cancel = info, cancel
         self.choices: Sequence[Choice] = ()
+        self.observations: list[Observation | None] = []  # of each choice that has ended
         self.changed = asyncio.Event()
 
     def notify(self, _output: InFlightOutput) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
@@ -26,16 +26,17 @@ from pliant.rollout.assign import is_copied, position
 from pliant.rollout.controller import Rollout
 from pliant.rollout.events import Action, CanaryOutcome, Event, Label, ShadowCompared
 from pliant.rollout.measures import Arm
-from pliant.serving.arms import evidence_tenant, request_key, to_challenger, to_champion_as_copy
 from pliant.serving.clock import Clock
 from pliant.serving.http.api_errors import api_error_of
+from pliant.serving.observe import Observation, Served, agree, comparable
+from pliant.serving.request_context import evidence_tenant, request_key, to_challenger, to_champion_as_copy
 from pliant.serving.rollout.copies import Copies
-from pliant.serving.rollout.judge import Judge
 
 A = TypeVar("A")
-Call = Callable[[float], Awaitable[A]]
+Call = Callable[[float], Awaitable[Served[A]]]
 """Answers a request that arrived at a time on the endpoint's clock."""
-Ended = Callable[[A], Awaitable[None]]
+Ended = Callable[[A], Awaitable[Exception | None]]
+"""Waits for the end of an answer that is returned when it begins, as a stream is. Returns why it did not come to it."""
 
 PAIRS = 4096  # answers of both arms whose label may still come
 KEYS = 100_000  # whose first request is known to have come; of further ones none counts
@@ -54,13 +55,12 @@ class Tried(Generic[A]):
     call: Call[A]
     arrived: float  # its head, from which its deadline counts
     begun: float  # when it was there as a whole
-    judge: Judge[A]
     ended: Ended[A] | None
     tenant: str  # whose evidence it is
     fair: bool  # see `CanaryOutcome`
 
 
-CopyTo = Callable[[Tried[A], A], Awaitable[None]]
+CopyTo = Callable[[Tried[A], Served[A]], Awaitable[None]]
 """Has a copy of a request answered by the arm that did not give this answer, and compares both."""
 
 
@@ -95,20 +95,17 @@ class Trial:
             OrderedDict()
         )  # id of an answer -> what champion, challenger said
 
-    async def answer(
-        self, call: Call[A], arrived: float, deadline: float, judge: Judge[A], ended: Ended[A] | None = None
-    ) -> A:
+    async def answer(self, call: Call[A], arrived: float, deadline: float, ended: Ended[A] | None = None) -> Served[A]:
         """Return the answer of the arm that the request's key belongs to. Raises what that arm raises.
 
-        `deadline`: in seconds from `arrived`. `ended`: waits for the end of an answer that is returned when it begins, as a
-        stream is.
+        `deadline`: in seconds from `arrived`.
         """
         by_challenger, hidden = self._draw()
         tenant, begun = evidence_tenant(), self._clock()
         # The deadline of an answer that goes on after it has begun is that of its beginning, whose usual latency is unknown.
         needed = self.rollout.usual_latency(tenant) if ended is None else 0.0
         possible = arrived + deadline - begun > needed
-        request = Tried(uuid4().hex, call, arrived, begun, judge, ended, tenant, hidden and possible)
+        request = Tried(uuid4().hex, call, arrived, begun, ended, tenant, hidden and possible)
         if by_challenger:
             return await self._by_challenger(request)
         try:
@@ -130,7 +127,7 @@ class Trial:
             self._drawn.add(place)
         return place < self.rollout.share, hidden
 
-    async def _by_challenger(self, request: Tried[A]) -> A:
+    async def _by_challenger(self, request: Tried[A]) -> Served[A]:
         try:
             with to_challenger():
                 answer = await request.call(request.arrived)
@@ -143,7 +140,7 @@ class Trial:
         self._answered(request, "canary", answer, None if self.rollout.decided else self._copy_to_champion)
         return answer
 
-    async def _by_champion_instead(self, request: Tried[A], error: Exception) -> A:
+    async def _by_champion_instead(self, request: Tried[A], error: Exception) -> Served[A]:
         """Answer what the challenger failed. Where the request is at fault, the champion refuses it, too."""
         try:
             return await request.call(request.arrived)
@@ -153,32 +150,35 @@ class Trial:
                 self._count_failure(request, "canary", error)
             raise
 
-    def _answered(self, request: Tried[A], arm: Arm, answer: A, copy: CopyTo[A] | None) -> None:
+    def _answered(self, request: Tried[A], arm: Arm, answer: Served[A], copy: CopyTo[A] | None) -> None:
         """Count an answer, now or when it has ended, and have it copied then."""
 
-        def count() -> None:
-            self._count(request, arm, answer)
+        def count(failure: Exception | None) -> None:
+            if failure is not None:
+                self._count_failure(request, arm, failure)
+                return
+            latency = max(0.0, self._clock() - request.begun)
+            self._feed_outcome(request, arm, latency, late=answer.late, utility=answer.confidence)
             if copy is not None:
                 self._copies.offer(partial(copy, request, answer))
 
         if request.ended is None:
-            count()
+            count(None)
             return
 
         async def follow(ended: Ended[A]) -> None:
-            await ended(answer)
-            count()
+            count(await ended(answer.answer))
 
         task = asyncio.create_task(follow(request.ended))
         self._following.add(task)
         task.add_done_callback(self._following.discard)
 
-    def label(self, id: str, right: Callable[[Any], bool]) -> None:
-        """Take the label of an answer of either arm. `right` says whether what an arm said is correct."""
+    def label(self, id: str, label: str | float) -> None:
+        """Take the right label of an answer of either arm."""
         pair = self._pairs.pop(id, None)
         if pair is not None:
             champion, challenger = pair
-            self.feed(Label(id, right(champion), right(challenger), tenant=evidence_tenant()))
+            self.feed(Label(id, bool(champion == label), bool(challenger == label), tenant=evidence_tenant()))
 
     def feed(self, event: Event) -> None:
         """Give the controller an event, and have done what it wants."""
@@ -196,44 +196,38 @@ class Trial:
     def _wants_copy(self, id: str) -> bool:
         return self.rollout.stage == "shadow" and is_copied(self.secret, id, self.rollout.config.shadow_share)
 
-    async def _copy_to_challenger(self, request: Tried[A], champion: A) -> None:
+    async def _copy_to_challenger(self, request: Tried[A], champion: Served[A]) -> None:
         with to_challenger(copy=True):
             challenger = await self._copied(request)
-        self._compare(request, champion, challenger, request.judge.labels(champion))
+        if challenger is not None:
+            self._compare(request, champion, challenger, champion.observations)
 
-    async def _copy_to_champion(self, request: Tried[A], challenger: A) -> None:
+    async def _copy_to_champion(self, request: Tried[A], challenger: Served[A]) -> None:
         with to_champion_as_copy():
             champion = await self._copied(request)
-        self._compare(request, champion, challenger, request.judge.labels(challenger))
+        if champion is not None:
+            self._compare(request, champion, challenger, challenger.observations)
 
-    async def _copied(self, request: Tried[A]) -> A:
-        answer = await request.call(self._clock())
-        if request.ended is not None:
-            await request.ended(answer)
-        return answer
+    async def _copied(self, request: Tried[A]) -> Served[A] | None:
+        """Return the answer to a copy at its end; None if it does not come to it."""
+        served = await request.call(self._clock())
+        failed = request.ended is not None and await request.ended(served.answer) is not None
+        return None if failed else served
 
-    def _compare(self, request: Tried[A], champion: A, challenger: A, known: Iterable[str]) -> None:
-        """Compare both answers to a request. `known`: the ids that the client may report labels under."""
-        judge = request.judge
-        if judge.failure(champion) is not None or judge.failure(challenger) is not None:
-            return
-        said = zip(judge.labels(champion).values(), judge.labels(challenger).values(), strict=True)
-        self._pairs.update(zip(known, said, strict=True))
+    def _compare(
+        self, request: Tried[A], champion: Served[A], challenger: Served[A], known: Sequence[Observation | None]
+    ) -> None:
+        """Compare both answers to a request. `known`: the ones whose ids the client may report labels under."""
+        for mine, *both in zip(known, champion.observations, challenger.observations, strict=True):
+            if mine is not None and mine.id:
+                first, second = (None if each is None else each.label for each in both)
+                self._pairs[mine.id] = first, second
         while len(self._pairs) > PAIRS:
             self._pairs.popitem(last=False)
-        comparable = judge.comparable(champion, challenger)
-        utilities = (judge.utility(champion), judge.utility(challenger)) if comparable else (None, None)
-        agree = judge.agree(champion, challenger)
-        self.feed(ShadowCompared(request.id, agree, *utilities, tenant=request.tenant))
-
-    def _count(self, request: Tried[A], arm: Arm, answer: A) -> None:
-        judge = request.judge
-        failure = judge.failure(answer)
-        if failure is not None:
-            self._count_failure(request, arm, failure)
-            return
-        latency = max(0.0, self._clock() - request.begun)
-        self._feed_outcome(request, arm, latency, late=judge.late(answer), utility=judge.utility(answer))
+        measured_alike = comparable(champion, challenger)
+        utilities = (champion.confidence, challenger.confidence) if measured_alike else (None, None)
+        same = agree(champion, challenger)
+        self.feed(ShadowCompared(request.id, same, *utilities, tenant=request.tenant))
 
     def _count_failure(self, request: Tried[A], arm: Arm, error: Exception) -> None:
         """Count a request without an answer. A client's mistake is no arm's fault."""

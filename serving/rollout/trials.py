@@ -25,7 +25,7 @@ from pliant.rollout.events import Action, Broken, Cancelled, Note, Promote, SetS
 from pliant.serving.clock import Clock
 from pliant.serving.driver import Driver
 from pliant.serving.lifecycle.generation import Generation, Generations, Running
-from pliant.serving.rollout.judge import Judge
+from pliant.serving.observe import Served
 from pliant.serving.rollout.record import TrialRecord
 from pliant.serving.rollout.trial import Call, Ended, Trial
 from pliant.serving.state_file import StateFile
@@ -79,17 +79,15 @@ class Trials(Generic[C, H, D]):
         self._waiting = asyncio.Event()  # there is something to do
         self._trouble = ""  # what was logged last
 
-    async def answer(
-        self, call: Call[A], arrived: float, deadline: float, judge: Judge[A], ended: Ended[A] | None = None
-    ) -> A:
+    async def answer(self, call: Call[A], arrived: float, deadline: float, ended: Ended[A] | None = None) -> Served[A]:
         """Return the answer to a request, by the arm that it belongs to, as `Trial.answer`. Raises what that raises."""
         trial = self._trial
-        return await (call(arrived) if trial is None else trial.answer(call, arrived, deadline, judge, ended))
+        return await (call(arrived) if trial is None else trial.answer(call, arrived, deadline, ended))
 
-    def label(self, id: str, right: Callable[[Any], bool]) -> None:
-        """Take the label of an earlier answer: `right` says whether what an arm said is correct."""
+    def label(self, id: str, label: str | float) -> None:
+        """Take the right label of an earlier answer, where both arms answered."""
         if self._trial is not None:
-            self._trial.label(id, right)
+            self._trial.label(id, label)
 
     def to_dict(self) -> dict[str, Any] | None:
         """Return what a status says of the trial; None where there is none."""

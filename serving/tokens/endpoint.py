@@ -6,32 +6,32 @@ import os
 from functools import partial
 from typing import Any
 
-from pliant.outcomes.figures import Figures
+import numpy as np
+from numpy.typing import NDArray
+
 from pliant.serving.answers import Completed, Rejected
-from pliant.serving.arms import is_copy
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.clock import Clock
 from pliant.serving.http.api_errors import api_error_of_drop
-from pliant.serving.http.routing import unknown_task
-from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
+from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
 from pliant.serving.lifecycle.poller import join_versions
 from pliant.serving.metrics import Metrics
-from pliant.serving.outcomes.outcomes import Outcomes, broken_event
+from pliant.serving.observe import Observation, Observer, Served
+from pliant.serving.outcomes.outcomes import Outcomes
+from pliant.serving.request_context import is_copy
 from pliant.serving.tokens.bodies import ImageRequest
 from pliant.serving.tokens.catalog import Catalog, TaskInfo
 from pliant.serving.tokens.decoders import Decoders
-from pliant.serving.tokens.judge import TokensJudge
-from pliant.serving.tokens.labelled import Labelled
+from pliant.serving.tokens.observed import Pictures, kept, kind_of
 from pliant.serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
 from pliant.serving.tokens.settings import TokensSettings
-from pliant.serving.tokens.watched import TokensWatch
+from pliant.serving.watch.drift import class_readings
 
-JUDGE = TokensJudge()
 ORIGINS = ("task_version", "backbone_version", "profile_version")
 """Labels of the metric pliant_answers."""
 
 
-class TokensEndpoint(Endpoint[TokensSettings, Catalog, TaskInfo]):
+class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
     """Predicts the classes of images."""
 
     def __init__(
@@ -44,11 +44,10 @@ class TokensEndpoint(Endpoint[TokensSettings, Catalog, TaskInfo]):
         clock: Clock,
         outcomes: Outcomes,
     ) -> None:
-        super().__init__(settings, refresher, metrics, clock)
-        self._outcomes, self._labelled = outcomes, Labelled(outcomes)
+        super().__init__(settings, refresher, metrics, clock, outcomes)
+        self._observer = Observer(metrics, self.drift, outcomes)
+        self._pictures = Pictures()
         self._registrar, self._origins = registrar, origins
-        self._watch = TokensWatch(self.seen, settings.watch_burn_in)
-        outcomes.on_broken = self._on_broken
         self._decoders = Decoders(settings.max_image_pixels)
 
     @property
@@ -61,9 +60,9 @@ class TokensEndpoint(Endpoint[TokensSettings, Catalog, TaskInfo]):
 
         Raises `ApiError` for overload and unknown tasks, `InputError` for an unusable image.
         """
-        return await self.tried(partial(self._predict, request), arrived, request.deadline, JUDGE)
+        return await self.route_trial(partial(self._predict, request), arrived, request.deadline)
 
-    async def _predict(self, request: ImageRequest, arrived: float) -> dict[str, Any]:
+    async def _predict(self, request: ImageRequest, arrived: float) -> Served[dict[str, Any]]:
         size = self._serving(request.task).catalog.image_size
         try:
             pixels = await self._decoders.decode(request.image, size, request.deadline - (self.now - arrived))
@@ -75,40 +74,46 @@ class TokensEndpoint(Endpoint[TokensSettings, Catalog, TaskInfo]):
             left = request.deadline - (self.now - arrived)
             payload = (request.task, pixels)
             answer = await generation.driver.submit(request.task, left, request.utility, payload, client=request.client)
-        self.metrics.answered(request.task, answer)
         if isinstance(answer, Rejected):
+            self.metrics.dropped(request.task, answer.reason)
             raise api_error_of_drop(answer, request.deadline)
-        id = "" if is_copy() else os.urandom(16).hex() if request.id is None else request.id
-        content = self._answer(id, request, answer, generation)
-        if id:
-            self._labelled.keep_pixels(id, request.task, pixels)
-        self._watch.count(request.task, content["probabilities"], content["label"], pixels)
-        return content
+        return self._served(request, answer, generation, pixels)
 
     def _serving(self, task: str) -> TokensGeneration:
-        """Return the generation that the request goes to. Raises `ApiError` if it does not serve the task."""
-        present = self._generations.chosen
-        if task not in present.handlers:
-            raise unknown_task(task, "task", present.handlers)
-        return present
+        """Return the generation that the request goes to. Raises as `handler`."""
+        self.handler(task)
+        return self._generations.chosen
 
-    def _answer(
-        self, id: str, request: ImageRequest, completed: Completed, generation: TokensGeneration
-    ) -> dict[str, Any]:
-        """Return the answer and remember it, with the versions that the output itself names: others may be served by now."""
+    def _served(
+        self, request: ImageRequest, completed: Completed, generation: TokensGeneration, pixels: NDArray[np.uint8]
+    ) -> Served[dict[str, Any]]:
+        """Return the answer, with the versions that the output itself names: others may be served by now."""
         first, second, probabilities = completed.output
-        task, key = request.task, (first, second)
+        task, tenant, key = request.task, request.client.tenant, (first, second)
         # Two releases may hold the same artifacts under other versions: the one that was asked names its own. What it does
         # not know has joined it since.
         origin, best = generation.catalog.origins.get(key) or self._origins[key], int(probabilities.argmax())
         versions = {**origin.versions, **generation.catalog.planned_by}
-        labels = {f"{kind}_version": version for kind, version in versions.items()}
-        self.metrics.originated(task, labels)
         shares = [round(share, 6) for share in probabilities.tolist()]
-        if id:
-            tenant = request.client.tenant
-            self._labelled.remember(id, task, key, completed.setting, origin, best, shares[best], tenant)
-        return {
+        id = "" if is_copy() else os.urandom(16).hex() if request.id is None else request.id
+        readings = class_readings(task, origin.classes, best, shares[best]) if self.drift.should_count() else ()
+        observation = Observation(
+            task=task,
+            version=origin.version,
+            outcome=completed.outcome,
+            origin={f"{kind}_version": version for kind, version in versions.items()},
+            measured={"queue_seconds": completed.queue_seconds},
+            label=origin.classes[best],
+            confidence=shares[best],
+            late=not completed.on_time,
+            readings=readings and (*readings, *self._pictures.readings(task, pixels)),
+            id=id,
+            kind=self._observer.kind(
+                (*key, origin.version, completed.setting, tenant),
+                partial(kind_of, task, origin, completed.setting, tenant),
+            ),
+        )
+        content = {
             "id": id,
             "task": task,
             "label": origin.classes[best],
@@ -120,6 +125,7 @@ class TokensEndpoint(Endpoint[TokensSettings, Catalog, TaskInfo]):
             "on_time": completed.on_time,
             "versions": versions,
         }
+        return Served(content, [self._observer.observe(observation, partial(kept, pixels))])
 
     async def refresh(self) -> dict[str, Any]:
         """Poll the registry now, and return the outcome, with the pins, which it leaves. Raises as `Refresher`'s poll."""
@@ -136,28 +142,6 @@ class TokensEndpoint(Endpoint[TokensSettings, Catalog, TaskInfo]):
         await self._registrar.register(self._refresher, name, which, client)
         return self._generations.present.handlers[name]
 
-    def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
-        """Record the right class of an earlier answer. Raises as `Outcomes.take`."""
-        taken = self._outcomes.take(id, label, client)
-        if self._outcomes.teaches(client):
-            self.labelled(id, label)
-        return taken
-
-    async def labels_written(self) -> None:
-        """Wait until the labels taken so far are written. Raises as `Outcomes.written`."""
-        await self._outcomes.written()
-
-    def _on_broken(self, figures: Figures) -> None:
-        self.tell("promise", broken_event(figures))
-
-    def alarms(self) -> list[dict[str, Any]]:
-        """Return the alarms over broken promises."""
-        return self._outcomes.alarms()
-
-    def take_back(self, id: str, client: Client) -> dict[str, Any]:
-        """Take back an alarm. Raises as `Outcomes.take_back`."""
-        return self._outcomes.take_back(id, client)
-
     def tasks(self) -> list[TaskInfo]:
         return list(self._generations.present.handlers.values())
 
@@ -171,5 +155,5 @@ class TokensEndpoint(Endpoint[TokensSettings, Catalog, TaskInfo]):
             **present.catalog.described(),
             "tasks": self.tasks(),
             "pins": self._registrar.pins.to_dict(),
-            "outcomes": self._outcomes.to_dict(),
+            "outcomes": self.outcomes.to_dict(),
         }

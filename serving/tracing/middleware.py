@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.access.access import CLIENT
-from pliant.serving.monitoring.request_context import request_fields
+from pliant.serving.request_context import request_fields
 from pliant.serving.tracing.traced import Traced, set_current
 
 PARENT = "traceparent"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Tracer, set_span_in_context
 
-from pliant.serving.arms import is_copy
+from pliant.serving.request_context import is_copy
 
 NANOSECONDS = 1e9
 Value = str | int | float | bool | tuple[str, ...]

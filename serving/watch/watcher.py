@@ -25,8 +25,8 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 from pliant.errors import InputError
 from pliant.serving.monitoring.state_metrics import StateMetrics
 from pliant.serving.state_file import StateFile
+from pliant.serving.watch.drift import CONFIDENCE, DriftCounter
 from pliant.serving.watch.load import ALPHA_OF_LOAD, NAME, LoadWatch, load_watch_from
-from pliant.serving.watch.seen import Seen
 from pliant.tenants import Groups, WithoutEach
 from pliant.watch.accuracy import AccuracyEstimate, mean_confidence
 from pliant.watch.detector import Alarm
@@ -36,8 +36,6 @@ logger = logging.getLogger("pliant.serving")
 
 SAVE_SECONDS = 30.0
 RECENT = 4000  # answers; where an estimate rests on more, the older half counts half
-CONFIDENCE = "confidence of "
-"""What the names of streams begin with whose numbers are calibrated probabilities of being right."""
 Event = Callable[[str, Mapping[str, Any]], None]
 """Tells others what happened: a kind (alarm), and figures."""
 
@@ -77,7 +75,7 @@ class WatcherParts:
     """`release`: number of the release that is served; `file`: the state, for the next start and for `pliant watch`."""
 
     system: str
-    seen: Seen
+    drift: DriftCounter
     file: StateFile
     release: Callable[[], int | None]
     metrics: WatchMetrics
@@ -118,7 +116,7 @@ class Watcher:
     async def look(self) -> list[Alarm]:
         """Take the counts since the last look, and return the alarms that they raise."""
         self._follow_release()
-        blocks = self._parts.seen.take()
+        blocks = self._parts.drift.take()
         for name, counts in _sum(blocks.values()).items():
             if name.startswith(CONFIDENCE):
                 recent = self._recent.get(name, 0) + counts
@@ -146,14 +144,14 @@ class Watcher:
             counts = _sum(seen)
             for name in counts:
                 if name not in watch:
-                    watch.add(self._parts.seen.streams[name])
+                    watch.add(self._parts.drift.streams[name])
             alarms = watch.update(counts)
             raised += alarms if watch is self._watch.whole else ()
         return raised
 
     def _look_at_load(self) -> list[Alarm]:
         """Update each watch of the load with the requests that it sees; return the alarm that all of them raise."""
-        before, self._arrivals = self._arrivals, self._parts.seen.arrivals()
+        before, self._arrivals = self._arrivals, self._parts.drift.arrivals()
         if not self._arrivals:  # as long as nobody asks the service counts for none
             return []
         new = {group: count - before.get(group, 0) for group, count in self._arrivals.items()}
@@ -207,7 +205,7 @@ class Watcher:
             for load in self._loads.every:
                 load.release()
             self._recent.clear()
-            self._parts.seen.forget()
+            self._parts.drift.forget()
 
     def _raise(self, alarm: Alarm) -> None:
         self._parts.metrics.raised(alarm)
@@ -225,7 +223,7 @@ class Watcher:
             **self.to_dict(),
             "watch": self._watch.whole.to_dict(),
             "without": {str(group): watch.to_dict() for group, watch in self._watch.without.items()},
-            "tenants": self._parts.seen.groups.tenants,
+            "tenants": self._parts.drift.groups.tenants,
             "untold": self._untold,
             "load": self._loads.whole.to_dict(),
             "load_without": {str(group): load.to_dict() for group, load in self._loads.without.items()},
@@ -246,7 +244,7 @@ class Watcher:
             logger.warning("what was watched before cannot be read, and is learnt anew: %s", error)
             return
         self._watch, self._release, self._alarms, self._untold = watch, release, alarms, untold
-        self._parts.seen.groups = groups
+        self._parts.drift.groups = groups
         try:
             loads = load_watches(load_watch_from(content["load"]))
             for group, without in content.get("load_without", {}).items():

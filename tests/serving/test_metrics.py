@@ -23,9 +23,9 @@ from pliant.protocol import (
     Woke,
 )
 from pliant.serving import metrics
-from pliant.serving.answers import Completed, Rejected
 from pliant.serving.metrics import Metrics
 from tests.fixtures import tenants
+from tests.fixtures.observed import observed
 from tests.fixtures.tokens import loads as tokens
 
 
@@ -117,13 +117,13 @@ def test_requests_launches_and_failures_are_counted_as_they_happen():
 
 def test_answers_are_counted_by_how_they_ended_and_by_what_gave_them():
     counts, value = observe()
-    counts.answered("digits", Completed("x", 0, 1, 0.25, 0.5, late_by=-0.1))
-    counts.answered("digits", Completed("x", 0, 1, 0.5, 0.5, late_by=0.1))
-    counts.answered("digits", Rejected("full"))
+    origin = {"task_version": 7, "more": "is not counted by"}
+    counts.answered(observed(task="digits", outcome="on_time", origin=origin))
+    counts.answered(observed(task="digits", outcome="late", measured={"queue_seconds": 0.5}))
+    counts.dropped("digits", "full")
     for outcome in ("on_time", "late", "dropped_full"):
         assert value("pliant_outcomes_total", {"task": "digits", "outcome": outcome}) == 1
     assert (value("pliant_queue_seconds_count"), value("pliant_queue_seconds_sum")) == (2, 0.75)
-    counts.originated("digits", {"task_version": 7, "more": "is not counted by"})
     assert value("pliant_answers_total", {"task": "digits", "task_version": "7", "variant": ""}) == 1
 
 

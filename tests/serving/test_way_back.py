@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pliant.serving.way_back import begin_way_back, note_decided
+from pliant.serving.request_context import begin_way_back, note_decided
 from tests.fixtures.fakes import run_virtually
 
 

@@ -17,13 +17,12 @@ from starlette.datastructures import State
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pliant.serving.arms import set_evidence_tenant
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.access.hosts import KnownHosts, is_loopback
 from pliant.serving.http.access.keys import KeySource, Tenant
 from pliant.serving.http.api_errors import ApiError, ErrorShape
 from pliant.serving.http.json_body import check_type
-from pliant.serving.monitoring.request_context import set_request_tenant
+from pliant.serving.request_context import set_evidence_tenant, set_request_tenant
 
 CLIENT = "pliant.client"
 """Key of an ASGI scope: whom the middleware has let in."""

@@ -28,7 +28,7 @@ from pliant.serving.http.door.connections import Stage
 from pliant.serving.http.door.door import SENDER, Door
 from pliant.serving.http.door.load import LoopLoad, MeasuredLoop
 from pliant.serving.http.routing import ARRIVED
-from pliant.serving.way_back import begin_way_back
+from pliant.serving.request_context import begin_way_back
 
 ADDED = 8  # bytes of chunk lines that each byte of a chunked body may bring, besides `head_bytes`
 PROGRESS = 512  # bytes of a request that are progress: who sends one at a time has come to a stand

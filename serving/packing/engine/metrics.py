@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from math import isnan
-
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from pliant.packing.engine.submission import Status
 from pliant.packing.scheduling.forecast import QUANTILES, Calibration
 from pliant.serving.metrics import SECONDS, TenantUse
+from pliant.serving.observe import Observation
 from pliant.serving.packing.engine.suspects import SequenceLimit
 from pliant.serving.packing.reply import Choice
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 COUNTED = ("iterations", "tokens", "preemptions", "recomputed", "shared")
+MEASURED = {
+    "queue_seconds": ("Seconds from submission to the first iteration, per answer", SECONDS),
+    "ttft_seconds": ("Seconds from arrival to the first token, per answer", SECONDS),
+    "tpot_seconds": ("Seconds a token behind the first, per answer", SECONDS),
+    "predicted_tokens": ("Median forecast length in tokens, per answer", TOKENS),
+    "observed_tokens": ("Length in tokens, per answer", TOKENS),
+}
+TENANT_OUTCOMES = {
+    "stop": "answered",
+    "length": "answered",
+    "late": "dropped_late",
+    "full": "dropped_full",
+    "failed": "dropped_failed",
+}
 PAGES = ("waiting", "running", "pages", "pages_used", "host_pages_used")
 
 
@@ -45,14 +58,10 @@ class PackingMetrics:
             "forecast_seconds", "Seconds that a prompt waited for its forecast, if not failed", SECONDS
         )
         self._predictor_failures = counter("predictor_failures", "Predictor processes that died or hung", "task")
-        self._ttft = histogram("ttft_seconds", "Seconds from arrival to the first token, per answer", SECONDS)
-        self._tpot = histogram("tpot_seconds", "Seconds a token behind the first, per answer", SECONDS)
         self._targets = counter(
             "targets", "Answers with a deadline or targets, by whether they were kept", "task", "kept"
         )
-        self._queue = histogram("queue_seconds", "Seconds from submission to the first iteration, per answer", SECONDS)
-        self._predicted = histogram("predicted_tokens", "Median forecast length in tokens, per answer", TOKENS)
-        self._observed = histogram("observed_tokens", "Length in tokens, per answer", TOKENS)
+        self._measured = {name: histogram(name, text, buckets) for name, (text, buckets) in MEASURED.items()}
         self._coverage = gauge("coverage", "Share of answers no longer than the forecast's quantile", "task", "level")
         self._engine = {name: gauge(name, f"{name} of the engine", "task") for name in PAGES}
         self._counted = {name: gauge(f"engine_{name}", f"{name} since its start", "task") for name in COUNTED}
@@ -76,33 +85,26 @@ class PackingMetrics:
         self._outcomes.labels(task, f"dropped_{reason}").inc()
         self._tenants.ended(tenant, f"dropped_{reason}")
 
-    def ended(self, task: str, version: int, choice: Choice) -> None:
-        """Count a choice that has ended; `version` is that of its generator."""
+    def answered(self, observation: Observation) -> None:
+        """Count an output that has ended."""
+        task = observation.task
+        self._outcomes.labels(task, observation.outcome).inc()
+        for name, value in observation.measured.items():
+            self._measured[name].labels(task).observe(value)
+        if observation.origin:
+            self._answers.labels(task, *map(str, observation.origin.values())).inc()
+            if observation.late is not None:
+                self._targets.labels(task, str(not observation.late).lower()).inc()
+
+    def ended(self, task: str, choice: Choice) -> None:
+        """Count what a choice that has ended cost its tenant, and how far its forecast covered it."""
         output, tenant = choice.output, choice.output.first.prompt.tenant
         self._tenants.ran(tenant, output.seconds)
-        if output.finish in ("late", "full"):
-            self.dropped(task, tenant, output.finish)
-            return
-        if output.finish == "failed":
-            self._tenants.ended(tenant, "dropped_failed")
-        self._outcomes.labels(task, output.finish).inc()
-        if output.finish not in ("stop", "length"):
-            return
-        self._answers.labels(task, str(version)).inc()
-        self._tenants.ended(tenant, "answered")
-        self._queue.labels(task).observe(output.queued)
-        for metric, seconds in ((self._ttft, choice.ttft), (self._tpot, choice.tpot)):
-            if not isnan(seconds):
-                metric.labels(task).observe(seconds)
-        if choice.has_targets:
-            self._targets.labels(task, str(choice.on_time).lower()).inc()
-        self._observed.labels(task).observe(len(output.tokens))
-        if choice.forecast.origin == "predicted":
-            self._predicted.labels(task).observe(choice.predicted)
-            if (
-                output.finish == "stop" and choice.typical and not output.at_stop_string
-            ):  # else its full length is not known
-                self._count_coverage(task, choice)
+        if output.finish in TENANT_OUTCOMES:
+            self._tenants.ended(tenant, TENANT_OUTCOMES[output.finish])
+        full_length = output.finish == "stop" and choice.typical and not output.at_stop_string
+        if choice.forecast.origin == "predicted" and full_length:
+            self._count_coverage(task, choice)
 
     def engine(self, task: str, status: Status) -> None:
         """Set the gauges of an engine."""

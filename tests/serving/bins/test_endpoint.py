@@ -16,7 +16,7 @@ from pliant.serving.bins.endpoint import AT_ONCE, ORIGINS, BinsEndpoint, Handler
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.metrics import Metrics
-from pliant.serving.watch.seen import Seen
+from pliant.serving.watch.drift import DriftCounter
 from tests.fixtures.fakes import run_virtually
 
 
@@ -58,7 +58,9 @@ class Driver:
 
 
 def handler(reader, head="embedding", version=3):
-    encoder = SimpleNamespace(head=head, classes=("x", "y"), max_length=4, version=7, digest="e")
+    encoder = SimpleNamespace(
+        head=head, classes=() if head == "embedding" else ("x", "y"), max_length=4, version=7, digest="e"
+    )
     shapes = [Shape(8, 1), Shape(8, 4, dynamic=True)]
     bins = SimpleNamespace(slo=5.0, shapes=shapes, seconds=(0.01,))
     return Handler(SimpleNamespace(encoder=encoder, bins=bins, version=version), reader, ["8x1", "dynamic"])
@@ -72,10 +74,11 @@ class Service:
         handlers = {name: handler(self.reader, head) for name, head in (streams or {"mails": "embedding"}).items()}
         present = SimpleNamespace(handlers=handlers, driver=self.driver)
         self.generations = SimpleNamespace(present=present, chosen=present)
-        refresher = SimpleNamespace(poller=None, generations=self.generations, trials=None, watcher=None, seen=Seen())
+        refresher = SimpleNamespace(
+            poller=None, generations=self.generations, trials=None, watcher=None, drift=DriftCounter()
+        )
         metrics = Metrics("bin", ORIGINS, self.counted)
         self.endpoint = BinsEndpoint(BinsSettings(), refresher, metrics, lambda: 12.0)
-        self.endpoint._watch = SimpleNamespace(count=lambda *_: None)  # outputs are words here
 
     def run(self, *texts, **fields):
         request = TextRequest("mails", tuple(t if isinstance(t, tuple) else (t, None) for t in texts), **fields)

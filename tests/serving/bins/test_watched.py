@@ -20,5 +20,5 @@ def test_a_service_counts_its_answers_only_where_it_is_watched(tmp_path: Path, s
     with serving(registry, replace(QUIET, watch_seconds=seconds, home=tmp_path / "home")) as service:
         answer = service.wait(service.posting(f"/{STREAM}/predict", {"inputs": "a red sign"}))
         assert answer.status_code == 200, answer.text
-        counts = service.assembly.refresher.seen.take().get(-1, {})
+        counts = service.assembly.refresher.drift.take().get(-1, {})
         assert (f"tokens of {STREAM}" in counts) == (seconds > 0) == bool(counts)

@@ -50,7 +50,7 @@ def launches_of(service, model=LARGE):
 
 def test_an_early_answer_is_compared_with_what_the_large_model_says(registry):
     async def check(service):
-        service.endpoint.seen.counting = True
+        service.endpoint.drift.counting = True
         await service.ask(SURE, SURE)
         await service.ask(UNSURE, candidate="small")  # which takes green for red
         await asyncio.sleep(1)
@@ -58,7 +58,7 @@ def test_an_early_answer_is_compared_with_what_the_large_model_says(registry):
         compared = {"task": "colours", "candidate": "default"}
         assert service.sample("pliant_agreement_total", result="agrees", **compared) == 2
         assert service.sample("pliant_agreement_total", task="colours", candidate="small", result="differs") == 1
-        taken = service.endpoint.seen.take()[-1]
+        taken = service.endpoint.drift.take()[-1]
         assert taken["agreement of colours by default"] == [0, 2]
         assert taken["agreement of colours by small"] == [1, 0]
 
@@ -104,10 +104,10 @@ def test_a_comparison_leaves_no_trace_among_answers_tenants_labels_and_deadlines
     client = Client("acme", 3.0, frozenset({"use"}), "1234abcd")
 
     async def check(service):
-        service.endpoint.seen.counting = True
+        service.endpoint.drift.counting = True
         (answer,) = await service.ask(SURE, client=client, deadline=2.0)
         usual = service.endpoint.front_door.usual_deadline
-        remembered = len(service.endpoint._outcomes.to_dict())
+        remembered = len(service.endpoint.outcomes.to_dict())
         seconds = service.sample("pliant_tenant_seconds_total", tenant="acme")
         await asyncio.sleep(1)
         assert figures(service) == (1, 1)
@@ -118,8 +118,8 @@ def test_a_comparison_leaves_no_trace_among_answers_tenants_labels_and_deadlines
         assert service.sample("pliant_answers_total", **labels) == 1
         assert service.sample("pliant_tenant_seconds_total", tenant="acme") == seconds
         assert service.sample("pliant_tenant_seconds_total", tenant="") is None
-        assert len(service.endpoint._outcomes.to_dict()) == remembered
-        taken = service.endpoint.seen.take()[-1]
+        assert len(service.endpoint.outcomes.to_dict()) == remembered
+        taken = service.endpoint.drift.take()[-1]
         assert sum(taken["class of colours"]) == sum(taken["level of colours by default"]) == 1
         assert service.endpoint.outcome(answer["id"], "blue", client)["level"] == "small"
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pliant.cascade.runtime import CascadeRuntime
-from pliant.errors import DeviceError, DigestError
+from pliant.errors import DeviceError, DigestError, InputError
 from pliant.models.text import Reader
 from pliant.registry import codec
 from pliant.serving.cascade.messages import (
@@ -53,6 +53,11 @@ def test_a_launch_runs_the_classifier_of_its_number_and_only_the_pruning_one_tel
         assert seconds > 0
 
 
+def test_a_model_that_another_worker_has_is_refused(told):
+    with pytest.raises(InputError, match=r"model is 4, but must be one of those loaded here, \[3, 5\]"):
+        told().run(4, payloads(3))
+
+
 def test_a_classifier_that_changed_since_it_was_verified_is_refused(told):
     tensors = told.models[0].folder / "tensors.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:-1])
@@ -63,6 +68,19 @@ def test_a_classifier_that_changed_since_it_was_verified_is_refused(told):
 def test_another_class_of_device_than_the_profiles_is_refused(told):
     with pytest.raises(DeviceError, match="the profile was measured on a large GPU"):
         replace(told, plan=replace(told.plan, profiled_on="a large GPU"))()
+
+
+def test_nothing_is_changed_in_a_running_process(told):
+    model = told()
+    with pytest.raises(InputError, match="left as it is"):
+        model.update("task")
+    with pytest.raises(InputError, match="left as it is"):
+        model.load(1)
+
+
+def capacities(spec, *arguments) -> list[str | None]:
+    """Stands for a builder: what the process's caches are bounded to when torch is imported."""
+    return [os.environ.get(name) for name in SHAPE_CACHES]
 
 
 def test_large_blocks_are_given_back_where_the_allocator_can_and_it_is_no_error_where_not(monkeypatch):

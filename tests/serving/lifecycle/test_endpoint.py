@@ -9,7 +9,8 @@ import pytest
 
 from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.poller import Outcome
-from pliant.serving.watch.seen import Seen
+from pliant.serving.observe import Served
+from pliant.serving.watch.drift import DriftCounter
 
 
 def endpoint() -> tuple[Endpoint, SimpleNamespace]:
@@ -23,25 +24,27 @@ def endpoint() -> tuple[Endpoint, SimpleNamespace]:
 
     poller = SimpleNamespace(last=Outcome("unchanged", "nothing new", {}), seconds=30.0, poll=poll)
     refresher = SimpleNamespace(
-        poller=poller, generations=generations, release=9, trials=None, watcher=None, seen=Seen()
+        poller=poller, generations=generations, release=9, trials=None, watcher=None, drift=DriftCounter()
     )
-    return Endpoint(SimpleNamespace(alias="champion", device="cuda:1"), refresher, None, lambda: 12.5), driver
+    return Endpoint(
+        SimpleNamespace(alias="champion", device="cuda:1", watch_burn_in=100), refresher, None, lambda: 12.5
+    ), driver
 
 
 def test_a_deadline_counts_from_the_socket_and_earlier_by_the_way_back_of_its_answer():
     served, _ = endpoint()
 
-    async def counted(arrived: float) -> float:
-        return arrived
+    async def counted(arrived: float) -> Served[float]:
+        return Served(arrived, ())
 
     async def main() -> None:
-        assert await served.tried(counted, 12.0, 0.2, judge=None) == 12.0, "nothing is known of answers yet"
+        assert await served.route_trial(counted, 12.0, 0.2) == 12.0, "nothing is known of answers yet"
         now = asyncio.get_running_loop().time()
         for _ in range(100):
             served.front_door.answered(0.05, now)
-        assert await served.tried(counted, 12.0, 0.2, judge=None) == pytest.approx(11.95, abs=0.01)
+        assert await served.route_trial(counted, 12.0, 0.2) == pytest.approx(11.95, abs=0.01)
         for _ in range(200):
-            await served.tried(counted, 12.0, 0.2, judge=None)
+            await served.route_trial(counted, 12.0, 0.2)
         assert served.front_door.usual_deadline == pytest.approx(0.2, rel=0.01)
 
     asyncio.run(main())

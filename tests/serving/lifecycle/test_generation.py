@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pliant.errors import WorkerError
-from pliant.serving.arms import to_challenger
 from pliant.serving.lifecycle.generation import Generation, Generations, numbered_journal
+from pliant.serving.request_context import to_challenger
 from tests.fixtures.fakes import run_virtually
 
 

@@ -23,7 +23,7 @@ from pliant.serving.http.access.access import AccessMiddleware
 from pliant.serving.http.middleware import RequestIdMiddleware
 from pliant.serving.monitoring import logs
 from pliant.serving.monitoring.json_lines import JsonLines
-from pliant.serving.monitoring.request_context import request_fields, set_request_id, set_request_tenant
+from pliant.serving.request_context import request_fields, set_request_id, set_request_tenant
 from pliant.serving.settings import from_environment, to_environment
 from pliant.serving.workers.child_process import spawn
 from tests.fixtures.places import ROOT

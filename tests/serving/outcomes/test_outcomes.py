@@ -16,6 +16,7 @@ from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.outcomes.labels import MAX_LABELS, RATE, read_outcome, take_all
 from pliant.serving.outcomes.outcomes import Outcomes
+from tests.fixtures.observed import remember
 
 
 class Lived:
@@ -29,7 +30,7 @@ class Lived:
         self.count += 1
         classes = ("negative", "positive")
         answered = Answered("reviews", version, "default", level, "positive", 0.8, promised, classes=classes)
-        self.outcomes.remember(str(self.count), answered)
+        remember(self.outcomes, str(self.count), answered)
         return self.outcomes.take(str(self.count), label)
 
     def metric(self, name: str, **labels) -> float | None:
@@ -92,7 +93,7 @@ def client(tenant: str, *roles: str) -> Client:
 def answered_to(lived: Lived, id: str, tenant: str) -> None:
     classes = ("negative", "positive")
     answered = Answered("reviews", 1, "default", "small", "positive", 0.8, 0.9, classes=classes, tenant=tenant)
-    lived.outcomes.remember(id, answered)
+    remember(lived.outcomes, id, answered)
 
 
 def test_only_the_tenant_that_got_an_answer_or_an_administrator_may_report_its_label():

@@ -13,6 +13,7 @@ from pliant.serving.http.api_errors import ApiError
 from pliant.serving.outcomes.keeper import open_keeper
 from pliant.serving.outcomes.outcomes import Outcomes
 from pliant.serving.outcomes.patient_clock import LEAP, PATIENCE, PatientClock
+from tests.fixtures.observed import remember
 
 HOUR, DAY = 3600.0, 86_400.0
 ACME = Client("acme", 1.0, frozenset({"use"}), "key-1")
@@ -69,15 +70,15 @@ def test_labels_of_before_and_after_a_clock_that_was_a_month_ahead_are_all_taken
     keeper = open_keeper(tmp_path, 100, 30 * DAY, False)
     keeper._store._clock = PatientClock(lambda: machine.true + machine.error, lambda: machine.true)
     outcomes = Outcomes(CollectorRegistry(), 100, clock=machine.clock, keeper=keeper)
-    outcomes.remember("before", ANSWERED)
+    remember(outcomes, "before", ANSWERED)
     machine.off_by(31 * DAY, 60.0)
-    outcomes.remember("while it was ahead", ANSWERED)
+    remember(outcomes, "while it was ahead", ANSWERED)
     assert outcomes.take("while it was ahead", "b", ACME)["correct"]
     keeper._store._pruned -= 2 * HOUR  # so that what is old goes with the next write
     machine.off_by(0.0, 600.0)
     assert outcomes.take("before", "b", ACME)["correct"]
     machine.off_by(-HOUR, 600.0)
-    outcomes.remember("after", ANSWERED)
+    remember(outcomes, "after", ANSWERED)
     assert outcomes.take("after", "b", ACME)["correct"], "an hour back"
     with pytest.raises(ApiError, match="recent answer"):
         outcomes.take("never given", "b", ACME)
@@ -94,5 +95,5 @@ def test_labels_are_taken_at_their_rate_whatever_the_clock_does():
     for error in (0.0, -HOUR, DAY, -DAY, 0.0):
         machine.off_by(error, 60.0)
         for number in range(100):
-            outcomes.remember(f"{error} {number} {machine.true}", ANSWERED)
+            remember(outcomes, f"{error} {number} {machine.true}", ANSWERED)
             assert outcomes.take(f"{error} {number} {machine.true}", "b", ACME)["correct"]

@@ -26,6 +26,7 @@ from pliant.serving.outcomes.keeper import open_keeper
 from pliant.serving.outcomes.outcomes import Outcomes, open_outcomes
 from pliant.serving.outcomes.store import Store
 from pliant.serving.tokens.settings import TokensSettings
+from tests.fixtures.observed import remember
 
 DAYS = 30 * 86_400.0
 ACME = Client("acme", 1.0, frozenset({"use"}), "key-1")
@@ -85,7 +86,7 @@ def test_figures_alarms_and_answers_are_there_after_a_restart(tmp_path):
 
     first, _ = outcomes()
     for number in range(30):
-        first.remember(str(number), answered())
+        remember(first, str(number), answered())
     for number in range(20):
         first.take(str(number), "a", ACME)
     before, alarms = first.to_dict(), first.alarms()
@@ -113,7 +114,7 @@ def test_figures_alarms_and_answers_are_there_after_a_restart(tmp_path):
 def test_labels_are_in_the_file_with_their_tenants_and_without_words(tmp_path):
     keeper = open_keeper(tmp_path, 100, DAYS, False)
     outcomes = Outcomes(CollectorRegistry(), 100, keeper=keeper, clock=lambda: 5.0)
-    outcomes.remember("x", answered(former_levels=("tiny",), former=(("a", 0.5),)))
+    remember(outcomes, "x", answered(former_levels=("tiny",), former=(("a", 0.5),)))
     outcomes.take("x", "a", ACME)
     outcomes.close()
     (record,) = read_labels(tmp_path)
@@ -201,7 +202,7 @@ def test_a_clock_that_is_set_back_loses_nothing_and_blocks_nobody(tmp_path):
     now = [10_000.0]
     outcomes = Outcomes(CollectorRegistry(), 100, clock=lambda: now[0], keeper=open_keeper(tmp_path, 100, DAYS, False))
     for number in range(1001):
-        outcomes.remember(str(number), answered())
+        remember(outcomes, str(number), answered())
     outcomes.take("1000", "b", ACME)
     now[0] = 100.0
     assert outcomes.take("999", "b", ACME)["correct"]
@@ -287,7 +288,7 @@ def test_lines_that_nobody_can_read_are_passed_over(tmp_path, caplog):
 def test_a_folder_that_cannot_be_made_leaves_the_service_running(tmp_path, caplog):
     (tmp_path / "outcomes").write_text("a file where the folder should be")
     outcomes = open_outcomes(TokensSettings(home=tmp_path), CollectorRegistry())
-    outcomes.remember("x", answered())
+    remember(outcomes, "x", answered())
     assert outcomes.take("x", "b", ACME)["correct"]
     assert "they are forgotten when the service ends" in caplog.text
     outcomes.close()
@@ -295,7 +296,7 @@ def test_a_folder_that_cannot_be_made_leaves_the_service_running(tmp_path, caplo
 
 def test_with_no_days_nothing_is_on_disk(tmp_path):
     outcomes = open_outcomes(TokensSettings(home=tmp_path, outcomes_days=0.0), CollectorRegistry())
-    outcomes.remember("x", answered())
+    remember(outcomes, "x", answered())
     outcomes.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -313,7 +314,7 @@ keeper._seconds = 0.01
 outcomes = Outcomes(CollectorRegistry(), 1000, keeper=keeper, days=1e4)
 answered = Answered("t", 1, "default", "small", "b", 0.8, 0.9, classes=("a", "b"), tenant="acme")
 for number in range(10**9):
-    outcomes.remember(str(number), answered)
+    outcomes.remember(str(number), answered, "b", 0.8)
     if number < 900:
         outcomes.take(str(number), "b", Client("acme", key="k"))
     time.sleep(0.0005)

@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from pliant.errors import RegistryError
 from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.measures import GUARDS, Measure
-from pliant.serving.arms import goes_to_challenger, is_copy, set_request_key
 from pliant.serving.lifecycle.generation import Generation, Generations
+from pliant.serving.observe import Served
+from pliant.serving.request_context import goes_to_challenger, is_copy, set_request_key
 from pliant.serving.rollout.trials import TrialParts, Trials
 from pliant.serving.state_file import StateFile
+from tests.fixtures.observed import observed
 
 CONFIG = RolloutConfig(
     shadow_share=0.5,
@@ -51,25 +52,11 @@ class Answer:
     number: int  # of the generation
     utility: float = 0.9
 
-
-class Judge:
-    def utility(self, answer: Answer) -> float:
-        return answer.utility
-
-    def comparable(self, champion: Answer, challenger: Answer) -> bool:
-        return True
-
-    def agree(self, champion: Answer, challenger: Answer) -> bool:
-        return champion.value == challenger.value
-
-    def late(self, answer: Answer) -> bool | None:
-        return False
-
-    def failure(self, answer: Answer) -> Exception | None:
-        return None
-
-    def labels(self, answer: Answer) -> dict[str, Any]:
-        return {f"{answer.number}-{answer.value}": answer.value}
+    @property
+    def served(self) -> Served:
+        """What a trial gets: the number stands for a class."""
+        one = observed(str(self.value), self.utility, version=self.number, id=f"{self.number}-{self.value}")
+        return Served(self, [one])
 
 
 @dataclass
@@ -151,16 +138,16 @@ class Service:
     async def add(self, value: float, key: str) -> Answer:
         set_request_key(key)
 
-        async def call(arrived: float) -> Answer:
+        async def call(arrived: float) -> Served:
             number = self.generations.chosen.number
             await asyncio.sleep(0.02)
             answer = Answer(value, number)
             if goes_to_challenger():
                 answer = self.challenge(value, replace(answer))
             self.answered.append((value, number, is_copy()))
-            return answer
+            return answer.served
 
-        return await self.trials.answer(call, asyncio.get_running_loop().time(), DEADLINE, Judge())
+        return (await self.trials.answer(call, asyncio.get_running_loop().time(), DEADLINE)).answer
 
     async def load(self, count: int, start: int = 0) -> list[Answer]:
         """Send requests, ten a second, one after the other."""

@@ -9,11 +9,12 @@ from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import Rollout
 from pliant.rollout.events import CanaryOutcome
-from pliant.serving.arms import goes_to_challenger, set_request_key
 from pliant.serving.http.api_errors import ApiError
+from pliant.serving.observe import Served
+from pliant.serving.request_context import goes_to_challenger, set_request_key
 from pliant.serving.rollout.trial import Trial
 from tests.fixtures.fakes import run_virtually
-from tests.serving.rollout.service import Answer, Judge
+from tests.serving.rollout.service import Answer
 
 LATE = ApiError(503, "late", "the queue is too long")
 CANARY = RolloutConfig(shadow_requests=0, steps=(0.5, 1.0), step_requests=10_000)
@@ -36,13 +37,13 @@ class Ground:
         arrived = self.clock()
         await asyncio.sleep(sent)
 
-        async def call(since: float) -> Answer:
+        async def call(since: float) -> Served:
             by_challenger = goes_to_challenger()
             await self.does(by_challenger, since + deadline - self.clock())
-            return Answer(float(by_challenger), 1)
+            return Answer(float(by_challenger), 1).served
 
         try:
-            answer = await self.trial.answer(call, arrived, deadline, Judge())
+            answer = (await self.trial.answer(call, arrived, deadline)).answer
         except ApiError:
             return None, self.clock() - arrived
         return bool(answer.value), self.clock() - arrived

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,10 +12,13 @@ from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.files import read_inputs, read_labels
 from pliant.serving.client import Client
+from pliant.serving.observe import Observer
 from pliant.serving.outcomes.outcomes import Outcomes, chosen_id, open_outcomes
 from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
-from pliant.serving.tokens.labelled import NAMES, Labelled
+from pliant.serving.tokens.observed import NAMES, kept, kind_of
 from pliant.serving.tokens.settings import TokensSettings
+from pliant.serving.watch.drift import DriftCounter
+from tests.fixtures.observed import observed
 from tests.fixtures.tokens.http import ask, png, serve
 from tests.fixtures.tokens.samples import tiny_task
 from tests.serving.tokens.test_oip import ask as infer
@@ -71,35 +76,16 @@ def test_under_the_open_inference_protocol_an_answer_has_the_id_of_its_request(r
 
 def test_two_tenants_may_choose_the_same_id():
     outcomes = Outcomes(CollectorRegistry(), 10, names=NAMES)
-    labelled = Labelled(outcomes)
     clients = [Client(name, 1.0, frozenset({"use"}), "k") for name in ("acme", "beta")]
-    for place, client in enumerate(clients):
-        labelled.remember(chosen_id(client, "1"), "t", ("a", "b"), 0, ORIGIN, place, 0.5, client.tenant)
+    for label, client in zip(("zero", "one"), clients, strict=True):
+        outcomes.remember(chosen_id(client, "1"), kind_of("t", ORIGIN, 0, client.tenant), label, 0.5)
     assert [outcomes.take("1", "one", client)["correct"] for client in clients] == [False, True]
 
 
-def test_answers_of_one_kind_share_all_but_class_and_confidence():
-    outcomes = Outcomes(CollectorRegistry(), 10, names=NAMES)
-    labelled = Labelled(outcomes)
-    for number, (setting, tenant) in enumerate([(0, ""), (-5, ""), (0, "acme"), (2, "")]):
-        labelled.remember(str(number), "t", ("a", "b"), setting, ORIGIN, number % 2, 0.25, tenant)
-    remembered = [outcomes._tracker.answered(str(number)) for number in range(4)]
-    assert [(one.candidate, one.promised, one.tenant) for one in remembered] == [
-        ("0", 0.9, ""),
-        ("-5", 0.8, ""),
-        ("0", 0.9, "acme"),
-        ("2", None, ""),
-    ]
-    assert [(one.label, one.confidence, one.version) for one in remembered[:2]] == [("zero", 0.25, 3), ("one", 0.25, 3)]
-
-
-def test_the_same_artifacts_under_two_versions_are_told_apart():
-    outcomes = Outcomes(CollectorRegistry(), 10, names=NAMES)
-    labelled = Labelled(outcomes)
-    for version in (3, 4, 3):
-        origin = replace(ORIGIN, versions={"backbone": 1, "task": version})
-        labelled.remember(str(len(outcomes._tracker)), "t", ("a", "b"), 0, origin, 0, 0.5, "")
-    assert [outcomes._tracker.answered(str(number)).version for number in range(3)] == [3, 4, 3]
+@pytest.mark.parametrize(("setting", "promised"), [(0, 0.9), (-5, 0.8), (2, None)])
+def test_answers_of_one_kind_share_version_operating_point_and_its_promise(setting, promised):
+    kind = kind_of("t", ORIGIN, setting, "acme")
+    assert (kind.version, kind.candidate, kind.promised, kind.tenant) == (3, str(setting), promised, "acme")
 
 
 def test_the_promise_is_two_points_below_the_lower_of_two_measured_shares():
@@ -113,11 +99,10 @@ def test_the_promise_is_two_points_below_the_lower_of_two_measured_shares():
 def test_pixels_are_kept_only_where_the_settings_say_so_and_found_by_their_labels(tmp_path):
     pixels = np.arange(4 * 4 * 3, dtype=np.uint8).reshape(4, 4, 3)
     for keep in (False, True):
-        settings = TokensSettings(home=tmp_path, keep_inputs=keep)
-        outcomes = open_outcomes(settings, CollectorRegistry(), NAMES)
-        labelled = Labelled(outcomes)
-        labelled.remember("x", "t", ("a", "b"), 0, ORIGIN, 1, 0.5, "")
-        labelled.keep_pixels("x", "t", pixels)
+        outcomes = open_outcomes(TokensSettings(home=tmp_path, keep_inputs=keep), CollectorRegistry(), NAMES)
+        metrics = SimpleNamespace(answered=lambda _: None)
+        one = observed("one", 0.5, task="t", id="x", kind=kind_of("t", ORIGIN, 0, ""))
+        Observer(metrics, DriftCounter(), outcomes).observe(one, partial(kept, pixels))
         if keep:
             outcomes.take("x", "one")
         outcomes.close()

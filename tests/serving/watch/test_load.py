@@ -12,8 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from pliant.benchmarks.watch import streams
 from pliant.errors import InputError
-from pliant.serving.arms import evidence_of
+from pliant.serving.request_context import evidence_of
 from pliant.serving.state_file import StateFile
+from pliant.serving.watch.drift import DriftCounter
 from pliant.serving.watch.load import (
     DAYS,
     LEAST,
@@ -26,7 +27,6 @@ from pliant.serving.watch.load import (
     LoadWatch,
     load_watch_from,
 )
-from pliant.serving.watch.seen import Seen
 from pliant.serving.watch.watcher import Watcher, WatcherParts, WatchMetrics, new_watches
 
 DAY, PER_WINDOW = 86_400, WINDOW // MINUTE
@@ -173,7 +173,7 @@ class Service:
     """A service whose requests are counted as those of every system are; it was started again after days of a course."""
 
     def __init__(self, folder, minutes) -> None:
-        self.seen, self.registry, self.at = Seen(), CollectorRegistry(), datetime(1970, 1, 1, tzinfo=UTC)
+        self.drift, self.registry, self.at = DriftCounter(), CollectorRegistry(), datetime(1970, 1, 1, tzinfo=UTC)
         self.at += timedelta(minutes=len(minutes))
         self.file, self.events, self.release = StateFile(folder / "bins.json"), [], 1
         former = LoadWatch()
@@ -185,7 +185,7 @@ class Service:
 
         self.parts = WatcherParts(
             system="bins",
-            seen=self.seen,
+            drift=self.drift,
             file=self.file,
             release=lambda: self.release,
             metrics=WatchMetrics(self.registry),
@@ -199,7 +199,7 @@ class Service:
         for requests in minutes:
             for at in range(int(requests)):
                 with evidence_of(tenants[at % len(tenants)]):
-                    self.seen.arrived()
+                    self.drift.arrived()
             await self.watcher.look()
             self.at += timedelta(seconds=MINUTE)
 
@@ -229,7 +229,7 @@ def test_a_watcher_counts_requests_and_raises_what_it_says(tmp_path):
 def test_a_course_that_cannot_be_read_is_learnt_anew(tmp_path, caplog):
     file = StateFile(tmp_path / "bins.json")
     file.write({"release": 1, "alarms": [], "watch": new_watches().whole.to_dict(), "load": {}})
-    Watcher(WatcherParts("bins", Seen(), file, lambda: 1, WatchMetrics(CollectorRegistry())))
+    Watcher(WatcherParts("bins", DriftCounter(), file, lambda: 1, WatchMetrics(CollectorRegistry())))
     assert "the course of the load cannot be read" in caplog.text
 
 

@@ -13,7 +13,8 @@ from pliant.flows.watch.automations import ALARM_PREFIX, Deployed, Targets, auto
 from pliant.flows.watch.deployments import nightly_flows
 from pliant.flows.watch.report import read_alarms, to_markdown
 from pliant.serving.events import ALARM, PROMISE_BROKEN, Event
-from tests.serving.watch.test_watcher import Service, coin
+from tests.fixtures.observed import tossed
+from tests.serving.watch.test_watcher import Service
 
 
 def test_two_streams_that_change_in_one_look_are_two_events_and_both_are_in_the_report_of_the_run(tmp_path):
@@ -24,8 +25,7 @@ def test_two_streams_that_change_in_one_look_are_two_events_and_both_are_in_the_
             for _ in range(200):
                 drawn = [int(value >= heads) for value in service.draw.random(50)]
                 for value in drawn:
-                    service.seen.label("coin", value, coin)
-                    service.seen.label("other coin", value, coin)
+                    service.drift.count(tossed(value) + tossed(value, "other coin"))
                 looks.append(await service.watcher.look())
         (both,) = [alarms for alarms in looks if alarms]
         assert sorted(alarm.stream for alarm in both) == ["coin", "other coin"], "in the very same look"

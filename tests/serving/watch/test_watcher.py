@@ -8,28 +8,19 @@ from datetime import UTC, datetime
 import numpy as np
 from prometheus_client import CollectorRegistry
 
-from pliant.serving.arms import evidence_of, to_challenger, to_champion_as_copy
+from pliant.serving.request_context import evidence_of
 from pliant.serving.state_file import StateFile
-from pliant.serving.watch.seen import MAX_STREAMS, Seen
+from pliant.serving.watch.drift import DriftCounter
 from pliant.serving.watch.watcher import Watcher, WatcherParts, WatchMetrics
-from pliant.watch.binning import classes, linear
-from pliant.watch.detector import Stream
 from tests.fixtures.fakes import run_virtually
+from tests.fixtures.observed import sure, tossed
 
 NOW = datetime(2026, 11, 25, 3, tzinfo=UTC)
 
 
-def coin(name: str) -> Stream:
-    return Stream(name, classes(("heads", "tails")), burn_in=500)
-
-
-def confidence(name: str) -> Stream:
-    return Stream(name, linear(0, 1), burn_in=500)
-
-
 class Service:
     def __init__(self, folder) -> None:
-        self.seen, self.release, self.events = Seen(), 1, []
+        self.drift, self.release, self.events = DriftCounter(500), 1, []
         self.counted = CollectorRegistry()
         self.file = StateFile(folder / "bins.json")
         self.draw = np.random.default_rng(0)
@@ -41,7 +32,7 @@ class Service:
 
         parts = WatcherParts(
             system="bins",
-            seen=self.seen,
+            drift=self.drift,
             file=self.file,
             release=lambda: self.release,
             metrics=WatchMetrics(self.counted),
@@ -53,12 +44,12 @@ class Service:
 
     def restart(self) -> None:
         self.watcher.save()
-        self.seen, self.counted = Seen(), CollectorRegistry()
+        self.drift, self.counted = DriftCounter(500), CollectorRegistry()
         self.start()
 
     def toss(self, count: int, heads: float) -> None:
         for value in self.draw.random(count):
-            self.seen.label("coin", int(value >= heads), coin)
+            self.drift.count(tossed(value >= heads))
 
     async def tosses(self, blocks: int, heads: float) -> list:
         alarms = []
@@ -121,32 +112,13 @@ def test_another_release_is_learnt_anew(tmp_path):
     asyncio.run(main())
 
 
-def test_copies_and_the_challengers_answers_are_not_seen():
-    seen = Seen()
-    with to_challenger():
-        seen.label("coin", 0, coin)
-    with to_champion_as_copy():
-        seen.label("coin", 0, coin)
-    assert seen.take() == {} and seen.streams == {}
-    seen.label("coin", 1, coin)
-    seen.label("coin", 7, coin)
-    assert seen.take() == {-1: {"coin": [0, 1]}} and seen.take() == {}
-
-
-def test_there_are_only_so_many_streams():
-    seen = Seen()
-    for number in range(MAX_STREAMS + 5):
-        seen.label(f"coin {number}", 0, coin)
-    assert len(seen.streams) == len(seen.take()[-1]) == MAX_STREAMS
-
-
 def test_accuracy_is_estimated_from_the_latest_confidences(tmp_path):
     async def main():
         service = Service(tmp_path)
         for share in (0.9, 0.6):
             for _ in range(100):
                 for _ in range(100):
-                    service.seen.number("confidence of mails", share, confidence)
+                    service.drift.count(sure(share))
                 await service.watcher.look()
         estimate = service.watcher.estimates()["mails"]
         assert abs(estimate.accuracy - 0.6) < 0.02 and estimate.answers <= 4000

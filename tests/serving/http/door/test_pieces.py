@@ -9,7 +9,7 @@ import pytest
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.door.connections import STALLED, Stage
 from pliant.serving.http.door.protocol import HELD_BYTES, PARTING_BYTES, PARTING_SECONDS, PROGRESS
-from pliant.serving.way_back import note_decided
+from pliant.serving.request_context import note_decided
 from tests.fixtures.door import Driven, Held, answer, post, settled
 from tests.fixtures.fakes import run_virtually
 

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pliant.packing.engine.submission import Status
+from pliant.packing.engine.submission import Sampling, Status
 from pliant.serving.packing.engine.forecaster import Forecast
 from pliant.serving.packing.engine.metrics import PackingMetrics
+from pliant.serving.packing.engine.observation import observation
 from pliant.serving.packing.engine.suspects import SequenceLimit
 
 QUANTILES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
@@ -25,11 +26,17 @@ def choice(finish, tokens=10, tenant="ann", origin="predicted", at_stop_string=F
         queued=0.25,
         seconds=2.0,
         at_stop_string=at_stop_string,
-        first=SimpleNamespace(prompt=SimpleNamespace(tenant=tenant)),
+        first=SimpleNamespace(prompt=SimpleNamespace(tenant=tenant, tokens=5), sampling=Sampling(temperature=1.0)),
     )
     return SimpleNamespace(
         output=output, forecast=Forecast(QUANTILES, 16, origin), predicted=8, typical=typical, **targets
     )
+
+
+def end(metrics, one):
+    """Count a choice as the endpoint does."""
+    metrics.answered(observation("tales", 7, one))
+    metrics.ended("tales", one)
 
 
 @pytest.fixture
@@ -41,7 +48,7 @@ def counted():
 def test_outputs_are_counted_by_how_they_ended_and_their_tenants_pay_for_all_of_them(counted):
     metrics, value = counted
     for finish in ("stop", "length", "late", "full", "failed", "cancelled", "slow"):
-        metrics.ended("tales", 7, choice(finish))
+        end(metrics, choice(finish))
     outcomes = ("stop", "length", "dropped_late", "dropped_full", "failed", "cancelled", "slow")
     assert [value("outcomes_total", task="tales", outcome=outcome) for outcome in outcomes] == [1] * 7
     assert value("answers_total", task="tales", generator_version="7") == 2
@@ -55,15 +62,15 @@ def test_outputs_are_counted_by_how_they_ended_and_their_tenants_pay_for_all_of_
 def test_forecasts_are_judged_by_outputs_whose_full_length_is_known_and_only_the_predictors_own(counted):
     metrics, value = counted
     assert metrics.coverage("tales") == {}
-    metrics.ended("tales", 7, choice("stop", origin="late"))
+    end(metrics, choice("stop", origin="late"))
     assert value("predicted_tokens_count", task="tales") is None
     for finish, stopped in (("length", False), ("stop", True)):
-        metrics.ended("tales", 7, choice(finish, at_stop_string=stopped))
+        end(metrics, choice(finish, at_stop_string=stopped))
     assert value("predicted_tokens_sum", task="tales") == 16 and metrics.coverage("tales") == {}
-    metrics.ended("tales", 7, choice("stop", tokens=10))
+    end(metrics, choice("stop", tokens=10))
     coverage = {"0.05": 0, "0.1": 0, "0.25": 0, "0.5": 0, "0.75": 1, "0.9": 1, "0.95": 1, "0.99": 1}
     assert metrics.coverage("tales") == coverage  # of one output of ten tokens
-    metrics.ended("tales", 7, choice("stop", tokens=3))
+    end(metrics, choice("stop", tokens=3))
     assert metrics.coverage("tales") == {**coverage, "0.25": 0.5, "0.5": 0.5}
     assert value("coverage", task="tales", level="0.25") == 0.5
     assert metrics.coverage("others") == {}
@@ -124,8 +131,8 @@ def test_the_state_of_an_engine_is_that_of_its_last_report(counted):
 def test_times_and_kept_targets_of_answers_are_counted(counted):
     metrics, value = counted
     for tokens in (10, 10, 30):
-        metrics.ended("tales", 7, choice("stop", tokens))
-    metrics.ended("tales", 7, choice("length"))
+        end(metrics, choice("stop", tokens))
+    end(metrics, choice("length"))
     assert value("ttft_seconds_count", task="tales") == 4
     assert value("tpot_seconds_count", task="tales") is None, "none of them had a pace"
     assert [value("targets_total", task="tales", kept=kept) for kept in ("true", "false")] == [2, 1]

@@ -1,0 +1,150 @@
+"""What is known of the request that is being handled: its id, key and tenant, which arm of a trial answers it, whether it is
+a copy, and when it was decided what becomes of it.
+
+Context variables, so that the tasks that a request starts know it, too, and nothing has to be handed through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_ID: ContextVar[str] = ContextVar("id of the request", default="")
+_TENANT: ContextVar[str] = ContextVar("tenant of the request", default="")
+_KEY: ContextVar[str] = ContextVar("key of the request", default="")
+_EVIDENCE: ContextVar[str] = ContextVar("tenant whose evidence is capped", default="")
+_TO_CHALLENGER: ContextVar[bool] = ContextVar("whether the request goes to the challenger", default=False)
+_COPY: ContextVar[bool] = ContextVar("whether this is a copy, whose answer nobody gets", default=False)
+
+
+def set_request_id(id: str) -> None:
+    """Note the id of the request (x-request-id), until the end of its task."""
+    _ID.set(id)
+
+
+def set_request_tenant(tenant: str) -> None:
+    """Note the tenant of the request, until the end of its task."""
+    _TENANT.set(tenant)
+
+
+def request_fields() -> dict[str, str]:
+    """Return `request_id` and `tenant` for the log, as far as they are known; empty outside of a request."""
+    return {name: value for name, value in (("request_id", _ID.get()), ("tenant", _TENANT.get())) if value}
+
+
+def set_request_key(key: str) -> None:
+    """Note the key by which a client's requests stay with one arm, until the end of the request's task."""
+    _KEY.set(key)
+
+
+def request_key() -> str:
+    """Return the request's key; empty for a request without."""
+    return _KEY.get()
+
+
+def set_evidence_tenant(tenant: str) -> None:
+    """Note whose evidence the request is, until the end of its task; "" where that is not capped (pliant/tenants.py)."""
+    _EVIDENCE.set(tenant)
+
+
+def evidence_tenant() -> str:
+    """Return whose evidence the request is, as far as that is capped; "" where it is not."""
+    return _EVIDENCE.get()
+
+
+@contextmanager
+def evidence_of(tenant: str) -> Iterator[None]:
+    """Let what is counted in this context be the evidence of this tenant, where a task of another request counts it."""
+    with _set(_EVIDENCE, tenant):
+        yield
+
+
+@contextmanager
+def to_challenger(copy: bool = False) -> Iterator[None]:
+    """Let the challenger's generation, if there is one, do what is done in this context, and in tasks that it starts.
+
+    `copy`: nobody gets the answer, so nothing is counted for it.
+    """
+    with _set(_TO_CHALLENGER, True), _set(_COPY, copy):
+        yield
+
+
+@contextmanager
+def to_champion_as_copy() -> Iterator[None]:
+    """Let the champion's generation answer a copy, which is not counted."""
+    with _set(_TO_CHALLENGER, False), _set(_COPY, True):
+        yield
+
+
+def goes_to_challenger() -> bool:
+    """Whether the challenger answers what is being handled."""
+    return _TO_CHALLENGER.get()
+
+
+def is_copy() -> bool:
+    """Whether what is being handled is a copy: clients, tenants and statistics know nothing of it."""
+    return _COPY.get()
+
+
+@contextmanager
+def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+class WayBack:
+    """The way back of one request's answer, from the decision of a scheduler or an engine until the door writes it."""
+
+    __slots__ = ("_decided", "_over")
+
+    def __init__(self) -> None:
+        self._decided: float | None = None  # on the clock of the event loop
+        self._over = False
+
+    def decided(self, ago: float = 0.0) -> None:
+        """Note that it was decided `ago` seconds ago what becomes of the request, or of what comes last of it."""
+        if not self._over:
+            self._decided = asyncio.get_running_loop().time() - ago
+
+    def written(self) -> float | None:
+        """Return the seconds from the decision until now, when the answer, or its beginning, is written; None if unknown.
+
+        Later parts of an answer are not measured.
+        """
+        if self._over:
+            return None
+        self._over = True
+        return None if self._decided is None else asyncio.get_running_loop().time() - self._decided
+
+    def leave_out(self) -> None:
+        """Measure nothing: the answer waits for its reader, which says nothing about the service."""
+        self._over = True
+
+
+_WAY_BACK: ContextVar[WayBack | None] = ContextVar("the way back of the answer to the request", default=None)
+
+
+def begin_way_back() -> WayBack:
+    """Return the way back of the request that is handled in this context from now on."""
+    way = WayBack()
+    _WAY_BACK.set(way)
+    return way
+
+
+def current_way_back() -> WayBack | None:
+    """Return the way back of the request that is handled; None where nobody measures it, or of a copy."""
+    return None if is_copy() else _WAY_BACK.get()
+
+
+def note_decided() -> None:
+    """Note that it is decided now what becomes of the request that is handled."""
+    if (way_back := current_way_back()) is not None:
+        way_back.decided()
