@@ -58,7 +58,6 @@ def serve(parser: ArgumentParser) -> None:
 
 def simulate(parser: ArgumentParser) -> None:
     options.load(parser, "seconds")
-    options.simulated_workers(parser)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

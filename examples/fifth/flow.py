@@ -36,9 +36,8 @@ class Trained(NamedTuple):
     task: StageResult[Task]
 
 
-def make_task(config: WordsConfig, data: TextData, progress: Progress) -> tuple[Task, Notes]:
+def make_task(config: WordsConfig, data: TextData, _progress: Progress) -> tuple[Task, Notes]:
     """Train, then measure how long a launch takes and how often it is right, at every setting."""
-    del progress
     fit, test = ([data.first[row] for row in rows] for rows in (data.split.fit, data.split.test))
     weights = train(fit, data.labels[data.split.fit], len(data.classes))
     timer, right = TimerConfig(budget=0.01), data.labels[data.split.test]
@@ -63,12 +62,11 @@ def judge(
     challenger: Task,
     config: GateConfig,
     load: float,
-    progress: Progress,
+    _progress: Progress,
     any_device: bool,
     below_linear: str,
 ) -> Judged[Report]:
     """Replay a load that is too much for all words with both: the challenger may earn no less."""
-    del progress
     rng, rate = np.random.default_rng(0), load * (champion or challenger).latency.throughput(WORDS[-1], BATCHES[-1])
     offered = requests(poisson(rate, 5000 / rate, rng), [RequestKind(challenger.name, 0.1, 1.0)], rng)
     new = simulated(challenger, offered, seed=1)
@@ -85,8 +83,7 @@ class WordsPipeline(Pipeline[WordsConfig, TextData, Trained, Task]):
     system, model, naming = "words", MODEL, ("data",)
     judge = staticmethod(judge)
 
-    def load(self, progress: Progress) -> list[TextData]:
-        del progress
+    def load(self, _progress: Progress) -> list[TextData]:
         return [texts.load(self.config.data, limit=self.config.limit)]
 
     def make(self, unit: TextData) -> Trained:

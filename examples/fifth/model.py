@@ -92,8 +92,7 @@ class Model:
 class Labels:
     """Texts -> labels, in an MLflow client. `params={"words": 8}` chooses how many words are read."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
-        del config
+    def __init__(self, folder: Path, _config: Mapping[str, Any]) -> None:
         self._task = codec.load(Task, folder)
 
     def predict(self, frame: pd.DataFrame, params: Mapping[str, Any]) -> pd.DataFrame:

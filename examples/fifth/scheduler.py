@@ -13,8 +13,7 @@ from pliant.protocol import Action, Answer, Arrived, Cancelled, Drop, Event, Fai
 from pliant.report import Report, report
 from pliant.simulator import simulate
 
-RESTART_PAUSE = 1.0  # seconds after a failed restart
-MARGIN = 0.8  # of the time to a deadline, for launches
+RESTART_PAUSE, MARGIN = 1.0, 0.8  # seconds after a failed restart; share of the time to a deadline, for launches
 
 
 class WordsScheduler:
@@ -57,11 +56,10 @@ class WordsScheduler:
     def _next(self, now: float) -> Action:
         """Launch what is most urgent, or drop it where it cannot be in time any more."""
         queue = sorted(self._waiting.values(), key=lambda each: (each.deadline, each.id))
-        least, most = self._latency.settings[0], self._latency.batches[-1]
-        if now + self._devices.seconds(self._latency.at(least, 1)) > queue[0].deadline:
+        if now + self._devices.seconds(self._latency.at(self._latency.settings[0], 1)) > queue[0].deadline:
             return Drop(self._waiting.pop(queue[0].id).id, "late")
         words = self._words(len(queue), MARGIN * (queue[0].deadline - now))
-        batch = tuple(self._waiting.pop(request.id) for request in queue[:most])
+        batch = tuple(self._waiting.pop(request.id) for request in queue[: self._latency.batches[-1]])
         expected = self._latency.at(words, len(batch))
         return self._devices.launch(next(iter(self._devices.free)), batch, expected, now, words)
 
@@ -72,7 +70,7 @@ class WordsScheduler:
         return max((words for words, time in needed.items() if time <= seconds), default=self._latency.settings[0])
 
 
-def simulated(task: Task, requests: Sequence[Request], seed: int, workers: int = 1) -> Report:
+def simulated(task: Task, requests: Sequence[Request], seed: int) -> Report:
     """Return what becomes of requests on devices that are as fast and as often right as the profiled one."""
     rng = np.random.default_rng(seed)
 
@@ -81,4 +79,4 @@ def simulated(task: Task, requests: Sequence[Request], seed: int, workers: int =
         right = rng.random(len(launch.requests)) < task.accuracy[launch.setting]
         return seconds, Finished(launch.id, seconds, tuple(map(Result, launch.requests, right.tolist())))
 
-    return report(simulate(WordsScheduler(task.latency, workers), requests, execute))
+    return report(simulate(WordsScheduler(task.latency), requests, execute))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from pliant.serving.observe import Observation, Observer, Served
-from pliant.serving.watch.drift import class_readings
 from pydantic import Field
 
 from fifth.config import WordsSettings
@@ -20,6 +18,8 @@ from pliant.serving.lifecycle.assembly import Blueprint
 from pliant.serving.lifecycle.catalog import Held, TaskCatalog, load_tasks
 from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.system import Parts, ServedSystem
+from pliant.serving.observe import Observation, Served
+from pliant.serving.watch.drift import class_readings
 from pliant.serving.workers.device_plan import DevicePlan
 from pliant.serving.workers.devices import device_of
 
@@ -33,10 +33,6 @@ class PredictBody(Closed):
 
 
 class WordsEndpoint(Endpoint[WordsSettings, Catalog, Handler]):
-    def __init__(self, settings: WordsSettings, parts: Parts[Catalog, Handler]) -> None:
-        super().__init__(settings, parts.refresher, parts.metrics, parts.clock)
-        self._observer = Observer(parts.metrics, self.drift)
-
     async def predict(self, body: PredictBody, client: Client, arrived: float) -> dict[str, Any]:
         limit = deadline(body.deadline, self.settings.max_deadline)
         return await self.route_trial(partial(self._predict, body, client, limit), arrived, limit)
@@ -60,9 +56,6 @@ class WordsEndpoint(Endpoint[WordsSettings, Catalog, Handler]):
         answer = {"label": classes[best], "confidence": confidence, "words": result.setting, "version": version}
         return Served(answer, [self._observer.observe(observation)])
 
-    def status(self) -> dict[str, Any]:
-        return {**self.common_status(), "tasks": list(self._generations.present.handlers)}
-
 
 class WordsSystem(ServedSystem[WordsSettings, Catalog, Handler, WordsEndpoint]):
     setting, origins = "words", ("task_version", "words")
@@ -81,7 +74,7 @@ class WordsSystem(ServedSystem[WordsSettings, Catalog, Handler, WordsEndpoint]):
         )
 
     def endpoint(self, parts: Parts[Catalog, Handler]) -> WordsEndpoint:
-        return WordsEndpoint(self.settings, parts)
+        return WordsEndpoint(self.settings, parts.refresher, parts.metrics, parts.clock)
 
 
 SERVED = WordsSystem

@@ -20,16 +20,13 @@ from pliant.serving.bins.messages import UnpooledPayload
 from pliant.serving.bins.observed import observation
 from pliant.serving.bins.reading import Token, TokenReader, Tokens
 from pliant.serving.bins.settings import BinsSettings
-from pliant.serving.clock import Clock
 from pliant.serving.http import tei
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.http.json_body import shorten
 from pliant.serving.http.routing import select
 from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
 from pliant.serving.lifecycle.generation import Generation
-from pliant.serving.lifecycle.refresh import Refresher
-from pliant.serving.metrics import Metrics
-from pliant.serving.observe import Observation, Observer, Served
+from pliant.serving.observe import Observation, Served
 from pliant.serving.window import run_each, width
 
 WRONG_HEAD = {
@@ -76,12 +73,6 @@ def bin_name(shape: Shape) -> str:
 
 class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
     """Embeds and classifies texts."""
-
-    def __init__(
-        self, settings: BinsSettings, refresher: Refresher[Catalog, Handler], metrics: Metrics, clock: Clock
-    ) -> None:
-        super().__init__(settings, refresher, metrics, clock)
-        self._observer = Observer(metrics, self.drift)
 
     def tasks(self) -> Sequence[str]:
         """Return the names of the streams."""

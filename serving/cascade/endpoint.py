@@ -23,7 +23,7 @@ from pliant.serving.http.api_errors import api_error_of, api_error_of_drop, erro
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
 from pliant.serving.lifecycle.refresh import Refresher
 from pliant.serving.metrics import Metrics
-from pliant.serving.observe import Observation, Observer, Served
+from pliant.serving.observe import Observation, Served
 from pliant.serving.outcomes.outcomes import Outcomes
 from pliant.serving.window import run_each, width
 
@@ -55,7 +55,7 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         counter: AgreementCounter,
     ) -> None:
         super().__init__(settings, refresher, metrics, clock, outcomes)
-        self._observer, self._draw = Observer(metrics, self.drift, outcomes), random.Random().random
+        self._draw = random.Random().random
         self.agreement = Agreement(
             settings.agreement_share, self._generations, self.drift, counter, clock, self.front_door
         )

@@ -22,6 +22,7 @@ from pliant.serving.lifecycle.catalog import Catalog
 from pliant.serving.lifecycle.generation import Running
 from pliant.serving.lifecycle.refresh import Refresher
 from pliant.serving.metrics import Metrics
+from pliant.serving.observe import AnswerMetrics, Observer
 from pliant.serving.outcomes.outcomes import Outcomes, broken_event
 from pliant.serving.rollout.trial import Call, Ended
 from pliant.serving.settings import Settings
@@ -32,7 +33,7 @@ S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound=Catalog)
 H = TypeVar("H")
 D = TypeVar("D", bound=Running, default=Driver)
-M = TypeVar("M", default=Metrics)
+M = TypeVar("M", bound=AnswerMetrics, default=Metrics)
 
 
 class Endpoint(Generic[S, C, H, D, M]):
@@ -47,6 +48,7 @@ class Endpoint(Generic[S, C, H, D, M]):
         self.front_door = FrontDoor(self.USUAL_DEADLINE)
         self.drift = refresher.drift
         self.drift.burn_in = settings.watch_burn_in
+        self._observer = Observer(metrics, self.drift)
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -116,6 +118,9 @@ class Endpoint(Generic[S, C, H, D, M]):
         """Poll the registry now, and return the outcome. Raises as `Refresher`'s poll."""
         return (await self._poller.poll()).to_dict()
 
+    def status(self) -> dict[str, Any]:
+        return self.common_status()
+
     def common_status(self) -> dict[str, Any]:
         """Return the part of the status that all systems have."""
         present = self._generations.present
@@ -143,7 +148,7 @@ class LabelledEndpoint(Endpoint[S, C, H, D, M]):
         self, settings: S, refresher: Refresher[C, H, D], metrics: M, clock: Clock, outcomes: Outcomes
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
-        self.outcomes = outcomes
+        self.outcomes, self._observer = outcomes, Observer(metrics, self.drift, outcomes)
         outcomes.on_broken = self._on_broken
 
     def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Refresher
-from pliant.serving.observe import Observer, Served
+from pliant.serving.observe import Served
 from pliant.serving.packing.catalog import Catalog, ServedModel
 from pliant.serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
 from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool, merged_report
@@ -85,7 +85,6 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         clock: Clock,
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
-        self._observer = Observer(metrics, self.drift)
 
     def models(self) -> Mapping[str, int]:
         """Return when each model was loaded, in seconds since 1970, by name."""

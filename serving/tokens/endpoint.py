@@ -16,7 +16,7 @@ from pliant.serving.http.api_errors import api_error_of_drop
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
 from pliant.serving.lifecycle.poller import join_versions
 from pliant.serving.metrics import Metrics
-from pliant.serving.observe import Observation, Observer, Served
+from pliant.serving.observe import Observation, Served
 from pliant.serving.outcomes.outcomes import Outcomes
 from pliant.serving.request_context import is_copy
 from pliant.serving.tokens.bodies import ImageRequest
@@ -45,7 +45,6 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
         outcomes: Outcomes,
     ) -> None:
         super().__init__(settings, refresher, metrics, clock, outcomes)
-        self._observer = Observer(metrics, self.drift, outcomes)
         self._pictures = Pictures()
         self._registrar, self._origins = registrar, origins
         self._decoders = Decoders(settings.max_image_pixels)
