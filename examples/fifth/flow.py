@@ -74,8 +74,8 @@ def judge(
         return Judged(not below_linear, below_linear or FIRST, new)
     old = simulated(champion, offered, seed=1)
     good, earned = new.utility >= (1 - config.tolerance) * old.utility, f"it earns {new.utility:.0f}"
-    elsewhere = below_linear or other_device(challenger.device, champion.device, any_device)
-    worse = elsewhere or rejection(good, earned, f"{old.utility:.0f}")
+    worse = below_linear or other_device(challenger.device, champion.device, any_device)
+    worse = worse or rejection(good, earned, f"{old.utility:.0f}")
     return Judged(not worse, worse or f"{earned}, the champion {old.utility:.0f}", new, old)
 
 
@@ -112,7 +112,7 @@ def run(args: Namespace) -> None:
     times, rng = loads.drawn(load, 1_000_000, np.random.default_rng(args.seed)), np.random.default_rng(args.seed)
     for name, task in champions_of().items():
         offered = requests(times, [RequestKind(name, 0.1, 1.0)], rng)
-        result = simulated(task, offered, args.seed, args.workers)
+        result = simulated(task, offered, args.seed)
         Console().print(
             f"{name}: {result.attainment:.1%} in time, accuracy {result.accuracy:.3f}, words {result.settings}"
         )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from pydantic import Field
-
 from fifth.config import WordsSettings
 from fifth.model import MODEL, Build, Task
 from fifth.scheduler import WordsScheduler
@@ -29,7 +27,7 @@ Catalog, Handler = TaskCatalog[Task], Held[Task]
 class PredictBody(Closed):
     task: str
     text: VisibleText
-    deadline: float = Field(1.0, gt=0, description="seconds from arrival")
+    deadline: float = 1.0  # seconds from arrival
 
 
 class WordsEndpoint(Endpoint[WordsSettings, Catalog, Handler]):

@@ -14,11 +14,9 @@ from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.packing.tools import CallParser, calls_grammar
 from pliant.serving.answers import Rejected
-from pliant.serving.clock import Clock
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.generation import Generation
-from pliant.serving.lifecycle.refresh import Refresher
 from pliant.serving.observe import Served
 from pliant.serving.packing.catalog import Catalog, ServedModel
 from pliant.serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
@@ -76,15 +74,6 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
     """Generates texts."""
 
     USUAL_DEADLINE = 10.0  # an output takes seconds by itself
-
-    def __init__(
-        self,
-        settings: PackingSettings,
-        refresher: Refresher[Catalog, Handler, EnginePool],
-        metrics: PackingMetrics,
-        clock: Clock,
-    ) -> None:
-        super().__init__(settings, refresher, metrics, clock)
 
     def models(self) -> Mapping[str, int]:
         """Return when each model was loaded, in seconds since 1970, by name."""
