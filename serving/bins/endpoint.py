@@ -10,14 +10,14 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from pliant.bins.artifact import Shape
+from pliant.bins.artifact import Bins, Shape
 from pliant.errors import InputError
 from pliant.models.text import USUAL
 from pliant.serving.answers import Completed, Rejected
+from pliant.serving.bins.answer import shares
 from pliant.serving.bins.bodies import Answer, Encoder, Input, TextRequest, TokenIds, TokensRequest, is_reranker
 from pliant.serving.bins.catalog import Catalog, ServedEncoder, ServedStream
 from pliant.serving.bins.messages import UnpooledPayload
-from pliant.serving.bins.observed import observation
 from pliant.serving.bins.reading import Token, TokenReader, Tokens
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.http import tei
@@ -27,7 +27,9 @@ from pliant.serving.http.routing import select
 from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.observe import Observation, Served
+from pliant.serving.watch.drift import LENGTHS, Kind, Reading, class_readings
 from pliant.serving.window import run_each, width
+from pliant.watch.binning import logarithmic
 
 WRONG_HEAD = {
     "embedding": "Model is not an embedding model",
@@ -308,3 +310,36 @@ def _stream(served: ServedStream) -> dict[str, Any]:
         "bins": [bin_name(shape) for shape in bins.shapes],
         "seconds": list(bins.seconds),
     }
+
+
+# A duration over what the profile holds. Launches close in time share what slows them: a machine's other work, its clock.
+FACTORS = Kind(logarithmic(0.1, 10), burst=8.0)
+
+
+def observation(task: str, served: ServedStream, bin: str, number: int, length: int, result: Completed) -> Observation:
+    """Return what is known of a text of `length` tokens. `number`: of its shape among the stream's own, or less than 0 where
+    that is not known."""
+    classes, readings = served.encoder.classes, [Reading(f"tokens of {task}", length, LENGTHS)]
+    if (factor := _factor(served.bins, number, result.run_seconds)) is not None:
+        readings.append(Reading(f"time of {task} over its profile", factor, FACTORS))
+    label, confidence = result.output, None
+    if classes:
+        shares_K = shares(result.output)
+        best = int(shares_K.argmax())
+        label, confidence = classes[best], float(shares_K[best])
+        readings += class_readings(task, classes, best, confidence)
+    return Observation(
+        task=task,
+        version=served.version,
+        outcome=result.outcome,
+        origin={"stream_version": served.version, "bin": bin},
+        measured={"queue_seconds": result.queue_seconds},
+        label=label,
+        confidence=confidence,
+        readings=readings,
+    )
+
+
+def _factor(bins: Bins, number: int, seconds: float) -> float | None:
+    known = 0 <= number < len(bins.seconds) and bins.seconds[number] > 0
+    return seconds / bins.seconds[number] if known else None

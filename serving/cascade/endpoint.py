@@ -12,11 +12,10 @@ from uuid import uuid4
 from pliant.cascade.route import choose, number_of
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.serving.answers import Rejected
-from pliant.serving.cascade import answer
 from pliant.serving.cascade.agreement import Agreement, AgreementCounter
 from pliant.serving.cascade.bodies import TextRequest
 from pliant.serving.cascade.catalog import Catalog, described
-from pliant.serving.cascade.reading import Handler, begin
+from pliant.serving.cascade.reading import Handler, answer, begin, kept, kind_of, observation
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.clock import Clock
 from pliant.serving.http.api_errors import api_error_of, api_error_of_drop, error_content
@@ -119,12 +118,12 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         if isinstance(result, Rejected):
             self.metrics.dropped(request.task, result.reason)
             raise api_error_of_drop(result, request.deadline)
-        content = answer.answer(uuid4().hex, progress, result)
+        content = answer(uuid4().hex, progress, result)
         served, cut_short, tenant = handler.served, bool(result.reason), request.client.tenant
         key = (request.task, served.version, served.digest, number, progress.levels_done, cut_short, tenant)
-        kind = self._observer.kind(key, partial(answer.kind_of, progress, cut_short, tenant))
-        observed = answer.observation(progress, content, result, kind)
-        self._observer.observe(observed, partial(answer.kept, progress))
+        kind = self._observer.kind(key, partial(kind_of, progress, cut_short, tenant))
+        observed = observation(progress, content, result, kind)
+        self._observer.observe(observed, partial(kept, progress))
         self.agreement.answered(progress, result)
         return content, observed
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pliant.outcomes.answered import Answered
 from pliant.serving.answers import Completed, Rejected
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.clock import Clock
@@ -18,14 +20,15 @@ from pliant.serving.lifecycle.poller import join_versions
 from pliant.serving.metrics import Metrics
 from pliant.serving.observe import Observation, Served
 from pliant.serving.outcomes.outcomes import Outcomes
+from pliant.serving.outcomes.written import Names
 from pliant.serving.request_context import is_copy
 from pliant.serving.tokens.bodies import ImageRequest
-from pliant.serving.tokens.catalog import Catalog, TaskInfo
+from pliant.serving.tokens.catalog import Catalog, Origin, TaskInfo
 from pliant.serving.tokens.decoders import Decoders
-from pliant.serving.tokens.observed import Pictures, kept, kind_of
 from pliant.serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
 from pliant.serving.tokens.settings import TokensSettings
-from pliant.serving.watch.drift import class_readings
+from pliant.serving.watch.drift import Kind, Reading, class_readings
+from pliant.watch.binning import linear, logarithmic
 
 ORIGINS = ("task_version", "backbone_version", "profile_version")
 """Labels of the metric pliant_answers."""
@@ -156,3 +159,51 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
             "pins": self._registrar.pins.to_dict(),
             "outcomes": self.outcomes.to_dict(),
         }
+
+
+NAMES = Names("operating_point", None)
+EVERY = 4  # pictures, of which one is looked at: that takes some 30 microseconds, and up to 70 for 224 x 224
+LINES = 64  # rows, and columns, that are looked at, or up to twice as many: all of 224 x 224 took 400 microseconds
+BRIGHTNESS, SHARPNESS = Kind(linear(0, 255)), Kind(logarithmic(0.1, 100))
+
+
+def kind_of(task: str, origin: Origin, setting: int, tenant: str) -> Answered:
+    """Return what the answers to a tenant share that these artifacts gave in a launch with this setting."""
+    point, promised = str(setting), origin.promised.get(setting)
+    return Answered(task, origin.version, point, point, "", 0.0, promised, classes=origin.classes, tenant=tenant)
+
+
+class Pictures:
+    """Looks at one of a few pictures."""
+
+    def __init__(self) -> None:
+        self._number = count()
+
+    def readings(self, task: str, pixels_HW3: NDArray[np.uint8]) -> tuple[Reading, ...]:
+        """Return what drift detection counts of a picture; nothing of most."""
+        if next(self._number) % EVERY:
+            return ()
+        brightness, sharpness = statistics(pixels_HW3)
+        return (
+            Reading(f"brightness of {task}", brightness, BRIGHTNESS),
+            Reading(f"sharpness of {task}", sharpness, SHARPNESS),
+        )
+
+
+def statistics(pixels_HW3: NDArray[np.uint8]) -> tuple[float, float]:
+    """Return the mean brightness (0 to 255) and the mean difference of neighbours, which blur lowers and noise raises.
+
+    Both are of green. Of large pictures they are those of every second, third and so on row and column, whole ones: which
+    pixels are neighbours does not depend on the size.
+    """
+    step = max(1, max(pixels_HW3.shape[:2]) // LINES)
+    green_HW = pixels_HW3[..., 1]
+    rows_hW, columns_Hw = green_HW[::step].astype(np.int16), green_HW[:, ::step].astype(np.int16)
+    across = np.abs(np.diff(rows_hW, axis=1)).mean()
+    down = np.abs(np.diff(columns_Hw, axis=0)).mean()
+    return float(rows_hW.mean()), float((across + down) / 2)
+
+
+def kept(pixels_HW3: NDArray[np.uint8]) -> tuple[str, bytes]:
+    """Return form and bytes of a picture that is kept for its label: the pixels, without what else was in the file."""
+    return " ".join([str(pixels_HW3.dtype), *map(str, pixels_HW3.shape)]), pixels_HW3.tobytes()

@@ -15,7 +15,7 @@ from pliant.serving.client import Client
 from pliant.serving.observe import Observer
 from pliant.serving.outcomes.outcomes import Outcomes, chosen_id, open_outcomes
 from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
-from pliant.serving.tokens.observed import NAMES, kept, kind_of
+from pliant.serving.tokens.endpoint import NAMES, kept, kind_of
 from pliant.serving.tokens.settings import TokensSettings
 from pliant.serving.watch.drift import DriftCounter
 from tests.fixtures.observed import observed
