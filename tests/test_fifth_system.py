@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 import httpx
@@ -46,6 +47,13 @@ def fifth(monkeypatch, tmp_path):
     systems.listed.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "fifth"]:
         del sys.modules[name]
+
+
+def pliant(*words: str) -> str:
+    """What a command prints, which ends well, in a process of its own."""
+    ended = subprocess.run([sys.executable, "-m", "pliant.cli", *words], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 def test_it_is_at_most_350_lines_of_its_own():
@@ -117,18 +125,15 @@ def test_its_scheduler_keeps_the_contract_reads_less_under_load_and_replays_its_
     books.close(offered)
     assert replay(WordsScheduler(LATENCY, workers=2, max_waiting=64), journal) == journal
     words = [launch.setting for launch in books.launches.values() if launch.kind == "run"]
-    assert np.mean(words) > 120 if load < 1 else np.mean(words) < 60
+    assert np.mean(words) > 120 if load < 1 else np.mean(words) < 80
 
 
 @pytest.mark.slow
-def test_it_is_trained_judged_served_and_replayed(tmp_path, capsys):
-    train = ["train", "words", "--data", "docstrings:kind", "--limit", "1500"]
-    assert main(train) == 0
-    assert "promoted" in capsys.readouterr().out
-    assert main(train) == 0, "the second run changes nothing"
-    assert "unchanged" in capsys.readouterr().out
-    assert main(["simulate", "words", "--load", "poisson:200:2"]) == 0
-    assert "kind: 100.0% in time" in capsys.readouterr().out
+def test_it_is_trained_judged_served_and_replayed(tmp_path):
+    train = ("train", "words", "--data", "docstrings:kind", "--limit", "1500")
+    assert "new" in pliant(*train)
+    assert "unchanged" in pliant(*train), "a second run changes nothing"
+    assert "kind: 100.0% in time" in pliant("simulate", "words", "--load", "poisson:200:2")
 
     from fifth.flow import champions_of
     from fifth.scheduler import WordsScheduler

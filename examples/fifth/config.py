@@ -52,8 +52,7 @@ def run_flow(args: Namespace) -> dict[str, Any]:
     )
 
 
-def serve(parser: ArgumentParser) -> None:
-    options.serving(parser)
+serve = options.serving
 
 
 def simulate(parser: ArgumentParser) -> None:

@@ -101,7 +101,6 @@ class WordsPipeline(Pipeline[WordsConfig, TextData, Trained, Task]):
 
 
 def champions_of() -> Mapping[str, Task]:
-    """Return the tasks that are served, by name."""
     champions = load_champions(open_registry(settings.read(), "words"), "words", Task, MODEL)
     return {name: champion.artifact for name, champion in champions.items()}
 

@@ -64,11 +64,10 @@ class WordsSystem(ServedSystem[WordsSettings, Catalog, Handler, WordsEndpoint]):
     def blueprint(self, catalog: Catalog) -> Blueprint[Handler]:
         settings, first = self.settings, next(iter(catalog.tasks.values()))
         tasks = {name: (held.folder, held.digest) for name, held in catalog.tasks.items()}
-        plan = DevicePlan(device_of(settings, 0), settings.threads, None, ())
         return Blueprint(
             make_scheduler=lambda: WordsScheduler(first.artifact.latency, max_waiting=settings.max_waiting),
             handlers=catalog.tasks,
-            builds=[Build(tasks, plan)],
+            builds=[Build(tasks, DevicePlan(device_of(settings, 0), settings.threads, None, ()))],
         )
 
     def endpoint(self, parts: Parts[Catalog, Handler]) -> WordsEndpoint:

@@ -118,7 +118,8 @@ class Endpoint(Generic[S, C, H, D, M]):
         """Poll the registry now, and return the outcome. Raises as `Refresher`'s poll."""
         return (await self._poller.poll()).to_dict()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Any:
+        """Return what GET /status answers, or a coroutine that does."""
         return self.common_status()
 
     def common_status(self) -> dict[str, Any]:
