@@ -6,6 +6,7 @@ figures of the one that it is served in alone. Knows no system.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pliant.errors import InputError
@@ -60,6 +61,15 @@ def too_costly(config: ArithmeticConfig, precision: str, cost: float) -> str:
     return (
         f"float32 is served: {precision} gets {cost:.2%} fewer answers right, and {config.tolerance:.2%} are tolerated"
     )
+
+
+def chosen(config: ArithmeticConfig, precision: str, ratio: float, cost: Callable[[], float]) -> tuple[bool, str]:
+    """Return whether half precision is served, and why in a sentence. `cost` is asked for only where it is fast enough."""
+    if reason := too_slow(config, precision, ratio):
+        return False, reason
+    lost = cost()
+    reason = too_costly(config, precision, lost)
+    return not reason, reason or taken(precision, ratio, lost)
 
 
 def taken(precision: str, ratio: float, cost: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from pliant.errors import InputError, RegistryError
 from pliant.flows import config
-from pliant.flows.patience import patiently
+from pliant.flows.registry_retry import retried
 from pliant.registry import codec
 from pliant.registry.codec import Artifact
 from pliant.registry.mlflow_store import CHAMPION, MlflowRegistry
@@ -56,7 +56,7 @@ def fetch(
 
     It must have `digest` if one is given. Raises `RegistryError`, `ArtifactError`.
     """
-    folder, published = patiently(lambda: registry.fetch(name, which))
+    folder, published = retried(lambda: registry.fetch(name, which))
     return codec.load(kind, folder, digest or published.digest), published
 
 
@@ -67,7 +67,7 @@ def fetch_champions(
 
     Yields nothing before the first release.
     """
-    for name, version in patiently(lambda: registry.versions(prefix) if registry.exists() else {}).items():
+    for name, version in retried(lambda: registry.versions(prefix) if registry.exists() else {}).items():
         if not name.startswith(excluded):
             yield fetch(registry, kind, name, version)
 

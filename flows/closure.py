@@ -27,7 +27,7 @@ APART: Mapping[str, str] = {
     "pliant.flows.settings": "says where things are kept",
     "pliant.flows.release": "opens the registry",
     "pliant.flows.champions": "fetches what the registry keeps, whose digest the key holds",
-    "pliant.flows.patience": "asks again what did not answer",
+    "pliant.flows.registry_retry": "asks again what did not answer",
     "pliant.registry": "keeps artifacts as they are, and knows them by their digests",
     "pliant.registry.*": "as the registry",
 }

@@ -15,7 +15,7 @@ from typing import Any
 
 from pliant.errors import InputError, PliantError, RegistryError
 from pliant.flows.config import read_file
-from pliant.flows.patience import patiently
+from pliant.flows.registry_retry import retried
 from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
 from pliant.redaction import MASK, redact
@@ -151,13 +151,13 @@ def to_keep(
 
 def _live(project: Settings, system: str) -> RegistryRelease | None:
     registry = open_registry(project, system)
-    return patiently(lambda: registry.release(system) if registry.exists() else None)
+    return retried(lambda: registry.release(system) if registry.exists() else None)
 
 
 def _served(project: Settings, system: str) -> frozenset[str]:
     """Return the registered models of the tasks that are served."""
     registry = open_registry(project, system)
-    names = patiently(lambda: registry.versions(prefix(system)) if registry.exists() else {})
+    names = retried(lambda: registry.versions(prefix(system)) if registry.exists() else {})
     return frozenset(name for name in names if task_of(name) is not None)
 
 

@@ -11,10 +11,11 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pliant import systems, temporary
 from pliant.errors import InputError, PliantError
@@ -23,6 +24,7 @@ from pliant.flows.settings import Settings
 from pliant.progress import Progress
 from pliant.registry import mlflow_retention
 from pliant.registry.codec import DIGESTS
+from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import prefix
 
 logger = logging.getLogger("pliant.flows")
@@ -118,9 +120,27 @@ def _registered(settings: Settings, name: str, keep: Limits) -> Iterator[Item]:
     for item in unneeded:
         yield Item(item.name, item.size, item.reason, partial(mlflow_retention.remove, registry, item))
     if (system := systems.system(name)).has("flows", "retention"):
-        going = [item.ids[:2] for item in unneeded if item.kind == "version"]
-        for folder in system.part("flows", "retention").unused_folders(settings, registry, frozenset(going)):
+        going = {item.ids[:2] for item in unneeded if item.kind == "version"}
+        for folder in unused_folders(settings, registry, name, system.part("flows", "retention"), going):
             yield _folder(folder, "no version needs it")
+
+
+def unused_folders(
+    settings: Settings, registry: MlflowRegistry, name: str, part: Any, going: Collection[Any]
+) -> Iterator[Path]:
+    """Yield the folders of a system in PLIANT_HOME that no version uses, except those in `going` (model and number).
+
+    Folders younger than a day are kept: their version may not be registered yet, or something runs that a file describes.
+    """
+    folders = sorted(settings.home.glob(part.FOLDERS))
+    used = {
+        folder
+        for model in (registry.names(prefix(name)) if folders and registry.exists() else ())
+        for number in registry.numbers(model)
+        if (model, str(number)) not in going
+        for folder in part.used(settings, registry, model, number)
+    }
+    yield from (each for each in folders if each not in used and time.time() - each.stat().st_mtime > DAY)
 
 
 def _stored(root: Path, keep: Limits) -> Iterator[Item]:

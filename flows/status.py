@@ -14,8 +14,8 @@ from typing import Any
 from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
 from pliant.registry import mlflow_switch
-from pliant.registry.mlflow_listing import RunSummary, recent_runs
 from pliant.registry.mlflow_store import CHAMPION, PREVIOUS, MlflowRegistry
+from pliant.registry.mlflow_switch import RunSummary, recent_runs
 from pliant.registry.package import METRICS
 from pliant.registry.releases import RegistryRelease
 

@@ -14,10 +14,10 @@ from prefect.cache_policies import NO_CACHE
 
 from pliant.errors import RefusedError, RegistryError
 from pliant.flows import retention, settings
-from pliant.flows.patience import OUTAGE_WAITS
+from pliant.flows.registry_retry import OUTAGE_WAITS
 from pliant.flows.release import Release
 from pliant.flows.watch import limits
-from pliant.flows.watch.events import emit_champion
+from pliant.flows.watch.notify import emit_champion
 from pliant.flows.watch.triggered import triggered
 
 P = ParamSpec("P")

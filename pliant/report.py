@@ -118,17 +118,6 @@ def summarise(observed: Iterable[Observation]) -> Report:
     )
 
 
-def batch_accuracies(journal: Iterable[JournalEntry]) -> list[float]:
-    """Return the share of correct answers of every launch with known labels (their distribution: OTAS, section 5)."""
-    shares = []
-    for entry in journal:
-        if isinstance(entry.event, Finished):
-            known = [result.correct for result in entry.event.results if result.correct is not None]
-            if known:
-                shares.append(sum(known) / len(known))
-    return shares
-
-
 def _span(seen: list[Observation]) -> float:
     """Return the seconds from the first arrival to the last arrival or answer."""
     first = min(o.request.arrival for o in seen)

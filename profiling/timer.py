@@ -10,6 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pliant.errors import InputError
+
+
+def check_ascending(**settings: tuple[int, ...]) -> None:
+    """Raise `InputError` for sizes to be measured that do not ascend, or are none."""
+    for name, values in settings.items():
+        if sorted(set(values)) != list(values) or min(values, default=0) < 1:
+            raise InputError(name, values, "ascending, without repeats, at least 1 each and at least one")
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:

@@ -57,6 +57,7 @@ def steps(seed: int, minutes: float) -> Mapping[str, Step]:
     return {
         "fast": Step((*PYTEST, "tests", *processes, *order), {"PLIANT_TEST_EXAMPLES": "fresh"}),
         "gpu": Step((*PYTEST, "qa/gpu")),
+        "flows": Step((*PYTEST, "qa/flows")),
         "tools": Step((*PYTEST, "qa/conformance", "qa/stack", "--deselect", FAULTS)),
         "trace": Step(("qa.trace",)),
         "attacks": Step((*PYTEST, "-s", "qa/attacks")),

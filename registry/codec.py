@@ -6,7 +6,8 @@
     digests.json          sha256 of the two files above; the artifact's own digest is the sha256 of this file
 
 Equal artifacts give equal bytes, hence equal digests, whatever the order of their mappings' keys. What is read is verified
-before it is parsed. Knows any dataclass with `KIND` and `SCHEMA`, and none by name.
+before it is parsed. Knows any dataclass with `KIND` and `SCHEMA`, and none by name. cattrs makes values of JSON; this file
+says what it accepts as an array and as a union of plain types, and makes one sentence of its groups of exceptions.
 """
 
 from __future__ import annotations
@@ -16,21 +17,31 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from types import UnionType
+from typing import Any, ClassVar, Protocol, TypeVar, Union, get_args, get_origin
 
 import numpy as np
+from cattrs import Converter
+from cattrs.errors import (
+    AttributeValidationNote,
+    BaseValidationError,
+    ClassValidationError,
+    ForbiddenExtraKeysError,
+    IterableValidationError,
+)
 from numpy.typing import NDArray
 
 from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
 from pliant.registry import tensors
 from pliant.registry.folder import replace_folder
-from pliant.registry.structure import structure
 
 VALUES, TENSORS, DIGESTS = "artifact.json", "tensors.safetensors", "digests.json"
 REFERENCE = "$tensor"
 
 Array = NDArray[Any]
 Content = bytes | memoryview
+
+PLAIN = (bool, int, float, str, type(None))
 
 
 class Artifact(Protocol):
@@ -236,3 +247,56 @@ def _parse(content: bytes, file: Path) -> Any:
 
 def _hash(content: bytes) -> str:
     return sha256(content).hexdigest()
+
+
+def structure(cls: type[T], values: Any, where: str) -> T:
+    """Return an instance of `cls`. Raises `ArtifactError` that names `where` and the first value that does not fit."""
+    try:
+        return _converter().structure(values, cls)
+    except BaseValidationError as error:
+        raise ArtifactError(f"{where} does not fit {cls.__name__}: {_first(error, 'it')}") from error
+
+
+def _converter() -> Converter:
+    converter = Converter(forbid_extra_keys=True)
+    converter.register_structure_hook_func(lambda kind: get_origin(kind) is np.ndarray, _fitting_array)
+    converter.register_structure_hook_func(_is_plain_union, _fitting_plain)
+    return converter
+
+
+def _first(error: BaseException, path: str) -> str:
+    """Return the first fault and its place. (cattrs' own `transform_error` forgets its formatter below the first level.)"""
+    if not isinstance(error, ClassValidationError | IterableValidationError):
+        return f"{path}: {_sentence(error)}"
+    noted, bare = error.group_exceptions()
+    if not noted:
+        return _first(bare[0], path)
+    inner, note = noted[0]
+    step = f".{note.name}" if isinstance(note, AttributeValidationNote) else f"[{note.index!r}]"
+    return _first(inner, path + step)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, ForbiddenExtraKeysError):
+        fields = ", ".join(sorted(error.extra_fields))
+        return f"this version of Pliant does not know its {fields}: a newer one wrote it; update this one"
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _fitting_array(value: Any, kind: Any) -> Any:
+    (wanted,) = get_args(get_args(kind)[1])
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{value!r} where an array is needed")
+    if wanted is not Any and value.dtype != np.dtype(wanted):
+        raise TypeError(f"an array of {value.dtype} where {np.dtype(wanted)} is needed")
+    return value
+
+
+def _is_plain_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, UnionType) and set(get_args(kind)) <= set(PLAIN)
+
+
+def _fitting_plain(value: Any, kind: Any) -> Any:
+    if type(value) not in get_args(kind):
+        raise TypeError(f"{value!r} where {kind} is needed")
+    return value

@@ -1,16 +1,18 @@
-"""Replaces or adds a folder of files in one step: complete or not at all. Knows nothing of what the files hold."""
+"""Replaces or adds a folder of files in one step: complete or not at all; and temporary folders for downloads."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
 from pliant.errors import RegistryError
+from pliant.temporary import OwnedFolder
 
 
 def replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -107,3 +109,24 @@ def _sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class Downloads:
+    """One folder a download, all of them under a root that is removed with this object, or when the process ends.
+
+    What a process that was killed has left is removed by the next one that downloads.
+    """
+
+    def __init__(self) -> None:
+        self._root: OwnedFolder | None = None
+
+    def fresh(self) -> Path:
+        """Return a new empty folder."""
+        if self._root is None:
+            self._root = OwnedFolder()
+        return Path(tempfile.mkdtemp(dir=self._root.path))
+
+    def remove(self, path: Path) -> None:
+        """Remove the download that `path` lies in; any other path is left alone."""
+        if self._root is not None and self._root.path in path.parents:
+            shutil.rmtree(self._root.path / path.relative_to(self._root.path).parts[0], ignore_errors=True)

@@ -1,16 +1,36 @@
-"""MLflow's client of a registry, once its database has answered: MLflow itself tries one that does not for minutes."""
+"""MLflow's client of a registry: how it is opened, what is looked up with it, and how its failures are said.
+
+MLflow itself tries a database that does not answer for minutes, so that one is connected to first. What is looked up and is
+not there is None and no error. Failures are `RegistryError`s of one sentence, without pages of HTML and traces.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from pliant.errors import RegistryError
-from pliant.registry.address import check_reachable, current_address, database
+from pliant.errors import RefusedError, RegistryError, UnreachableError
+from pliant.registry.address import ADVICE, check_reachable, current_address, database, is_local, shown
+from pliant.registry.package import BUNDLE, Published
 
 CONNECT_SECONDS = 5
+DIGEST, KIND = "pliant.digest", "pliant.kind"
+"""Tags of a version: what its artifact is known by, and what it is."""
+USER, PASSWORD, TOKEN = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"
+_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_PAGE = re.compile(r"\.? Response body: '\s*(?:<.*)?$", re.DOTALL)
+"""What MLflow appends of an answer that is no JSON: proxies answer with pages."""
+_UNKNOWN = "password authentication failed"
+"""What Postgres says."""
+_AWAY = re.compile(r"failed with error code (50[234]) |too many (50[234]) error responses")
+"""What MLflow's client says of a proxy without its server, and of a server without its database."""
 
 
 def client_of(address: str) -> Any:
@@ -62,3 +82,150 @@ def _engine(address: str) -> Any:
 
     limit = {"connect_timeout": CONNECT_SECONDS} if address.startswith("postgres") else {}
     return create_engine(address, poolclass=NullPool, connect_args=limit)
+
+
+def ensure_model(client: Any, name: str, about: str | None = None) -> None:
+    """Create a registered model where it is missing."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(name, description=about)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+
+
+def ensure_experiment(client: Any, name: str, location: str | None) -> str:
+    """Return an experiment's identifier; where it is missing it is created, with its artifacts at `location`."""
+    experiment = client.get_experiment_by_name(name)
+    if experiment is not None:
+        return str(experiment.experiment_id)
+    return str(client.create_experiment(name, artifact_location=location))
+
+
+def lacking(client: Any, name: str, alias: str, uri: str) -> str:
+    """Return the sentence that says what is missing where a model has no version under an alias."""
+    model = find_model(client, name)
+    if model is None:
+        return f"the registry at {shown(uri)} has no model {name}: {ADVICE}"
+    known = ", ".join(f"{key} (version {value})" for key, value in sorted(model.aliases.items())) or "none"
+    return f"model {name} has no version under the alias {alias}; its aliases: {known}"
+
+
+def find_model(client: Any, name: str) -> Any:
+    """Return a registered model as MLflow's entity, or None."""
+    return unless_missing(lambda: client.get_registered_model(name))
+
+
+def find_version(client: Any, name: str, number: int) -> Any:
+    """Return a version as MLflow's entity, or None."""
+    return unless_missing(lambda: client.get_model_version(name, str(number)))
+
+
+def find_models(client: Any) -> list[Any]:
+    """Return all registered models as MLflow's entities."""
+    return all_pages(lambda token: client.search_registered_models(max_results=1000, page_token=token))
+
+
+def find_versions(client: Any, name: str) -> list[Any]:
+    """Return all versions of a model as MLflow's entities."""
+    return all_pages(lambda token: client.search_model_versions(f"name='{name}'", page_token=token))
+
+
+def fetch_bundle(client: Any, published: Published, address: str, fresh: Callable[[], Path]) -> Path:
+    """Return the artifact's folder of a version on this machine; `fresh` makes one for what has to be downloaded."""
+    from mlflow.artifacts import download_artifacts
+
+    root = client.get_model_version_download_uri(published.name, str(published.version))
+    target = None if is_local(root) else str(fresh())  # what is here already is not copied
+    return Path(download_artifacts(f"{root}/artifacts/{BUNDLE}", None, None, target, address))
+
+
+def all_pages(ask: Callable[[str | None], Any]) -> list[Any]:
+    """Return the entries of all pages; `ask` gives the page of a token."""
+    token, entries = None, []
+    while token != "":
+        page = ask(token)
+        entries += list(page)
+        token = page.token or ""
+    return entries
+
+
+def unless_missing(ask: Callable[[], Any]) -> Any:
+    """Return the answer; None if the registry answers that it has no such thing."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return ask()
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+
+
+def published_of(version: Any) -> Published:
+    """Return MLflow's version as ours. Its number is a text over HTTP, else a number."""
+    number, tags = int(version.version), dict(version.tags)
+    return Published(version.name, number, tags.get(DIGEST, ""), f"models:/{version.name}/{number}", tags)
+
+
+@contextmanager
+def registry_errors(uri: str, failed: str) -> Iterator[None]:
+    """Raise whatever MLflow, its database or the network raise as a `RegistryError` that begins with `failed`.
+
+    It is an `UnreachableError` unless the registry answered that something is not there, and a `RefusedError` where it does
+    not let this user in. What caused it is not chained: its message may hold the address with its password, and a
+    traceback would show it.
+    """
+    from alembic.util import CommandError
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, CommandError, OSError) as error:
+        kind = RegistryError if _is_missing(error) else RefusedError if _is_refused(error) else UnreachableError
+        raise kind(f"{failed} at {shown(uri)}: {reason(error, uri)}") from None
+
+
+def _is_missing(error: Exception) -> bool:
+    """Whether the registry answered that something is not there."""
+    code = getattr(error, "error_code", "")
+    gone = isinstance(error, FileNotFoundError) or "No such file or directory" in str(error)
+    return _status(error) == HTTPStatus.NOT_FOUND or gone or code in ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
+
+
+def _is_refused(error: Exception) -> bool:
+    """Whether the registry answered that it does not let this user in, or not do that."""
+    code = getattr(error, "error_code", "")
+    return _status(error) in _REFUSED or code in ("UNAUTHENTICATED", "PERMISSION_DENIED") or _UNKNOWN in str(error)
+
+
+def reason(error: Exception, uri: str) -> str:
+    """Return why, in one line. `uri`: the registry's address."""
+    if _UNKNOWN in str(error):
+        return "its database does not accept the name and the password"
+    if _is_refused(error):
+        forbidden = _status(error) == HTTPStatus.FORBIDDEN or getattr(error, "error_code", "") == "PERMISSION_DENIED"
+        return "it lets this user in, but not do that (403)" if forbidden else f"it {_unknown_user(uri)} (401)"
+    if match := _AWAY.search(str(error)):
+        return f"it answers with {match[1] or match[2]}: what is behind it, such as its database, may be gone"
+    return _PAGE.sub("", (str(error).splitlines() or [type(error).__name__])[0])
+
+
+def _unknown_user(uri: str) -> str:
+    """Return what is wrong with the name and the password. Those in the address come before the variables', as in MLflow."""
+    from mlflow.utils.credentials import read_mlflow_creds
+
+    if urlsplit(uri).username is not None:
+        return "does not accept the name and the password in its address"
+    if all(read_mlflow_creds()):
+        return f"does not accept the name and the password of {USER} and {PASSWORD}"
+    if os.environ.get(TOKEN):
+        return f"does not accept {TOKEN}"
+    return f"asks for a name and a password: set {USER} and {PASSWORD}"
+
+
+def _status(error: Exception) -> int | None:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status if isinstance(status, int) else None

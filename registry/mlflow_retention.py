@@ -17,8 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pliant.registry.address import is_local
-from pliant.registry.mlflow_find import DIGEST
-from pliant.registry.mlflow_run import registry_errors
+from pliant.registry.mlflow_client import DIGEST, all_pages, find_versions, registry_errors, unless_missing
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import release, system_of
 from pliant.registry.package import Published
@@ -138,22 +137,15 @@ def _contents(registry: MlflowRegistry, client: Any, prefix: str) -> Contents:
     system = system_of(prefix)
     releases = release(system) if system else ""
     models = [model for model in registry.models() if model.name.startswith(prefix) or model.name == releases]
-    listed = [(model.name, _pages(client.search_model_versions, f"name='{model.name}'")) for model in models]
-    versions = {(name, int(version.version)): version for name, entities in listed for version in entities}
+    versions = {
+        (model.name, int(version.version)): version for model in models for version in find_versions(client, model.name)
+    }
     experiment = client.get_experiment_by_name(registry.experiment)
     ids = [experiment.experiment_id] if experiment is not None else []
-    logged = _pages(client.search_logged_models, ids) if ids else []
-    runs = _pages(client.search_runs, ids, run_view_type=ViewType.ACTIVE_ONLY) if ids else []
+    active = {"run_view_type": ViewType.ACTIVE_ONLY}
+    logged = all_pages(lambda token: client.search_logged_models(ids, page_token=token)) if ids else []
+    runs = all_pages(lambda token: client.search_runs(ids, page_token=token, **active)) if ids else []
     return Contents({model.name: dict(model.aliases) for model in models}, versions, tuple(logged), tuple(runs))
-
-
-def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
-    token, items = None, []
-    while token != "":
-        page = search(*arguments, **options, page_token=token)
-        items += list(page)
-        token = page.token or ""
-    return items
 
 
 def _tags(contents: Contents) -> dict[Key, dict[str, str]]:
@@ -211,16 +203,10 @@ def _runs(contents: Contents, needed: frozenset[Key], days: float) -> Iterator[U
 
 
 def _remove_logged(client: Any, model: str) -> None:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        address = client.get_logged_model(model).artifact_location
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        return
-    client.delete_logged_model(model)
-    _remove_files(address)
+    logged = unless_missing(lambda: client.get_logged_model(model))
+    if logged is not None:
+        client.delete_logged_model(model)
+        _remove_files(logged.artifact_location)
 
 
 def _remove_files(address: str) -> None:

@@ -19,15 +19,23 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import ArtifactError, RefusedError, RegistryError
-from pliant.registry import codec, mlflow_find, mlflow_standing, releases
+from pliant.registry import codec, descriptions, mlflow_client, releases
 from pliant.registry.address import check_reachable, current_address, database, is_local, set_defaults
 from pliant.registry.descriptions import of_release, of_version
-from pliant.registry.downloads import Downloads
-from pliant.registry.mlflow_client import client_of
-from pliant.registry.mlflow_find import DIGEST, KIND, ensure_model, find_model, find_version, published_of
-from pliant.registry.mlflow_lock import Check, file_lock, last_release, lease
-from pliant.registry.mlflow_package import log_model
-from pliant.registry.mlflow_run import Run, registry_errors
+from pliant.registry.folder import Downloads
+from pliant.registry.lock import Check, file_lock, last_release, lease
+from pliant.registry.mlflow_client import (
+    DIGEST,
+    KIND,
+    client_of,
+    ensure_model,
+    find_model,
+    find_version,
+    find_versions,
+    published_of,
+    registry_errors,
+)
+from pliant.registry.mlflow_run import Run, log_model
 from pliant.registry.names import prefix as models_of
 from pliant.registry.names import release as release_model
 from pliant.registry.names import system_of
@@ -211,9 +219,9 @@ class MlflowRegistry:
                 present = self._write(replace(wanted, about=about or of_release("", {}, wanted.former)), present, check)
             elif wanted.configurations != present.configurations:
                 present = replace(present, configurations=wanted.configurations)
-                mlflow_standing.note_configurations(self.connect(), present)
+                descriptions.note_configurations(self.connect(), present)
             self.show_release(present, changes)
-            mlflow_standing.note_left(self.connect(), self.release(system, PREVIOUS), present)
+            descriptions.note_left(self.connect(), self.release(system, PREVIOUS), present)
             return present
 
     def propose(
@@ -337,11 +345,11 @@ class MlflowRegistry:
         for name in dict.fromkeys([*first, *released.versions]):
             number = released.versions.get(name)
             if number is not None and aliased.get(name) == number:
-                mlflow_standing.confirm(self.connect(), name, number, released.number)
+                descriptions.confirm(self.connect(), name, number, released.number)
             elif number is not None:
                 self._point(name, number, CHAMPION, released.number)
         for name in aliased.keys() - released.versions.keys():
-            mlflow_standing.leave(self.connect(), name, aliased[name], None, released.number)
+            descriptions.leave(self.connect(), name, aliased[name], None, released.number)
 
     def _point(self, name: str, version: int, alias: str, release: int | None = None) -> None:
         now = self.aliased(name, alias)
@@ -351,7 +359,7 @@ class MlflowRegistry:
         client = self.connect()
         with registry_errors(self.tracking_uri, f"{name} version {version} could not be promoted"):
             if alias == CHAMPION:
-                mlflow_standing.take_up(client, name, version, now.version if now else None, release)
+                descriptions.take_up(client, name, version, now.version if now else None, release)
             if now is not None and alias == CHAMPION:
                 client.set_registered_model_alias(name, PREVIOUS, str(now.version))
             client.set_registered_model_alias(name, alias, str(version))
@@ -369,7 +377,7 @@ class MlflowRegistry:
         """Return the numbers of a model's versions, ascending."""
         client = self.connect()
         with registry_errors(self.tracking_uri, f"the versions of {name} could not be listed"):
-            return mlflow_find.find_numbers(client, name)
+            return sorted(int(version.version) for version in find_versions(client, name))
 
     def discard(self, folder: Path) -> None:
         """Remove a fetched folder that is not needed any more, if it was downloaded."""
@@ -379,7 +387,7 @@ class MlflowRegistry:
         """Return all registered models, as MLflow's entities."""
         client = self.connect()
         with registry_errors(self.tracking_uri, "the models could not be listed"):
-            return mlflow_find.find_models(client)
+            return mlflow_client.find_models(client)
 
     def connect(self, create: bool = False) -> Any:
         """Return MLflow's client of this registry, for the files mlflow_*.py. Raises `RegistryError` without one."""
@@ -392,7 +400,7 @@ class MlflowRegistry:
     def _experiment(self, client: Any) -> str:
         served = self.tracking_uri.startswith("http")  # a server has its own place for artifacts
         location = None if served else Path(self.artifact_root).absolute().as_uri()
-        return mlflow_find.ensure_experiment(client, self.experiment, location)
+        return mlflow_client.ensure_experiment(client, self.experiment, location)
 
     def _numbered(self, name: str, version: int) -> Published:
         client = self.connect()
@@ -401,9 +409,9 @@ class MlflowRegistry:
 
     def _lacking(self, name: str, alias: str) -> str:
         with registry_errors(self.tracking_uri, f"{name} could not be looked up"):
-            return mlflow_find.lacking(self.connect(), name, alias, self.tracking_uri)
+            return mlflow_client.lacking(self.connect(), name, alias, self.tracking_uri)
 
     def _download(self, published: Published) -> Path:
         client, address = self.connect(), current_address(self.tracking_uri)
         with registry_errors(self.tracking_uri, f"the files of {published.uri} could not be fetched"):
-            return mlflow_find.fetch_bundle(client, published, address, self.downloads.fresh)
+            return mlflow_client.fetch_bundle(client, published, address, self.downloads.fresh)

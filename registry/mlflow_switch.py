@@ -1,14 +1,20 @@
 """Moves a system between its releases: back to a former one, to one by its number, and to one that is tried first.
 
 A release is never altered, so going back and forth is moving the alias `champion`, by one write. A challenger is a release
-without that alias: nobody serves it but a service that tries it (`shadow`, `canary`) or an operator who promotes it.
+without that alias: nobody serves it but a service that tries it (`shadow`, `canary`) or an operator who promotes it. Also
+lists what there was: the releases, and the runs that made them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
 from pliant.errors import RegistryError, UnreachableError
-from pliant.registry import mlflow_standing
-from pliant.registry.mlflow_run import registry_errors
+from pliant.registry import descriptions
+from pliant.registry.mlflow_client import registry_errors
 from pliant.registry.mlflow_store import CHALLENGER, CHAMPION, PREVIOUS, MlflowRegistry
 from pliant.registry.names import release as release_model
 from pliant.registry.releases import LEFT, RegistryRelease
@@ -118,10 +124,10 @@ def former_of(registry: MlflowRegistry, system: str) -> int:
 
 
 def note(registry: MlflowRegistry, release: RegistryRelease, state: str, reason: str) -> None:
-    """Write on a release in which state it is since now, and why (`mlflow_standing.note`). Raises `RegistryError`."""
+    """Write on a release in which state it is since now, and why (`descriptions.note`). Raises `RegistryError`."""
     client = registry.connect()
     with registry_errors(registry.tracking_uri, f"{release.name} could not be marked"):
-        mlflow_standing.note(client, release, state, reason)
+        descriptions.note(client, release, state, reason)
 
 
 def label(registry: MlflowRegistry, release: RegistryRelease, alias: str | None) -> None:
@@ -164,3 +170,33 @@ def _is_whole(registry: MlflowRegistry, name: str, number: int, digest: str) -> 
     if published is not None:
         registry.check_signed(published)
     return published is not None and published.digest == digest and registry.intact(published)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run of a flow. `started`: ISO 8601, UTC; `seconds`: None while it runs; `reason`: why it was started, if noted."""
+
+    id: str
+    name: str
+    status: str  # MLflow's word: RUNNING, FINISHED, FAILED, KILLED
+    started: str
+    seconds: float | None
+    reason: str = ""
+
+
+def recent_runs(registry: MlflowRegistry, count: int) -> list[RunSummary]:
+    """Return the newest runs of the registry's experiment, the newest first. Raises `RegistryError`."""
+    client = registry.connect()
+    with registry_errors(registry.tracking_uri, "the runs could not be listed"):
+        experiment = client.get_experiment_by_name(registry.experiment)
+        if experiment is None:
+            return []
+        order = ["attributes.start_time DESC"]
+        runs = client.search_runs([experiment.experiment_id], max_results=count, order_by=order)
+    return [_summary(run.info, run.data.tags) for run in runs]
+
+
+def _summary(info: Any, tags: Mapping[str, str]) -> RunSummary:
+    started = datetime.fromtimestamp(info.start_time / 1000, UTC).isoformat(timespec="seconds")
+    seconds = (info.end_time - info.start_time) / 1000 if info.end_time else None
+    return RunSummary(info.run_id, info.run_name, info.status, started, seconds, tags.get("pliant.reason", ""))

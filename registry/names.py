@@ -43,7 +43,7 @@ def release(system: str) -> str:
 
 
 def lock(system: str) -> str:
-    """Return what the names of the models begin with that lock a system's releases (registry/mlflow_lock.py)."""
+    """Return what the names of the models begin with that lock a system's releases (registry/lock.py)."""
     return f"pliant-lock-{system}-"
 
 

@@ -49,8 +49,7 @@ from pliant.serving.client import ANYBODY, Client
 from pliant.serving.clock import Clock
 from pliant.serving.recovery import Recovery
 from pliant.serving.request_context import current_way_back
-from pliant.serving.tracing.launches import add_launches
-from pliant.serving.tracing.traced import current
+from pliant.serving.tracing.traced import add_launches, current
 from pliant.serving.workers.spares import Spares
 from pliant.serving.workers.worker import Rebuild, Worker
 from pliant.serving.workers.worker_slot import WorkerSlot

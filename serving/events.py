@@ -26,7 +26,7 @@ from uuid import UUID, uuid4
 
 from pliant.errors import InputError
 from pliant.lines import PRIVATE, append_whole, complete_lines
-from pliant.serving.unwritten import Writing
+from pliant.serving.state_file import Writing
 
 logger = logging.getLogger("pliant")
 

@@ -22,7 +22,7 @@ from pliant.errors import InputError
 from pliant.journal import decode, encode
 from pliant.lines import complete_lines
 from pliant.protocol import Journal, JournalEntry
-from pliant.serving.unwritten import FULL, Writing
+from pliant.serving.state_file import FULL, Writing
 
 BUFFER_BYTES = 1 << 16
 FLUSH_SECONDS = 1.0

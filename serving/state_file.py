@@ -1,17 +1,55 @@
-"""Small files in which a service keeps what it knows for its next start: whole or not at all, and never worth an error."""
+"""Small files in which a service keeps what it knows for its next start, and what it cannot write at present.
+
+Whoever writes files beside serving has a `Writing`: a line in the log says where trouble such as a full disk begins and
+ends, a metric shows it, and serving goes on whatever becomes of it.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-from pliant.serving.unwritten import Writing
+from weakref import WeakSet
 
 logger = logging.getLogger("pliant.serving")
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of the errors of a full disk and of a used up quota."""
+
+
+class Writing:
+    """Whether one part of the service can write its files below `path`. `what` is the label of the metric."""
+
+    def __init__(self, what: str, path: Path) -> None:
+        self.what, self._path, self.failing = what, path, False
+        _WRITINGS.add(self)
+
+    def failed(self, sentence: str) -> None:
+        """Log the sentence, unless writing has failed before."""
+        if not self.failing:
+            logger.error("%s", sentence)
+        self.failing = True
+
+    def succeeded(self) -> None:
+        """Log that writing goes on, if it had failed."""
+        if self.failing:
+            logger.warning("%s: %s is written again", self.what, self._path)
+        self.failing = False
+
+
+_WRITINGS: WeakSet[Writing] = WeakSet()
+
+
+def writings() -> dict[str, bool]:
+    """Return whether writing fails at present, by what is written, of all in this process."""
+    failing: dict[str, bool] = {}
+    for writing in list(_WRITINGS):
+        failing[writing.what] = failing.get(writing.what, False) or writing.failing
+    return failing
 
 
 class StateFile:

@@ -32,10 +32,9 @@ settings.load_profile(os.environ.get("PLIANT_TEST_EXAMPLES", "pliant"))
 
 HEEDED = (signal.SIGINT, signal.SIGTERM)
 LONGEST = (
-    *("flows/watch/test_prefect_faults", "flows/watch/test_night", "flows/tokens/test_flow", "flows/packing/test_flow"),
-    *("flows/bins/test_flow", "flows/cascade/test_flow", "serving/tokens/test_service", "serving/packing/test_service"),
+    *("flows/test_flows", "flows/packing/test_flow", "serving/tokens/test_service", "serving/packing/test_service"),
     *("serving/bins/test_service", "serving/cascade/test_service", "serving/workers/test_ray_workers"),
-    *("flows/tokens/test_learning", "flows/cascade/test_flow_feedback", "benchmarks/ledger/test_entries"),
+    *("benchmarks/ledger/test_entries",),
 )
 """Files with slow tests that take a minute or more."""
 

@@ -23,9 +23,8 @@ from pliant.models.image import MAX_PIXELS, decode, pixel_passes, read
 from pliant.training.folders import TEST, VALIDATION, labelled_files
 from pliant.training.groups import Repeats, of_keys, separate
 from pliant.training.groups import Split as Split
-from pliant.training.labels import classes_of, label_fault
 from pliant.training.pictures import ArrayImages, FileImages, HeldImages, Images, Index
-from pliant.training.tables import VALID, Faults, cause, of_dataset
+from pliant.training.tables import VALID, Faults, cause, classes_of, label_fault, of_dataset
 
 COMPARED, SIDE = 32, 64  # test pictures whose files are read again, and the size of their pixels
 TOGETHER = 64  # files that are looked at together

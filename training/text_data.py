@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pliant.errors import InputError
 from pliant.training.groups import Repeats, Split, of_texts, separate
-from pliant.training.labels import text_fault
+from pliant.training.tables import text_fault
 
 Index = NDArray[np.int64]
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from pliant.errors import InputError
 from pliant.training import tables
 from pliant.training.data import cut, fetch_rows, split
-from pliant.training.labels import classes_of, label_fault, text_fault
-from pliant.training.tables import Faults, Table
+from pliant.training.tables import Faults, Table, classes_of, label_fault, text_fault
 from pliant.training.text_data import Shares, TextData, assemble
 
 LABELS = ("label", "labels", "intent", "scenario", "score", "target")

@@ -26,9 +26,9 @@ from pliant.errors import InputError
 from pliant.progress import Progress
 from pliant.protocol import JournalEntry, Request
 from pliant.simulator import simulate
-from pliant.tokens.knowledge import knowledge as tokens_knowledge
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
+from pliant.tokens.policy import knowledge as tokens_knowledge
 from pliant.tokens.reference import ReferenceConfig, kinds
 from pliant.tokens.simulated import SimulatedDevice
 from pliant.workload import RequestKind, poisson, requests

@@ -27,9 +27,9 @@ from pliant.report import report
 from pliant.simulator import simulate
 from pliant.tokens import published
 from pliant.tokens.bound import Devices, fluid
-from pliant.tokens.knowledge import knowledge as tokens_knowledge
 from pliant.tokens.policies import CHOICES, POLICIES, make
 from pliant.tokens.policy import Knowledge
+from pliant.tokens.policy import knowledge as tokens_knowledge
 from pliant.tokens.scheduler import Options
 from pliant.tokens.simulated import SimulatedDevice
 

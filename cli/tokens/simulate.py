@@ -19,8 +19,8 @@ from pliant.protocol import Request
 from pliant.report import Report, report
 from pliant.simulator import simulate
 from pliant.tokens.bound import Devices, fluid
-from pliant.tokens.knowledge import knowledge as tokens_knowledge
 from pliant.tokens.policies import make
+from pliant.tokens.policy import knowledge as tokens_knowledge
 from pliant.tokens.reference import ReferenceConfig, kinds, reference_load
 from pliant.tokens.simulated import SimulatedDevice
 

@@ -9,7 +9,7 @@ from pliant.bins.artifact import Bins, Encoder
 from pliant.flows import champions
 from pliant.flows.bins.config import EdgesConfig, EngineConfig
 from pliant.flows.champions import Champion, fetch
-from pliant.flows.patience import patiently
+from pliant.flows.registry_retry import retried
 from pliant.flows.release import TRAINING, open_registry
 from pliant.flows.settings import Settings
 from pliant.profiling.bins.latency import LatencyConfig
@@ -68,6 +68,6 @@ def fetch_float32_score(registry: MlflowRegistry, champion: Champion[Bins]) -> S
     """Return the test score of the champion's encoder in float32; None where it was not tested."""
     version = int(champion.published.tags.get(VERSION, 0))
     name = BINS_ENCODER + champion.artifact.name
-    encoder = patiently(lambda: registry.fetch(name, version))[1] if version else None
+    encoder = retried(lambda: registry.fetch(name, version))[1] if version else None
     notes = json.loads(encoder.tags.get(TRAINING, "{}")) if encoder else {}
     return Score(**notes["score"]) if "score" in notes else None

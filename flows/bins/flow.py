@@ -17,7 +17,7 @@ from pliant.flows.bins.stages import Stream, StreamResults, load_streams, run_st
 from pliant.flows.gate import to_markdown
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from pliant.flows.release import Publication, open_registry
-from pliant.flows.watch.nightly import Nightly
+from pliant.flows.watch.deployments import Nightly
 from pliant.progress import Progress
 from pliant.registry.names import BINS_PREFIX
 

@@ -22,7 +22,7 @@ from pliant.bins.runtimes.cache import versions
 from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import ArtifactError, InputError, PliantError
-from pliant.flows.arithmetic import taken, too_costly, too_slow
+from pliant.flows.arithmetic import chosen
 from pliant.flows.bins import plan
 from pliant.flows.bins.config import AUTO, BinsFlowConfig
 from pliant.flows.device import configured_class
@@ -108,12 +108,8 @@ def _fastest(config: BinsFlowConfig, trials: Mapping[Trial, float], half: Half |
         return best, ""
     best_half = min(halves, key=trials.__getitem__)
     ratio = trials[best_half] / trials[best]
-    if reason := too_slow(config.arithmetic, half.precision, ratio):
-        return best, reason
-    lost = half.cost()
-    if reason := too_costly(config.arithmetic, half.precision, lost):
-        return best, reason
-    return best_half, taken(half.precision, ratio, lost)
+    served, reason = chosen(config.arithmetic, half.precision, ratio, half.cost)
+    return best_half if served else best, reason
 
 
 def trial_name(trial: Trial) -> str:

@@ -68,11 +68,6 @@ def _chosen(best: Sequence[tuple[int, ...]], costs: Sequence[float], config: Edg
     return next(edges for edges, cost in zip(best, costs, strict=True) if cost <= enough)
 
 
-def shapes(edges: Sequence[int], batches: Sequence[int]) -> tuple[Shape, ...]:
-    """Return all shapes that there could be: ascending, without the dynamic one."""
-    return tuple(sorted(Shape(length, batch) for length in edges for batch in batches))
-
-
 def weigh(
     measured: Mapping[Shape, float],
     dynamic: LatencyTable,

@@ -1,23 +1,26 @@
 """The stages of the bins flow: encoder -> lengths -> latencies -> bins, per stream.
 
+Lengths are read from the first of a stream's sources that has enough requests.
+
 Compiled files lie in a cache beside the store, under the digests that the artifacts hold. Knows no Prefect, and the
 registry only for the model of a cascade.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 import pliant.bins.runtimes.cache
-import pliant.flows.bins.lengths
 import pliant.profiling.bins.accuracy
 import pliant.training.bins.encoder
 import pliant.training.classifier
@@ -30,27 +33,94 @@ from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.errors import ArtifactError, InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.arithmetic import half_of
-from pliant.flows.bins.config import EMBEDDED, SCRATCH, BinsFlowConfig, StreamConfig
-from pliant.flows.bins.lengths import Lengths
+from pliant.flows.bins.config import DATA, EMBEDDED, SCRATCH, BinsFlowConfig, EdgesConfig, StreamConfig
 from pliant.flows.bins.measure import Half, Latencies, finish, measure
 from pliant.flows.champions import fetch
 from pliant.flows.config import check_distinct
 from pliant.flows.device import configured_class
 from pliant.flows.keys import contents
-from pliant.flows.patience import patiently
 from pliant.flows.progress import tell
+from pliant.flows.registry_retry import retried
 from pliant.flows.release import open_registry
 from pliant.flows.stage import Notes, Run, Stage, StageResult
 from pliant.models.artifact import Classifier
 from pliant.precision import FLOAT32
 from pliant.progress import Progress, share
 from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
+from pliant.training.bins import lengths
 from pliant.training.linear import LinearComparison
 from pliant.training.text_data import TextData
 
 CASCADE = "cascade:"
 TESTED = 1000
 """Texts, at most, on which half precision is held against float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A stage's result alone."""
+
+    KIND: ClassVar[str] = "bins-lengths"
+    SCHEMA: ClassVar[int] = 1
+
+    source: str  # as the settings call it
+    requests: NDArray[np.int64]  # [max_length + 1] by length
+
+
+def digests(stream: StreamConfig) -> list[str]:
+    """Return the digests of the files that hold lengths, as they are now: a journal grows."""
+    return [_digest(path) for source in stream.lengths if source != DATA for path in _paths(source)]
+
+
+def observe(
+    stream: StreamConfig, name: str, encoder: Encoder, data: TextData | None, edges: EdgesConfig, progress: Progress
+) -> Lengths:
+    """Return the lengths of the first source of `edges.least` requests. Raises `InputError` where there is none."""
+    shortages = []
+    for source in stream.lengths:
+        requests_N = _read(source, name, encoder, data, progress)
+        if requests_N is not None and requests_N.sum() >= edges.least:
+            return Lengths(source, requests_N)
+        count = "no such file" if requests_N is None else f"{requests_N.sum()} requests"
+        shortages.append(f"{source} has {count}")
+    raise InputError(f"lengths of {name}", "; ".join(shortages), f"at least {edges.least} requests (edges.least)")
+
+
+def _read(
+    source: str, name: str, encoder: Encoder, data: TextData | None, progress: Progress
+) -> NDArray[np.int64] | None:
+    """Return requests by length; None where the file is not there."""
+    if source == DATA:
+        if data is None:
+            return None
+        return lengths.of_texts(data.texts(np.arange(len(data.first))), encoder, progress)
+    paths = _paths(source)
+    if not paths:
+        return None
+    if source.startswith("journal:"):
+        none_N = np.zeros(encoder.max_length + 1, dtype=np.int64)
+        return sum((lengths.of_journal(path, name, encoder.max_length) for path in paths), start=none_N)
+    column = source.partition(":")[2].partition(":")[2]
+    return lengths.of_parquet(paths[0], column or None, encoder.max_length)
+
+
+def _paths(source: str) -> list[Path]:
+    """Return the files that are there. A service numbers its later journals: journal.jsonl, journal-2.jsonl, and so on.
+
+    Each is followed by the files of former runs, and of former parts of its run: journal.jsonl.1 and so on.
+    """
+    scheme, _, rest = source.partition(":")
+    path = Path(rest if scheme == "journal" else rest.partition(":")[0])
+    if scheme != "journal":
+        return [path] if path.is_file() else []
+    later = f"{path.stem}-[0-9]*{path.suffix}"
+    patterns = (path.name, f"{path.name}.[0-9]*", later, f"{later}.[0-9]*")
+    return sorted(file for pattern in patterns for file in path.parent.glob(pattern) if file.is_file())
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +236,7 @@ def _score(
 def _of_cascade(address: str) -> tuple[Classifier, str]:
     """Return the largest model of the cascade's champion of a task, and its digest. Raises `RegistryError`."""
     registry, task = open_registry(settings.read(), "cascade"), address.removeprefix(CASCADE)
-    champion = patiently(lambda: registry.version(CASCADE_TASK + task)) if registry.exists() else None
+    champion = retried(lambda: registry.version(CASCADE_TASK + task)) if registry.exists() else None
     if champion is None:
         raise RegistryError(f"the registry holds no champion of the cascade {task!r}: run `pliant train cascade` first")
     levels = {tag.removeprefix(LEVEL_TAG): int(n) for tag, n in champion.tags.items() if tag.startswith(LEVEL_TAG)}
@@ -192,7 +262,7 @@ def _cascade_digest(address: str) -> str | None:
 def _lengths_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
     return {
         "sources": stream.config.lengths,
-        "files": pliant.flows.bins.lengths.digests(stream.config),
+        "files": digests(stream.config),
         "data": stream.data.fingerprint if stream.data else None,
         "least": config.edges.least,
     }
@@ -201,9 +271,7 @@ def _lengths_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
 def make_lengths(
     config: BinsFlowConfig, stream: Stream, encoder: StageResult[Encoder], progress: Progress
 ) -> tuple[Lengths, Notes]:
-    lengths = pliant.flows.bins.lengths.observe(
-        stream.config, stream.name, encoder.load(), stream.data, config.edges, progress
-    )
+    lengths = observe(stream.config, stream.name, encoder.load(), stream.data, config.edges, progress)
     return lengths, {"source": lengths.source}
 
 

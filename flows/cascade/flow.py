@@ -23,7 +23,7 @@ from pliant.flows.champions import Champion
 from pliant.flows.gate import to_markdown
 from pliant.flows.pipeline import Compared, Pipeline, Shown, Verdicts
 from pliant.flows.release import Publication, open_registry
-from pliant.flows.watch.nightly import Nightly
+from pliant.flows.watch.deployments import Nightly
 from pliant.progress import Progress
 from pliant.registry.names import CASCADE_TASK
 from pliant.registry.store import FolderStore

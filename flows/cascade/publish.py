@@ -12,14 +12,16 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from pliant.cascade.artifact import Candidate, Cascade, LevelProfile, Outputs
 from pliant.cascade.calibrate import Reliability, reliability
 from pliant.cascade.evaluate import EvaluationData
 from pliant.cascade.route import answers, confidence
 from pliant.flows import curves
-from pliant.flows.cascade import figures
 from pliant.flows.cascade.champions import Record, Saved
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.stages import TaskResults
@@ -30,6 +32,8 @@ from pliant.models.artifact import Classifier
 from pliant.registry.mlflow_run import Run
 from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
 from pliant.registry.package import Example, Option, Package
+
+matplotlib.use("Agg")
 
 FIRST = ("Return the sorted array.", "Raised when a connection is lost.")
 SECOND = ("The input is not changed.", "Raised when a file is lost.")
@@ -80,11 +84,11 @@ def _log_curves(run: Run, level: str, noted: Notes) -> None:
 
 
 def _log_figures(run: Run, cascade: Cascade, test: Outputs, notes: Mapping[str, Notes]) -> None:
-    run.figure(f"candidates-{cascade.task}", figures.candidates(cascade))
+    run.figure(f"candidates-{cascade.task}", draw_candidates(cascade))
     learnt = {name: curves.curves_of(noted) for name, noted in notes.items()}
     run.figure(f"curves-{cascade.task}", curves.figure(learnt))
     for level, before, after in reliabilities(cascade, test):
-        run.figure(f"reliability-{cascade.task}-{level}", figures.reliability(level, before, after))
+        run.figure(f"reliability-{cascade.task}-{level}", draw_reliability(level, before, after))
 
 
 def reliabilities(cascade: Cascade, test: Outputs) -> Iterator[tuple[str, Reliability, Reliability]]:
@@ -192,3 +196,62 @@ def texts(pair: bool) -> Example:
 
 def _labels(regression: bool) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
     return np.zeros(2) if regression else np.array(["a class", "another"])
+
+
+def draw_reliability(level: str, before: Reliability, after: Reliability) -> Figure:
+    """Draw accuracy over confidence of one level before and after calibration, and where its texts are (bars)."""
+    figure = Figure(figsize=(9, 4.8), layout="constrained")
+    both = zip(figure.subplots(1, 2, sharey=True), ("before", "after"), (before, after), ("C1", "C0"), strict=True)
+    for axes, when, diagram, colour in both:
+        _draw(axes, when, diagram, colour)
+    figure.axes[0].set_ylabel("accuracy (bars: share of the texts)")
+    figure.suptitle(f"How far the confidence of {level} can be trusted")
+    return figure
+
+
+def _draw(axes: Axes, when: str, diagram: Reliability, colour: str) -> None:
+    bins = len(diagram.count)
+    edges = np.linspace(0, 1, bins + 1)
+    axes.bar(
+        edges[:-1], diagram.count / diagram.count.sum(), 1 / bins, align="edge", color="#d9dee6", edgecolor="white"
+    )
+    axes.plot([0, 1], [0, 1], linestyle=":", color="#6b7686")
+    filled = diagram.count > 0
+    label = f"{when}: ECE {100 * diagram.error:.1f}%"
+    axes.plot(diagram.confidence[filled], diagram.accuracy[filled], marker="o", linewidth=2, color=colour, label=label)
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=f"confidence ({bins} bins)")
+    axes.legend(loc="upper left")
+
+
+def draw_candidates(cascade: Cascade) -> Figure:
+    """Draw accuracy over mean seconds of every candidate. The line below a point goes down to what it promises."""
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    axes = figure.subplots()
+    for index, candidate in enumerate(cascade.candidates):
+        _point(axes, candidate, cascade.test_accuracy.get(candidate.name), index)
+    axes.axhline(cascade.target, linestyle=":", color="#6b7686", label=f"target {cascade.target:.3f}")
+    axes.set_xlabel(f"mean milliseconds of one request alone ({cascade.device})")
+    axes.set_ylabel("accuracy (crosses: on the test split)")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right upper")
+    axes.set_title(f"What the candidates of {cascade.task} cost and earn")
+    return figure
+
+
+def _point(axes: Axes, candidate: Candidate, tested: float | None, index: int) -> None:
+    colour, milliseconds = f"C{index % 10}", 1000 * candidate.seconds
+    below = [[max(0.0, candidate.accuracy - candidate.promised)], [0.0]]
+    marker = "*" if index == 0 else "o"  # the first serves by default
+    size = 14 if index == 0 else 7
+    axes.errorbar(
+        [milliseconds],
+        [candidate.accuracy],
+        below,
+        fmt=marker,
+        markersize=size,
+        capsize=4,
+        color=colour,
+        label=candidate.name,
+    )
+    if tested is not None:
+        axes.plot([milliseconds], [tested], marker="x", linestyle="none", color=colour)

@@ -30,7 +30,7 @@ from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.plan import tolerance_of
 from pliant.device import device_class, threads
 from pliant.errors import ArtifactError, InputError
-from pliant.flows.arithmetic import half_of, taken, too_costly, too_slow
+from pliant.flows.arithmetic import chosen, half_of
 from pliant.flows.cascade import feedback
 from pliant.flows.cascade.config import CascadeFlowConfig, LevelConfig
 from pliant.flows.config import check_distinct, check_name
@@ -364,9 +364,6 @@ def _in_best_precision(
         return config, ""
     both = in_precision(config, half), config
     ratio = slowdown(*(run(LATENCIES, each, data, levels).load() for each in both))
-    if reason := too_slow(config.arithmetic, half, ratio):
-        return config, reason
-    lost = cost(*(run(OUTPUTS, each, data, levels, "profiling").load() for each in both))
-    if reason := too_costly(config.arithmetic, half, lost):
-        return config, reason
-    return both[0], taken(half, ratio, lost)
+    lost = lambda: cost(*(run(OUTPUTS, each, data, levels, "profiling").load() for each in both))  # noqa: E731
+    served, reason = chosen(config.arithmetic, half, ratio, lost)
+    return both[0] if served else config, reason

@@ -25,7 +25,7 @@ from pliant.flows.packing.stages import ModelData, ModelResults, load_corpus, ru
 from pliant.flows.pipeline import Pipeline, Shown, U, Verdicts
 from pliant.flows.progress import tell
 from pliant.flows.release import Publication, Release, open_registry
-from pliant.flows.watch.nightly import Nightly
+from pliant.flows.watch.deployments import Nightly
 from pliant.packing.artifact import Packing
 from pliant.progress import Progress
 from pliant.registry.names import PACKING_PREFIX

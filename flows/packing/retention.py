@@ -1,32 +1,20 @@
-"""Generators that were written for vLLM and that no registered version needs any more."""
+"""Generators that were written for vLLM, which go with the versions that they are of (flows/retention.py)."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from pliant.flows.settings import Settings
 from pliant.packing.vllm.model_folder import FOLDER, folder_of
-from pliant.registry.mlflow_retention import DAY
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import PACKING_GENERATOR
 
+FOLDERS = f"{FOLDER}/*"
 
-def unused_folders(settings: Settings, registry: MlflowRegistry, going: frozenset[tuple[str, ...]]) -> Iterator[Path]:
-    """Yield the folders of models that are no version's, except versions in `going` (model and number).
 
-    Folders younger than a day are kept: something may run that a file alone describes.
-    """
-    folders = settings.home / FOLDER
-    if not folders.is_dir():
-        return
-    used = {
-        folder_of(settings.home, published.digest)
-        for name in (registry.names(PACKING_GENERATOR) if registry.exists() else ())
-        for number in registry.numbers(name)
-        if (name, str(number)) not in going and (published := registry.version(name, number)) is not None
-    }
-    for folder in sorted(folders.iterdir()):
-        if folder not in used and time.time() - folder.stat().st_mtime > DAY:
-            yield folder
+def used(settings: Settings, registry: MlflowRegistry, name: str, number: int) -> Iterator[Path]:
+    """Yield the folder of a version of a generator."""
+    published = registry.version(name, number) if name.startswith(PACKING_GENERATOR) else None
+    if published is not None:
+        yield folder_of(settings.home, published.digest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pliant.errors import RegistryError
 from pliant.flows.champions import fetch, fetch_champions
-from pliant.flows.patience import patiently
+from pliant.flows.registry_retry import retried
 from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
 from pliant.flows.tokens.stages import Bundle
@@ -16,7 +16,7 @@ from pliant.tokens.artifact import Backbone, Profile, Task
 def load_champion(settings: Settings) -> Bundle | None:
     """Return what is served now; None before the first release."""
     registry = open_registry(settings, "tokens")
-    if not registry.exists() or patiently(lambda: registry.version(TOKENS_BACKBONE)) is None:
+    if not registry.exists() or retried(lambda: registry.version(TOKENS_BACKBONE)) is None:
         return None
     backbone, _, tasks = champion_models(registry)
     profile = fetch(registry, Profile, TOKENS_PROFILE)[0]
@@ -26,7 +26,7 @@ def load_champion(settings: Settings) -> Bundle | None:
 def task_digest(settings: Settings, name: str) -> str:
     """Return the digest of the champion task of this name. Raises `RegistryError` where there is none."""
     registry = open_registry(settings, "tokens")
-    published = patiently(lambda: registry.version(TOKENS_TASK + name))
+    published = retried(lambda: registry.version(TOKENS_TASK + name))
     if published is None:
         raise RegistryError(f"the registry holds no champion of {TOKENS_TASK}{name}")
     return published.digest

@@ -13,11 +13,18 @@ from pliant.flows.release import Publication
 from pliant.flows.tokens import publish
 from pliant.flows.tokens.champions import load_champion, task_digest
 from pliant.flows.tokens.config import TokensFlowConfig
-from pliant.flows.tokens.feedback import with_lessons
 from pliant.flows.tokens.gate import judge
 from pliant.flows.tokens.remeasure import comparable
-from pliant.flows.tokens.stages import Bundle, TokensData, TokensResults, load_data, load_upstream, run_tasks
-from pliant.flows.watch.nightly import Nightly
+from pliant.flows.tokens.stages import (
+    Bundle,
+    TokensData,
+    TokensResults,
+    load_data,
+    load_upstream,
+    run_tasks,
+    with_lessons,
+)
+from pliant.flows.watch.deployments import Nightly
 from pliant.progress import Progress
 from pliant.registry.names import TOKENS_TASK
 from pliant.training.linear import LinearComparison

@@ -17,8 +17,8 @@ from pliant.progress import Progress, silent
 from pliant.report import Report, report
 from pliant.simulator import simulate
 from pliant.tokens.bound import Devices, fluid
-from pliant.tokens.knowledge import knowledge as tokens_knowledge
 from pliant.tokens.policies import make
+from pliant.tokens.policy import knowledge as tokens_knowledge
 from pliant.tokens.reference import ReferenceConfig, ReferenceLoad, reference_load
 from pliant.tokens.simulated import SimulatedDevice
 

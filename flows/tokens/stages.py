@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,21 +17,21 @@ import numpy as np
 
 import pliant.profiling.tokens.accuracy
 import pliant.profiling.tokens.latency
-import pliant.profiling.tokens.precision
 import pliant.training.data
 import pliant.training.linear
 import pliant.training.tokens.foundation
-import pliant.training.tokens.sweep
 import pliant.training.tokens.task
 from pliant.device import device_class, threads
 from pliant.errors import InputError
 from pliant.flows.arithmetic import ArithmeticConfig, half_of, taken, too_costly, too_slow
 from pliant.flows.config import check_distinct, check_name, named_address
 from pliant.flows.device import configured_class
+from pliant.flows.feedback import FeedbackConfig, Lesson, lessons, part_of_input
 from pliant.flows.progress import tell
 from pliant.flows.stage import Notes, Run, Stage, StageResult
 from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.latency import LatencyTable
+from pliant.outcomes.files import KeptInput
 from pliant.precision import is_fast
 from pliant.progress import Progress, share
 from pliant.tokens.artifact import FLOAT32, Backbone, Profile, RateRule, Task
@@ -38,6 +40,11 @@ from pliant.tokens.runtime import Execution, TokensRuntime
 from pliant.training.data import ImageData
 from pliant.training.linear import LinearComparison
 from pliant.training.tokens import labelled
+from pliant.training.tokens.labelled import LabelledPicture
+
+logger = logging.getLogger("pliant")
+
+FORM = re.compile(r"uint8 ([1-9]\d{0,4}) ([1-9]\d{0,4}) 3")
 
 TESTED = 1000
 """Test pictures, at most, on which a task is compared with a linear model."""
@@ -119,7 +126,7 @@ def make_task(
     began, task_config = time.monotonic(), config.task
     notes: dict[str, Any] = {}
     if task_config.prompt_rates:
-        sweep = pliant.training.tokens.sweep.sweep(task_config, data, foundation, config.device, share(trained, 0, 40))
+        sweep = pliant.training.tokens.task.sweep(task_config, data, foundation, config.device, share(trained, 0, 40))
         task_config, trained = replace(task_config, prompt_rate=sweep.best), share(trained, 40, 100)
         notes = {"sweep": asdict(sweep)}
     task = pliant.training.tokens.task.train(task_config, data, foundation, backbone.digest, config.device, trained)
@@ -127,7 +134,7 @@ def make_task(
     half = half_of(config.arithmetic, config.device)
     if half is not None:
         with threads(config.threads):
-            ratio = pliant.profiling.tokens.precision.slowdown(foundation, task, half, config.device)
+            ratio = pliant.profiling.tokens.latency.slowdown(foundation, task, half, config.device)
         if reason := too_slow(config.arithmetic, half, ratio):
             half, notes["arithmetic"] = None, reason
     gammas = config.latency.gammas
@@ -203,7 +210,7 @@ def served_precision(
     cost = max(task.cost(half) for task in tasks)
     if reason := too_costly(config, half, cost):
         return FLOAT32, reason
-    ratio = pliant.profiling.tokens.precision.slowdown(foundation, tasks[0], half, device)
+    ratio = pliant.profiling.tokens.latency.slowdown(foundation, tasks[0], half, device)
     if reason := too_slow(config, half, ratio):
         return FLOAT32, reason
     return half, taken(half, ratio, cost)
@@ -287,3 +294,34 @@ def run_tasks(run: Run, config: TokensFlowConfig, data: TokensData) -> TokensRes
         for task, original, each in zip(tasks, data.original, data.tasks, strict=True)
     )
     return TokensResults(data, backbone, tuple(noted), profile)
+
+
+def with_lessons(config: FeedbackConfig, data: ImageData, held_out: float) -> ImageData:
+    """Return the task's data with the pictures that may teach it; the very same data where there are none.
+
+    `held_out`: share of the fit split on which trials are judged. Raises `InputError` for a file that cannot be read.
+    """
+    learnt = lessons(config, data.name, lambda lesson: is_usable(lesson, data.classes))
+    joined = labelled.join(data, [_picture(lesson) for lesson in learnt], held_out)
+    if learnt:
+        logger.info("task %s learns from labelled pictures: %s", data.name, labelled.counts(data, joined))
+    return joined
+
+
+def is_usable(lesson: Lesson, classes: Collection[str]) -> bool:
+    """Whether what was kept is a picture, and the label a class of the task."""
+    size = _size(lesson.input)
+    return size is not None and len(lesson.input.content) == 3 * size[0] * size[1] and lesson.record.label in classes
+
+
+def _size(kept: KeptInput) -> tuple[int, int] | None:
+    """Return height and width of a picture, None for anything else."""
+    form = FORM.fullmatch(kept.form)
+    return (int(form[1]), int(form[2])) if form else None
+
+
+def _picture(lesson: Lesson) -> LabelledPicture:
+    size = _size(lesson.input)
+    assert size is not None
+    pixels_HW3 = np.frombuffer(lesson.input.content, np.uint8).reshape(*size, 3)
+    return LabelledPicture(pixels_HW3, str(lesson.record.label), part_of_input(lesson.input))

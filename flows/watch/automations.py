@@ -34,8 +34,8 @@ from pliant import systems
 from pliant.errors import PliantError
 from pliant.flows import settings
 from pliant.flows.watch import deployments, limits
-from pliant.flows.watch.deployments import NOTIFY, POOL
-from pliant.flows.watch.nightly import NIGHTLY
+from pliant.flows.watch.deployments import NIGHTLY, NOTIFY, POOL
+from pliant.flows.watch.notify import ALARM, PROMISE_BROKEN
 
 PREFIX = "pliant: "
 ALARM_PREFIX = f"{PREFIX}an alarm of "
@@ -75,115 +75,77 @@ class Targets:
 
 def automations(targets: Targets, flow_limit: float, missing: timedelta = MISSING, silent: timedelta = SILENT) -> Any:
     """Return the automations, as Prefect's client takes them. `flow_limit`: the seconds that a flow may take."""
-    from prefect.automations import AutomationCore, EventTrigger, Posture
+    from prefect.automations import AutomationCore, Posture
     from prefect.client.schemas.objects import StateType
-    from prefect.events.actions import CancelFlowRun, ChangeFlowRunState
+    from prefect.events.actions import CancelFlowRun, ChangeFlowRunState, RunDeployment
 
-    resources = [f"prefect.deployment.{deployed.identity}" for deployed in targets.deployments]
-    ours: dict[str, Any] = {"prefect.resource.role": "deployment", "prefect.resource.id": resources}
+    ours = _related(targets.deployments)
     each: dict[str, Any] = {"match": dict(RUNS), "match_related": ours, "for_each": {"prefect.resource.id"}}
     ended = (
         "{{ flow.name }}: the run {{ flow_run.name }} ended as {{ flow_run.state.name }}. {{ flow_run.state.message }}"
     )
+    alone = f"The work pool {POOL} has no worker: nothing is trained until one is started."
+    gone = ChangeFlowRunState(
+        name=None, state=StateType.CRASHED, force=True, message="Its process sends no heartbeat any more."
+    )
+    never, heartbeat = {"posture": Posture.Proactive}, "prefect.flow-run.heartbeat"
+    pool = {"prefect.resource.id": f"prefect.work-pool.{targets.pool}"}
     result = [
-        AutomationCore(
-            name=f"{PREFIX}a run failed",
-            trigger=EventTrigger(
-                expect=set(FAILED),
-                match=dict(RUNS),
-                match_related=ours,
-                for_each={"prefect.resource.id"},
-                within=BURST,
-            ),
-            actions=_notify(targets, ended, "{{ flow.name }}"),
+        _automation(
+            "a run failed", _notify(targets, ended, "{{ flow.name }}"), expect=set(FAILED), within=BURST, **each
         ),
-        AutomationCore(
-            name=f"{PREFIX}no worker",
-            trigger=EventTrigger(
-                expect={"prefect.work-pool.not-ready"},
-                match={"prefect.resource.id": f"prefect.work-pool.{targets.pool}"},
-                within=BURST,
-            ),
-            actions=_notify(
-                targets, f"The work pool {POOL} has no worker: nothing is trained until one is started.", ""
-            ),
+        _automation(
+            "no worker", _notify(targets, alone, ""), expect={"prefect.work-pool.not-ready"}, match=pool, within=BURST
         ),
-        AutomationCore(
-            name=f"{PREFIX}a silent run",
-            trigger=EventTrigger(
-                posture=Posture.Proactive,
-                after={"prefect.flow-run.heartbeat"},
-                expect={"prefect.flow-run.heartbeat", *ENDED},
-                within=silent,
-                **each,
-            ),
-            actions=[
-                ChangeFlowRunState(
-                    name=None, state=StateType.CRASHED, force=True, message="Its process sends no heartbeat any more."
-                )
-            ],
+        _automation(
+            "a silent run", [gone], after={heartbeat}, expect={heartbeat, *ENDED}, within=silent, **never, **each
         ),
-        AutomationCore(
-            name=f"{PREFIX}a hung run",
-            trigger=EventTrigger(
-                posture=Posture.Proactive,
-                after={"prefect.flow-run.Running"},
-                expect=set(ENDED),
-                within=timedelta(seconds=flow_limit) + CANCEL_AFTER,
-                **each,
-            ),
-            actions=[CancelFlowRun()],
+        _automation(
+            "a hung run",
+            [CancelFlowRun()],
+            after={"prefect.flow-run.Running"},
+            expect=set(ENDED),
+            within=timedelta(seconds=flow_limit) + CANCEL_AFTER,
+            **never,
+            **each,
         ),
     ]
     for deployed in targets.deployments:
         if deployed.alarmed_by:
-            result.append(_alarm(deployed))
+            reason = {"reason": "{{ event.payload.reason }}"}
+            start = RunDeployment(
+                source="selected",
+                deployment_id=deployed.identity,
+                parameters=reason,
+                job_variables=None,
+                schedule_after=BURST,
+            )
+            system = {"prefect.resource.id": f"pliant.{deployed.alarmed_by}"}
+            alarms = {ALARM, PROMISE_BROKEN}
+            name = ALARM_PREFIX.removeprefix(PREFIX) + deployed.alarmed_by
+            result.append(_automation(name, [start], expect=alarms, match=system, threshold=1, within=BURST))
         within = missing + deployed.period - DAY
         sentence = f"{deployed.flow}: no run has completed for {within.total_seconds() / 3600:.3g} hours."
-        own: dict[str, Any] = {
-            "prefect.resource.role": "deployment",
-            "prefect.resource.id": f"prefect.deployment.{deployed.identity}",
-        }
-        trigger = EventTrigger(
-            posture=Posture.Proactive,
-            expect={"prefect.flow-run.Completed"},
-            match=dict(RUNS),
-            match_related=own,
-            within=within,
-        )
-        name = f"{PREFIX}no run of {deployed.flow}"
         actions = _notify(targets, sentence, deployed.flow)
-        result.append(AutomationCore(name=name, trigger=trigger, actions=actions))
+        own: dict[str, Any] = {"match": dict(RUNS), "match_related": _related([deployed])}
+        completed = {"prefect.flow-run.Completed"}
+        result.append(
+            _automation(f"no run of {deployed.flow}", actions, expect=completed, within=within, **never, **own)
+        )
     # With every field set: Prefect's client leaves out of an update what has its default, and the server wants it.
     return [AutomationCore.model_validate(automation.model_dump(exclude={"owner_resource"})) for automation in result]
 
 
-def _alarm(deployed: Deployed) -> Any:
-    """Return the automation that starts a deployment where its system alarms, with the reason as its parameter."""
-    from prefect.automations import AutomationCore, EventTrigger, Posture
-    from prefect.events.actions import RunDeployment
+def _automation(name: str, actions: list[Any], **trigger: Any) -> Any:
+    from prefect.automations import AutomationCore, EventTrigger
 
-    from pliant.flows.watch.events import ALARM, PROMISE_BROKEN
+    return AutomationCore(name=f"{PREFIX}{name}", trigger=EventTrigger(**trigger), actions=actions)
 
-    return AutomationCore(
-        name=f"{ALARM_PREFIX}{deployed.alarmed_by}",
-        trigger=EventTrigger(
-            posture=Posture.Reactive,
-            expect={ALARM, PROMISE_BROKEN},
-            match={"prefect.resource.id": f"pliant.{deployed.alarmed_by}"},
-            threshold=1,
-            within=BURST,
-        ),
-        actions=[
-            RunDeployment(
-                source="selected",
-                deployment_id=deployed.identity,
-                parameters={"reason": "{{ event.payload.reason }}"},
-                job_variables=None,
-                schedule_after=BURST,
-            )
-        ],
-    )
+
+def _related(deployments: Sequence[Deployed]) -> dict[str, Any]:
+    """Return by what a trigger knows the runs of these deployments."""
+    resources = [f"prefect.deployment.{deployed.identity}" for deployed in deployments]
+    return {"prefect.resource.role": "deployment", "prefect.resource.id": resources}
 
 
 def _notify(targets: Targets, sentence: str, flow: str) -> list[Any]:

@@ -2,7 +2,7 @@
 
 One run of a nightly deployment at a time: another one waits for its end (ENQUEUE), so an alarm during a night is not lost.
 What hangs is ended after PLIANT_FLOW_HOURS (guard.py), and so holds no later night. An alarm starts a run at most every
-PLIANT_ALARM_MINUTES (debounce.py), by an automation (automations.py). Runs begin in the folder PLIANT_PROJECT, or in the one
+PLIANT_ALARM_MINUTES (triggered.py), by an automation (automations.py). Runs begin in the folder PLIANT_PROJECT, or in that
 in which they were deployed.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from uuid import UUID
 
 from pliant import systems
 from pliant.errors import InputError, PliantError
-from pliant.flows.watch.nightly import NIGHTLY, Nightly
 
+NIGHTLY = "nightly"
+"""Name of the deployment of every flow that runs at night, and of the parameter that says so to the flow."""
 POOL, NOTIFY_POOL = "pliant", "pliant-notify"
 NOTIFY = "pliant-notify/pliant-notify"
 PROJECT = "PLIANT_PROJECT"
@@ -26,6 +28,25 @@ ADVICE = (
     "start one with `prefect server start` and name it, for this command and for the workers: "
     "export PREFECT_API_URL=http://127.0.0.1:4200/api"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Nightly:
+    """A flow that runs at night. `flow`: its name in Prefect; `entrypoint`: where it is, as a module's path.
+
+    `cron`: when it runs by default; `alarmed`: whether an alarm of the system starts it.
+    """
+
+    flow: str
+    entrypoint: str
+    cron: str
+    description: str
+    alarmed: bool = True
+
+    @property
+    def deployment(self) -> str:
+        """Return the full name of its deployment."""
+        return f"{self.flow}/{NIGHTLY}"
 
 
 def nightly_flows(system: str = "") -> dict[str, Nightly]:

@@ -1,4 +1,10 @@
-"""The flow `pliant-notify`: tells people what failed or never came, with nothing from outside.
+"""What flows tell: Pliant's events in Prefect, and the flow `pliant-notify`, which tells people what failed or never came.
+
+Every event's resource is `pliant.SYSTEM`; services and commands send the same by HTTP (serving/events.py). Payloads are
+plain values; `reason` is a sentence for people, and the others are there where they are known: `stream` (what was watched),
+`evidence` (of the test), `release` (its number), `versions`.
+
+The flow needs nothing from outside.
 
 It writes the sentence to the run's log and to `PLIANT_HOME/notifications.jsonl`, and where PLIANT_ALERT_WEBHOOK is set it
 posts `{"text", "flow", "at"}` there as JSON. What failed becomes the event `pliant.flow-failed` of its system, too.
@@ -13,12 +19,15 @@ import urllib.request
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 from prefect import flow
+from prefect.events import emit_event
 
 from pliant import systems
 from pliant.flows import settings
+from pliant.flows.release import Release, open_registry
 from pliant.lines import append_whole
 from pliant.redaction import redact
 
@@ -27,6 +36,28 @@ logger = logging.getLogger("pliant.flows")
 WEBHOOK = "PLIANT_ALERT_WEBHOOK"
 SECONDS = 10.0
 MOST_BYTES = 2**20  # of notifications.jsonl; then another file is begun, and this one kept as `.1`
+ALARM, PROMISE_BROKEN = "pliant.alarm", "pliant.promise-broken"
+CHAMPION, ROLLBACK, FLOW_FAILED = "pliant.champion", "pliant.rollback", "pliant.flow-failed"
+
+
+def resource(system: str) -> dict[str, str]:
+    """Return the labels of a system as Prefect's events name it."""
+    return {"prefect.resource.id": f"pliant.{system}", "prefect.resource.name": system}
+
+
+def emit(name: str, system: str, payload: Mapping[str, Any]) -> None:
+    """Emit an event of a system. Prefect sends it from a thread of its own: nothing is awaited, and nothing raised."""
+    emit_event(name, resource=resource(system), payload=dict(payload))
+
+
+def emit_champion(system: str, released: Release) -> None:
+    """Emit `pliant.champion` if what was released is what the registry serves by this very run; a challenger is none yet."""
+    if not released.promoted or not released.run:
+        return
+    present = open_registry(settings.read(), system).release(system)
+    if present is not None and present.run == released.run:
+        payload = {"reason": released.reason, "release": present.number, "versions": dict(present.versions)}
+        emit(CHAMPION, system, {**payload, "run": released.run})
 
 
 @flow(name="pliant-notify", validate_parameters=True, timeout_seconds=120)
@@ -72,8 +103,6 @@ def send(address: str, notice: Mapping[str, str]) -> bool:
 
 
 def _emit(failed_flow: str, sentence: str) -> None:
-    from pliant.flows.watch.events import FLOW_FAILED, emit
-
     system = failed_flow.partition("-")[0]
     if system in systems.names():
         emit(FLOW_FAILED, system, {"reason": sentence, "flow": failed_flow})

@@ -1,25 +1,48 @@
 """What every flow of a system does around its work: it is guarded against hanging, and answers the alarm that started it.
 
 A run of a deployment ends with its process once its time is over (`guard`), and a registry that lets nobody in ends any run
-before its work. One with a `reason` is debounced (`debounce`), has the drift report on its page (`report`), and its reason
+before its work. One with a `reason` is debounced, has the drift report on its page, and its reason
 as a tag on the MLflow runs of what it published.
+
+The report shows what a service has written down of its watch in `PLIANT_HOME/watch/SYSTEM.json`. Only the key `alarms` is
+read, leniently: a list of `{"stream", "sentence", "reference", "present", "evidence", "at", "observations"}`, of which any
+may be missing.
+
+Alarms start a flow at most so often, never beside a running one, and none is forgotten. What Prefect does: reactive triggers
+fire at the first event and then swallow those of their `within`, so a burst of alarms is one run; a deployment's concurrency
+limit of 1 makes a run that comes during another wait for its end. What it does not: bound how often a deployment runs, or
+know that a run answers an alarm that came before it began. So a triggered run looks at the former runs of its deployment
+when its turn comes, and either
+
+- works, if none of the following holds,
+- ends as `Skipped`, if a run that began after the alarm has completed: it has seen all that the alarm was about,
+- ends as `Skipped` and leaves one run for later, if alarms have started a run less than the least time ago.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, cast
+from uuid import UUID
 
 from pliant.errors import RegistryError
 from pliant.flows import settings
-from pliant.flows.patience import current_run
+from pliant.flows.registry_retry import current_run
 from pliant.flows.release import Release, check_registry, open_registry
-from pliant.flows.watch import debounce, limits, report
+from pliant.flows.watch import limits
 from pliant.flows.watch.guard import PrefectRun, guarded
+
+TAG = "alarm"
+SKIPPED = "Skipped"
+LATEST = 50  # runs of the deployment that are looked at
 
 logger = logging.getLogger("pliant")
 
@@ -27,6 +50,17 @@ P = ParamSpec("P")
 
 REASON = "pliant.reason"
 """Tag of an MLflow run: the alarm that started the flow."""
+COLUMNS: Mapping[str, str] = {
+    "stream": "stream",
+    "reference": "reference",
+    "present": "present",
+    "evidence": "evidence",
+    "at": "since",
+    "observations": "observations",
+    "sentence": "what was noticed",
+}
+"""Key of an alarm -> heading of its column; a column that no alarm fills is left out."""
+MOST_ALARMS, MOST_CHARACTERS = 50, 300
 
 
 def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P, dict[str, Any]]:
@@ -41,12 +75,12 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
             return function(*args, **kwargs)
         with _guarded(run):
             if reason and run.deployment_id is not None:
-                decision = debounce.check(run, limits.read().alarm)
+                decision = debounced(run, limits.read().alarm)
                 if decision.sentence:
                     return cast(dict[str, Any], _skipped(decision.sentence))
             check_registry(settings.read(), system, patient=run.deployment_id is not None)
             if reason:
-                report.show(system, reason, settings.read().home_of(system))
+                show_drift(system, reason, settings.read().home_of(system))
             released = function(*args, **kwargs)
             if reason:
                 tag_runs(system, reason, released)
@@ -111,4 +145,138 @@ def _skipped(sentence: str) -> Any:
     from prefect.states import Completed
 
     release = Release(False, sentence, {}, (), "").to_dict()
-    return Completed(name=debounce.SKIPPED, message=sentence, data=release)
+    return Completed(name=SKIPPED, message=sentence, data=release)
+
+
+def state_file(home: Path, system: str) -> Path:
+    """Return where a system's service keeps the state of its watch."""
+    return home / "watch" / f"{system}.json"
+
+
+def read_alarms(path: Path) -> list[Mapping[str, Any]]:
+    """Return the alarms of a watch's state, the first `MOST_ALARMS`; empty where the file is missing or is none."""
+    try:
+        state = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    alarms = state.get("alarms") if isinstance(state, Mapping) else None
+    return [alarm for alarm in alarms if isinstance(alarm, Mapping)][:MOST_ALARMS] if isinstance(alarms, list) else []
+
+
+def to_markdown(system: str, reason: str, alarms: Sequence[Mapping[str, Any]]) -> str:
+    """Return the report: the reason, and a table of alarms where there are any."""
+    lines = [f"# {system}: why this run was started", "", _cell(reason)]
+    columns = [key for key in COLUMNS if any(alarm.get(key) is not None for alarm in alarms)]
+    if columns:
+        lines += ["", _row(COLUMNS[key] for key in columns), _row("---" for _ in columns)]
+        lines += [_row(_cell(alarm.get(key)) for key in columns) for alarm in alarms]
+    return "\n".join(lines)
+
+
+def show_drift(system: str, reason: str, home: Path) -> None:
+    """Put the report on the page of the Prefect run, as the artifact `SYSTEM-drift`."""
+    from prefect.artifacts import create_markdown_artifact
+
+    text = to_markdown(system, reason, read_alarms(state_file(home, system)))
+    create_markdown_artifact(text, key=f"{system}-drift", description="What was noticed, and why this run was started")
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(value: object) -> str:
+    """Return a value as a cell of a table: one line of bounded length, without what Markdown or HTML would act on."""
+    text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    for character, replacement in {"\\": "\\\\", "|": "\\|", "<": "&lt;", "`": "'", "[": "\\[", "!": "&#33;"}.items():
+        text = text.replace(character, replacement)
+    text = " ".join(text.split())
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+
+
+@dataclass(frozen=True, slots=True)
+class FormerRun:
+    """A run of the same deployment that has begun. `alarm`: whether an alarm caused it, and it worked."""
+
+    identity: str
+    name: str
+    started: datetime
+    completed: bool
+    skipped: bool
+    alarm: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`sentence`: why the run does not work, empty if it does. `at`: when another one should, `after` which run."""
+
+    sentence: str = ""
+    at: datetime | None = None
+    after: str = ""
+
+
+def decide(created: datetime, now: datetime, spacing: timedelta, former: Sequence[FormerRun]) -> Decision:
+    """Return whether a run works whose alarm came at `created` (with a zone, as all times here)."""
+    worked = [run for run in former if not run.skipped]
+    for run in worked:
+        if run.completed and created <= run.started <= now:  # one of the future began under a clock that was ahead
+            return Decision(f"The alarm was answered by the run {run.name}, which began after it.")
+    latest = max((run for run in worked if run.alarm), key=lambda run: run.started, default=None)
+    if (
+        latest is None or latest.started + spacing <= now or latest.started > now
+    ):  # a clock that was set back is no reason
+        return Decision()
+    at = latest.started + spacing
+    sentence = (
+        f"An alarm has started the run {latest.name} less than {_words(spacing)} ago (PLIANT_ALARM_MINUTES); "
+        f"another one follows at {at:%H:%M} UTC."
+    )
+    return Decision(sentence, at, latest.identity)
+
+
+def debounced(run: Any, spacing: float) -> Decision:
+    """Decide for a Prefect flow run of a deployment: tag it if it works, schedule the later one if there is to be one.
+
+    Two runs that are to follow the same one are one run, since they have the same idempotency key.
+    """
+    from prefect import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymentId
+    from prefect.client.schemas.sorting import FlowRunSort
+    from prefect.states import Scheduled
+
+    deployment: UUID = run.deployment_id
+    with get_client(sync_client=True) as client:
+        runs = client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(deployment_id=FlowRunFilterDeploymentId(any_=[deployment])),
+            sort=FlowRunSort.START_TIME_DESC,
+            limit=LATEST,
+        )
+        former = [_former(each) for each in runs if each.start_time is not None and each.id != run.id]
+        decision = decide(_zoned(run.created), datetime.now(UTC), timedelta(seconds=spacing), former)
+        if not decision.sentence:
+            client.update_flow_run(run.id, tags=sorted({*run.tags, TAG}))
+        if decision.at is not None:
+            client.create_flow_run_from_deployment(
+                deployment,
+                parameters=run.parameters,
+                state=Scheduled(scheduled_time=decision.at),
+                idempotency_key=f"{TAG}-after-{decision.after}",
+            )
+    return decision
+
+
+def _former(run: Any) -> FormerRun:
+    name = run.state_name or ""
+    completed = name != SKIPPED and run.state is not None and run.state.is_completed()
+    return FormerRun(str(run.id), run.name, _zoned(run.start_time), completed, name == SKIPPED, TAG in run.tags)
+
+
+def _zoned(moment: datetime | None) -> datetime:
+    if moment is None:
+        return datetime.now(UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _words(span: timedelta) -> str:
+    minutes = span.total_seconds() / 60
+    return f"{minutes:.0f} minutes" if minutes >= 2 else f"{span.total_seconds():.0f} seconds"

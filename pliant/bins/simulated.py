@@ -24,9 +24,8 @@ class SimulatedBins:
         requests: Sequence[Request],
         rng: np.random.Generator | None = None,
         jitter: float = 0.0,  # standard deviation of a duration's logarithm
-        beyond: float = 0.0,  # seconds of every launch beyond those of the device
     ) -> None:
-        self._knowledge, self._rng, self._jitter, self._beyond = knowledge, rng, jitter, beyond
+        self._knowledge, self._rng, self._jitter = knowledge, rng, jitter
         self._lengths = {request.id: request.length for request in requests}
         self._runtimes = {setting: runtime for runtime in knowledge.runtimes for setting in runtime.settings}
 
@@ -39,4 +38,4 @@ class SimulatedBins:
         seconds = self._runtimes[launch.setting].cost(longest, len(launch.requests))[1]
         if self._rng is not None and self._jitter:
             seconds *= float(np.exp(self._jitter * self._rng.standard_normal()))
-        return seconds + self._beyond, Finished(launch.id, seconds, tuple(map(Result, launch.requests)))
+        return seconds, Finished(launch.id, seconds, tuple(map(Result, launch.requests)))

@@ -5,7 +5,7 @@ slower and more accurate. *Utility* is what a correct answer before its deadline
 requests and says which of them run next, and at which gamma; scheduler.py runs any policy.
 
 - default policy: adaptive.py, with price.py and the planner plan.py
-- baselines: otas.py with otas_plan.py, infaas.py, fixed.py; all over batched.py and batching.py
+- baselines: otas.py, infaas.py and one fixed gamma; all over batched.py and batching.py
 - upper bounds on what any scheduler can earn: bound.py
 - the network: model.py and merge.py, on a device in runtime.py
 """

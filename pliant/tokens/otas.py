@@ -4,7 +4,8 @@
   utility 1 and 0.2 share a batch, hence a gamma, and overload cannot separate them.
 - Predicted time is count x seconds per sample, so the fixed cost of starting a batch is ignored.
 - A batch counts by its earliest deadline: if that is missed, nothing in the batch earns anything.
-- The dynamic programme keeps one state per (batch, gamma), see otas_plan.py.
+- The dynamic programme keeps one state per (batch, gamma) with its clock, the one that earned most. A state that earned
+  less but ended earlier is discarded, though it may leave room for more later.
 - Algorithm 3 looks at the arrival rate alone, not at the backlog.
 
 The paper leaves open whether a plan is carried out whole or planned again whenever a device becomes free. Planning
@@ -17,12 +18,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pliant.protocol import Request
 from pliant.tokens.batched import ArrivalRate, Choice
 from pliant.tokens.batching import Batch
-from pliant.tokens.otas_plan import OtasBatch, otas_plan
 from pliant.tokens.policy import Knowledge, PoolState
+
+Floats = NDArray[np.float64]
+
+DROP = -1
+"""A choice for a batch that does not run (index 0 in the paper)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +99,53 @@ class OtasChooser:
         if batch.worth is None:
             batch.worth = np.sum([r.utility * self._accuracy_G[r.task] for r in batch.requests.values()], axis=0)
         return OtasBatch(batch.earliest, self._sample_G * (slowdown * len(batch.requests)), batch.worth)
+
+
+@dataclass(frozen=True, slots=True)
+class OtasBatch:
+    """A batch as Algorithm 2 sees it; arrays have one value per gamma (G of them)."""
+
+    deadline: float  # of its earliest request, seconds on the planner's clock
+    seconds_G: Floats  # predicted: sum over tasks of count x seconds per sample
+    utility_G: Floats  # expected: sum over requests of utility x accuracy
+
+
+def otas_plan(batches: Sequence[OtasBatch], clock: float) -> tuple[int, ...]:
+    """Return the index of each batch's gamma, or DROP, in the order given; the device becomes free at time `clock`.
+
+    Batches run by deadline (among equals in the order given). A gamma is allowed after a state if the batch then ends
+    by its deadline. Of several states that lead to the same (batch, gamma) with the same utility the first is kept: not
+    running comes first, then the gammas in their order.
+    """
+    if not batches:
+        return ()
+    order = sorted(range(len(batches)), key=lambda i: batches[i].deadline)
+    utility_K, clock_K = np.zeros(1), np.full(1, clock)  # K: the choices for the batch before; 0 means "do not run"
+    came_from = []
+    for i in order:
+        utility_K, clock_K, parent_K = _step(batches[i], utility_K, clock_K)
+        came_from.append(parent_K.tolist())
+    return _trace(order, came_from, int(utility_K.argmax()))
+
+
+def _step(batch: OtasBatch, utility_K: Floats, clock_K: Floats) -> tuple[Floats, Floats, NDArray[np.intp]]:
+    """Return utility, clock and parent of the best way to every choice [1 + G] for this batch; -inf: there is none."""
+    choices = len(batch.seconds_G) + 1
+    end_KC = np.empty((len(clock_K), choices))
+    end_KC[:, 0] = clock_K
+    np.add(clock_K[:, None], batch.seconds_G, out=end_KC[:, 1:])
+    total_KC = np.empty_like(end_KC)
+    total_KC[:, 0] = utility_K
+    np.add(utility_K[:, None], batch.utility_G, out=total_KC[:, 1:])
+    total_KC[:, 1:][end_KC[:, 1:] > batch.deadline] = -np.inf
+    parent_C = total_KC.argmax(axis=0)
+    chosen = parent_C, np.arange(choices)
+    return total_KC[chosen], end_KC[chosen], parent_C
+
+
+def _trace(order: Sequence[int], came_from: Sequence[Sequence[int]], last: int) -> tuple[int, ...]:
+    chosen = [DROP] * len(order)
+    for i, parents in zip(reversed(order), reversed(came_from), strict=True):
+        chosen[i] = last - 1
+        last = parents[last]
+    return tuple(chosen)

@@ -2,7 +2,7 @@
 
 Batches start one after the other by earliest deadline, each on the device that becomes free first. After each batch the
 planner keeps every (clock, utility) pair that no other pair beats in both: a Pareto frontier. The published dynamic
-programme (OTAS, Algorithm 2, in otas_plan.py) keeps one pair per (batch, gamma) and can discard the start of the best
+programme (OTAS, Algorithm 2, in otas.py) keeps one pair per (batch, gamma) and can discard the start of the best
 plan. A request counts only if its batch ends by its own deadline.
 
 Also derives the rule from arrival rate to gamma (OTAS, Table I) from a profile.
@@ -171,17 +171,15 @@ def _trace(stages: Sequence[_Stage], state: int) -> tuple[int, ...]:
     return tuple(reversed(choices))
 
 
-def rate_rule(
-    latency: LatencyTable, accuracy: Mapping[int, float], batch: int, within: float, utilisation: float = 1.0
-) -> RateRule:
+def rate_rule(latency: LatencyTable, accuracy: Mapping[int, float], batch: int, within: float) -> RateRule:
     """Return the gamma that earns most per second at each arrival rate, from the profile (it replaces OTAS, Table I).
 
-    At rate x a gamma answers min(x, capacity) requests a second at its accuracy. Its capacity is `utilisation` of its
-    best throughput over batches of up to `batch` that end within `within` seconds. Exact: between neighbouring crossing
+    At rate x a gamma answers min(x, capacity) requests a second at its accuracy. Its capacity is its best
+    throughput over batches of up to `batch` that end within `within` seconds. Exact: between neighbouring crossing
     points of these broken lines one gamma leads, so one test per interval is enough.
     """
     gammas = [gamma for gamma in latency.settings if gamma in accuracy]
-    capacity = np.array([utilisation * latency.throughput(gamma, batch, within) for gamma in gammas])
+    capacity = np.array([latency.throughput(gamma, batch, within) for gamma in gammas])
     mean = np.array([accuracy[gamma] for gamma in gammas])
     crossings = np.unique((capacity * mean)[:, None] / np.maximum(mean, 1e-9)[None, :])
     edges = np.concatenate([[0.0], crossings, [2 * crossings[-1]]])

@@ -18,7 +18,7 @@ from pliant.errors import InputError
 from pliant.fairness import Turn
 from pliant.latency import LatencyTable
 from pliant.protocol import Request
-from pliant.tokens.artifact import RateRule
+from pliant.tokens.artifact import Profile, RateRule, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,16 @@ class Knowledge:
             return cls(latency, accuracy, rule, loading, devices, lead)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError("facts", repr(plain)[:80], f"as Knowledge.plain gives them ({error!r})") from None
+
+
+def knowledge(profile: Profile, tasks: Sequence[Task]) -> Knowledge:
+    """Return what `profile` and `tasks` say, for the gammas that were profiled and that every task was measured at.
+
+    Accuracies are those of the precision that was profiled.
+    """
+    table, tasks = profile.latency, [task.served_in(profile.precision) for task in tasks]
+    latency = table.only([g for g in table.settings if all(g in task.accuracy for task in tasks)])
+    return Knowledge(latency, {task.name: dict(task.accuracy) for task in tasks}, profile.rule)
 
 
 @dataclass(frozen=True, slots=True)

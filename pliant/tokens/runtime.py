@@ -52,7 +52,7 @@ class Execution:
     weights are stored in oneDNN's layout (CPU). `buckets`: ascending batch sizes for which CUDA graphs are captured,
     empty for none; a larger batch runs without a graph. `capture`: how graphs are captured; None means CUDA's own way
     on a GPU and no graphs elsewhere. `unmasked`: gammas at which a merged token counts once in attention, however many
-    it stands for (profiling/tokens/mask.py finds those that keep the labels).
+    it stands for.
     """
 
     precision: str | None = None

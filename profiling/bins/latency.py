@@ -20,7 +20,7 @@ from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.precision import FLOAT32
-from pliant.profiling.timer import monotonic
+from pliant.profiling.timer import check_ascending, monotonic
 from pliant.progress import Progress, share, silent
 
 
@@ -36,9 +36,7 @@ class LatencyConfig:
     budget: float = 1.0  # seconds of a point, once `least` is reached
 
     def __post_init__(self) -> None:
-        for name, values in (("lengths", self.lengths), ("batches", self.batches)):
-            if sorted(set(values)) != list(values) or min(values, default=0) < 1:
-                raise InputError(name, values, "ascending, without repeats, at least 1 each and at least one")
+        check_ascending(lengths=self.lengths, batches=self.batches)
         if not 1 <= self.least <= self.repeats or self.warmup < 0:
             raise InputError(
                 "least, repeats and warmup", (self.least, self.repeats, self.warmup), "1 <= least <= repeats"

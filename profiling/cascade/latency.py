@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pliant.cascade.runtime import CascadeRuntime, Execution, Payload
-from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
-from pliant.profiling.timer import TimerConfig, measure, monotonic
+from pliant.profiling.timer import TimerConfig, check_ascending, measure, monotonic
 from pliant.progress import Progress, silent
 
 
@@ -24,9 +23,7 @@ class LatencyConfig:
     execution: Execution = field(default_factory=Execution)
 
     def __post_init__(self) -> None:
-        for name, values in (("lengths", self.lengths), ("batches", self.batches)):
-            if sorted(set(values)) != list(values) or min(values, default=0) < 1:
-                raise InputError(name, values, "ascending, without repeats, at least 1 each and at least one")
+        check_ascending(lengths=self.lengths, batches=self.batches)
 
 
 def profile(

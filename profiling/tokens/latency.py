@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,8 +11,10 @@ import numpy as np
 from pliant.latency import LatencyTable
 from pliant.profiling.timer import TimerConfig, Timing, measure
 from pliant.progress import Progress, silent
-from pliant.tokens.artifact import GAMMAS
-from pliant.tokens.runtime import Payload, TokensRuntime
+from pliant.tokens.artifact import FLOAT32, GAMMAS, Backbone, Task
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime
+
+BATCH, ROUNDS = 16, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +65,22 @@ def _levelled(seconds: Sequence[float]) -> tuple[float, ...]:
     """By ascending batch: none takes longer than a larger one, to which it could be padded; the rest is noise."""
     lowest = np.minimum.accumulate(np.asarray(seconds)[::-1])[::-1]
     return tuple(float(s) for s in lowest)
+
+
+def slowdown(backbone: Backbone, task: Task, half: str, device: str = "cpu") -> float:
+    """Return the seconds of a batch at gamma 0 in the precision `half` over those in float32, median of rounds in turn."""
+    full, other = (
+        TokensRuntime(backbone, task.backbone, [task], device, Execution(precision=precision))
+        for precision in (FLOAT32, half)
+    )
+    pixel_BHWC = np.random.default_rng(0).integers(0, 256, (BATCH, *[backbone.image_size] * 2, 3), dtype=np.uint8)
+    payloads = [Payload(task.name, image) for image in pixel_BHWC]
+
+    def seconds(runtime: TokensRuntime) -> float:
+        start = time.perf_counter()
+        runtime.run(0, payloads)  # waits for the device
+        return time.perf_counter() - start
+
+    for runtime in (full, other):
+        seconds(runtime)
+    return float(np.median([seconds(other) / seconds(full) for _ in range(ROUNDS)]))

@@ -13,7 +13,8 @@ import pytest
 from pliant.errors import RegistryError
 from qa.targets import refresh, say, under_attack
 from tests.fixtures.bins.published import settings_for
-from tests.fixtures.half_publishes import Killed, Publisher, Steps, lighten, stepping
+from tests.fixtures.half_publishes import Killed, Publisher, Steps, stepping
+from tests.fixtures.light_mlflow import lighten
 from tests.fixtures.live import running
 
 REQUEST = ("POST", "/predict", json.dumps({"inputs": "a dog"}).encode())

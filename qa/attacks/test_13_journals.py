@@ -16,7 +16,7 @@ import pytest
 
 from pliant.errors import WorkerError
 from pliant.flows.bins.config import EdgesConfig, StreamConfig
-from pliant.flows.bins.lengths import observe
+from pliant.flows.bins.stages import observe
 from pliant.flows.packing.observed import read as read_observed
 from pliant.progress import silent
 from pliant.serving.journal import read

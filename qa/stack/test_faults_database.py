@@ -18,6 +18,7 @@ from pliant.benchmarks.harness import Skipped
 from pliant.flows import settings
 from pliant.flows.release import open_registry
 from pliant.serving.launch import launch
+from qa.flows.deployments import ENDED, POOL, Server, await_run, logs, prefect_of, worker
 from qa.stack.postgres import Postgres, postgres
 from qa.stack.programs import program
 from qa.stack.publishing import NAME
@@ -25,7 +26,6 @@ from qa.stack.stack import mlflow_server
 from tests.fixtures.bins.published import settings_for
 from tests.fixtures.clients import free_port
 from tests.fixtures.runs import PATIENCE
-from tests.flows.watch.deployments import ENDED, POOL, Server, await_run, logs, prefect_of, worker
 
 AWAY = 25.0  # seconds without Postgres
 FLOW = "qa/stack/publishing.py:publishing"

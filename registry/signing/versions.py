@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from pliant.errors import ArtifactError
 from pliant.registry import codec
-from pliant.registry.mlflow_find import find_version, published_of
-from pliant.registry.mlflow_run import registry_errors
+from pliant.registry.mlflow_client import find_version, published_of, registry_errors
 from pliant.registry.mlflow_store import CHAMPION, MlflowRegistry
 from pliant.registry.mlflow_switch import aliases
 from pliant.registry.names import prefix

@@ -15,8 +15,9 @@ from pliant.bins.runtimes.cache import cache_folder, verify
 from pliant.bins.scheduler import BinsScheduler
 from pliant.errors import WorkerError
 from pliant.serving.bins.catalog import Catalog, ServedStream, load_catalog
-from pliant.serving.bins.endpoint import ORIGINS, BinsEndpoint, Handler, bin_name, handlers_of
+from pliant.serving.bins.endpoint import BinsEndpoint, Handler, bin_name, handlers_of
 from pliant.serving.bins.messages import BinsBuild, StreamBuild
+from pliant.serving.bins.metric_list import ORIGINS
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.lifecycle.artifacts import Artifacts
 from pliant.serving.lifecycle.assembly import Blueprint, WorkerFactory

@@ -37,9 +37,6 @@ WRONG_HEAD = {
     "reranker": "model is not a re-ranker model",
 }
 """TEI's error message, by what the encoder cannot do."""
-ORIGINS = ("stream_version", "bin")
-"""Labels of the metric pliant_answers."""
-
 MAX_UNPOOLED = 4096  # tokens of a request that get an embedding each: some 20 MB as JSON, at a width of 384
 AT_ONCE = 16 * 1024  # characters of a request that are tokenized before other requests have a turn
 

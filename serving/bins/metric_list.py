@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from pliant.serving.monitoring.metric_list import COMMON, driven
 
-METRICS = (*driven("bin", ("stream_version", "bin")), *COMMON)
+ORIGINS = ("stream_version", "bin")
+"""Labels of the metric pliant_answers."""
+METRICS = (*driven("bin", ORIGINS), *COMMON)

@@ -15,17 +15,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.cascade.artifact import Cascade
 from pliant.front_door import FrontDoor
 from pliant.serving.answers import Completed
 from pliant.serving.cascade.catalog import Catalog
+from pliant.serving.cascade.metric_list import AGREEMENT
 from pliant.serving.cascade.reading import Draw, Handler, TextInProgress, begin
 from pliant.serving.client import ANYBODY
 from pliant.serving.clock import Clock
 from pliant.serving.driver import Driver
 from pliant.serving.lifecycle.generation import Generations
+from pliant.serving.monitoring.metric_list import register
 from pliant.serving.request_context import goes_to_challenger, is_copy, to_champion_as_copy
 from pliant.serving.rollout.copies import Copies
 from pliant.serving.watch.drift import DriftCounter, Kind, Reading
@@ -63,8 +65,7 @@ class AgreementCounter:
     """Counts comparisons for Prometheus."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        text = "Early answers that the large model read again in idle moments, by whether it agrees (agrees, differs)"
-        self._compared = Counter("pliant_agreement", text, ("task", "candidate", "result"), registry=registry)
+        (self._compared,) = register(AGREEMENT, registry).values()
 
     def count(self, task: str, candidate: str, agrees: bool) -> None:
         self._compared.labels(task, candidate, "agrees" if agrees else "differs").inc()

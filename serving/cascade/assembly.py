@@ -9,14 +9,15 @@ from pliant.cascade.knowledge import Knowledge, knowledge, numbers, prunes
 from pliant.cascade.scheduler import CascadeScheduler, Options
 from pliant.serving.cascade.agreement import AgreementCounter
 from pliant.serving.cascade.catalog import Catalog, load_catalog
-from pliant.serving.cascade.endpoint import ORIGINS, CascadeEndpoint
+from pliant.serving.cascade.endpoint import CascadeEndpoint
 from pliant.serving.cascade.messages import CascadeBuild, ModelBuild
+from pliant.serving.cascade.metric_list import ORIGINS
 from pliant.serving.cascade.reading import Handler, handler_of, read
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.lifecycle.artifacts import Artifacts
 from pliant.serving.lifecycle.assembly import Blueprint
 from pliant.serving.lifecycle.system import Parts, ServedSystem
-from pliant.serving.outcomes.written import LEVELS
+from pliant.serving.outcomes.outcomes import LEVELS
 from pliant.serving.workers.device_plan import DevicePlan
 from pliant.serving.workers.devices import device_of
 

@@ -26,8 +26,6 @@ from pliant.serving.observe import Observation, Served
 from pliant.serving.outcomes.outcomes import Outcomes
 from pliant.serving.window import run_each, width
 
-ORIGINS = ("task_version", "candidate", "level", "reason")
-"""Labels of the metric pliant_answers."""
 Answered = tuple[dict[str, Any], Observation]
 
 

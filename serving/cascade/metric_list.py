@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pliant.serving.monitoring.metric_list import COMMON, LABELS, Metric, driven, labelled
+from pliant.serving.monitoring.metric_list import COMMON, LABELS, counter, driven, labelled
 
-METRICS = (
-    *driven("model", ("task_version", "candidate", "level", "reason")),
-    *COMMON,
-    Metric(
-        "pliant_agreement_total",
-        "counter",
-        "answers",
+ORIGINS = ("task_version", "candidate", "level", "reason")
+"""Labels of the metric pliant_answers."""
+AGREEMENT = (
+    counter(
+        "agreement",
         LABELS,
+        "answers",
         "of a small model that the large one read again in idle moments: `agrees`, `differs`",
-        ("task", "candidate", "result"),
-        after="an early answer that was compared (1% are, where the devices are idle)",
-        is_event=True,
+        *("task", "candidate", "result"),
+        event="an early answer that was compared (1% are, where the devices are idle)",
     ),
-    *labelled("candidate", "level"),
 )
+METRICS = (*driven("model", ORIGINS), *COMMON, *AGREEMENT, *labelled("candidate", "level"))

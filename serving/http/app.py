@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from pliant.errors import PliantError
-from pliant.registry.mlflow_webhooks import moves_release, verified
+from pliant.registry.webhooks import moves_release, verified
 from pliant.serving.http.access.access import check_admin, client_of
 from pliant.serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
 from pliant.serving.http.bodies import Body, request_body

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from pliant.registry import mlflow_webhooks
+from pliant.registry import webhooks
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.package import Published
 from pliant.registry.releases import RegistryRelease
@@ -48,4 +48,4 @@ def register_webhook(registry: Registry, settings: Settings) -> None:
     Raises `InputError` for a short secret, `RegistryError` where the registry is no tracking server, or refuses.
     """
     if settings.webhook_url and isinstance(registry, MlflowRegistry):
-        mlflow_webhooks.register(registry, settings.system, settings.webhook_url, settings.webhook_secret)
+        webhooks.register(registry, settings.system, settings.webhook_url, settings.webhook_secret)

@@ -27,10 +27,8 @@ from pliant.serving.lifecycle.catalog import Catalog, discard
 from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
 from pliant.serving.lifecycle.poller import RefreshCounter
 from pliant.serving.lifecycle.refresh import Extend, Refresher, Source, Tell, extend_never
-from pliant.serving.metrics import Metrics
-from pliant.serving.monitoring.state_metrics import StateMetrics
-from pliant.serving.rollout.config import rollout_config
-from pliant.serving.rollout.record import trial_record
+from pliant.serving.metrics import Metrics, StateMetrics
+from pliant.serving.rollout.record import rollout_config, trial_record
 from pliant.serving.rollout.trials import TrialParts, Trials
 from pliant.serving.settings import Settings
 from pliant.serving.state_file import StateFile

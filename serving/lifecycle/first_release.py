@@ -12,8 +12,7 @@ import sys
 import time
 
 from pliant.errors import PliantError, RefusedError, UnreachableError
-from pliant.registry.mlflow_client import has_all_tables
-from pliant.registry.mlflow_run import registry_errors
+from pliant.registry.mlflow_client import has_all_tables, registry_errors
 from pliant.registry.names import prefix
 from pliant.serving.lifecycle.artifacts import open_registry
 from pliant.serving.lifecycle.releases import released

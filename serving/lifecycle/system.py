@@ -20,9 +20,8 @@ from pliant.serving.lifecycle.catalog import Catalog
 from pliant.serving.lifecycle.generation import Generation, Running
 from pliant.serving.lifecycle.refresh import Refresher, Source
 from pliant.serving.metrics import Metrics
-from pliant.serving.outcomes.outcomes import Outcomes, open_outcomes
+from pliant.serving.outcomes.outcomes import Names, Outcomes, open_outcomes
 from pliant.serving.outcomes.settings import OutcomeSettings
-from pliant.serving.outcomes.written import Names
 from pliant.serving.settings import Settings
 from pliant.serving.watch.watcher import WatchMetrics
 from pliant.serving.workers.devices import SameDevice, check_devices

@@ -1,20 +1,24 @@
-"""The metrics that services show at /metrics, as a list: name, type, unit, labels and meaning.
+"""The metrics that services show at /metrics: each is declared once, by name, type, unit, labels and meaning.
 
-What every system has stands here; `METRICS` of `serving/<system>/metric_list.py` is all that a system has. A test holds
-the lists against what the services register, in both directions. docs/metrics.md and the dashboards are written from them,
-and alerts name nothing else.
+What every system has stands here; `METRICS` of `serving/<system>/metric_list.py` is all that a system has. Services register
+what is declared (`register`), docs/metrics.md and the dashboards are written from it, and alerts name nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from pliant import systems
 
 Kind = Literal["counter", "gauge", "histogram"]
 Across = Literal["sum", "max", "avg"]
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +26,10 @@ class Metric:
     """A metric. `name` is that of its samples: counters end in _total, histograms have _bucket, _sum and _count besides.
 
     `unit`: what is counted or measured; a ratio is from 0 to 1. `part`: the heading below which it is shown. `across`: how
-    the values of several instances are put together. `after`: what has to happen before it has a sample, if more than
-    requests; `is_event`: this may never happen, so no sample means zero. `grows`: a gauge that only grows, until its process
-    ends. `by`: the labels that a picture keeps apart; None: all.
+    the values of several instances are put together, and `processes` those of several processes (Prometheus' word).
+    `after`: what has to happen before it has a sample, if more than requests; `is_event`: this may never happen, so no
+    sample means zero. `grows`: a gauge that only grows, until its process ends. `by`: the labels that a picture keeps apart;
+    None: all. `buckets`: of a histogram.
     """
 
     name: str
@@ -38,266 +43,265 @@ class Metric:
     is_event: bool = False
     grows: bool = False
     by: tuple[str, ...] | None = None
+    processes: str = "livesum"
+    buckets: Sequence[float] = ()
+
+
+def counter(
+    name: str, part: str, unit: str, meaning: str, *labels: str, event: str = "", by: tuple[str, ...] | None = None
+) -> Metric:
+    """Return a counter. `event`: what has to happen before it has a sample, and may never happen."""
+    is_event = bool(event)
+    return Metric(f"pliant_{name}_total", "counter", unit, part, meaning, labels, after=event, is_event=is_event, by=by)
+
+
+def gauge(name: str, part: str, unit: str, meaning: str, *labels: str, **more: Any) -> Metric:
+    """Return a gauge. `more`: further fields of `Metric`."""
+    return Metric(f"pliant_{name}", "gauge", unit, part, meaning, labels, **more)
+
+
+def histogram(
+    name: str, part: str, unit: str, meaning: str, *labels: str, buckets: Sequence[float] = SECONDS, after: str = ""
+) -> Metric:
+    return Metric(f"pliant_{name}", "histogram", unit, part, meaning, labels, after=after, buckets=buckets)
+
+
+def register(metrics: Iterable[Metric], registry: CollectorRegistry = REGISTRY) -> dict[str, Any]:
+    """Register metrics, and return what counts them, by name without `pliant_` and `_total`."""
+    return {short(metric.name): _collector(metric, registry) for metric in metrics}
+
+
+def short(name: str) -> str:
+    """Return a metric's name without what all have."""
+    return name.removeprefix("pliant_").removesuffix("_total")
+
+
+def _collector(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    name, text, labels = metric.name, text_of(metric), metric.labels
+    match metric.kind:
+        case "counter":
+            return Counter(name, text, labels, registry=registry)
+        case "gauge":
+            return Gauge(name, text, labels, registry=registry, multiprocess_mode=metric.processes)  # type: ignore[arg-type]
+        case "histogram":
+            return Histogram(name, text, labels, registry=registry, buckets=metric.buckets)
 
 
 RATIO, SWITCH = "ratio", "0 or 1"
-REQUESTS, DEVICES, REGISTRY = "Requests", "Devices", "Registry"
+REQUESTS, DEVICES, POLLS = "Requests", "Devices", "Registry"
 DOOR, DISK = "Encryption", "Disk"
 TENANTS, CHANGE, LABELS = "Tenants", "Changes in traffic", "Labels and promises"
+_NAMED = "a request whose key names a tenant"
+_LOOK = "the first look of the watch at answers"
 
-COMMON = (
-    Metric(
-        "pliant_refusals_total",
-        "counter",
-        "requests",
-        REQUESTS,
-        "answered with an error, by its code",
-        ("code",),
-        after="an error",
-        is_event=True,
-    ),
-    Metric("pliant_ready", "gauge", SWITCH, DEVICES, "1 if the service is ready as /readyz says", across="sum"),
-    Metric("pliant_worker_failures_total", "counter", "processes", DEVICES, "of devices or engines that died or hung"),
+SERVICE = (
+    counter("refusals", REQUESTS, "requests", "answered with an error, by its code", "code", event="an error"),
+    counter("worker_failures", DEVICES, "processes", "of devices or engines that died or hung"),
     Metric(
         "pliant_refreshes_total",
         "counter",
         "polls",
-        REGISTRY,
+        POLLS,
         "of the registry, by outcome: `unchanged`, `changed`, `held` (what was published cannot be served), `failed`",
         ("outcome",),
         after="a poll",
     ),
-    Metric(
-        "pliant_tls_certificate_expiry_timestamp_seconds",
-        "gauge",
-        "seconds",
-        DOOR,
-        "since 1970 at which the service's own certificate expires; `source` is always `service`",
-        ("source",),
-        across="max",
-        after="a start with a certificate",
-    ),
-    Metric(
-        "pliant_tenant_arrivals_total",
-        "counter",
-        "requests",
-        TENANTS,
-        "of HTTP with a valid key; without keys the tenant is empty",
-        ("tenant",),
-    ),
-    Metric(
-        "pliant_tenant_answers_total",
-        "counter",
-        "requests",
-        TENANTS,
-        "of HTTP that were answered, by status",
-        ("tenant", "status"),
-    ),
-    Metric(
-        "pliant_tenant_refusals_total",
-        "counter",
-        "requests",
-        TENANTS,
-        "beyond the tenant's own limits, by the error's code",
-        ("tenant", "code"),
-        after="a tenant beyond its limits",
-        is_event=True,
-    ),
-    Metric("pliant_tenant_waiting", "gauge", "requests", TENANTS, "of HTTP without an answer now", ("tenant",)),
-    Metric(
-        "pliant_tenant_seconds_total",
-        "counter",
-        "seconds",
-        TENANTS,
-        "of devices, for the first 256 tenants by name and for all further ones as `others`",
-        ("tenant",),
-        after="a request whose key names a tenant",
-        is_event=True,
-    ),
-    Metric(
-        "pliant_tenant_outcomes_total",
-        "counter",
-        "requests",
-        TENANTS,
-        "answered or dropped: `answered`, `dropped_late`, `dropped_full`, `dropped_failed` (packing: outputs)",
-        ("tenant", "outcome"),
-        after="a request whose key names a tenant",
-        is_event=True,
-    ),
-    Metric(
-        "pliant_drift",
-        "gauge",
-        SWITCH,
-        CHANGE,
-        "1 if a stream has changed since the release was taken up",
-        ("stream",),
-        across="max",
-        after="the first look of the watch at answers",
-    ),
-    Metric(
-        "pliant_drift_evidence",
-        "gauge",
-        RATIO,
-        CHANGE,
-        "evidence that a stream has changed, as a share of what raises an alarm, on a logarithmic scale",
-        ("stream",),
-        across="max",
-        after="the first look of the watch at answers",
-    ),
-    Metric(
-        "pliant_drift_alarms_total",
-        "counter",
-        "alarms",
-        CHANGE,
-        "over changed streams",
-        ("stream",),
-        after="an alarm",
-        is_event=True,
-    ),
-    Metric(
-        "pliant_estimated_accuracy",
-        "gauge",
-        RATIO,
-        CHANGE,
-        "accuracy of the latest answers, estimated without labels from calibrated confidences",
-        ("stream",),
-        across="avg",
-        after="answers of a classifier that the watch has looked at",
-    ),
-    Metric(
-        "pliant_events_total",
-        "counter",
+)
+STATE = (
+    gauge("ready", DEVICES, SWITCH, "1 if the service is ready as /readyz says", processes="livemin"),
+    counter(
         "events",
         CHANGE,
+        "events",
         "by name: `pliant.alarm`, `pliant.promise-broken`, `pliant.champion` (promoted here), `pliant.rollback` (a "
         "trial was taken back here)",
-        ("event",),
-        after="an event",
-        is_event=True,
+        "event",
+        event="an event",
     ),
-    Metric(
-        "pliant_events_waiting",
-        "gauge",
-        "events",
+    gauge(
+        "events_waiting",
         CHANGE,
+        "events",
         "that Prefect's server has not taken yet, beyond 1,000 the oldest are given up",
-        across="sum",
     ),
-    Metric(
-        "pliant_write_failing",
-        "gauge",
-        SWITCH,
+    gauge(
+        "write_failing",
         DISK,
+        SWITCH,
         "1 while files cannot be written, as on a full disk: `journal` (not that of packing), `observed`, `outcomes` "
         "(labels, too), `inputs`, `watch`, `trials`, `events`",
-        ("what",),
+        "what",
         across="max",
         is_event=True,
+        processes="livemax",
     ),
 )
+CERTIFICATE = (
+    gauge(
+        "tls_certificate_expiry_timestamp_seconds",
+        DOOR,
+        "seconds",
+        "since 1970 at which the service's own certificate expires; `source` is always `service`",
+        "source",
+        across="max",
+        after="a start with a certificate",
+        processes="livemin",
+    ),
+)
+ACCESS = (
+    counter(
+        "tenant_arrivals", TENANTS, "requests", "of HTTP with a valid key; without keys the tenant is empty", "tenant"
+    ),
+    counter("tenant_answers", TENANTS, "requests", "of HTTP that were answered, by status", "tenant", "status"),
+    counter(
+        "tenant_refusals",
+        TENANTS,
+        "requests",
+        "beyond the tenant's own limits, by the error's code",
+        *("tenant", "code"),
+        event="a tenant beyond its limits",
+    ),
+    gauge("tenant_waiting", TENANTS, "requests", "of HTTP without an answer now", "tenant"),
+)
+TENANT_USE = (
+    counter(
+        "tenant_seconds",
+        TENANTS,
+        "seconds",
+        "of devices, for the first 256 tenants by name and for all further ones as `others`",
+        "tenant",
+        event=_NAMED,
+    ),
+    counter(
+        "tenant_outcomes",
+        TENANTS,
+        "requests",
+        "answered or dropped: `answered`, `dropped_late`, `dropped_full`, `dropped_failed` (packing: outputs)",
+        *("tenant", "outcome"),
+        event=_NAMED,
+    ),
+)
+DRIFT = (
+    gauge(
+        "drift",
+        CHANGE,
+        SWITCH,
+        "1 if a stream has changed since the release was taken up",
+        "stream",
+        across="max",
+        after=_LOOK,
+        processes="livemax",
+    ),
+    gauge(
+        "drift_evidence",
+        CHANGE,
+        RATIO,
+        "evidence that a stream has changed, as a share of what raises an alarm, on a logarithmic scale",
+        "stream",
+        across="max",
+        after=_LOOK,
+        processes="livemax",
+    ),
+    counter("drift_alarms", CHANGE, "alarms", "over changed streams", "stream", event="an alarm"),
+    gauge(
+        "estimated_accuracy",
+        CHANGE,
+        RATIO,
+        "accuracy of the latest answers, estimated without labels from calibrated confidences",
+        "stream",
+        across="avg",
+        after="answers of a classifier that the watch has looked at",
+        processes="livemax",
+    ),
+)
+COMMON = (*SERVICE, *STATE, *CERTIFICATE, *ACCESS, *TENANT_USE, *DRIFT)
 """What the service of every system has."""
 
 
-def driven(setting: str, origins: tuple[str, ...]) -> tuple[Metric, ...]:
+def driven(setting: str, origins: Sequence[str]) -> tuple[Metric, ...]:
     """Return what a system has whose requests go through serving/driver.py; the arguments are those of `Metrics`."""
     return (
-        Metric("pliant_arrivals_total", "counter", "requests", REQUESTS, "that reached the scheduler", ("task",)),
-        Metric(
-            "pliant_outcomes_total",
-            "counter",
-            "requests",
+        counter("arrivals", REQUESTS, "requests", "that reached the scheduler", "task"),
+        counter(
+            "outcomes",
             REQUESTS,
+            "requests",
             "by what became of them: `on_time`, `late`, `dropped_late`, `dropped_full`, `dropped_failed`",
-            ("task", "outcome"),
+            *("task", "outcome"),
         ),
-        Metric(
-            "pliant_answers_total",
-            "counter",
-            "requests",
+        counter(
+            "answers",
             REQUESTS,
+            "requests",
             "answered, by the versions and settings that gave the answer",
-            ("task", *origins),
-            by=("task", origins[0]),
+            *("task", *origins),
+            by=("task", *origins[:1]),
         ),
-        Metric("pliant_cancelled_total", "counter", "requests", REQUESTS, "whose client left before the answer"),
-        Metric("pliant_waiting", "gauge", "requests", REQUESTS, "that no device has in hand"),
-        Metric(
-            "pliant_queue_seconds", "histogram", "seconds", REQUESTS, "from arrival to launch, per answered request"
-        ),
-        Metric("pliant_run_seconds", "histogram", "seconds", DEVICES, "on the device, per launch"),
-        Metric("pliant_batch_size", "histogram", "requests", DEVICES, "per launch"),
-        Metric("pliant_launches_total", "counter", "launches", DEVICES, f"by {setting}", (setting,)),
-        Metric(
-            "pliant_model_errors_total",
-            "counter",
-            "launches",
+        counter("cancelled", REQUESTS, "requests", "whose client left before the answer"),
+        gauge("waiting", REQUESTS, "requests", "that no device has in hand"),
+        histogram("queue_seconds", REQUESTS, "seconds", "from arrival to launch, per answered request"),
+        histogram("run_seconds", DEVICES, "seconds", "on the device, per launch"),
+        histogram("batch_size", DEVICES, "requests", "per launch", buckets=SIZES),
+        counter("launches", DEVICES, "launches", f"by {setting}", setting),
+        counter(
+            "model_errors",
             DEVICES,
+            "launches",
             "in which the model raised an error; the process goes on, and a bad request fails alone",
         ),
-        Metric(
-            "pliant_fallbacks_total",
-            "counter",
+        counter(
             "fallbacks",
             DEVICES,
+            "fallbacks",
             "to a slower way since a better one failed: `capture` (of a CUDA graph), `package`, `memory`, `precision`",
-            ("kind",),
-            after="a fallback",
-            is_event=True,
+            "kind",
+            event="a fallback",
         ),
-        Metric(
-            "pliant_scheduler_restarts_total",
-            "counter",
-            "errors",
+        counter(
+            "scheduler_restarts",
             DEVICES,
+            "errors",
             "of the scheduler, after which a fresh one went on with what was pending",
         ),
     )
 
 
 def labelled(candidate: str, *level: str) -> tuple[Metric, ...]:
-    """Return what a system has that takes labels; the arguments are those of `Names` (serving/outcomes/written.py)."""
-    by_level, after = (candidate, *level), "a label"
+    """Return what a system has that takes labels; the arguments are those of `Names` (serving/outcomes/outcomes.py)."""
+    by_level, shown = (candidate, *level), {"across": "max", "after": "a label", "processes": "livemax"}
     return (
-        Metric(
-            "pliant_labels_total",
-            "counter",
+        counter(
             "labels",
             LABELS,
+            "labels",
             "reported, by whether the answer was correct",
-            ("task", *by_level, "correct"),
-            after=after,
-            is_event=True,
+            *("task", *by_level, "correct"),
+            event="a label",
             by=("task", "correct"),
         ),
-        Metric(
-            "pliant_calibration_error",
-            "gauge",
+        gauge(
+            "calibration_error",
+            LABELS,
             RATIO,
-            LABELS,
             "expected calibration error of labelled answers, in 15 bins",
-            ("task", "version", *by_level),
-            across="max",
-            after=after,
+            *("task", "version", *by_level),
+            **shown,
         ),
-        Metric(
-            "pliant_promise_broken",
-            "gauge",
-            SWITCH,
+        gauge(
+            "promise_broken",
             LABELS,
+            SWITCH,
             "1 if the accuracy is below the promised one",
-            ("task", "version", candidate),
-            across="max",
-            after=after,
+            *("task", "version", candidate),
+            **shown,
         ),
-        Metric(
-            "pliant_alarms_total",
-            "counter",
+        counter(
             "alarms",
             LABELS,
+            "alarms",
             "over broken promises, by event: `raised`, `taken_back`",
-            ("task", "event"),
-            after="an alarm",
-            is_event=True,
+            *("task", "event"),
+            event="an alarm",
         ),
     )
 

@@ -18,10 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from pliant.outcomes.tracker import Changes, Restored
-from pliant.serving.outcomes.inputs import Inputs
-from pliant.serving.outcomes.patient_clock import PatientClock
-from pliant.serving.outcomes.store import Store
-from pliant.serving.unwritten import Writing
+from pliant.serving.clock import PatientClock
+from pliant.serving.outcomes.store import Inputs, Store
+from pliant.serving.state_file import Writing
 
 SECONDS = 1.0  # between two writes
 LOCK_SECONDS = 2.0  # that the start waits for a former service to end

@@ -7,36 +7,114 @@ only.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+from collections import Counter as Tally
 from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.outcomes.answered import Answered, Label, number_of
 from pliant.outcomes.betting import CONFIDENCE
-from pliant.outcomes.figures import Figures, LabelResult, Report
+from pliant.outcomes.figures import Alarm, Figures, LabelResult, Report
 from pliant.outcomes.files import folder_of
 from pliant.outcomes.tracker import Changes, Tracker
 from pliant.serving.client import ANYBODY, Client
+from pliant.serving.clock import PatientClock
 from pliant.serving.http.access.access import TokenBucket
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.json_body import shorten
+from pliant.serving.monitoring.metric_list import labelled, register
 from pliant.serving.outcomes.keeper import Keeper, open_keeper
-from pliant.serving.outcomes.labels import MAX_LABELS, RATE
-from pliant.serving.outcomes.patient_clock import PatientClock
 from pliant.serving.outcomes.settings import OutcomeSettings
-from pliant.serving.outcomes.written import LEVELS, Names, alarm_written, figures_written, taken_written
 from pliant.serving.request_context import evidence_tenant
 from pliant.tenants import trusted_tenants
 
+MAX_LABELS = 1_000  # in one request, and at once
+RATE = 100.0  # labels a second of one tenant
 MEMORY = 100_000  # answers that can still be labelled: 8 MB from the start on
 DAYS = 30.0  # that an answer can be labelled, where nothing is kept on disk
 DAY = 86_400.0  # seconds
 RETRY = 10.0  # seconds until a label that could not be written is worth another attempt
-
 logger = logging.getLogger("pliant.serving")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How a system calls a candidate, and the level that answered; None: each candidate has one level, not named.
+
+    The names stand in answers and are labels of metrics.
+    """
+
+    candidate: str
+    level: str | None
+
+    @property
+    def how(self) -> tuple[str, ...]:
+        """Return the names of what says how an answer came about."""
+        return (self.candidate,) if self.level is None else (self.candidate, self.level)
+
+    def how_of(self, candidate: str, level: str) -> tuple[str, ...]:
+        """Return the values for `how`."""
+        return (candidate,) if self.level is None else (candidate, level)
+
+
+LEVELS = Names("candidate", "level")
+
+
+def taken_written(names: Names, id: str, answered: Answered, taken: LabelResult, figures: Figures) -> dict[str, Any]:
+    """Return the answer to a label."""
+    promise = {
+        "promised": figures.promised,
+        "accuracy": figures.accuracy,
+        "labels": figures.labels,
+        "evidence": figures.evidence,
+        "broken": figures.broken,
+    }
+    return {
+        "id": id,
+        "task": answered.task,
+        "version": answered.version,
+        **dict(zip(names.how, names.how_of(answered.candidate, answered.level), strict=True)),
+        "correct": taken.correct,
+        "repeated": taken.status == "repeated",
+        "promise": _finite(promise),
+    }
+
+
+def figures_written(names: Names, figures: Figures) -> dict[str, Any]:
+    """Return the figures of a candidate. Where levels are not named, those of its one level stand beside the others."""
+    values = {names.candidate if name == "candidate" else name: value for name, value in asdict(figures).items()}
+    if names.level is None:
+        levels = values.pop("levels")
+        values["confidence"] = levels[0]["confidence"] if levels else None
+        values["calibration_error"] = levels[0]["error"] if levels else None
+    return _finite(values)
+
+
+def alarm_written(names: Names, alarm: Alarm) -> dict[str, Any]:
+    """Return an alarm, with a count of its labels by tenant: false ones often come from one."""
+    tally = Tally((entry.report.tenant, entry.correct) for entry in alarm.labels)
+    tenants = dict.fromkeys(entry.report.tenant for entry in alarm.labels)
+    return {
+        "id": str(alarm.id),
+        "at": alarm.at,
+        **figures_written(names, alarm.figures),
+        "labels_by_tenant": {name: {"correct": tally[name, True], "wrong": tally[name, False]} for name in tenants},
+        "latest_labels": [
+            {"id": entry.id, "label": entry.label, "correct": entry.correct, **asdict(entry.report)}
+            for entry in alarm.labels
+        ],
+        "taken_back": asdict(alarm.taken_back) if alarm.taken_back else None,
+    }
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Replace NaN by None, since JSON has no NaN."""
+    return {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in values.items()}
 
 
 class Outcomes:
@@ -57,23 +135,12 @@ class Outcomes:
         `trusted`: tenants whose labels teach without limit; "" for clients without a key, whose labels else teach nothing.
         """
 
-        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
-            return Gauge(f"pliant_{name}", meaning, labels, registry=registry, multiprocess_mode="livemax")
-
         self._tracker, self._clock = Tracker(memory, days * DAY, recorded=keeper is not None), clock
         self._names, self._keeper, self._trusted = names, keeper, trusted
         self._lock = threading.Lock()  # held while a label is taken, and while the keeper's thread copies what changed
         self._buckets: dict[str, TokenBucket] = {}  # by tenant
         self._last, self._elapsed = clock(), 0.0  # seconds for the buckets, which never go back
-        by_level, by_candidate = ("task", *names.how), ("task", "version", names.candidate)
-        # The name pliant_outcomes is taken: it counts how requests ended.
-        meaning = "Labels that were reported, by whether the answer was correct"
-        self._labels = Counter("pliant_labels", meaning, (*by_level, "correct"), registry=registry)
-        meaning = "Expected calibration error of labelled answers, in 15 bins"
-        self._error = gauge("calibration_error", meaning, "task", "version", *names.how)
-        self._broken = gauge("promise_broken", "1 if the accuracy is below the promised one, else 0", *by_candidate)
-        meaning = "Alarms over broken promises: raised or taken_back"
-        self._alarms = Counter("pliant_alarms", meaning, ("task", "event"), registry=registry)
+        self._of = register(labelled(*names.how), registry)
         self.on_broken: Callable[[Figures], None] = lambda _figures: None
         """Called when a promise is found broken, and would be without any one tenant's labels, too."""
         if keeper is not None:
@@ -156,8 +223,8 @@ class Outcomes:
         assert alarm is not None
         if known[id].taken_back is None:
             figures = alarm.figures
-            self._alarms.labels(figures.task, "taken_back").inc()
-            self._broken.labels(figures.task, str(figures.version), figures.candidate).set(0)
+            self._of["alarms"].labels(figures.task, "taken_back").inc()
+            self._of["promise_broken"].labels(figures.task, str(figures.version), figures.candidate).set(0)
             by = f"key {client.key} of {client.tenant}" if client.key else "an administrator without a key"
             logger.warning("alarm %d is taken back by %s: %s", alarm.id, by, promise_sentence(figures))
         return alarm_written(self._names, alarm)
@@ -188,10 +255,10 @@ class Outcomes:
 
     def _observe(self, answered: Answered, taken: LabelResult, figures: Figures) -> None:
         how = self._names.how_of(answered.candidate, answered.level)
-        self._labels.labels(answered.task, *how, str(taken.correct).lower()).inc()
+        self._of["labels"].labels(answered.task, *how, str(taken.correct).lower()).inc()
         self._show(figures, answered.level)
         if taken.broke:
-            self._alarms.labels(answered.task, "raised").inc()
+            self._of["alarms"].labels(answered.task, "raised").inc()
             logger.error(promise_sentence(figures))
         if taken.refuted:
             self.on_broken(figures)
@@ -201,8 +268,8 @@ class Outcomes:
         for entry in figures.levels:
             if level in (None, entry.level):
                 how = self._names.how_of(figures.candidate, entry.level)
-                self._error.labels(figures.task, str(figures.version), *how).set(entry.error)
-        self._broken.labels(figures.task, str(figures.version), figures.candidate).set(figures.broken)
+                self._of["calibration_error"].labels(figures.task, str(figures.version), *how).set(entry.error)
+        self._of["promise_broken"].labels(figures.task, str(figures.version), figures.candidate).set(figures.broken)
 
 
 def open_outcomes(settings: OutcomeSettings, registry: CollectorRegistry = REGISTRY, names: Names = LEVELS) -> Outcomes:

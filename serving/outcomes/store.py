@@ -1,10 +1,13 @@
-"""Keeps answers, figures and alarms in a SQLite file, so that they survive restarts.
+"""Keeps answers, figures and alarms in a SQLite file, labels in a file of lines, and inputs where the settings say so.
 
-It holds nothing that people wrote or sent: of an answer its id's digest, and task, version, candidate, levels, predicted
-class, confidences, tenant and time. It is bounded by the number and the age of answers. SQLite's log of writes is not synced
-at every transaction: a killed process loses nothing that was written, a power cut the last transactions, but never the file.
+The first holds nothing that people wrote or sent: of an answer its id's digest, and task, version, candidate, levels,
+predicted class, confidences, tenant and time. It is bounded by the number and the age of answers. SQLite's log of writes is
+not synced at every transaction: a killed process loses nothing that was written, a power cut the last transactions, but
+never the file. Rows are inserted hundreds at a time, since each statement gives up the interpreter's lock and has to wait
+for it again.
 
-Rows are inserted hundreds at a time, since each statement gives up the interpreter's lock and has to wait for it again.
+Inputs are bounded by number, bytes and age, the oldest going first; what is deleted is overwritten. pliant/outcomes/files.py
+reads them and forgets them.
 """
 
 from __future__ import annotations
@@ -17,15 +20,17 @@ import sqlite3
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import astuple
 from pathlib import Path
 from typing import TypeVar
 
 from pliant.errors import InputError
-from pliant.lines import PRIVATE
+from pliant.lines import PRIVATE, append_whole
 from pliant.outcomes.answered import Answered, Row
 from pliant.outcomes.figures import Alarm, Key
+from pliant.outcomes.files import BUSY_SECONDS, INPUTS, LABELS, OLDER, KeptInput
 from pliant.outcomes.labels import LabelRecord
 from pliant.outcomes.record import RecordState
 from pliant.outcomes.state import (
@@ -37,9 +42,16 @@ from pliant.outcomes.state import (
     record_to_line,
 )
 from pliant.outcomes.tracker import MAX_CHANGES, Changes, Restored
-from pliant.serving.outcomes.label_file import LabelFile
-from pliant.serving.unwritten import Writing
+from pliant.serving.state_file import Writing
 
+INPUT_COUNT = 10_000
+INPUT_BYTES = 256 << 20
+MAX_PENDING = 32 << 20  # bytes that wait to be written; what comes beyond is not kept
+_INPUTS_TABLE = """
+CREATE TABLE IF NOT EXISTS inputs (sequence INTEGER PRIMARY KEY, id TEXT NOT NULL, task TEXT NOT NULL, at REAL NOT NULL,
+  form TEXT NOT NULL, content BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS inputs_id ON inputs (id);
+"""
 DATABASE = "outcomes.db"
 LOCK = "lock"
 VERSION = 1  # of the tables
@@ -53,9 +65,81 @@ CREATE TABLE IF NOT EXISTS answers (sequence INTEGER PRIMARY KEY, digest BLOB NO
 CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, content TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS alarms (id INTEGER PRIMARY KEY, content TEXT NOT NULL);
 """
-
 T = TypeVar("T")
 logger = logging.getLogger("pliant.serving")
+
+LABEL_BYTES = 16 << 20  # of the file, at which the next one begins; some 50,000 labels. One older file is kept.
+
+
+class LabelFile:
+    """The file of labels in a folder. One process writes it (serving/outcomes/store.py has the lock)."""
+
+    def __init__(self, folder: Path, max_bytes: int = LABEL_BYTES) -> None:
+        self._path, self._older, self._max_bytes = folder / LABELS, folder / OLDER, max_bytes
+
+    def append(self, lines: Sequence[str]) -> None:
+        """Append whole lines, all or none. Raises `OSError`."""
+        if not lines:
+            return
+        if append_whole(self._path, "".join(f"{line}\n" for line in lines).encode()) > self._max_bytes:
+            self._path.replace(self._older)
+
+
+class Inputs:
+    """The file of inputs in a folder. `keep` is for the event loop, the rest for one other thread."""
+
+    def __init__(
+        self,
+        folder: Path,
+        seconds: float,
+        clock: Callable[[], float] = time.time,
+        max_count: int = INPUT_COUNT,
+        max_bytes: int = INPUT_BYTES,
+    ) -> None:
+        """Raises `OSError` and `sqlite3.Error` if the file cannot be made."""
+        self._seconds, self._clock, self._max_count, self._max_bytes = seconds, clock, max_count, max_bytes
+        self._waiting: deque[KeptInput] = deque()
+        self._pending = 0
+        path = folder / INPUTS
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
+        self._base = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
+        for pragma in ("secure_delete = ON", "journal_mode = WAL", "synchronous = NORMAL", "journal_size_limit = 0"):
+            self._base.execute(f"PRAGMA {pragma}")
+        self._base.executescript(_INPUTS_TABLE)
+
+    def keep(self, id: str, task: str, form: str, content: bytes) -> None:
+        """Keep an input from the next `write` on, unless too much waits for that. See `KeptInput`."""
+        if self._pending + len(content) <= MAX_PENDING:
+            self._pending += len(content)
+            self._waiting.append(KeptInput(id, task, self._clock(), form, content))
+
+    def write(self) -> None:
+        """Write what waits, and remove what is too much or too old. Raises `sqlite3.Error`; then it waits on."""
+        rows = [self._waiting[place] for place in range(len(self._waiting))]
+        if rows:
+            with self._base:
+                self._base.execute("BEGIN IMMEDIATE")
+                insert = "INSERT INTO inputs (id, task, at, form, content) VALUES (?, ?, ?, ?, ?)"
+                self._base.executemany(insert, map(astuple, rows))
+            for row in rows:
+                self._waiting.popleft()
+                self._pending -= len(row.content)
+        self._prune()
+
+    def close(self) -> None:
+        self._base.close()
+
+    def _prune(self) -> None:
+        self._base.execute("DELETE FROM inputs WHERE at < ?", (self._clock() - self._seconds,))
+        count, size = self._base.execute("SELECT COUNT(*), COALESCE(SUM(LENGTH(content)), 0) FROM inputs").fetchone()
+        if count <= self._max_count and size <= self._max_bytes:
+            return
+        last = 0
+        for sequence, length in self._base.execute("SELECT sequence, LENGTH(content) FROM inputs ORDER BY sequence"):
+            if count <= self._max_count and size <= self._max_bytes:
+                break
+            last, count, size = sequence, count - 1, size - length
+        self._base.execute("DELETE FROM inputs WHERE sequence <= ?", (last,))
 
 
 class Store:

@@ -2,132 +2,129 @@
 
 from __future__ import annotations
 
-from pliant.serving.monitoring.metric_list import COMMON, DEVICES, RATIO, REQUESTS, Metric
+from pliant.serving.monitoring.metric_list import (
+    ACCESS,
+    CERTIFICATE,
+    COMMON,
+    DEVICES,
+    DRIFT,
+    RATIO,
+    REQUESTS,
+    STATE,
+    TENANT_USE,
+    counter,
+    gauge,
+    histogram,
+)
 
+TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 MEMORY, LENGTHS = "Engine and memory", "Forecasts of lengths"
-_TASK = ("task",)
-_ANSWERED = "an answer whose prompt had a forecast"
+_FORECAST = "an answer whose prompt had a forecast"
+_LACK = "a lack of memory"
 
 NOT_DRAWN = ("pliant_estimated_accuracy", "pliant_lowered_sequences")
 """Not on the dashboard: packing has no classifiers, and the other has a value only once memory was lacking."""
 
-METRICS = (
-    Metric("pliant_arrivals_total", "counter", "outputs", REQUESTS, "that were requested", _TASK),
-    Metric(
-        "pliant_outcomes_total",
-        "counter",
-        "outputs",
+MEASURED = (
+    histogram("queue_seconds", REQUESTS, "seconds", "to the first iteration, per answer", "task"),
+    histogram("ttft_seconds", REQUESTS, "seconds", "to the first token, per answer", "task"),
+    histogram(
+        "tpot_seconds",
         REQUESTS,
-        "by how they ended: `stop`, `length`, `cancelled`, `failed`, `dropped_late`, `dropped_full`",
-        ("task", "outcome"),
-    ),
-    Metric(
-        "pliant_answers_total", "counter", "outputs", REQUESTS, "by generator version", ("task", "generator_version")
-    ),
-    Metric(
-        "pliant_targets_total",
-        "counter",
-        "outputs",
-        REQUESTS,
-        "with a deadline or targets, by whether they were kept: `true`, `false`",
-        ("task", "kept"),
-        after="an answer to a request with a deadline or targets",
-        is_event=True,
-    ),
-    Metric("pliant_waiting", "gauge", "outputs", REQUESTS, "that are not in the engine's batch", _TASK),
-    Metric("pliant_queue_seconds", "histogram", "seconds", REQUESTS, "to the first iteration, per answer", _TASK),
-    Metric("pliant_ttft_seconds", "histogram", "seconds", REQUESTS, "to the first token, per answer", _TASK),
-    Metric(
-        "pliant_tpot_seconds",
-        "histogram",
         "seconds",
-        REQUESTS,
         "a token behind the first, per answer",
-        _TASK,
+        "task",
         after="an answer of several tokens",
     ),
-    *COMMON,
-    Metric(
-        "pliant_out_of_memory_total",
-        "counter",
-        "processes",
-        DEVICES,
-        "of engines that ran out of the device's memory",
-        _TASK,
-        after="a lack of memory",
-        is_event=True,
-    ),
-    Metric(
-        "pliant_predictor_failures_total",
-        "counter",
-        "processes",
-        DEVICES,
-        "of predictors that died or hung",
-        _TASK,
-        after="a predictor that died",
-        is_event=True,
-    ),
-    Metric("pliant_running", "gauge", "outputs", MEMORY, "in the engine's batch", _TASK),
-    Metric("pliant_pages", "gauge", "pages", MEMORY, "that the device has for keys and values", _TASK),
-    Metric("pliant_pages_used", "gauge", "pages", MEMORY, "of these in use", _TASK),
-    Metric("pliant_host_pages_used", "gauge", "pages", MEMORY, "in the host's memory", _TASK),
-    Metric(
-        "pliant_lowered_sequences",
-        "gauge",
-        "sequences",
-        MEMORY,
-        "of an iteration at most, since the last lack of memory",
-        _TASK,
-        after="a lack of memory",
-    ),
-    Metric("pliant_engine_iterations", "gauge", "iterations", MEMORY, "since the engine's start", _TASK, grows=True),
-    Metric("pliant_engine_tokens", "gauge", "tokens", MEMORY, "generated since the engine's start", _TASK, grows=True),
-    Metric("pliant_engine_preemptions", "gauge", "preemptions", MEMORY, "since the engine's start", _TASK, grows=True),
-    Metric(
-        "pliant_engine_recomputed",
-        "gauge",
-        "tokens",
-        MEMORY,
-        "computed again, since the engine's start",
-        _TASK,
-        grows=True,
-    ),
-    Metric(
-        "pliant_engine_shared",
-        "gauge",
-        "tokens",
-        MEMORY,
-        "of prompts not read, as others that begin alike had been, since the engine's start",
-        _TASK,
-        grows=True,
-    ),
-    Metric(
-        "pliant_predictions_total",
-        "counter",
-        "forecasts",
+    histogram(
+        "predicted_tokens",
         LENGTHS,
-        "by origin: `predicted`, `late` or `failed` (these two take the lengths of all texts together)",
-        ("task", "origin"),
-    ),
-    Metric("pliant_forecast_seconds", "histogram", "seconds", LENGTHS, "that a prompt waited for its forecast", _TASK),
-    Metric(
-        "pliant_predicted_tokens",
-        "histogram",
         "tokens",
-        LENGTHS,
         "median of the forecast, per answer",
-        _TASK,
-        after=_ANSWERED,
+        "task",
+        buckets=TOKENS,
+        after=_FORECAST,
     ),
-    Metric("pliant_observed_tokens", "histogram", "tokens", LENGTHS, "of an answer", _TASK, after="an answer"),
-    Metric(
-        "pliant_coverage",
-        "gauge",
-        RATIO,
-        LENGTHS,
-        "share of recent answers no longer than the forecast's quantile, which is the label `level`",
-        ("task", "level"),
-        across="avg",
-        after=_ANSWERED,
+    histogram("observed_tokens", LENGTHS, "tokens", "of an answer", "task", buckets=TOKENS, after="an answer"),
+)
+"""Of each answer: see `Observation.measured`."""
+ENGINE = (
+    gauge("waiting", REQUESTS, "outputs", "that are not in the engine's batch", "task"),
+    gauge("running", MEMORY, "outputs", "in the engine's batch", "task"),
+    gauge("pages", MEMORY, "pages", "that the device has for keys and values", "task"),
+    gauge("pages_used", MEMORY, "pages", "of these in use", "task"),
+    gauge("host_pages_used", MEMORY, "pages", "in the host's memory", "task"),
+    gauge("engine_iterations", MEMORY, "iterations", "since the engine's start", "task", grows=True),
+    gauge("engine_tokens", MEMORY, "tokens", "generated since the engine's start", "task", grows=True),
+    gauge("engine_preemptions", MEMORY, "preemptions", "since the engine's start", "task", grows=True),
+    gauge("engine_recomputed", MEMORY, "tokens", "computed again, since the engine's start", "task", grows=True),
+    gauge(
+        "engine_shared",
+        MEMORY,
+        "tokens",
+        "of prompts not read, as others that begin alike had been, since the engine's start",
+        "task",
+        grows=True,
     ),
 )
+"""Of an engine's status: fields of `Status`, those that grow behind `engine_`."""
+METRICS = (
+    counter("arrivals", REQUESTS, "outputs", "that were requested", "task"),
+    counter(
+        "outcomes",
+        REQUESTS,
+        "outputs",
+        "by how they ended: `stop`, `length`, `cancelled`, `failed`, `dropped_late`, `dropped_full`",
+        *("task", "outcome"),
+    ),
+    counter("answers", REQUESTS, "outputs", "by generator version", "task", "generator_version"),
+    counter(
+        "targets",
+        REQUESTS,
+        "outputs",
+        "with a deadline or targets, by whether they were kept: `true`, `false`",
+        *("task", "kept"),
+        event="an answer to a request with a deadline or targets",
+    ),
+    *COMMON,
+    counter(
+        "out_of_memory", DEVICES, "processes", "of engines that ran out of the device's memory", "task", event=_LACK
+    ),
+    counter(
+        "predictor_failures",
+        DEVICES,
+        "processes",
+        "of predictors that died or hung",
+        "task",
+        event="a predictor that died",
+    ),
+    *ENGINE,
+    gauge(
+        "lowered_sequences",
+        MEMORY,
+        "sequences",
+        "of an iteration at most, since the last lack of memory",
+        "task",
+        after=_LACK,
+    ),
+    counter(
+        "predictions",
+        LENGTHS,
+        "forecasts",
+        "by origin: `predicted`, `late` or `failed` (these two take the lengths of all texts together)",
+        *("task", "origin"),
+    ),
+    histogram("forecast_seconds", LENGTHS, "seconds", "that a prompt waited for its forecast", "task"),
+    *MEASURED,
+    gauge(
+        "coverage",
+        LENGTHS,
+        RATIO,
+        "share of recent answers no longer than the forecast's quantile, which is the label `level`",
+        *("task", "level"),
+        across="avg",
+        after=_FORECAST,
+    ),
+)
+OWN = tuple(metric for metric in METRICS if metric not in (*STATE, *CERTIFICATE, *ACCESS, *TENANT_USE, *DRIFT))
+"""What `PackingMetrics` counts."""

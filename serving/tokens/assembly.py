@@ -9,8 +9,9 @@ from pliant.serving.lifecycle.artifacts import Artifacts, Registry
 from pliant.serving.lifecycle.assembly import Blueprint
 from pliant.serving.lifecycle.system import Parts, ServedSystem
 from pliant.serving.tokens.catalog import Catalog, TaskInfo, load_catalog
-from pliant.serving.tokens.endpoint import NAMES, ORIGINS, TokensEndpoint
+from pliant.serving.tokens.endpoint import NAMES, TokensEndpoint
 from pliant.serving.tokens.messages import TokensBuild
+from pliant.serving.tokens.metric_list import ORIGINS
 from pliant.serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensSource
 from pliant.serving.tokens.settings import TokensSettings
 from pliant.serving.workers.device_plan import DevicePlan

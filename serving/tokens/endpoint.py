@@ -19,8 +19,7 @@ from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_device
 from pliant.serving.lifecycle.poller import join_versions
 from pliant.serving.metrics import Metrics
 from pliant.serving.observe import Observation, Served
-from pliant.serving.outcomes.outcomes import Outcomes
-from pliant.serving.outcomes.written import Names
+from pliant.serving.outcomes.outcomes import Names, Outcomes
 from pliant.serving.request_context import is_copy
 from pliant.serving.tokens.bodies import ImageRequest
 from pliant.serving.tokens.catalog import Catalog, Origin, TaskInfo
@@ -29,9 +28,6 @@ from pliant.serving.tokens.registration import Origins, Registrar, TokensGenerat
 from pliant.serving.tokens.settings import TokensSettings
 from pliant.serving.watch.drift import Kind, Reading, class_readings
 from pliant.watch.binning import linear, logarithmic
-
-ORIGINS = ("task_version", "backbone_version", "profile_version")
-"""Labels of the metric pliant_answers."""
 
 
 class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):

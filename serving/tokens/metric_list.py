@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pliant.serving.monitoring.metric_list import COMMON, REGISTRY, Metric, driven, labelled
+from pliant.serving.monitoring.metric_list import COMMON, POLLS, driven, gauge, labelled
 
-METRICS = (
-    *driven("gamma", ("task_version", "backbone_version", "profile_version")),
-    *COMMON,
-    Metric("pliant_pins", "gauge", "tasks", REGISTRY, "that are pinned to a version", across="max"),
-    *labelled("operating_point"),
-)
+ORIGINS = ("task_version", "backbone_version", "profile_version")
+"""Labels of the metric pliant_answers."""
+PINS = (gauge("pins", POLLS, "tasks", "that are pinned to a version", across="max", processes="livemax"),)
+METRICS = (*driven("gamma", ORIGINS), *COMMON, *PINS, *labelled("operating_point"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from pliant.errors import PliantError, RegistryError
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_TASK
@@ -25,7 +25,9 @@ from pliant.serving.http.json_body import shorten
 from pliant.serving.lifecycle.artifacts import Artifacts
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Refresher, Source
+from pliant.serving.monitoring.metric_list import register
 from pliant.serving.tokens.catalog import Catalog, Origin, ServedTask, TaskInfo, has_task, load_catalog, load_task
+from pliant.serving.tokens.metric_list import PINS
 from pliant.serving.workers.device_process import Build
 from pliant.tokens.policy import Knowledge
 
@@ -48,8 +50,7 @@ class Pins:
 
     def count_in(self, registry: CollectorRegistry) -> None:
         """Show in `registry` how many there are from now on."""
-        text = "Tasks that are pinned to a version"
-        self._show = Gauge("pliant_pins", text, registry=registry, multiprocess_mode="livemax").set
+        self._show = register(PINS, registry)["pins"].set
 
     @property
     def versions(self) -> Mapping[str, int]:

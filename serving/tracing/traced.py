@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Tracer, set_span_in_context
 
+from pliant.protocol import Request
+from pliant.serving.answers import Completed, Rejected
 from pliant.serving.request_context import is_copy
 
 NANOSECONDS = 1e9
@@ -48,3 +50,23 @@ def current() -> Traced | None:
 def set_current(traced: Traced) -> None:
     """Let what this context serves be part of a trace."""
     _CURRENT.set(traced)
+
+
+def add_launches(traced: Traced, request: Request, answer: Completed | Rejected, now: float) -> None:
+    """Add the spans of a request that has its answer; times are of the driver's clock, which says `now`."""
+    since, task, zero = request.arrival, {"pliant.task": request.task}, zero_of(now)
+    if isinstance(answer, Rejected):
+        traced.add("queue", since, now, zero, task | {"pliant.dropped": answer.reason})
+        return
+    for result in answer.launches:
+        launch, begun, ended = result.dispatched.launch, result.dispatched.at, result.ended
+        traced.add("queue", since, begun, zero, task)
+        values = task | {
+            "pliant.setting": launch.setting,
+            "pliant.batch_size": len(launch.requests),
+            "pliant.worker": launch.worker,
+        }
+        traced.add("launch", begun, ended, zero, values).add(
+            "device", max(begun, ended - result.seconds), ended, zero, {"pliant.device_seconds": result.seconds}
+        )
+        since = ended

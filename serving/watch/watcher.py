@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.errors import InputError
-from pliant.serving.monitoring.state_metrics import StateMetrics
+from pliant.serving.metrics import StateMetrics
+from pliant.serving.monitoring.metric_list import DRIFT, register
 from pliant.serving.state_file import StateFile
 from pliant.serving.watch.drift import CONFIDENCE, DriftCounter
 from pliant.serving.watch.load import ALPHA_OF_LOAD, NAME, LoadWatch, load_watch_from
@@ -45,29 +46,19 @@ class WatchMetrics:
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self.state = StateMetrics(registry)
-        text = "Evidence that a stream has changed, as a share of what raises an alarm, on a logarithmic scale"
-        self._evidence = Gauge(
-            "pliant_drift_evidence", text, ("stream",), registry=registry, multiprocess_mode="livemax"
-        )
-        text = "1 if a stream has changed since the release that is served was taken up, else 0"
-        self._changed = Gauge("pliant_drift", text, ("stream",), registry=registry, multiprocess_mode="livemax")
-        self._alarms = Counter("pliant_drift_alarms", "Alarms over changed streams", ("stream",), registry=registry)
-        text = "Accuracy, estimated without labels from calibrated confidences"
-        self._accuracy = Gauge(
-            "pliant_estimated_accuracy", text, ("stream",), registry=registry, multiprocess_mode="livemax"
-        )
+        self._of = register(DRIFT, registry)
 
     def show(self, rows: Iterable[StreamFigures], estimates: Mapping[str, AccuracyEstimate]) -> None:
         """Show the present figures."""
         for row in rows:
             share = 0.0 if row.evidence <= 1 else min(1.0, math.log(row.evidence) / math.log(row.threshold))
-            self._evidence.labels(row.stream).set(share)
-            self._changed.labels(row.stream).set(row.state == "alarm")
+            self._of["drift_evidence"].labels(row.stream).set(share)
+            self._of["drift"].labels(row.stream).set(row.state == "alarm")
         for name, estimate in estimates.items():
-            self._accuracy.labels(name).set(estimate.accuracy)
+            self._of["estimated_accuracy"].labels(name).set(estimate.accuracy)
 
     def raised(self, alarm: Alarm) -> None:
-        self._alarms.labels(alarm.stream).inc()
+        self._of["drift_alarms"].labels(alarm.stream).inc()
 
 
 @dataclass(frozen=True, slots=True)

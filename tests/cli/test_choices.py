@@ -18,8 +18,8 @@ from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import POLICIES, SERVED
 from pliant.serving.http.access.keys import Keys, new_key
 from pliant.serving.settings import settings_of
-from pliant.tokens.knowledge import knowledge
 from pliant.tokens.policies import make
+from pliant.tokens.policy import knowledge
 from tests.fixtures.bins.scenarios import bins
 from tests.fixtures.packing.scenarios import CONTEXT, packing
 from tests.fixtures.tokens.samples import tiny_profile

@@ -9,8 +9,8 @@ import pytest
 
 from pliant.outcomes.files import folder_of, input_ids
 from pliant.serving.client import Client
-from pliant.serving.outcomes.inputs import Inputs
 from pliant.serving.outcomes.outcomes import chosen_id
+from pliant.serving.outcomes.store import Inputs
 from tests.fixtures.commands import refused, shown
 
 ACME, OTHERS = Client("acme"), Client("o'neill")

@@ -10,7 +10,7 @@ import pytest
 from pliant.flows import settings
 from pliant.flows.release import open_registry
 from pliant.registry import codec
-from pliant.registry.mlflow_lock import lock_file
+from pliant.registry.lock import lock_file
 from pliant.registry.package import Package
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.commands import refused, shown

@@ -10,7 +10,7 @@ from pliant.cli.main import main
 from pliant.errors import SignatureError
 from pliant.flows import settings
 from pliant.flows.release import open_registry
-from pliant.registry.mlflow_find import DIGEST
+from pliant.registry.mlflow_client import DIGEST
 from pliant.registry.signing.signatures import SIGNATURE
 from tests.cli.test_releases import BINS, place, published
 from tests.fixtures.commands import refused, shown

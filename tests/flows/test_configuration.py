@@ -100,14 +100,6 @@ def test_a_nightly_run_takes_each_configuration_of_the_live_release_with_labels_
     assert kept(project, replace(one, tasks=frozenset({A, "pliant-cascade-task-c"})), "pliant-cascade-task-c")
 
 
-def test_a_nightly_run_with_a_file_takes_the_file_alone(project, registry, tmp_path):
-    file = tmp_path / "night.toml"
-    file.write_text("seed = 5\n")
-    release(registry, "a", a=Configuration({"seed": 1}).to_json([A]))
-    (one,) = given(project, file, nightly=True)
-    assert one.source == file and "feedback" in one.laid_over
-
-
 def test_without_a_release_or_without_a_configuration_in_it_nothing_is_trained_at_night(project, registry):
     with pytest.raises(RegistryError, match="cascade has no release whose configuration could be trained with"):
         given(project, nightly=True)
@@ -127,12 +119,6 @@ def test_secrets_are_not_kept_and_a_nightly_run_that_lacks_them_says_so(project,
 def test_a_configuration_that_no_release_could_keep_is_refused_before_anything_is_trained(project, registry):
     with pytest.raises(InputError, match=r"length of the configuration is .*, but must be at most 90000 characters"):
         kept(project, Configuration({}, {"data": ["x" * 100_000]}), A)
-
-
-def test_a_configuration_that_cannot_be_read_is_one_sentence(project, registry):
-    release(registry, "a", a='["of another kind"]')
-    with pytest.raises(RegistryError, match="the configuration that release 1 of cascade keeps cannot be read"):
-        given(project, nightly=True)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pliant.device import device_class
 from pliant.errors import DeviceError, InputError
 from pliant.flows.bins import reprofile as bins_reprofile
 from pliant.flows.bins.config import BinsFlowConfig
@@ -13,7 +12,7 @@ from pliant.flows.bins.flow import bins
 from pliant.flows.cascade import reprofile as cascade_reprofile
 from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.flow import cascade
-from pliant.flows.device import check_device, check_replaces
+from pliant.flows.device import check_replaces
 from pliant.flows.packing import reprofile as packing_reprofile
 from pliant.flows.packing.config import PackingFlowConfig
 from pliant.flows.packing.flow import packing
@@ -46,11 +45,6 @@ def test_bfloat16_without_instructions_is_refused_before_training(tmp_path, monk
     with pytest.raises(InputError, match=f"{field}.* is bfloat16, but must be float32 here"):
         flow.fn(None, overrides)
     assert not list(tmp_path.rglob("*.safetensors"))
-
-
-def test_a_device_that_can_is_named():
-    config = TokensFlowConfig(threads=torch.get_num_threads())
-    assert check_device(config) == device_class("cpu")
 
 
 @pytest.mark.parametrize("kind", [TokensFlowConfig, BinsFlowConfig, CascadeFlowConfig, PackingFlowConfig])

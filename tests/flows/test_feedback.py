@@ -10,15 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.flows.config import read
-from pliant.flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of, part_of_input, tenants
-from pliant.outcomes.files import INPUTS, LABELS, KeptInput
+from pliant.flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of, tenants
+from pliant.outcomes.files import INPUTS, LABELS
 from pliant.outcomes.labels import LabelRecord
-from pliant.serving.outcomes.inputs import Inputs
+from pliant.serving.outcomes.store import Inputs
 
 NOW = 1000 * DAY
 RECORD = LabelRecord("x", "digit", 1, "0", "0", "3", 0.5, {}, "8", False, "acme", "k", NOW - 10, NOW - 20)
@@ -48,25 +46,12 @@ def taught(config: FeedbackConfig, task: str = "digit", **more) -> tuple[Lesson,
     return lessons(config, task, clock=lambda: NOW, **more)
 
 
-def test_without_a_folder_in_the_settings_nothing_is_learnt():
-    assert lessons(FeedbackConfig(), "digit") == ()
-
-
 def test_a_missing_folder_is_said_in_one_sentence_and_teaches_nothing(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "pliant"):
         assert taught(FeedbackConfig(str(tmp_path / "none"))) == ()
     assert [record.message for record in caplog.records] == [
         f"nothing is learnt from labels of digit: there is no folder {tmp_path / 'none'}"
     ]
-
-
-def test_a_folder_without_files_and_files_without_content_teach_nothing(tmp_path):
-    assert taught(FeedbackConfig(str(tmp_path))) == ()
-    (tmp_path / LABELS).touch()
-    (tmp_path / INPUTS).touch()
-    assert taught(FeedbackConfig(str(tmp_path))) == ()
-    (tmp_path / LABELS).write_text(RECORD.to_line() + "\n")
-    assert taught(FeedbackConfig(str(tmp_path))) == ()
 
 
 def test_a_trusted_tenant_teaches_alone_in_the_order_of_its_labels(tmp_path):
@@ -84,14 +69,6 @@ def test_four_tenants_teach_together_and_three_do_not(tmp_path):
 @pytest.mark.parametrize(("tenant", "key"), [("", ""), ("acme", "")])
 def test_clients_without_a_key_teach_nothing(tmp_path, tenant, key):
     assert taught(write(tmp_path, records(100, tenant, key))) == ()
-
-
-def test_fewer_labels_than_the_least_are_left_alone_and_the_log_says_so(tmp_path, caplog):
-    config = write(tmp_path, records(39, "root"))
-    with caplog.at_level(logging.WARNING, "pliant"):
-        assert taught(config) == ()
-    assert "39 of 39 may teach" in caplog.text
-    assert len(taught(replace(config, least=39))) == 39
 
 
 def test_a_label_without_its_input_teaches_nothing_and_earns_its_tenant_no_share(tmp_path):
@@ -123,15 +100,6 @@ def test_of_too_many_every_tenants_newest_are_taken(tmp_path):
     learnt = taught(replace(write(tmp_path, labels), most=50))
     assert Counter(lesson.record.tenant for lesson in learnt) == dict.fromkeys("abcde", 10)
     assert all(int(lesson.record.id[2:]) >= 10 for lesson in learnt)
-
-
-def test_the_share_holds_also_after_the_newest_are_taken(tmp_path):
-    labels = [record for name in "bcd" for record in records(30, name)] + records(400, "a")
-    for most in range(40, 130, 7):
-        learnt = taught(replace(write(tmp_path / str(most), labels), most=most, least=1))
-        counts = Counter(lesson.record.tenant for lesson in learnt)
-        assert 0 < len(learnt) <= most
-        assert max(counts.values()) <= len(learnt) / 4
 
 
 def test_a_torn_and_a_poisoned_line_are_passed_over_with_a_count(tmp_path, caplog):
@@ -190,24 +158,7 @@ def test_settings_that_cannot_be_are_refused(values):
         read(FeedbackConfig, None, values)
 
 
-@given(st.text())
-def test_a_name_is_always_in_the_same_split(name):
-    assert part_of(name) == part_of(name) in ("fit", "profiling", "test")
-
-
 def test_the_splits_of_some_names_never_change():
     """They are kept over all nights and versions: else a model would be tested on what a former one was trained with."""
     parts = ["fit", "fit", "profiling", "profiling", "fit", "profiling", "fit", "profiling"]
     assert [part_of(f"answer-{n}") for n in range(8)] == parts
-
-
-def test_the_splits_have_their_shares():
-    counts = Counter(part_of(str(n)) for n in range(20_000))
-    assert counts["test"] / 20_000 == pytest.approx(0.2, abs=0.01)
-    assert counts["profiling"] / 20_000 == pytest.approx(0.16, abs=0.01)
-
-
-@given(st.binary(min_size=1), st.text(), st.text())
-def test_an_input_that_was_sent_twice_is_in_one_split(content, first, second):
-    kept = KeptInput(first, "digit", 1.0, "json", content)
-    assert part_of_input(kept) == part_of_input(replace(kept, id=second, at=2.0))

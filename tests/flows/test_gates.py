@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pliant import systems
-from pliant.progress import silent
 from tests.flows.bins import test_gate as bins
 from tests.flows.cascade import test_gate as cascade
 from tests.flows.packing import test_gate as packing
@@ -93,10 +92,3 @@ def test_another_class_of_device_replaces_the_champion_only_where_it_may(sides):
     verdict = sides.judge(sides.fast(), sides.far())
     assert not verdict.passed and verdict.reason.startswith("it was measured on far, the champion on cpu: ")
     assert "worse than the champion's" in sides.judge(sides.fast(), sides.far(), any_device=True).reason
-
-
-def test_progress_is_told(sides):
-    seen: list[tuple[int, int]] = []
-    sides.judge(sides.fast(), sides.fast(), progress=lambda *done: seen.append(done))
-    assert seen and all(done <= total for done, total in seen)
-    sides.judge(sides.fast(), sides.fast(), progress=silent)

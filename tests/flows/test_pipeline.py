@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,9 +67,13 @@ def ran(state) -> list[tuple[str, str]]:
     from prefect import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
+    chosen = FlowRunFilter(id=FlowRunFilterId(any_=[state.state_details.flow_run_id]))
     with get_client(sync_client=True) as client:
-        chosen = FlowRunFilter(id=FlowRunFilterId(any_=[state.state_details.flow_run_id]))
-        return [(task.name, task.state.name) for task in client.read_task_runs(flow_run_filter=chosen)]
+        while True:  # the server hears of the end a little later
+            found = [(task.name, task.state.name) for task in client.read_task_runs(flow_run_filter=chosen)]
+            if found and all(name != "Running" for _, name in found):
+                return found
+            time.sleep(0.05)
 
 
 def test_a_stage_is_run_once_and_again_only_when_its_result_has_gone(store):

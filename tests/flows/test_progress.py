@@ -46,24 +46,10 @@ def stage_and_lines(name):
         yield report, lines
 
 
-def test_lines_come_even_where_the_work_reports_nothing(often):
-    with stage_and_lines("training") as (_, lines):
-        lines.await_line("training: 0 s so far")
-    assert lines.lines[0] == "training: started"
-    assert lines.lines[-1] == "training: done after 0 s"
-
-
 def test_a_line_says_share_and_time_left(often):
     with stage_and_lines("training") as (report, lines):
         report(25, 100)
         lines.await_line("training: 25% after 0 s, about 0 s left")
-
-
-def test_the_time_left_follows_from_the_share(monkeypatch):
-    lines = progress._Lines("training")
-    monkeypatch.setattr(progress.time, "monotonic", lambda: lines.start + 30.0)
-    lines.report(1, 4)
-    assert lines.state() == "25% after 30 s, about 90 s left"
 
 
 def test_no_line_comes_after_the_end(often):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import InputError
-from pliant.flows.release import CHALLENGER, Release, commit, flatten, merged, publication, publish_champion
+from pliant.flows.release import CHALLENGER, Release, commit, merged, publication, publish_champion
 from pliant.registry.mlflow_store import CHAMPION
 from tests.fixtures.remembering import Package, Registry
 
@@ -43,14 +43,6 @@ def test_a_known_champion_or_challenger_keeps_its_version_and_is_not_packed_agai
     assert registry.aliases["part", CHAMPION] == 1
 
 
-def test_a_refused_challenger_is_not_stored_again_by_every_nightly_run(registry):
-    released(registry, True, part="x")
-    nights = [released(registry, False, part="z") for _ in range(5)]
-    assert [night.new for night in nights] == [("part",), (), (), (), ()]
-    assert registry.models["part"] == ["x", "z"]
-    assert registry.aliases["part", CHALLENGER] == 2
-
-
 def test_what_the_gate_refused_is_a_release_that_nobody_serves(registry):
     released(registry, True, part="x")
     assert registry.proposed == []
@@ -80,12 +72,6 @@ def test_what_is_damaged_in_the_registry_is_published_once_more(registry):
     assert released(registry, True, part="x").versions == {"part": 2}
 
 
-def test_a_run_that_nothing_passed_releases_nothing(registry):
-    with publication(registry, "things", {}, {}) as published:
-        published.promote([])
-    assert registry.commits == []
-
-
 def test_a_profile_measured_here_is_the_champion_at_once(registry):
     released(registry, True, part="x")
     runs = []
@@ -107,11 +93,6 @@ def test_the_releases_of_several_runs_of_a_flows_work_are_one():
     first = Release(True, "better", {"a": 2}, ("a",), "r1")
     second = Release(False, "worse", {"b": 1}, (), "")
     assert merged([first, second]) == Release(True, "better; worse", {"a": 2, "b": 1}, ("a",), "r1")
-
-
-def test_settings_become_dotted_names():
-    values = {"a": {"b": 1}, "list": (1, 2), "tables": [{"x": 1}, {"x": 2}]}
-    assert flatten(values) == {"a.b": 1, "list": (1, 2), "tables.0.x": 1, "tables.1.x": 2}
 
 
 def test_a_machine_without_git_publishes_all_the_same_and_one_with_it_names_the_commit(monkeypatch, tmp_path):

@@ -11,9 +11,9 @@ import pytest
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.errors import InputError
 from pliant.flows import retention
-from pliant.flows.bins.retention import unused_folders
-from pliant.flows.packing.retention import unused_folders as unused_models
-from pliant.flows.retention import DAY, Limits, after_flow, limits, remove, survey
+from pliant.flows.bins import retention as bins
+from pliant.flows.packing import retention as packing
+from pliant.flows.retention import DAY, Limits, after_flow, limits, remove, survey, unused_folders
 from pliant.flows.settings import Settings
 from pliant.packing.vllm.model_folder import folder_of
 from pliant.progress import silent
@@ -62,12 +62,6 @@ def test_beyond_the_size_limit_the_least_recently_used_go_but_nothing_of_today(p
     assert clean(place, Limits(store_gib=0)) == ["c"]
 
 
-def test_reading_a_result_notes_that_it_is_in_use(place):
-    folder = stored(place, "tokens/old", 91)
-    FolderStore(place.store).load(type(tiny_task("letters", ("a", "b"), "0" * 64)), "tokens/old")
-    assert clean(place, Limits()) == [] and folder.is_dir()
-
-
 def test_compiled_files_stay_as_long_as_a_version_that_stays_needs_them(place, tmp_path):
     registry = FolderRegistry(tmp_path / "registry")
     first, second = (some_bins(files={f"onnx-{name}/model.onnx": "0" * 64}) for name in ("first", "second"))
@@ -78,21 +72,24 @@ def test_compiled_files_stay_as_long_as_a_version_that_stays_needs_them(place, t
         (home / name).mkdir(parents=True)
         days = 0.5 if name.endswith("today") else 2
         os.utime(home / name, (time.time() - days * DAY,) * 2)
-    assert [folder.name for folder in unused_folders(place, registry, frozenset())] == ["onnx-third"]
-    going = frozenset({(BINS, "1")})
-    assert [folder.name for folder in unused_folders(place, registry, going)] == ["onnx-first", "onnx-third"]
+    assert [folder.name for folder in unused_folders(place, registry, "bins", bins, set())] == ["onnx-third"]
+    going = {(BINS, "1")}
+    assert [folder.name for folder in unused_folders(place, registry, "bins", bins, going)] == [
+        "onnx-first",
+        "onnx-third",
+    ]
 
 
 def test_models_for_vllm_stay_as_long_as_a_version_that_stays_is_theirs(place, tmp_path):
-    assert list(unused_models(place, FolderRegistry(tmp_path / "none"), frozenset())) == []
+    assert list(unused_folders(place, FolderRegistry(tmp_path / "none"), "packing", packing, set())) == []
     registry, digests = FolderRegistry(tmp_path / "registry"), ["sha256:" + "0" * 64, "1" * 64]
     digests += [registry.publish(GENERATOR, tiny_task(name, ("a", "b"), "0" * 64)) for name in ("first", "second")]
     old, young, first, second = (folder_of(place.home, digest) for digest in digests)
     for folder in (old, young, first, second):
         folder.mkdir(parents=True)
         os.utime(folder, (time.time() - (0.5 if folder == young else 2) * DAY,) * 2)
-    assert list(unused_models(place, registry, frozenset())) == [old]
-    assert set(unused_models(place, registry, frozenset({(GENERATOR, "1")}))) == {old, first}
+    assert list(unused_folders(place, registry, "packing", packing, set())) == [old]
+    assert set(unused_folders(place, registry, "packing", packing, {(GENERATOR, "1")})) == {old, first}
 
 
 def test_a_registry_out_of_reach_keeps_everything_and_does_not_fail_the_flow(place, tmp_path, caplog):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import MambaConfig
 
 from pliant.errors import InputError
 from pliant.flows.bins import config as bins_config
@@ -20,13 +19,11 @@ from pliant.flows.stage import StageResult
 from pliant.flows.tokens import config as tokens_config
 from pliant.flows.tokens import stages as tokens_stages
 from pliant.progress import silent
-from pliant.registry.store import FolderStore
 from pliant.tokens.artifact import Backbone
 from pliant.training.data import digits
 from pliant.training.loading import POINTER
 from tests.fixtures.cascade import tiny as tiny_cascade
 from tests.fixtures.tokens import tiny as tiny_tokens
-from tests.fixtures.tokens.samples import tiny_backbone
 from tests.flows.stages import SYSTEMS
 
 
@@ -162,38 +159,6 @@ def test_models_in_files_are_known_by_their_content(tmp_path, before):
     assert len(keys) == 4
 
 
-def test_the_foundation_sees_the_first_tasks_data_where_nothing_else_is_said():
-    config = tokens_config.read(overrides=tiny_tokens.setting())
-    loaded = tokens_stages.load_data(config)
-    assert tokens_stages.load_upstream(config, loaded) is loaded[0]
-    assert tokens_stages.load_upstream(replace(config, upstream="digits:stroke"), loaded).name == "stroke"
-
-
-def test_a_task_notes_the_rate_that_it_was_trained_with_and_the_trials_that_chose_it(tmp_path):
-    store, data = FolderStore(tmp_path), digits("digit")
-    backbone = StageResult(Backbone, store, "backbone", store.save("backbone", tiny_backbone()))
-    short = {"gammas": [2], "epochs": 0.05, "head_steps": 5, "trial_images": 32}
-    swept, plain = (
-        tokens_stages.make_task(
-            tokens_config.read(overrides=tiny_tokens.setting(task=short | more, latency={"gammas": [0, 2]})),
-            data,
-            backbone,
-            silent,
-        )[1]
-        for more in ({"prompt_rates": [0.01, 0.1]}, {})
-    )
-    rates, accuracy = swept["sweep"]["rates"], swept["sweep"]["accuracy"]
-    assert tuple(rates) == (0.01, 0.1)
-    assert swept["prompt_rate"] == rates[accuracy.index(max(accuracy))]
-    assert "sweep" not in plain and plain["seconds"] > 0
-
-
-def test_an_unknown_kind_of_backbone_is_refused_with_the_known_ones():
-    config = tokens_config.read(overrides=tiny_tokens.setting(backbone="keras:vit"))
-    with pytest.raises(InputError, match="embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH"):
-        tokens_stages.make_foundation(config, digits("digit"), silent)
-
-
 def texts_of(folder: Path) -> str:
     tiny_cascade.write_texts(folder)
     return f"json:{folder / 'things.jsonl'}"
@@ -214,13 +179,6 @@ def test_no_task_at_all_and_two_of_one_name_are_refused(load, data, words, tmp_p
         stages.load_data(read.read(overrides={"data": data(tmp_path)}))
 
 
-def test_a_file_whose_name_cannot_be_a_tasks_needs_another_one(tmp_path):
-    texts_of(tmp_path)
-    (tmp_path / "things.jsonl").rename(tmp_path / "my things.jsonl")
-    with pytest.raises(InputError, match="name of a task is 'my things'"):
-        cascade_stages.load_data(cascade_config.read(overrides={"data": [f"json:{tmp_path / 'my things.jsonl'}"]}))
-
-
 @pytest.mark.parametrize("system", ["cascade", "bins", "packing"])
 def test_a_spoilt_model_is_refused_before_anything_is_trained(system, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(POINTER)
@@ -235,9 +193,3 @@ def test_a_spoilt_model_is_refused_before_anything_is_trained(system, tmp_path):
     }[system]
     with pytest.raises(InputError, match=r"model\.safetensors is a pointer of Git LFS"):
         load()
-
-
-def test_a_generator_that_the_engine_cannot_run_is_refused_before_any_work(tmp_path):
-    MambaConfig().save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="whose MambaForCausalLM keeps a state outside of attention"):
-        load_corpus(packing_config.read(overrides={"generator": f"path:{tmp_path}"}))

@@ -62,7 +62,7 @@ FLOWS: Mapping[str, Flow] = {
         changed=(
             ({"gate": {"seeds": 2, "tolerance": 1.0}}, (), ()),
             (
-                {"task": {"epochs": 0.05, "head_steps": 6}},
+                {"task": {"gammas": [2], "epochs": 0.05, "head_steps": 6}},
                 ("task digit", "latency profile"),
                 ("pliant-tokens-task-digit", "pliant-tokens-profile"),
             ),

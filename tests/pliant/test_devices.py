@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.devices import LEARN, NEAR, RARE, SEEN, Devices, Slowness
+from pliant.devices import LEARN, NEAR, RARE, Devices, Slowness
 from pliant.protocol import Failed, Finished, Launch
-from tests.fixtures.devices.counting import lines
 from tests.fixtures.devices.plain import Both, Cargo
 
 
@@ -23,24 +19,6 @@ def ran(books: Devices[Cargo], seconds: float, expected: float = 1.0, beyond: fl
     """One launch from time 0 on."""
     launch = books.launch(next(iter(books.free)), (Cargo(1),), expected, 0.0)
     books.finish(Finished(launch.id, seconds), seconds + beyond)
-    books.check()
-
-
-def test_a_launch_takes_its_worker_and_its_end_gives_it_back_with_what_was_carried():
-    books = devices()
-    launch = books.launch(1, (Cargo(4), Cargo(5)), 2.0, now=10.0, setting=3)
-    assert launch == Launch(0, 1, (4, 5), 3, expected=2.0)
-    assert list(books.free) == [0]
-    (running,) = books.running
-    assert (running.carried, running.expected, running.launched, running.until) == (
-        (Cargo(4), Cargo(5)),
-        2.0,
-        10.0,
-        12.0,
-    )
-    books.check()
-    assert books.finish(Finished(0, 2.0), 12.0) == running
-    assert sorted(books.free) == [0, 1]
     books.check()
 
 
@@ -83,54 +61,11 @@ def test_each_launch_moves_predictions_by_a_tenth_and_an_odd_one_counts_as_twice
         assert books.turnaround == pytest.approx(turnaround)
 
 
-def test_a_launch_whose_model_failed_leaves_its_worker_free_but_a_failed_load_does_not():
-    books = devices(2)
-    run, load = books.launch(0, (Cargo(1),), 1.0, 0.0), books.launch(1, (), 1.0, 0.0, 2, "load")
-    assert (load.setting, load.kind, load.requests) == (2, "load", ())
-    assert books.fail(Failed(run.id, "planted", lost=False), 1.0).launch == run
-    assert (list(books.free), books.wake_at()) == ([0], None)
-    books.fail(Failed(load.id, "planted", lost=False), 2.0)
-    assert (list(books.free), books.wake_at()) == ([0], 3.0), "after the pause, as it may not hold any model now"
-    assert (books.slowdown, books.turnaround) == (1.0, 0.0)
-    books.check()
-
-
-def test_shortly_before_it_is_free_a_device_may_be_given_its_next_launch_which_begins_when_the_first_ends():
-    books = devices(1)
-    books.launch(0, (Cargo(1),), 1.0, 0.0)
-    assert books.ahead(0.8, lead=0.1) is None and books.ahead_at(0.8, 0.1) == pytest.approx(0.9)
-    assert books.ahead(0.9, lead=0.1) == (0, 1.0) and books.ahead_at(0.9, 0.1) is None
-    behind = books.launch(0, (Cargo(2),), 2.0, 0.9)
-    assert books.ahead(0.95, lead=0.1) is None, "two are in flight"
-    assert books.busy(0.95) == [3.0] and not books.free
-    books.check()
-    books.finish(Finished(0, 1.0), 1.25)
-    (running,) = books.running
-    assert (running.launch, running.launched, running.begun) == (behind, 1.25, True)
-    assert running.until == 3.25
-    books.finish(Finished(1, 2.0), 3.25)
-    assert list(books.free) == [0]
-    books.check()
-
-
 def test_a_launch_is_followed_at_most_a_quarter_of_its_time_before_its_end():
     books = devices(1)
     books.launch(0, (Cargo(1),), 1.0, 0.0)
     assert books.ahead(0.7, lead=9.0) is None and books.ahead(0.75, lead=9.0) == (0, 1.0)
     assert books.ahead(1.5, lead=9.0) == (0, 1.5), "it takes longer than expected"
-
-
-def test_what_waits_behind_a_launch_whose_worker_is_lost_fails_unbegun_and_then_the_worker_restarts():
-    books = devices(1)
-    books.launch(0, (Cargo(1),), 1.0, 0.0)
-    books.launch(0, (Cargo(2),), 1.0, 0.9)
-    assert books.fail(Failed(0, "it died"), 1.0).begun and books.lost(0)
-    assert books.restarts(1.0) == [] and books.wake_at() is None
-    books.check()
-    assert not books.fail(Failed(1, "it died"), 1.0).begun
-    (restart,) = books.restarts(1.0)
-    assert (restart.worker, restart.kind) == (0, "restart")
-    books.check()
 
 
 @settings(max_examples=60, deadline=None)
@@ -164,35 +99,6 @@ def test_whatever_happens_devices_say_what_looking_at_every_launch_says(data, wo
         both.compare(now, lead)
 
 
-def cycle(books: Devices[Cargo], number: int) -> None:
-    """A launch of every kind, followed ahead, cancelled, failed and restarted, at a time of its own."""
-    now = 10.0 * number
-    first = books.launch(next(iter(books.free)), (Cargo(3 * number), Cargo(3 * number + 1)), 1.0, now)
-    opening = books.ahead(now + 0.9, 0.2)
-    assert opening is not None and opening[0] == first.worker
-    second = books.launch(opening[0], (Cargo(3 * number + 2),), 1.0, now + 0.9)
-    books.ahead_at(now + 0.9, 0.2)
-    books.cancel(3 * number)
-    books.finish(Finished(first.id, 1.0), now + 1.0)
-    books.fail(Failed(second.id, "planted"), now + 2.0)
-    assert books.lost(first.worker) and books.wake_at() == now + 2.0
-    (restart,) = books.restarts(now + 2.0)
-    books.finish(Finished(restart.id, 0.1), now + 3.0)
-
-
-def of_many(workers: int) -> Callable[[], None]:
-    """Return cycles on the last free one of these devices: the others run long launches, which nothing may follow yet."""
-    books = devices(workers)
-    for worker in range(workers - 1):
-        books.launch(worker, (Cargo(-1 - worker),), 1e6, 0.0)
-    cycle(books, 1)
-    return lambda: [cycle(books, number) for number in range(2, 12)] and None
-
-
-def test_no_event_looks_at_more_launches_where_there_are_more_devices():
-    assert lines(of_many(1000)) == lines(of_many(4)) > 300
-
-
 def after(*ratios: float, expected: float = 1.0) -> Slowness:
     slowness = Slowness()
     for ratio in ratios:
@@ -200,20 +106,10 @@ def after(*ratios: float, expected: float = 1.0) -> Slowness:
     return slowness
 
 
-def test_the_profile_is_right_until_launches_tell_otherwise() -> None:
-    assert (after().mean, after().least, after().excess) == (1.0, 1.0, 0.0)
-    assert after(1.2).mean == pytest.approx(1 + LEARN * 0.2)
-
-
 @pytest.mark.parametrize("factor", [1 / 100, 1 / 8, 8.0, 100.0])
 def test_a_device_that_is_far_off_its_profile_is_known_after_three_launches(factor: float) -> None:
     assert after(factor).mean == pytest.approx(1.0, abs=0.11), "one launch alone may be a pause"
     assert after(*[factor] * 3).mean == pytest.approx(factor)
-
-
-@pytest.mark.parametrize("factor", [1 / 8, 8.0])
-def test_a_step_is_known_once_most_of_the_latest_launches_show_it(factor: float) -> None:
-    assert after(*[1.0] * 50, *[factor] * (SEEN // 2 + 1)).mean == pytest.approx(factor)
 
 
 def test_pauses_move_the_ratio_by_little_and_are_counted_apart() -> None:
@@ -231,10 +127,3 @@ def test_one_long_pause_is_no_reason_to_think_a_launch_slow_and_is_forgotten() -
     for _ in range(2000):
         slowness.learn(1.0, 1.0)
     assert slowness.excess < 1e-6
-
-
-def test_noise_is_smoothed_and_its_mean_is_what_launches_take() -> None:
-    rng = np.random.default_rng(0)
-    slowness = after(*np.exp(0.3 * rng.standard_normal(500)))
-    assert slowness.mean == pytest.approx(np.exp(0.3**2 / 2), rel=0.15)
-    assert slowness.least < 1.0, "what a launch may hope for"

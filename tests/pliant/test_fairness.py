@@ -1,4 +1,4 @@
-"""The counters of tenants: the bound of virtual token counters, a plain reference of the order, what idleness earns."""
+"""Tenants' counters against a plain reference, and devices that are kept for who comes back at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.fairness import Fairness, FairnessConfig
+from pliant.returns import PATIENCE, Returns
 
 STRICT = FairnessConfig(burst=0.0, slack=0.0)
 NAMES = ("ann", "ben", "cleo")
@@ -94,18 +95,6 @@ def test_whose_turn_it_is_agrees_with_counting_everything_again(seed, burst, sla
         fairness.check(list(owners))
 
 
-def test_who_is_behind_counts_also_those_who_waited_of_late():
-    fairness = Fairness(FairnessConfig(burst=1.0, slack=0.1, absence=5.0))
-    waiting(fairness, {"ann": 1, "flood": 20})
-    fairness.launch(0, (0,), 0.5)
-    fairness.launch(1, (1,), 0.55)
-    assert fairness.behind() is None, "within the slack"
-    fairness.launch(2, (2,), 1.0)
-    assert not fairness.several and fairness.behind() == {"ann"}
-    fairness.launch(3, (3,), 4.0)
-    assert fairness.behind() is None, "ann has been away for 5 s of service"
-
-
 def test_where_the_queue_is_full_the_newest_of_the_fullest_gives_way():
     fairness = Fairness(STRICT)
     waiting(fairness, {"ann": 3, "ben": 8}, {"ben": 2.0})
@@ -128,83 +117,6 @@ def test_of_too_many_idle_tenants_those_are_remembered_that_received_most(most):
         fairness.join(request, "last", 1.0)
         fairness.leave(request)
     assert {name: fairness.received(name) for name in NAMES} == {name: 3.0 if name == most else 1.0 for name in NAMES}
-
-
-class Plain(Fairness):
-    """Notes whose each request is from the first one on, also while a single tenant is known."""
-
-    def join(self, request, name, weight):
-        tenant = self._active.get(name) or self._return(name, weight)
-        tenant.waiting[request] = None
-        self._owners[request] = tenant
-
-    def leave(self, request):
-        tenant = self._owners.pop(request)
-        del tenant.waiting[request]
-        if not tenant.waiting and len(self._tenants) > 1:
-            self._rest(tenant)
-
-    def launch(self, launch, requests, service, costs=()):
-        if len(self._tenants) > 1 and requests:
-            self._charge(launch, requests, service, costs or [1.0] * len(requests))
-        for request in requests:
-            self.leave(request)
-
-    def value(self, name, weight, utility):
-        return utility if list(self._tenants) in ([], [name]) else super().value(name, weight, utility)
-
-    def _contend(self):
-        self.contended = True
-
-    def _be_single(self, tenant):
-        self.contended = False
-
-
-def decisions(fairness: Fairness) -> tuple:
-    surplus = tuple(fairness.surplus(name, 1.0, count) for name in NAMES for count in (0, 1, 20))
-    received = tuple((fairness.received(name), fairness.waits(name)) for name in NAMES)
-    flags = fairness.several, fairness.contended
-    return (*flags, fairness.turn(), fairness.behind(), fairness.order(), received, surplus)
-
-
-def play(fairness: Fairness, seed: int) -> tuple[list[tuple], int]:
-    """Return what was decided after each of many events, and how often a single tenant was left of several.
-
-    Tenants come one by one, stay away for long, and are forgotten.
-    """
-    rng, waiting, running, decided, singles = np.random.default_rng(seed), [], [], [], 0
-    for step in range(300):
-        before, present = fairness.contended, NAMES[: 1 + (step // 40) % 3]
-        chance = rng.random()
-        if chance < 0.45 or not waiting:
-            name, weight = str(rng.choice(present)), float(rng.choice([0.5, 1.0]))
-            decided.append((fairness.value(name, weight, float(rng.uniform(0, 3))),))
-            if rng.random() < 0.9:  # else it is dropped as it comes
-                fairness.join(step, name, weight)
-                waiting.append(step)
-        elif chance < 0.55:
-            fairness.leave(waiting.pop(int(rng.integers(len(waiting)))))
-        else:
-            chosen = [waiting.pop(int(rng.integers(len(waiting)))) for _ in range(min(3, len(waiting)))]
-            fairness.launch(step, chosen, 0.5, [float(cost) for cost in rng.uniform(0, 1, len(chosen))])
-            running.append(step)
-        if running and rng.random() < 0.4:
-            fairness.ended(running.pop(0), float(rng.uniform(0, 1)))
-        if not isinstance(fairness, Plain):
-            fairness.check(waiting)
-        singles += before and not fairness.contended
-        decided.append(decisions(fairness))
-    return decided, singles
-
-
-@given(seeds, st.floats(0, 0.3))
-def test_a_single_tenant_costs_less_and_changes_no_decision(seed, burst):
-    config = FairnessConfig(burst, 0.05, absence=0.5)
-    assert play(Fairness(config), seed) == play(Plain(config), seed)
-
-
-def test_tenants_of_these_plays_become_single_and_several_again():
-    assert sum(play(Fairness(FairnessConfig(0.1, 0.05, absence=0.5)), seed)[1] for seed in range(20)) >= 5
 
 
 def test_counters_that_differ_by_the_slack_and_no_more_count_as_equal():
@@ -247,24 +159,6 @@ def test_only_what_was_charged_is_corrected_and_only_once():
     assert [fairness.received(name) for name in ("ann", "ben")] == [1.0, 0.25]
 
 
-def test_a_tenant_without_any_weight_pays_much_and_breaks_nothing():
-    fairness = Fairness(STRICT)
-    waiting(fairness, {"ann": 1, "free": 2}, {"free": 0.0})
-    fairness.launch(0, (1,), 1.0)
-    assert fairness.received("free") == pytest.approx(1e6)
-    assert fairness.turn() == {"ann"}
-    assert fairness.surplus("other", 0.0) is None and fairness.surplus("other", 1.0) == 2
-
-
-def test_a_tenant_that_comes_back_has_the_weight_that_it_has_now():
-    fairness = Fairness(STRICT)
-    waiting(fairness, {"ann": 1, "ben": 1})
-    fairness.leave(1)
-    fairness.join(2, "ben", 4.0)
-    fairness.launch(0, (2,), 1.0)
-    assert fairness.received("ben") == 0.25
-
-
 def test_a_mean_utility_follows_the_latest_fiftieth_by_fiftieth():
     fairness = Fairness(STRICT)
     waiting(fairness, {"ann": 1, "ben": 1})
@@ -276,24 +170,48 @@ def test_a_mean_utility_follows_the_latest_fiftieth_by_fiftieth():
     assert Fairness(STRICT).value("new", 1.0, 3.0) == 3.0
 
 
-def test_who_owes_is_remembered_however_long_it_is_away_and_who_was_there_of_late_although_it_owes_nothing():
-    fairness = Fairness(FairnessConfig(burst=0.0, slack=0.0, absence=1.0))
-    waiting(fairness, {"owes": 1, "busy": 20, "other": 1}, {"busy": 100.0})
+GAP, LAUNCH = 0.01, 0.1
 
-    def others_come_and_go(first: int) -> None:
-        for request in range(first, first + 10):
-            fairness.join(request, "guest", 1.0)
-            fairness.leave(request)
 
-    fairness.launch(0, (0,), 3.0)
-    for number in range(1, 6):
-        fairness.launch(number, (number,), 1.0)
-    fairness.leave(21)
-    others_come_and_go(50)
-    assert fairness.received("owes") == 3.0, "it has been away for 5 s of service"
-    fairness.launch(6, (6,), 0.5)
-    assert fairness.behind() == {"guest", "other"}
-    fairness.launch(7, (7,), 2.0)
-    others_come_and_go(70)
-    assert fairness.received("owes") == 3.0
-    assert fairness.received("other") == fairness.received("nobody"), "it owed nothing, and so it is forgotten"
+def learnt(gap: float = GAP, launch: float = LAUNCH, received: float = 5.0) -> tuple[Returns, Fairness, float]:
+    """A tenant that came back ten times after `gap` seconds and has just got its answer, beside one that waits."""
+    fairness = Fairness(FairnessConfig(burst=0.0, slack=0.0))
+    returns, now = Returns(fairness), 0.0
+    fairness.join(0, "many", 1.0)
+    fairness.join(1, "ann", 1.0)
+    fairness.leave(1)
+    fairness.pay("many", received)
+    returns.launched(launch)
+    for request in range(2, 12):
+        returns.came(request, "ann", now)
+        now += 1.0
+        returns.ended(request, now)
+        now += gap
+    return returns, fairness, now - gap
+
+
+def test_a_device_is_kept_for_as_long_as_the_tenant_usually_takes_and_it_pays_for_that():
+    returns, fairness, now = learnt()
+    before = fairness.received("ann")
+    assert returns.until(now) == pytest.approx(now + PATIENCE * GAP)
+    returns.came(99, "ann", now + GAP)
+    assert returns.until(now + GAP) is None, "it is there"
+    assert fairness.received("ann") - before == pytest.approx(GAP)
+
+
+def test_nobody_is_waited_for_longer_and_the_tenant_pays_then_too():
+    returns, fairness, now = learnt()
+    at, before = returns.until(now), fairness.received("ann")
+    assert returns.until(at) is None
+    assert fairness.received("ann") - before == pytest.approx(PATIENCE * GAP)
+    assert returns.until(at + 1e-6) is None
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [{"gap": LAUNCH}, {"launch": GAP}, {"received": -1.0}],
+    ids=["it takes too long", "a launch is short", "it has received more than who waits"],
+)
+def test_no_device_is_kept_where_that_is_dearer_than_a_launch_or_not_the_tenant_s_due(rest):
+    returns, _, now = learnt(**rest)
+    assert returns.until(now) is None

@@ -29,12 +29,6 @@ def test_nine_of_ten_answers_are_written_within_the_forecast_which_is_not_much_l
     assert forecast <= 1.25 * sorted(seconds)[int((1 - SLOWER) * len(seconds))]
 
 
-@pytest.mark.parametrize(("slow", "fast"), [(1, 1), (1, 0), (2, 8)])
-def test_a_few_slow_answers_among_few_are_no_forecast(slow, fast):
-    assert a_door(*[3.0] * slow, *[0.001] * fast).way_back(0.0) <= 0.0012
-    assert a_door(*[3.0] * 2 * slow, *[0.001] * fast).way_back(0.0) >= 3.0
-
-
 def test_a_bad_moment_is_forgotten_within_four_usual_deadlines_even_if_nothing_is_let_in():
     door = a_door(*[10.0] * 300)
     assert door.way_back(0.0) >= 10.0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.journal import decode, encode
@@ -24,37 +22,6 @@ from pliant.protocol import (
     Result,
     Woke,
 )
-
-plain = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@given(st.dictionaries(st.text(max_size=3), plain, max_size=3))
-def test_plain_facts_come_back_equal_from_their_line(facts):
-    entry = JournalEntry(0.1 + 0.2, Changed(facts), (Drop(3, "late"), Launch(4, 0, (), 2, "load")))
-    line = encode(entry)
-    assert decode(line) == entry
-    assert "\n" not in line
-
-
-times = st.floats(0, 1e9, allow_nan=False)
-numbers = st.integers(0, 10**9)
-requests = st.builds(
-    Request, numbers, times, times | st.just(float("inf")), st.text(max_size=5), times, numbers, numbers
-)
-results = st.builds(Result, numbers, st.none() | st.booleans(), st.none() | st.floats(0, 1), numbers)
-answers = st.builds(Answer, numbers, numbers, st.sampled_from(["", "late", "full", "failed"]))
-
-
-@given(requests, st.lists(results, max_size=3).map(tuple), st.lists(answers, max_size=2).map(tuple))
-def test_requests_results_and_answers_come_back_equal_from_their_lines(request, found, given):
-    for event in (Arrived(request), Finished(3, 0.1 + 0.2, found)):
-        entry = JournalEntry(1.5, event, given)
-        assert decode(encode(entry)) == entry
-
 
 OLD = (
     '{"now": 0.5, "event": {"type": "arrived", "id": 1, "arrival": 0.5, "deadline": 1.5, "task": "a", "utility": 0.3}, '

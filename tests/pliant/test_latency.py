@@ -34,12 +34,6 @@ def test_a_table_of_some_settings_keeps_its_buckets():
         STAIRS.only([4])
 
 
-@pytest.mark.parametrize("buckets", [(0, 2), (4, 2), (2, 2)])
-def test_buckets_that_do_not_ascend_from_one_on_are_refused(buckets):
-    with pytest.raises(InputError, match="buckets is"):
-        LatencyTable((0,), (1,), ((0.1,),), buckets)
-
-
 LENGTHS = LatencyTable((8, 16, 64), (1, 4), ((0.1, 0.2), (0.2, 0.4), (0.5, 1.7)))
 
 
@@ -61,42 +55,7 @@ def test_lengths_between_the_measured_ones_are_linear_flat_below_and_proportiona
     assert LENGTHS.between(length, batch) == pytest.approx(seconds)
 
 
-def test_the_dense_table_agrees_with_single_look_ups():
-    dense = TABLE.dense(10)
-    assert dense.shape == (2, 11)
-    assert dense[:, 0].tolist() == [0.0, 0.0]
-    assert all(dense[i, n] == TABLE.at(g, n) for i, g in enumerate(TABLE.settings) for n in range(1, 11))
-
-
 def test_throughput_is_the_best_over_batches_that_keep_the_limit():
     assert TABLE.throughput(0, 8) == pytest.approx(max(n / TABLE.at(0, n) for n in range(1, 9)))
     assert TABLE.throughput(0, 8, within=0.25) == pytest.approx(3 / 0.25)
     assert TABLE.throughput(0, 8, within=0.01) == pytest.approx(1 / 0.2)  # no batch keeps to it: one at a time
-
-
-@pytest.mark.parametrize(
-    ("settings", "batches", "seconds", "field"),
-    [
-        ((), (1,), (), "settings"),
-        ((1, 0), (1,), ((1.0,), (1.0,)), "settings"),
-        ((0, 0), (1,), ((1.0,), (1.0,)), "settings"),
-        ((0,), (), ((),), "batches"),
-        ((0,), (0, 1), ((1.0, 1.0),), "batches"),
-        ((0,), (2, 1), ((1.0, 1.0),), "batches"),
-        ((0,), (1, 2), ((1.0,),), "seconds"),
-        ((0, 1), (1,), ((1.0,),), "seconds"),
-        ((0,), (1,), ((0.0,),), "seconds"),
-        ((0,), (1,), ((float("nan"),),), "seconds"),
-        ((0,), (1,), ((float("inf"),),), "seconds"),
-    ],
-)
-def test_a_table_that_makes_no_sense_is_refused_with_its_field(settings, batches, seconds, field):
-    with pytest.raises(InputError, match=f"^{field} is ") as caught:
-        LatencyTable(settings, batches, seconds)
-    assert caught.value.field == field
-
-
-def test_a_setting_that_was_not_measured_is_refused_with_those_that_were():
-    """It once ended in `tuple.index(x): x not in tuple`."""
-    with pytest.raises(InputError, match=r"setting is 3, but must be one of \(-5, 0\)"):
-        TABLE.at(3, 1)

@@ -9,90 +9,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
-from pliant.bins.scheduler import BinsScheduler
 from pliant.fairness import FairnessConfig
 from pliant.packing.scheduling import journal as packing_journal
 from pliant.packing.scheduling import simulated as packing
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.scheduler import PackingScheduler
-from pliant.protocol import Arrived, replay
 from tests.fixtures import tenants
 from tests.fixtures.bins import loads as bins
 from tests.fixtures.cascade import loads as cascade
 from tests.fixtures.packing import samples
 from tests.fixtures.tokens import loads as tokens
 
-seeds = st.integers(0, 10_000)
-failing = st.sampled_from([0.0, 0.3])
 STRICT = FairnessConfig(burst=0.0, slack=0.0)
 NAMES, WEIGHTS = ("", "ann", "ben", "cleo"), {"": 1.0, "ann": 1.0, "ben": 2.0, "cleo": 4.0}
-
-
-def shared_out(load, seed: int, names=NAMES):
-    """The same requests, each of a tenant, one of whom says that its requests are worth a million times as much."""
-    rng = np.random.default_rng(seed)
-    drawn = [str(rng.choice(names)) for _ in load]
-    return [
-        replace(r, tenant=name, weight=WEIGHTS.get(name, 1.0), utility=r.utility * (1e6 if name == "ann" else 1.0))
-        for r, name in zip(load, drawn, strict=True)
-    ]
-
-
-def renamed(journal):
-    """The journal as it would be if nobody had been named."""
-    return [
-        replace(entry, event=Arrived(replace(entry.event.request, tenant="")))
-        if isinstance(entry.event, Arrived)
-        else entry
-        for entry in journal
-    ]
-
-
-@settings(max_examples=20)  # each of several simulations
-@given(seeds, failing, st.sampled_from([1, 3]))
-def test_tokens_with_tenants_replay_and_one_tenant_is_as_none(seed, share, workers):
-    world = lambda: tokens.World(seed, failing=share, failing_restarts=share, jitter=0.3)  # noqa: E731
-    load = tokens.bursty(seed, 0.2)
-    journal, _ = tokens.run(shared_out(load, seed), world(), workers, max_waiting=12)
-    assert replay(tokens.scheduler("default", workers, max_waiting=12), journal) == journal
-    nameless, _ = tokens.run(load, world(), workers)
-    named, _ = tokens.run([replace(r, tenant="ann", weight=3.0) for r in load], world(), workers)
-    assert renamed(named) == [
-        replace(e, event=Arrived(replace(e.event.request, weight=3.0))) if isinstance(e.event, Arrived) else e
-        for e in nameless
-    ]
-
-
-@settings(max_examples=20)  # each of several simulations
-@given(seeds, failing, st.sampled_from(["shared", "single"]), st.booleans())
-def test_bins_with_tenants_replay_and_one_tenant_is_as_none(seed, share, placement, drop_late):
-    knowledge = bins.known(placement, 2, (1, 4))
-    world = lambda: bins.World(seed, failing=share, failing_restarts=share, jitter=0.3)  # noqa: E731
-    load, config = bins.bursty(seed, 0.05, streams=2), {"workers": 3, "drop_late": drop_late, "max_waiting": 8}
-    journal, books = bins.run(shared_out(load, seed), knowledge, world(), **config)
-    assert replay(BinsScheduler(knowledge, books.config), journal) == journal
-    nameless, _ = bins.run(load, knowledge, world(), **config)
-    named, _ = bins.run([replace(r, tenant="ann") for r in load], knowledge, world(), **config)
-    assert renamed(named) == nameless
-
-
-@settings(max_examples=20)  # each of several simulations
-@given(seeds, failing, st.booleans())
-def test_a_cascade_with_tenants_replays_and_one_tenant_is_as_none(seed, share, own):
-    world = lambda: cascade.World(seed, failing=share, failing_restarts=share, jitter=0.3)  # noqa: E731
-    load = cascade.bursty(seed, 0.1)
-    several = replace(load, requests=shared_out(load.requests, seed))
-    full = {"max_waiting": 12}
-    journal, _ = cascade.run(several, world(), 3, own, **full)
-    assert replay(cascade.scheduler(cascade.known(3, own), 3, **full), journal) == journal
-    nameless, _ = cascade.run(load, world(), 3, own, **full)
-    single = replace(load, requests=[replace(r, tenant="ann") for r in load.requests])
-    named, _ = cascade.run(single, world(), 3, own, **full)
-    assert renamed(named) == nameless
 
 
 @given(samples.seeds)
@@ -118,14 +50,14 @@ def seconds_by_tenant(journal) -> dict[str, float]:
 
 def flooding(system: str):
     """Three tenants of weights 1, 2 and 4, each of whom alone would be too much."""
-    names = [("ann", "ben", "cleo")[i % 3] for i in range(6000)]
+    names = [("ann", "ben", "cleo")[i % 3] for i in range(3000)]
     if system == "tokens":
         load = [replace(tokens.ask(i, i / 1200, 0.5), tenant=n, weight=WEIGHTS[n]) for i, n in enumerate(names)]
         return tokens.run(load, tokens.World(1), fairness=STRICT)[0]
     if system == "bins":
         load = [replace(bins.ask(i, i / 6000, 60), tenant=n, weight=WEIGHTS[n]) for i, n in enumerate(names)]
         return bins.run(load, bins.known("shared", 1, (1, 4)), fairness=STRICT)[0]
-    load = [cascade.ask(i, i / 6000, 0.3, setting=1, tenant=n, weight=WEIGHTS[n]) for i, n in enumerate(names[:3000])]
+    load = [cascade.ask(i, i / 6000, 0.3, setting=1, tenant=n, weight=WEIGHTS[n]) for i, n in enumerate(names[:1500])]
     return cascade.run(cascade.Load(load, [0] * len(load)), fairness=STRICT)[0]
 
 
@@ -149,32 +81,20 @@ def test_in_overload_texts_of_weights_1_2_and_4_are_generated_in_these_shares():
     assert [count / sum(done) for count in done] == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.05)
 
 
-@pytest.mark.parametrize(("system", "seconds"), [("tokens", 6.0), ("bins", 6.0), ("cascade", 3.5)])
-def test_a_tenant_at_ten_times_its_share_does_not_slow_the_others(system, seconds):
-    compared = tenants.compared(system, seed=0, seconds=seconds)
-    assert compared.p99 <= 1.15
-    assert compared.throughput >= 0.97
-    assert compared.kept >= 0.99
-    assert compared.blind.on_time < 0.8 * compared.others.on_time, "without tenants the others are starved"
-
-
 @pytest.mark.parametrize(
-    ("system", "seconds", "think"), [("tokens", 8.0, 3e-3), ("bins", 2.0, 2e-4), ("cascade", 3.0, 2e-3)]
+    ("system", "seconds", "think"), [("tokens", 4.0, 3e-3), ("bins", 2.0, 2e-4), ("cascade", 1.5, 2e-3)]
 )
-@pytest.mark.parametrize("connections", [1, 4])
-def test_a_tenant_keeps_its_half_of_what_it_has_alone_beside_30_connections_of_another(
-    system, seconds, think, connections
-):
-    """A device that took whatever waits were another's whenever the tenant comes back: 0.14 to 0.35 with one connection."""
-    alone = tenants.closed(system, {"ann": connections}, seconds, think)["ann"]
-    beside = tenants.closed(system, {"ann": connections, "many": 30}, seconds, think)
+def test_a_tenant_keeps_its_half_of_what_it_has_alone_beside_30_connections_of_another(system, seconds, think):
+    """A device that took whatever waits were another's whenever the tenant comes back: 0.14 to 0.35."""
+    alone = tenants.closed(system, {"ann": 1}, seconds, think)["ann"]
+    beside = tenants.closed(system, {"ann": 1, "many": 30}, seconds, think)
     assert beside["ann"] >= 0.95 * alone / 2
     most = tenants.closed(system, {"many": 30}, seconds)["many"]
     assert beside["many"] >= 0.95 * most / 2, "nobody has more than its share from what is kept free"
 
 
 @pytest.mark.parametrize("asks", [{"deadline": 1.0}, {"ttft": 1.0}])
-@pytest.mark.parametrize(("places", "every"), [(16, 5.0), (64, 1.0), (64, 100.0)])
+@pytest.mark.parametrize(("places", "every"), [(16, 5.0), (64, 1.0)])
 def test_another_with_64_texts_at_once_refuses_nobody_and_makes_nobody_late(places, every, asks):
     assert tenants.many_outputs(places, 0, asks, 0.0) == 1.0, "alone"
     assert tenants.many_outputs(places, 0, asks, every) >= 0.99

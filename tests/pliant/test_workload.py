@@ -1,19 +1,21 @@
-"""Loads: their rates, their seeds and their errors."""
+"""Loads: rates, seeds, the reference loads of gates, and worlds that differ from the profile."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pliant.errors import InputError
+from pliant.bins import reference as bins
+from pliant.cascade import reference as cascade
+from pliant.tokens import reference as tokens
 from pliant.workload import (
     RequestKind,
     Segment,
-    alternating,
     markov_modulated,
     piecewise,
     poisson,
@@ -21,6 +23,7 @@ from pliant.workload import (
     requests,
     segment_of,
 )
+from pliant.worlds import Course, World
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -34,12 +37,6 @@ def test_poisson_arrivals_have_the_rate_and_the_spread_of_poisson():
     assert 0 <= times[0] <= times[-1] < 400
     gaps = np.diff(times)
     assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.05)
-
-
-@pytest.mark.parametrize(("rate", "seconds"), [(-1, 1), (1, -1), (float("nan"), 1)])
-def test_a_negative_or_missing_rate_is_refused(rate, seconds):
-    with pytest.raises(InputError, match="rate and seconds"):
-        poisson(rate, seconds, rng())
 
 
 def test_each_segment_has_its_own_rate():
@@ -61,19 +58,6 @@ def test_a_markov_load_fills_its_time_and_never_stays_in_a_state_when_it_jumps()
     assert len(times) == pytest.approx(sum(s.rate * s.seconds for s in segments), rel=0.05)
 
 
-@pytest.mark.parametrize(("rates", "dwell"), [([], 1.0), ([1, 2], 0.0), ([1, 2], -1.0), ([1, 2], float("nan"))])
-def test_a_markov_load_that_would_never_end_is_refused(rates, dwell):
-    """A dwell of zero once looped for ever."""
-    with pytest.raises(InputError, match="dwell and rates"):
-        markov_modulated(rates, dwell, 10, rng())
-
-
-def test_recorded_counts_come_back_interval_by_interval():
-    times = recorded([3, 0, 5], 10.0, rng())
-    assert np.bincount((times // 10).astype(int), minlength=3).tolist() == [3, 0, 5]
-    assert np.all(np.diff(times) >= 0)
-
-
 def test_scaled_counts_keep_their_total():
     """Once they were cut to whole numbers, and a trace scaled to 0.9 requests an interval was empty."""
     assert len(recorded([0.9] * 10_000, 1.0, rng())) == pytest.approx(9000, rel=0.02)
@@ -90,29 +74,71 @@ def test_requests_carry_their_kinds_deadline_and_utility():
     assert sum(r.task == "a" for r in drawn) == pytest.approx(1000, rel=0.15)
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_a_seed_gives_the_same_load_again(seed):
-    def load():
-        source = rng(seed)
-        segments, times = markov_modulated([5, 50], 0.5, 2.0, source)
-        return segments, requests(times, [RequestKind("a", 1, 1), RequestKind("b", 1, 1)], source)
-
-    assert load() == load()
-
-
-def test_alternating_segments_go_quiet_loud_quiet_loud():
-    assert [s.rate for s in alternating([1, 2], [10, 20], 3.0)] == [1, 10, 2, 20]
-    with pytest.raises(InputError, match="low and high"):
-        alternating([1], [10, 20], 3.0)
-    with pytest.raises(InputError, match="low and high"):
-        alternating([1, 2], [10], 3.0)
+LENGTHS, SLOS = {"news": [5, 7], "mail": [100]}, {"news": 0.1, "mail": 0.5}
+LOADS = {
+    "tokens": (partial(tokens.reference_load, tuple(LENGTHS)), tokens.ReferenceConfig),
+    "bins": (partial(bins.reference_load, LENGTHS, SLOS), bins.ReferenceConfig),
+    "cascade": (partial(cascade.reference_load, LENGTHS), cascade.ReferenceConfig),
+}
+KINDS = {
+    "tokens": {(task, *kind) for task in LENGTHS for kind in ((0.6, 1.0), (1.0, 0.3))},
+    "bins": {(task, slo, 1.0) for task, slo in SLOS.items()},
+    "cascade": {(task, *kind) for task in LENGTHS for kind in ((0.3, 1.0), (1.0, 0.5))},
+}
+every_system = pytest.mark.parametrize("system", LOADS)
 
 
-def test_a_time_on_a_border_falls_into_the_later_segment_and_the_end_into_the_last():
-    assert segment_of(np.array([0.0, 1.0, 2.9, 3.0, 99.0]), [Segment(1, 1), Segment(1, 2)]).tolist() == [0, 1, 1, 1, 1]
+@every_system
+def test_requests_are_numbered_in_time_and_of_all_kinds_alike(system):
+    load = LOADS[system][0](200.0, 4)
+    requests = load.requests
+    assert [request.id for request in requests] == list(range(len(requests)))
+    times = [request.arrival for request in requests]
+    assert times == sorted(times) and times[0] >= 0 and times[-1] < 32
+    expected = sum(segment.rate * segment.seconds for segment in load.segments)
+    assert len(requests) == pytest.approx(expected, abs=5 * expected**0.5)
+    kinds = Counter((r.task, round(r.deadline - r.arrival, 6), r.utility) for r in requests)
+    assert set(kinds) == KINDS[system]
+    assert max(kinds.values()) - min(kinds.values()) < 5 * (2 * expected / len(kinds)) ** 0.5
+    if system == "cascade":
+        assert all(r.length == LENGTHS[r.task][row] for r, row in zip(requests, load.rows, strict=True))
+    if system == "bins":
+        assert {(r.task, r.length) for r in requests} == {(task, n) for task, some in LENGTHS.items() for n in some}
+    else:
+        assert load.loud == {r.id for r in requests if r.arrival // 4 % 2 == 1} != set()
 
 
-def test_a_markov_load_jumps_to_every_other_state():
-    segments, _ = markov_modulated([1, 2, 3], dwell=0.1, seconds=30, rng=rng(3))
-    jumps = {(before.rate, after.rate) for before, after in pairwise(segments)}
-    assert jumps == {(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if a != b}
+@every_system
+def test_the_same_seed_gives_the_same_load_and_another_one_another(system):
+    first, again, other = (LOADS[system][0](50.0, seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def mean_seconds(world: World, at: float = 0.0, count: int = 4000, **key) -> float:
+    course = Course(world, 3)
+    return float(np.mean([course.seconds(1.0, at, **key) for _ in range(count)]))
+
+
+@pytest.mark.parametrize(
+    ("world", "at", "mean"),
+    [
+        (World("noise", noise=0.5), 0.0, math.exp(0.125)),
+        (World("pauses", pause=0.1, pause_seconds=2.0), 0.0, 1.2),
+        (World("pauses over", pause=0.1, pause_seconds=2.0, pausing=(5.0, 6.0)), 4.0, 1.0),
+        (World("step before", steps=((3.0, 2.0), (6.0, 1.0))), 2.9, 1.0),
+        (World("step", steps=((3.0, 2.0), (6.0, 1.0))), 3.0, 2.0),
+        (World("step over", steps=((3.0, 2.0), (6.0, 1.0))), 6.0, 1.0),
+        (World("drift", drift=0.1), 10.0, math.e),
+        (World("drift ended", drift=0.1, drifting=5.0), 10.0, math.exp(0.5)),
+    ],
+)
+def test_seconds_are_on_average_what_the_world_says(world: World, at: float, mean: float) -> None:
+    assert mean_seconds(world, at) == pytest.approx(mean, rel=0.05)
+
+
+def test_errors_stay_the_same_for_an_operating_point_a_size_and_a_length_and_differ_between_them() -> None:
+    for field, key in (("by_setting", "setting"), ("by_size", "size"), ("by_length", "length")):
+        course = Course(World("errors", **{field: 0.3}), 5)
+        seconds = [[course.seconds(1.0, at, **{key: of}) for at in (0.0, 1.0)] for of in (1, 4, 16, 64)]
+        assert all(first == again for first, again in seconds)
+        assert len({first for first, _ in seconds}) == 4

@@ -12,6 +12,7 @@ from pliant.registry import codec
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.package import Package
 from pliant.tokens.artifact import Backbone, Task
+from tests.fixtures.light_mlflow import lay_database
 from tests.fixtures.tokens.samples import IMAGE_SIZE, WIDTH, tiny_backbone, tiny_profile, tiny_task
 
 BACKBONE, TASK, PROFILE = "pliant-tokens-backbone", "pliant-tokens-task-letters", "pliant-tokens-profile"
@@ -56,7 +57,7 @@ def shelf(tmp_path_factory):
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory, shelf):
     runs = tmp_path_factory.mktemp("runs")
-    registry = MlflowRegistry(f"sqlite:///{runs / 'mlflow.db'}", "pliant-tokens", runs / "artifacts")
+    registry = MlflowRegistry(lay_database(runs / "mlflow.db"), "pliant-tokens", runs / "artifacts")
     publish_all(registry, shelf)
     return registry
 

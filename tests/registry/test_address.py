@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import BadStatusLine
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from urllib.error import URLError
 
 import pytest
 
@@ -126,79 +122,6 @@ def test_a_database_is_there_or_its_folder_is_made_if_it_may_be(tmp_path):
         check_reachable(f"sqlite:///{tmp_path / 'file' / 'x' / 'm.db'}", create=True)
 
 
-def test_mlflow_is_made_quiet_and_quick_to_give_up(monkeypatch):
-    monkeypatch.setattr(address.os, "environ", environment := {})
-    logger = logging.getLogger("mlflow")
-    monkeypatch.setattr(logger, "level", logging.NOTSET)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        address.set_defaults()
-        warnings.warn_explicit("deprecated", UserWarning, "file.py", 1, module="mlflow.models")
-        warnings.warn_explicit("ours", UserWarning, "file.py", 1, module="pliant.models")
-    assert [str(warning.message) for warning in seen] == ["ours"]
-    assert logger.level == logging.ERROR
-    assert environment == {
-        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-        "MLFLOW_LOGGING_LEVEL": "ERROR",
-        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
-    }
-
-
-class Probe:
-    """In place of `urlopen`: keeps what was asked, and answers, or fails."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.asked, self.closed, self._error = [], 0, error
-
-    def __call__(self, url, timeout, context=None):
-        assert (context is not None) == url.startswith("https")
-        self.asked.append((url, timeout))
-        if self._error is not None:
-            raise self._error
-        return self
-
-    def close(self):
-        self.closed += 1
-
-
-@pytest.mark.parametrize(
-    ("uri", "asked"),
-    [
-        ("http://host:5000", "http://host:5000/health"),
-        ("https://me:hidden@host/deep/", "https://host/deep/health"),
-        ("sqlite:///m.db", None),
-        ("postgresql://host/db", None),
-    ],
-)
-def test_only_a_server_is_asked_whether_it_is_well_without_a_password(monkeypatch, tmp_path, uri, asked):
-    monkeypatch.setattr(address, "urlopen", probe := Probe())
-    monkeypatch.chdir(tmp_path)
-    check_reachable(uri, create=True)
-    assert probe.asked == ([] if asked is None else [(asked, 3.0)])
-    assert probe.closed == len(probe.asked)
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (URLError("no route"), "no route"),
-        (TimeoutError("timed out"), "timed out"),
-        (ValueError("no host given"), "no host given"),
-        (BadStatusLine("SSH-2.0"), "SSH-2.0"),
-    ],
-)
-def test_a_server_that_does_not_answer_is_named_with_the_reason_and_what_to_do(monkeypatch, error, reason):
-    monkeypatch.setattr(address, "urlopen", Probe(error))
-    with pytest.raises(UnreachableError) as caught:
-        check_reachable("http://me:hidden@host:5000", create=False)
-    assert str(caught.value) == (
-        f"no MLflow server answers at http://host:5000 ({reason}): "
-        "start it, or set MLFLOW_TRACKING_URI to the registry in use"
-    )
-
-
 class Health(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
@@ -255,20 +178,6 @@ def test_whoever_checks_no_certificate_is_not_held_up_by_one(tmp_path, monkeypat
     monkeypatch.setenv(UNCHECKED, "true")
     with server(tmp_path, -1.0) as (port, _):
         check_reachable(f"https://127.0.0.1:{port}", create=False)
-
-
-def test_a_certificate_that_has_expired_is_to_be_renewed_there(tmp_path, monkeypatch):
-    with server(tmp_path, -1.0) as (port, path):
-        monkeypatch.setenv(TRUSTED, str(path))
-        said = unreachable(f"https://127.0.0.1:{port}")
-    assert said.endswith("is not valid (certificate has expired): renew it there")
-
-
-def test_a_certificate_of_another_host_is_a_matter_of_the_address(tmp_path, monkeypatch):
-    with server(tmp_path) as (port, path):
-        monkeypatch.setenv(TRUSTED, str(path))
-        said = unreachable(f"https://localhost:{port}")
-    assert "is not valid (Hostname mismatch" in said and said.endswith("call the server by a name that is in it")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pliant.errors import RegistryError
-from pliant.registry.folder import replace_folder, sync_tree
+from pliant.errors import InputError, RegistryError
+from pliant.registry import codec
+from pliant.registry.folder import replace_folder
+from pliant.registry.store import FolderStore
+from pliant.tokens.artifact import Backbone
+from tests.fixtures.tokens.samples import tiny_backbone
 
 OLD, NEW = {"a": b"old", "b": b"old"}, {"a": b"new", "b": b"new"}
 
@@ -51,14 +55,6 @@ def test_every_file_is_on_the_disk_before_the_folder_is_renamed_and_the_rename_a
     assert events[-1] == tmp_path.name and set(events[3:-1]) == {"rename"}
 
 
-def test_a_folder_is_made_with_all_that_it_lies_in_and_replaced_where_it_is(tmp_path):
-    folder = tmp_path / "a" / "b" / "kept"
-    for files in (OLD, NEW):
-        replace_folder(folder, files)
-        assert content(folder) == files
-    assert [path.name for path in folder.parent.iterdir()] == ["kept"]
-
-
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError("ill"), KeyboardInterrupt()])
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypatch, error):
     folder = tmp_path / "kept"
@@ -85,49 +81,48 @@ def test_a_file_that_is_no_artifacts_is_named_and_stays(tmp_path):
     assert (tmp_path / "a").read_text() == "mine"
 
 
-def test_a_tree_is_written_to_the_disk_with_the_names_of_the_four_folders_above_it(tmp_path, monkeypatch):
-    folder = tmp_path / "1" / "2" / "3" / "4" / "tree"
-    (folder / "deep").mkdir(parents=True)
-    (folder / "deep" / "file").write_text("x")
-    (folder / "link").symlink_to(tmp_path / "nowhere")
-    opened, closed, synced = {}, [], []
-    real = os.open, os.close
-
-    def note_open(path, flags):
-        descriptor = real[0](path, flags)
-        opened[descriptor] = Path(path)
-        return descriptor
-
-    def note_close(descriptor):
-        if descriptor in opened:  # not what a finalizer of another test's folder closes meanwhile
-            closed.append(opened.pop(descriptor))
-        real[1](descriptor)
-
-    monkeypatch.setattr(os, "open", note_open)
-    monkeypatch.setattr(os, "close", note_close)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(opened[descriptor]))
-    sync_tree(folder)
-    above = [folder, *folder.parents[:4]]
-    assert synced == [folder / "deep", folder / "deep" / "file", *above] and above[-1] == tmp_path / "1"
-    assert closed == synced and not opened
+def test_what_was_saved_under_a_key_is_there(tmp_path):
+    store = FolderStore(tmp_path)
+    assert not store.has("tokens/backbone")
+    digest = store.save("tokens/backbone", tiny_backbone())
+    assert store.has("tokens/backbone")
+    assert store.load(Backbone, "tokens/backbone", digest).image_size == 16
+    assert store.path("tokens/backbone") == tmp_path / "tokens" / "backbone"
 
 
-@pytest.mark.parametrize(
-    ("error", "why"), [(OSError(5, "Input/output error"), "Input/output error"), (OSError("ill"), "ill")]
-)
-def test_a_tree_that_the_disk_refuses_is_named_and_its_file_closed(tmp_path, monkeypatch, error, why):
-    closed, close = [], os.close
+@pytest.mark.parametrize("key", ["", "/etc", "..", "a/../../b", "a//b", ".hidden", "a/.", "a\\b", "a\n", "a\0"])
+def test_a_key_that_could_leave_the_root_is_refused(tmp_path, key):
+    with pytest.raises(InputError, match="key is"):
+        FolderStore(tmp_path).path(key)
 
-    def fail(descriptor):
-        raise error
 
-    def note_close(descriptor):
-        closed.append(descriptor)
-        close(descriptor)
+def test_what_is_read_or_touched_is_noted_as_in_use_and_what_is_not_there_is_not(tmp_path):
+    store = FolderStore(tmp_path)
+    store.touch("tokens/backbone")
+    assert not list(tmp_path.iterdir())
+    store.save("tokens/backbone", tiny_backbone())
+    listed = tmp_path / "tokens" / "backbone" / "digests.json"
+    for use in (lambda: store.touch("tokens/backbone"), lambda: store.load(Backbone, "tokens/backbone")):
+        os.utime(listed, (1000, 1000))
+        assert store.has("tokens/backbone") and listed.stat().st_mtime == 1000
+        use()
+        assert listed.stat().st_mtime > 1000
 
-    monkeypatch.setattr(os, "fsync", fail)
-    monkeypatch.setattr(os, "close", note_close)
-    with pytest.raises(RegistryError) as caught:
-        sync_tree(tmp_path)
-    assert str(caught.value) == f"{tmp_path} cannot be written to the disk: {why}"
-    assert len(closed) == 1
+
+def test_what_is_kept_under_a_key_is_never_replaced_and_its_notes_are_there_with_it(tmp_path):
+    store = FolderStore(tmp_path)
+    assert store.kept("tokens/backbone/a") is None
+    store.keep("tokens/backbone/a", tiny_backbone(seed=0), {"seconds": 1.5})
+    first = store.kept("tokens/backbone/a")
+    store.keep("tokens/backbone/a", tiny_backbone(seed=1), {"seconds": 9.0})
+    assert store.kept("tokens/backbone/a") == first == (codec.digest(store.path("tokens/backbone/a")), {"seconds": 1.5})
+    assert store.load(Backbone, "tokens/backbone/a", first[0]).source == "random weights, seed 0"
+    assert [path.name for path in store.path("tokens/backbone").iterdir()] == ["a"]
+
+
+def test_notes_that_cannot_be_read_are_a_sentence_that_says_what_to_do(tmp_path):
+    store = FolderStore(tmp_path)
+    store.keep("tokens/backbone/a", tiny_backbone(), {})
+    (store.path("tokens/backbone/a") / "notes.json").write_text("{")
+    with pytest.raises(RegistryError, match="remove its folder"):
+        store.kept("tokens/backbone/a")

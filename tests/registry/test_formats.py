@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
+import numpy as np
 import pytest
 
 from pliant.bins.artifact import Bins, Encoder
@@ -14,7 +16,11 @@ from pliant.registry import codec
 from pliant.tokens.artifact import Backbone, Profile, Task
 from tests.fixtures.bins.encoders import tiny_encoder
 from tests.fixtures.bins.tiny import some_bins
+from tests.fixtures.cascade.tiny import some_cascade, some_outputs
+from tests.fixtures.packing.generators import tiny_generator
 from tests.fixtures.packing.in_process import generator
+from tests.fixtures.packing.tiny import some_packing, some_predictor
+from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 
 STORED = {
     Backbone: ("tokens-backbone", 1),
@@ -32,9 +38,23 @@ STORED = {
 """Kind and schema of the artifacts that were released; a new schema comes with what reads the former one."""
 
 
+WHOLE = [
+    *(tiny_backbone(), tiny_task("t", "xyz", "d" * 64), tiny_profile("d" * 64, "cpu")),
+    *(tiny_encoder(), some_bins(), some_outputs(), some_cascade(some_outputs())),
+    *(tiny_generator(), some_predictor(), some_packing()),
+]
+
+
 @pytest.mark.parametrize("artifact", STORED, ids=lambda artifact: artifact.KIND)
 def test_kinds_and_schemas_are_those_that_were_released(artifact):
     assert STORED[artifact] == (artifact.KIND, artifact.SCHEMA)
+
+
+@pytest.mark.parametrize("artifact", WHOLE, ids=lambda artifact: artifact.KIND)
+def test_every_artifact_comes_back_as_it_was(artifact, tmp_path):
+    digest = codec.save(artifact, tmp_path / "a")
+    np.testing.assert_equal(asdict(codec.load(type(artifact), tmp_path / "a", digest)), asdict(artifact))
+    assert codec.save(artifact, tmp_path / "b") == digest
 
 
 def test_artifacts_of_former_versions_are_read_without_what_they_did_not_have(tmp_path):

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from mlflow.exceptions import MlflowException
 
-from pliant.errors import RegistryError
-from pliant.registry import codec, mlflow_standing
+from pliant.errors import RegistryError, UnreachableError
+from pliant.registry import codec, descriptions, mlflow_store
 from pliant.registry import mlflow_switch as switching
+from pliant.registry.mlflow_run import Run
 from pliant.registry.mlflow_store import MlflowRegistry
-from pliant.registry.package import Published
+from pliant.registry.package import Package, Published
 from pliant.registry.releases import from_version
 from tests.fixtures.bins.tiny import some_bins
-from tests.fixtures.mlflow_client import Client
-
-A, B, RELEASES = "pliant-bins-a", "pliant-bins-encoder-a", "pliant-release-bins"
+from tests.fixtures.mlflow_client import RELEASES, A, B, Client, two_models
 
 
 @pytest.fixture
 def client(monkeypatch):
-    """Two models with three versions each, the first of which are champions."""
-    client = Client()
-    client.add(A, 3, champion="1")
-    client.add(B, 3, champion="1")
-
-    @contextmanager
-    def locked(_registry, system):
-        client.writes.append(("locked", system))
-        yield lambda: client.writes.append(("checked",))
-
-    monkeypatch.setattr(MlflowRegistry, "connect", lambda self, create=False: client)
-    monkeypatch.setattr(MlflowRegistry, "locked", locked)
-    return client
+    return two_models(monkeypatch)
 
 
 def aliases_of(client):
@@ -88,7 +77,7 @@ def says(client, name):
 
 
 def test_versions_say_since_when_they_are_served_and_what_took_their_place(registry, client, monkeypatch):
-    monkeypatch.setattr(mlflow_standing, "now_text", lambda: "2026-11-27T00:10:00+00:00")
+    monkeypatch.setattr(descriptions, "now_text", lambda: "2026-11-27T00:10:00+00:00")
     registry.commit({A: 2})
     at = "2026-11-27 00:10 UTC"
     assert says(client, A) == {
@@ -164,13 +153,6 @@ def test_what_another_publisher_released_meanwhile_is_not_overwritten(registry, 
     assert registry.release("bins").versions == {A: 2, B: 2}
 
 
-def test_a_release_names_the_run_that_made_it_and_keeps_the_former_one_without(registry, client):
-    registry.commit({A: 2}, SimpleNamespace(client=client, id="r7"))
-    assert (registry.release("bins").source, registry.release("bins").run) == ("files of r7", "r7")
-    registry.commit({A: 3})
-    assert (registry.release("bins").source, registry.release("bins").run) == ("files of r7", "r7")
-
-
 def test_promoting_moves_the_alias_alone_until_there_is_a_release_and_then_makes_one(registry, client):
     registry.promote(A, 2)
     assert aliases_of(client) == [("previous", A, "1"), ("champion", A, "2")] and RELEASES not in client.stored
@@ -182,22 +164,6 @@ def test_promoting_moves_the_alias_alone_until_there_is_a_release_and_then_makes
     assert client.writes == [("trial", A, "1")], "another alias is no release"
 
 
-def test_an_alias_that_is_there_already_is_not_moved_and_no_former_champion_is_lost(registry, client):
-    registry.promote(A, 2)
-    client.writes.clear()
-    registry.promote(A, 2)
-    assert client.writes == [] and client.aliases[A] == {"champion": "2", "previous": "1"}
-
-
-def test_a_release_is_found_by_alias_and_number_or_there_is_none(registry, client):
-    assert registry.release("bins") is None and registry.release("bins", 1) is None
-    registry.commit({A: 2})
-    registry.commit({A: 3})
-    assert registry.release("bins", 1).versions[A] == 2
-    assert registry.release("bins", "previous").versions[A] == 2
-    assert registry.release("bins", 3) is None and registry.release("bins", "trial") is None
-
-
 def test_the_release_decides_which_versions_are_shown_whatever_the_models_own_aliases_say(registry, client):
     registry.commit({A: 2})
     client.aliases[A]["champion"] = "3"
@@ -205,12 +171,6 @@ def test_the_release_decides_which_versions_are_shown_whatever_the_models_own_al
     assert registry.versions("pliant-bins-encoder-") == {B: 1}
     assert registry.version(A).version == 2 and registry.aliased(A, "champion").version == 3
     assert registry.aliases("pliant-bins-") == {A: 3, B: 1}
-
-
-def test_a_model_that_the_release_does_not_name_is_shown_by_its_own_alias(registry, client):
-    registry.commit({A: 2}, without=[B])
-    assert registry.version(B).version == 1
-    assert registry.versions("pliant-bins-") == {A: 2}
 
 
 def test_what_is_missing_is_said_with_what_there_is(registry, client):
@@ -228,16 +188,6 @@ def test_what_is_missing_is_said_with_what_there_is(registry, client):
         registry.fetch(A)
 
 
-def test_a_registry_is_told_from_another_by_its_experiment(registry, client):
-    assert registry.identity() == ""
-    client.experiment = SimpleNamespace(experiment_id="4", creation_time=123)
-    first = registry.identity()
-    client.experiment = SimpleNamespace(experiment_id="4", creation_time=124)
-    assert first != registry.identity() != ""
-    client.experiment = SimpleNamespace(experiment_id="5", creation_time=123)
-    assert first != registry.identity()
-
-
 def test_a_version_is_intact_if_its_files_are_those_that_were_published(registry, client, monkeypatch, tmp_path):
     digest = codec.save(some_bins(), tmp_path)
     published = Published(A, 1, digest, "", {})
@@ -251,3 +201,85 @@ def test_a_version_is_intact_if_its_files_are_those_that_were_published(registry
     assert not registry.intact(published)
     where[0] = "s3://bucket/elsewhere"
     assert registry.intact(published), "files elsewhere are not fetched to see that"
+
+
+def ill(*_given, **_more):
+    raise MlflowException("ill")
+
+
+@pytest.mark.parametrize(
+    ("method", "act", "sentence"),
+    [
+        ("get_registered_model", lambda r: r.release("bins"), "the release of bins could not be looked up"),
+        ("get_registered_model", lambda r: r.fetch("foreign"), "foreign could not be looked up"),
+        ("search_registered_models", lambda r: r.names(), "the models could not be listed"),
+        ("search_model_versions", lambda r: r.numbers(A), f"the versions of {A} could not be listed"),
+        ("get_experiment_by_name", lambda r: r.identity(), "the registry's experiment could not be looked up"),
+        ("get_model_version", lambda r: r.fetch(A, 9), f"there is no {A} version 9"),
+        ("get_model_version", lambda r: r.commit({A: 9}), "bins could not be released"),
+        ("create_registered_model", lambda r: r.commit({A: 2}), "bins could not be released"),
+        ("set_registered_model_alias", lambda r: r.promote(A, 2), f"{A} version 2 could not be promoted"),
+        (
+            "get_model_version_download_uri",
+            lambda r: r.intact(Published(A, 1, "", f"models:/{A}/1", {})),
+            f"the files of models:/{A}/1 could not be looked up",
+        ),
+        (
+            "get_model_version_download_uri",
+            lambda r: r.fetch(A, 1),
+            f"the files of models:/{A}/1 could not be fetched",
+        ),
+        ("create_run", lambda r: r.run("x").__enter__(), "a run could not be started"),
+        ("create_model_version", lambda r: r.publish(Run(r.connect(), "", "r", "e"), packed()), f"{A} could not be"),
+    ],
+)
+def test_whatever_the_registry_cannot_do_is_named(registry, client, monkeypatch, method, act, sentence):
+    client.experiment = SimpleNamespace(experiment_id="4", creation_time=123)
+    monkeypatch.setattr(mlflow_store, "log_model", logged_at("files"))
+    monkeypatch.setattr(codec, "kind", lambda folder: "bins-plan")
+    monkeypatch.setattr(codec, "digest", lambda folder: "d")
+    monkeypatch.setattr(Client, method, ill, raising=False)
+    with pytest.raises(UnreachableError, match=f"^{sentence}.* at sqlite:///registry.db: ill$"):
+        act(registry)
+
+
+def packed() -> Package:
+    return Package(A, Path("bundle"), {}, {}, metrics={"accuracy": 0.91234567}, tags={"pliant.data": 7})
+
+
+def logged_at(location: str):
+    return lambda run, package, tags: SimpleNamespace(artifact_location=location, model_id="m-1")
+
+
+@pytest.mark.parametrize("root", ["file:///files", "s3://bucket/files"])
+def test_what_lies_elsewhere_is_downloaded_to_a_folder_of_its_own_until_it_is_discarded(
+    registry, client, monkeypatch, root
+):
+    asked = []
+
+    def download(uri, _run, _path, target, tracking_uri):
+        asked.append((uri, target, tracking_uri))
+        return target or "/files/artifacts/bundle"
+
+    monkeypatch.setattr("mlflow.artifacts.download_artifacts", download)
+    monkeypatch.setattr(Client, "get_model_version_download_uri", lambda _self, name, number: root, raising=False)
+    folder, published = registry.fetch(A)
+    ((uri, target, tracking_uri),) = asked
+    assert (uri, tracking_uri, published.version) == (f"{root}/artifacts/bundle", registry.tracking_uri, 1)
+    assert (target is None) == root.startswith("file")
+    assert folder.is_dir() == (target is not None)
+    registry.discard(folder)
+    assert not folder.is_dir()
+
+
+def test_a_database_that_nobody_listens_for_is_named_at_once_without_its_password():
+    pytest.importorskip("psycopg")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        uri = f"postgresql://ann:secret@127.0.0.1:{taken.getsockname()[1]}/registry"
+        begun = time.monotonic()
+        with pytest.raises(UnreachableError) as raised:
+            MlflowRegistry(uri, "pliant-bins", Path("x")).identity()
+    assert "the registry could not be opened at postgresql://127.0.0.1:" in str(raised.value)
+    assert "secret" not in str(raised.value) and "\n" not in str(raised.value)
+    assert time.monotonic() - begun < 60, "MLflow itself goes on for 102 s"

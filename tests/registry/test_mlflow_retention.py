@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from itertools import chain
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from pliant.errors import RegistryError
 from pliant.registry import mlflow_retention
-from pliant.registry.mlflow_find import DIGEST
+from pliant.registry.mlflow_client import DIGEST
 from pliant.registry.mlflow_retention import DAY, Unneeded, needed_versions, remove, unneeded
+from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.releases import FORMER
-from tests.registry.conftest import BACKBONE
+from tests.fixtures.light_mlflow import lay_database, light, light_model
+from tests.registry.conftest import BACKBONE, TASK, publish_all
 
 PREFIX = "pliant-tokens-"
-
 
 MODELS = ("a", "b", "c")
 KEYS = st.tuples(st.sampled_from(MODELS), st.integers(1, 4))
@@ -68,23 +72,9 @@ def _reach(key, tags) -> set:
 NOW = 1_000 * DAY
 
 
-def version(number: int, source: str, run: str = "r", model_id: str | None = None, days: float = 50) -> SimpleNamespace:
-    stamp = 1000 * (NOW - days * DAY)
-    return SimpleNamespace(
-        version=str(number), source=source, run_id=run, model_id=model_id, tags={}, creation_timestamp=stamp
-    )
-
-
 def logged(model: str, location: str = "", days: float = 50) -> SimpleNamespace:
     stamp = 1000 * (NOW - days * DAY)
     return SimpleNamespace(model_id=model, name=model, artifact_location=location, creation_timestamp=stamp)
-
-
-def started(run: str, days: float, status: str = "FINISHED") -> SimpleNamespace:
-    info = SimpleNamespace(
-        run_id=run, run_name=run, start_time=1000 * (NOW - days * DAY), status=status, artifact_uri=""
-    )
-    return SimpleNamespace(info=info)
 
 
 class Removing:
@@ -102,9 +92,6 @@ class Removing:
         if self._failure:
             raise MlflowException(self._failure)
         return logged(model)
-
-    def get_run(self, run):
-        return started(run, 1)
 
     def __getattr__(self, name):
         return lambda *ids: self.removed.append((name, *ids))
@@ -133,25 +120,6 @@ def test_a_model_that_somebody_removed_meanwhile_is_no_failure_and_any_other_fai
         removing(monkeypatch, Removing(failure="ill"), ("m-2",), "model")
 
 
-def test_a_run_whose_files_cannot_be_removed_where_they_are_still_goes(monkeypatch):
-    """The stores of some clouds have no way to remove what they hold."""
-    client, asked = Removing(), []
-
-    def delete():
-        asked.append("delete")
-        raise NotImplementedError
-
-    monkeypatch.setattr(
-        "mlflow.store.artifact.artifact_repository_registry.get_artifact_repository",
-        lambda address: asked.append(address) or SimpleNamespace(delete_artifacts=delete),
-    )
-    monkeypatch.setattr(Removing, "get_run", lambda self, run: SimpleNamespace(info=SimpleNamespace(artifact_uri="x")))
-    remove(
-        SimpleNamespace(tracking_uri="sqlite:///x.db", connect=lambda: client), Unneeded("run", "it", ("r1",), 0, "")
-    )
-    assert client.removed == [("delete_run", "r1")] and asked == ["x", "delete"]
-
-
 TAGS = {
     "a digest": ({"pliant.level": "d-a2"}, {("a", 2)}),
     "a digest in a tag of somebody else": ({"level": "d-a2"}, set()),
@@ -176,96 +144,77 @@ def test_a_tag_of_ours_names_versions_by_digest_by_number_or_in_an_object(tags):
     assert needed_versions({"a": {"champion": "1"}}, versions, 0) == {("a", 1)} | named
 
 
-class Page(list):
-    token = None
-
-
-class Listing:
-    """What MLflow answers of a registry: in pages of two, and only for the questions that are put to it here."""
-
-    def __init__(self, versions, models, runs) -> None:
-        self.versions, self.models, self.runs, self.experiment = (
-            versions,
-            models,
-            runs,
-            SimpleNamespace(experiment_id="7"),
-        )
-
-    @staticmethod
-    def _page(items, token) -> Page:
-        start = int(token or 0)
-        page = Page(items[start : start + 2])
-        page.token = str(start + 2) if start + 2 < len(items) else None
-        return page
-
-    def search_model_versions(self, wanted, page_token):
-        return self._page(self.versions[wanted], page_token)
-
-    def get_experiment_by_name(self, name):
-        return self.experiment if name == "pliant-tokens" else None
-
-    def search_logged_models(self, ids, page_token):
-        assert ids == ["7"]
-        return self._page(self.models, page_token)
-
-    def search_runs(self, ids, run_view_type, page_token):
-        assert ids == ["7"] and run_view_type == 1, "what was removed before is not looked at again"
-        return self._page(self.runs, page_token)
-
-
 @pytest.fixture
-def listing(tmp_path, monkeypatch):
-    """Five versions of a backbone of which the third is champion, a release, a model nobody registered, two runs."""
-    monkeypatch.setattr(mlflow_retention.time, "time", lambda: NOW)
-    (tmp_path / "m-1").mkdir()
-    (tmp_path / "m-1" / "weights").write_bytes(b"123")
-    versions = [version(n, (tmp_path / f"m-{n}").as_uri(), run=f"r-{n}") for n in (5, 4, 3, 2, 1)]
-    release = version(1, "", run="r-9")
-    release.tags = {"pliant.models": f'{{"{BACKBONE}": [2, "d"]}}'}
-    client = Listing(
-        {f"name='{BACKBONE}'": versions, "name='pliant-release-tokens'": [release]},
-        [logged("m-1"), logged("m-0", (tmp_path / "m-1").as_uri()), logged("m-3")],
-        [started("r-1", 100), started("r-2", 100), started("r-8", 2, "FAILED")],
-    )
-    named = [
-        SimpleNamespace(name=name, aliases=aliases)
-        for name, aliases in ((BACKBONE, {"champion": "3"}), ("pliant-release-tokens", {}), ("pliant-bins-x", {}))
-    ]
-    registry = SimpleNamespace(
-        tracking_uri="sqlite:///x.db",
-        experiment="pliant-tokens",
-        exists=lambda: True,
-        connect=lambda: client,
-        models=lambda: named,
-    )
-    return registry, client
+def old(tmp_path, shelf, monkeypatch):
+    """A registry of a hundred days ago, with a release, a second one that was not promoted, and a run that failed."""
+    registry = MlflowRegistry(lay_database(tmp_path / "mlflow.db"), "pliant-tokens", tmp_path / "artifacts")
+    with light():
+        publish_all(registry, shelf)
+    with light(), registry.run("refused") as run:
+        for name in ("backbone", "task"):
+            registry.publish(run, shelf.package(name, f"models:/{BACKBONE}/2"))
+    with pytest.raises(RuntimeError, match="power"), registry.run("failed") as run:
+        light_model(run, shelf.package("backbone"), {})
+        raise RuntimeError("power")
+    now = time.time
+    monkeypatch.setattr(mlflow_retention.time, "time", lambda: now() + 100 * DAY)
+    return registry
 
 
-def test_what_can_go_is_listed_with_its_size_and_reason_the_versions_first(listing):
-    registry, client = listing
-    runs = (
-        Unneeded("run", "run r-1", ("r-1",), 0, "older than 90 days, without a version"),
-        Unneeded("run", "run r-8", ("r-8",), 0, "failed, published nothing"),
-    )
-    assert unneeded(registry, PREFIX, 1, 90.0) == (
-        Unneeded("version", f"{BACKBONE} version 1", (BACKBONE, "1", "m-1"), 3, "old, without an alias"),
-        Unneeded("version", f"{BACKBONE} version 4", (BACKBONE, "4"), 0, "old, without an alias"),
-        Unneeded("model", "logged model m-0", ("m-0",), 3, "never registered"),
-        *runs,
-    )
-    client.experiment = None
-    assert [item.kind for item in unneeded(registry, PREFIX, 1, 90.0)] == ["version", "version"]
+def files(registry: MlflowRegistry) -> int:
+    return len([path for path in Path(registry.artifact_root).rglob("*") if path.is_file()])
 
 
-def test_a_prefix_of_no_system_has_no_releases_and_a_registry_that_fails_is_named(listing):
-    registry, client = listing
-    client.versions = {f"name='{BACKBONE}'": []}
-    names = [item.name for item in unneeded(registry, "pliant-tok", 1, 90.0)]
-    assert names == ["logged model m-1", "logged model m-0", "logged model m-3", "run r-1", "run r-2", "run r-8"]
+def clean(registry: MlflowRegistry, newest: int = 1, days: float = 90.0) -> list[str]:
+    items = unneeded(registry, PREFIX, newest, days)
+    for item in items:
+        remove(registry, item)
+    return [item.name for item in items]
 
-    def fail():
-        raise MlflowException("ill")
 
-    registry.models = fail
-    with pytest.raises(RegistryError, match=r"^the registry could not be looked through at sqlite:///x.db: ill$"):
-        unneeded(registry, PREFIX, 1, 90.0)
+def test_what_publishing_left_when_it_failed_goes_with_its_files(old):
+    before = files(old)
+    assert clean(old, newest=2) == [f"logged model {BACKBONE}", "run failed"]
+    assert files(old) < before
+    assert clean(old, newest=2) == []
+
+
+def test_versions_beyond_the_newest_go_unless_an_alias_has_them_and_the_release_can_still_be_fetched(old):
+    client = MlflowClient(old.tracking_uri, old.tracking_uri)
+    for name in (BACKBONE, TASK):  # the first versions are the champions, so the second are newer and not needed
+        client.create_model_version(name, client.get_model_version(name, "2").source, tags={DIGEST: "x"})
+    names = clean(old)
+    assert {f"{BACKBONE} version 2", f"{TASK} version 2"} <= set(names)
+    assert f"{BACKBONE} version 1" not in names and f"{TASK} version 1" not in names
+    folder, published = old.fetch(TASK)
+    assert published.version == 1 and (folder / "artifact.json").is_file()
+    assert old.numbers(TASK) == [1, 3]
+    assert (old.fetch(BACKBONE, 1)[0] / "artifact.json").is_file()
+    source = Path(client.get_model_version(TASK, "3").source.removeprefix("file://"))  # it was that of version 2 too
+    assert list(source.rglob("artifact.json"))
+
+
+def test_nothing_that_is_younger_than_a_day_goes(tmp_path, shelf):
+    registry = MlflowRegistry(lay_database(tmp_path / "mlflow.db"), "pliant-tokens", tmp_path / "artifacts")
+    for _ in range(3):
+        with light(), registry.run("refused") as run:
+            registry.publish(run, shelf.package("backbone"))
+    with pytest.raises(RuntimeError), registry.run("failed"):
+        raise RuntimeError
+    assert unneeded(registry, PREFIX, 1, 1.0) == ()
+
+
+def test_what_the_served_release_names_stays_and_former_releases_go(old, monkeypatch):
+    client = MlflowClient(old.tracking_uri, old.tracking_uri)
+    for _ in range(3):  # releases of versions 1 and 2 in turn, the last one of version 1
+        old.commit({TASK: 2})
+        old.commit({TASK: 1})
+    client.create_model_version(TASK, client.get_model_version(TASK, "2").source, tags={DIGEST: "x"})
+    client.delete_registered_model_alias(TASK, "champion")  # the release alone names it
+    releases, now = old.numbers("pliant-release-tokens"), time.time()
+    monkeypatch.setattr(mlflow_retention.time, "time", lambda: now + 100 * DAY)
+    names = clean(old)
+    assert f"{TASK} version 1" not in names
+    assert old.version(TASK).version == 1 and (old.fetch(TASK)[0] / "artifact.json").is_file()
+    kept = old.numbers("pliant-release-tokens")
+    assert kept[-1] == releases[-1] and len(kept) <= 2 < len(releases)

@@ -12,9 +12,8 @@ from requests.exceptions import HTTPError
 from sqlalchemy.exc import OperationalError
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
-from pliant.registry import mlflow_reasons
-from pliant.registry.mlflow_reasons import PASSWORD, TOKEN, USER
-from pliant.registry.mlflow_run import Run, registry_errors
+from pliant.registry.mlflow_client import PASSWORD, TOKEN, USER, registry_errors
+from pliant.registry.mlflow_run import Run
 
 URI = "postgresql://ann:geheim@db/registry"
 
@@ -76,25 +75,7 @@ def test_the_sentence_says_what_failed_where_and_why_in_one_line_without_a_passw
     assert "geheim" not in sentence and "\n" not in sentence and "line 3" not in sentence
 
 
-@pytest.mark.parametrize(
-    ("act", "sentence"),
-    [
-        (lambda logging: logging.params({"a": 1}), "parameters could not be logged"),
-        (lambda logging: logging.metrics({"a": 1}), "metrics could not be logged"),
-        (lambda logging: logging.figure("curve", None), "figure curve could not be logged"),
-        (lambda logging: logging.document("plan", {}), "plan could not be logged"),
-        (lambda logging: logging.text("report.md", ""), "report.md could not be logged"),
-        (lambda logging: logging.dataset("digits", "x", "y"), "data set digits could not be logged"),
-        (lambda logging: logging.end("FAILED"), "the run could not be ended"),
-    ],
-)
-def test_whatever_cannot_be_logged_is_named(act, sentence):
-    with pytest.raises(UnreachableError, match=f"^{sentence} at "):
-        act(run(ConnectionError("refused"))[0])
-
-
 PAGE = "<html>\r\n<head><title>No</title></head></html>"
-BEHIND = "what is behind it, such as its database, may be gone"
 ASKS = f"it asks for a name and a password: set {USER} and {PASSWORD} (401)"
 
 
@@ -161,19 +142,3 @@ def test_a_database_that_does_not_take_a_password_is_a_refusal_without_the_passw
     error = said(OperationalError("SELECT 1", {}, Exception(text)), "postgresql://ann:secret@db/registry")
     assert type(error) is RefusedError
     assert str(error).endswith(": its database does not accept the name and the password")
-
-
-@pytest.mark.parametrize("status", [502, 504])
-def test_pages_of_proxies_are_left_out(status):
-    error = said(answered_with(status))
-    assert type(error) is UnreachableError
-    assert (
-        str(error)
-        == f"it failed at http://host: it answers with {status}: what is behind it, such as its database, may be gone"
-    )
-
-
-def test_a_server_without_its_database_is_said_to_have_lost_what_is_behind_it():
-    caused = "(Caused by ResponseError('too many 503 error responses'))"
-    error = MlflowException(f"API request to http://host/api failed: Max retries exceeded with url: /api?x=y {caused}")
-    assert mlflow_reasons.reason(error, "http://host") == f"it answers with 503: {BEHIND}"

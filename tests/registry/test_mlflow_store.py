@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 from dataclasses import replace
@@ -15,12 +14,11 @@ from mlflow import MlflowClient
 
 from pliant.errors import ArtifactError, RegistryError
 from pliant.registry import codec
-from pliant.registry.address import PROBE_SECONDS
+from pliant.registry.address import PROBE_SECONDS, database
 from pliant.registry.mlflow_store import MlflowRegistry
-from pliant.registry.mlflow_switch import TAKEN_BACK, switch
 from pliant.tokens.artifact import Backbone
-from tests.fixtures.tokens.samples import tiny_backbone
-from tests.registry.conftest import BACKBONE, PROFILE, TASK, Shelf
+from tests.fixtures.light_mlflow import lay_database
+from tests.registry.conftest import BACKBONE
 
 
 def test_what_was_published_is_fetched_by_alias_with_its_digest(registry, shelf):
@@ -31,50 +29,12 @@ def test_what_was_published_is_fetched_by_alias_with_its_digest(registry, shelf)
     assert published.tags["pliant.data"] == "none"
 
 
-def test_the_task_does_not_copy_the_backbones_weights(registry):
-    folder, _ = registry.fetch(TASK)
-    weights = registry.fetch(BACKBONE)[0] / "tensors.safetensors"
-    assert (folder / "tensors.safetensors").stat().st_size < weights.stat().st_size
-    assert not list(folder.parent.rglob("*backbone*/tensors.safetensors"))
-
-
 def test_a_damaged_file_in_the_registry_is_refused_when_loaded(registry, shelf):
     published = _publish(registry, shelf)
     folder, published = registry.fetch(published.name, published.version)
     (folder / "artifact.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"artifact\.json was altered"):
         codec.load(Backbone, folder, published.digest)
-
-
-def test_promoting_moves_the_alias_and_keeps_the_former_champion_as_previous(registry, shelf):
-    former = registry.version(BACKBONE).version
-    newer = _publish(registry, shelf).version
-    registry.promote(BACKBONE, newer)
-    registry.promote(BACKBONE, newer)  # again: must not make it its own predecessor
-    assert registry.version(BACKBONE).version == newer
-    assert registry.version(BACKBONE, "previous").version == former
-    registry.promote(BACKBONE, former)
-    assert registry.version(BACKBONE, "previous").version == newer
-
-
-def test_versions_under_an_alias_are_told_in_one_answer(registry, shelf):
-    registry.promote(PROFILE, _publish(registry, shelf, "profile").version, "nightly")
-    newest = registry.version(PROFILE, "nightly").version
-    assert registry.versions("pliant-tokens-p", "nightly") == {PROFILE: newest}
-    assert registry.versions("pliant-tokens-", "absent") == {}
-    assert registry.versions("pliant-tokens-")[TASK] == 1
-
-
-def test_what_lies_on_this_machine_is_not_copied_and_never_discarded(registry):
-    folder, _ = registry.fetch(BACKBONE)
-    registry.discard(folder)
-    assert folder == registry.fetch(BACKBONE)[0] and folder.is_dir()
-
-
-def test_models_are_listed_by_prefix(registry):
-    assert registry.names("pliant-tokens-task-") == [TASK]
-    assert registry.names("pliant-tokens-") == sorted([BACKBONE, TASK, PROFILE])
-    assert registry.names("pliant_tokens") == registry.names("it's") == []
 
 
 def test_a_run_keeps_what_was_logged(registry, tmp_path):
@@ -94,7 +54,7 @@ def test_a_run_keeps_what_was_logged(registry, tmp_path):
 
 
 def test_a_deleted_experiment_is_refused_before_anything_is_published(registry, tmp_path):
-    own = replace(registry, tracking_uri=f"sqlite:///{tmp_path / 'own.db'}")
+    own = replace(registry, tracking_uri=lay_database(tmp_path / "own.db"))
     own.create()
     own.check()
     client = own.connect()
@@ -110,30 +70,10 @@ def test_publishing_prints_and_warns_of_nothing(registry, shelf, capfd, recwarn)
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_a_damaged_folder_is_not_published(registry, shelf, tmp_path):
-    codec.save(tiny_backbone(), tmp_path / "a")
-    (tmp_path / "a" / "artifact.json").write_text("{}")
-    with pytest.raises(ArtifactError, match="was altered"), registry.run("broken") as run:
-        registry.publish(run, replace(shelf.package("backbone"), folder=tmp_path / "a"))
-
-
-def test_a_missing_database_is_a_sentence_and_none_is_made(tmp_path):
-    registry = MlflowRegistry(f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}", "e", tmp_path)
-    for ask in (registry.names, lambda: registry.fetch(BACKBONE), lambda: registry.version(BACKBONE)):
-        with pytest.raises(RegistryError, match=r"there is no registry database at .*run `pliant train`"):
-            ask()
-    assert not registry.exists() and list(tmp_path.iterdir()) == []
-
-
-def test_a_database_that_is_none_is_a_sentence(tmp_path):
-    (tmp_path / "mlflow.db").write_text("not a database, but long enough to be read as one" * 100)
-    with pytest.raises(RegistryError, match="file is not a database"):
-        MlflowRegistry(f"sqlite:///{tmp_path / 'mlflow.db'}", "e", tmp_path).names()
-
-
 def test_a_database_that_was_replaced_by_another_is_read_and_has_another_identity(tmp_path):
     first, second = (MlflowRegistry(f"sqlite:///{tmp_path / name / 'mlflow.db'}", "e", tmp_path) for name in "ab")
     for registry in (first, second):
+        lay_database(database(registry.tracking_uri))
         registry.create()
         time.sleep(0.002)
     identities = first.identity(), second.identity()
@@ -141,34 +81,6 @@ def test_a_database_that_was_replaced_by_another_is_read_and_has_another_identit
     (tmp_path / "b" / "mlflow.db").replace(tmp_path / "a" / "mlflow.db")
     assert first.identity() == identities[1]
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["mlflow.db"]
-
-
-def test_a_missing_model_alias_or_version_is_a_sentence(registry):
-    with pytest.raises(RegistryError, match="has no model pliant-tokens-task-x: run `pliant train`"):
-        registry.fetch("pliant-tokens-task-x")
-    with pytest.raises(RegistryError, match=r"no version under the alias live; its aliases: champion \(version 1\)"):
-        registry.fetch(TASK, "live")
-    with pytest.raises(RegistryError, match="there is no pliant-tokens-task-letters version 99"):
-        registry.fetch(TASK, 99)
-    with pytest.raises(RegistryError, match="there is no pliant-tokens-task-letters version 99"):
-        registry.promote(TASK, 99)
-    assert registry.version(TASK, "live") is registry.version("nothing") is None
-
-
-def test_a_model_that_someone_else_registered_is_a_sentence(registry):
-    client = MlflowClient(registry.tracking_uri, registry.tracking_uri)
-    client.create_registered_model("foreign")
-    client.create_model_version("foreign", "/nowhere")
-    with pytest.raises(RegistryError, match=r"models:/foreign/1 was not published by pliant"):
-        registry.fetch("foreign", 1)
-
-
-def test_files_that_have_gone_are_a_sentence(registry, shelf):
-    published = _publish(registry, shelf)
-    folder, _ = registry.fetch(published.name, published.version)
-    folder.rename(folder.with_name("gone"))
-    with pytest.raises(RegistryError, match=r"the files of models:/.* could not be fetched"):
-        registry.fetch(published.name, published.version)
 
 
 def test_a_server_that_refuses_connections_fails_at_once():
@@ -209,43 +121,3 @@ def _curve():
     figure = Figure()
     figure.subplots().plot([1, 2])
     return figure
-
-
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("standing")
-    return MlflowRegistry(f"sqlite:///{folder / 'mlflow.db'}", "pliant-tokens", folder / "artifacts")
-
-
-def said(registry: MlflowRegistry, name: str) -> list[str]:
-    """The first line of each version's description, with moments as M."""
-    client = registry.connect()
-    texts = [client.get_model_version(name, str(number)).description for number in registry.numbers(name)]
-    return [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "M", text.partition("\n")[0]) for text in texts]
-
-
-def test_every_sentence_is_true_from_the_first_version_to_a_rollback(fresh: MlflowRegistry, shelf: Shelf):
-    with fresh.run("first") as run:
-        for name in ("backbone", "profile"):
-            fresh.publish(run, shelf.package(name))
-        assert said(fresh, BACKBONE) == ["Not served yet."]
-        fresh.commit({BACKBONE: 1, PROFILE: 1}, run)
-    assert said(fresh, BACKBONE) == said(fresh, PROFILE) == ["Served since M (release 1)."]
-    with fresh.run("second") as run:
-        fresh.publish(run, shelf.package("profile"))
-        assert said(fresh, PROFILE) == ["Served since M (release 1).", "Not served yet."]
-        fresh.commit({PROFILE: 2}, run)
-    first = "Served until M, when version 2 took its place (release 2)."
-    assert said(fresh, PROFILE) == [first, "Served since M (release 2)."]
-    assert said(fresh, BACKBONE) == ["Served since M (release 1)."], "release 2 serves the same one"
-    switch(fresh, "tokens", 1, "it was slow", TAKEN_BACK)
-    second = "Served until M, when version 1 took its place (release 1)."
-    assert said(fresh, PROFILE) == ["Served since M (release 1).", second]
-    assert said(fresh, BACKBONE) == ["Served since M (release 1)."]
-    about = fresh.connect().get_model_version(PROFILE, "2").description
-    assert "Made while version 1 was served." in about and "still to come" not in about
-    assert [fresh.release("tokens", number).state for number in (1, 2)] == ["", "taken back"]
-    fresh.promote(PROFILE, 2)
-    assert said(fresh, PROFILE)[1] == "Served since M (release 3)."
-    assert fresh.release("tokens", 1).state == "left"
-    assert fresh.connect().get_model_version("pliant-release-tokens", "3").description == "Made on top of release 1."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,27 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import RegistryError
-from pliant.registry import mlflow_standing
+from pliant.registry import descriptions
 from pliant.registry import mlflow_switch as switching
 from pliant.registry.mlflow_store import MlflowRegistry
-from tests.fixtures.mlflow_client import Client
-
-A, B, RELEASES = "pliant-bins-a", "pliant-bins-encoder-a", "pliant-release-bins"
+from tests.fixtures.mlflow_client import RELEASES, A, B, two_models
 
 
 def patched(monkeypatch, whole=True):
-    client = Client()
-    client.add(A, 3, champion="1")
-    client.add(B, 3, champion="1")
-
-    @contextmanager
-    def locked(_registry, system):
-        yield lambda: None
-
-    monkeypatch.setattr(MlflowRegistry, "connect", lambda self, create=False: client)
-    monkeypatch.setattr(MlflowRegistry, "locked", locked)
+    client = two_models(monkeypatch, note_lock=False)
     monkeypatch.setattr(MlflowRegistry, "intact", lambda self, published: whole)
-    monkeypatch.setattr(mlflow_standing, "now_text", lambda: "2026-11-27T00:00:00+00:00")
+    monkeypatch.setattr(descriptions, "now_text", lambda: "2026-11-27T00:00:00+00:00")
     return client
 
 
@@ -61,21 +49,6 @@ def test_going_back_is_one_move_of_the_alias_and_then_the_models_aliases_and_the
     bad = registry.release("bins", 3)
     assert (bad.state, bad.reason, bad.since) == ("taken back", "it was slow", "2026-11-27T00:00:00+00:00")
     assert registry.release("bins").state == "" and registry.release("bins").since == "2026-11-27T00:00:00+00:00"
-
-
-def test_one_can_go_back_twice_and_forth_again(three, registry):
-    assert switching.former_of(registry, "bins") == 2
-    switching.switch(registry, "bins", 2, "bad")
-    assert switching.former_of(registry, "bins") == 1
-    switching.switch(registry, "bins", 1, "worse")
-    switching.switch(registry, "bins", 3, "it was good after all")
-    assert registry.release("bins").versions == {A: 3, B: 2} and switching.former_of(registry, "bins") == 2
-
-
-def test_the_next_release_descends_from_what_is_served_then(three, registry):
-    switching.switch(registry, "bins", 1, "bad")
-    released = registry.commit({B: 3})
-    assert (released.number, released.former, released.versions) == (4, 1, {A: 1, B: 3})
 
 
 def test_what_cannot_be_is_refused_with_a_sentence(three, registry, client, monkeypatch):

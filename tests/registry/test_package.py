@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 import pliant.registry
-from pliant.errors import ArtifactError
+from pliant import systems
+from pliant.registry import names
 from pliant.registry.descriptions import no_longer_served, of_release, of_version, restated, served
 from pliant.registry.package import Package, needed, pyfunc_file
 from tests.architecture import imports
+
+SYSTEMS = systems.names()
 
 FOLDER = Path(pliant.registry.__file__).parent / "pyfunc"
 KINDS = ["tokens-task", "bins-plan", "cascade-task", "packing-plan"]
@@ -34,18 +37,6 @@ def test_the_code_of_a_kind_imports_nothing_that_is_not_required(kind):
     assert foreign
     for name in foreign:
         assert set(needed(kind)) & {distribution.lower() for distribution in distributions()[name]}, name
-
-
-def test_the_distributions_are_named_once_and_sorted():
-    for kind in (*KINDS, "rockets-engine"):
-        assert list(needed(kind)) == sorted(set(needed(kind)))
-    assert set(needed("rockets-engine")) < set(needed("tokens-task")) > {"timm", "torchvision"}
-    assert needed("bins-plan") == needed("bins-encoder") != needed("tokens-task")
-
-
-def test_a_kind_without_code_is_an_error_that_names_the_file():
-    with pytest.raises(ArtifactError, match=r"pyfunc\.rockets says how .* rockets-engine answers"):
-        pyfunc_file("rockets-engine")
 
 
 GATE = {
@@ -102,3 +93,38 @@ def test_a_release_of_several_tasks_names_each_in_front():
     text = of_release("", {"a": GATE, "b": GATE | {"champion": None}}, None)
     assert text.startswith("The first release.\n\n| of | measure | challenger | champion |")
     assert "| a | accuracy | 0.91 | 0.9 |" in text and "| b | accuracy | 0.91 |  |" in text
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_manages_models_is_no_model_of_a_system(system):
+    for name in (names.release(system), names.lock(system) + "1", names.experiment(system)):
+        assert names.system_of(name) is None
+    assert len({names.release(system), names.lock(system), names.experiment(system), names.prefix(system)}) == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["", "pliant", "pliant-", "pliant-tokens", "their-tokens-task", "pliant-rockets-a", "tokens-a"]
+)
+def test_a_strangers_model_belongs_to_no_system(name):
+    assert names.system_of(name) is None
+
+
+def test_names_of_different_models_never_meet():
+    own = [value for key, value in vars(names).items() if key.isupper() and str(value).startswith("pliant-")]
+    whole = [name for name in own if not name.endswith("-")]
+    assert len(set(own)) == len(own)
+    prefixes = [name for name in own if name.endswith("-") and name not in map(names.prefix, SYSTEMS)]
+    assert not [(a, b) for a in prefixes for b in (*prefixes, *whole) if a != b and b.startswith(a)]
+
+
+def test_names_are_those_that_registries_hold_by_now():
+    """Another name would leave what was published under the former one behind."""
+    assert (names.experiment("bins"), names.prefix("bins")) == ("pliant-bins", "pliant-bins-")
+    assert (names.release("bins"), names.lock("bins")) == ("pliant-release-bins", "pliant-lock-bins-")
+    assert (names.TOKENS_BACKBONE, names.TOKENS_PROFILE) == ("pliant-tokens-backbone", "pliant-tokens-profile")
+    assert names.TOKENS_TASK == "pliant-tokens-task-"
+    assert (names.BINS_PREFIX, names.BINS_ENCODER) == ("pliant-bins-", "pliant-bins-encoder-")
+    assert (names.CASCADE_TASK, names.CASCADE_MODEL) == ("pliant-cascade-task-", "pliant-cascade-model-")
+    assert names.PACKING_GENERATOR == "pliant-packing-generator-"
+    assert names.PACKING_PREDICTOR == "pliant-packing-predictor-"
+    assert names.LEVEL_TAG == "pliant.model."

@@ -28,7 +28,7 @@ from pliant.outcomes.answered import Answered
 from pliant.outcomes.files import LABELS, folder_of
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.unwritten import writings
+from pliant.serving.state_file import writings
 from pliant.serving.events import ALARM, Event, EventOutbox
 from pliant.serving.outcomes.keeper import open_keeper
 from pliant.serving.outcomes.outcomes import Outcomes

@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from pliant.errors import InputError, OfflineError
-from pliant.models.image import MAX_PIXELS, read
+from pliant.errors import InputError
 from pliant.training import data
 from pliant.training.groups import Repeats
-from tests.fixtures.places import SHARED
 
 
 def png(shade: int) -> bytes:
@@ -57,15 +55,6 @@ def test_a_split_is_disjoint_and_complete(count, seed):
     assert sorted(together) == list(range(count))
 
 
-def test_a_split_has_the_shares_asked_for():
-    assert [len(part) for part in split_parts(data.split(1000, 0))] == [640, 160, 200]
-
-
-def test_a_split_follows_its_seed_alone():
-    assert all(np.array_equal(a, b) for a, b in zip(*(split_parts(data.split(99, 7)) for _ in range(2)), strict=True))
-    assert not np.array_equal(data.split(99, 7).test, data.split(99, 8).test)
-
-
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_too_few_images_to_split_are_refused(count):
     """They once gave an empty split, and later a division by zero."""
@@ -73,22 +62,9 @@ def test_too_few_images_to_split_are_refused(count):
         data.split(count, 0)
 
 
-@pytest.mark.parametrize(("task", "classes"), [("digit", 10), ("loops", 3), ("stroke", 3)])
-def test_every_digits_task_has_all_its_classes_and_a_label_for_every_image(task, classes):
-    digits = data.digits(task)
-    assert len(digits.labels) == len(digits.images) == 1797
-    assert sorted(set(digits.labels.tolist())) == list(range(classes)) == list(range(len(digits.classes)))
-
-
 def test_all_digits_tasks_share_one_split_so_that_no_tasks_test_images_train_the_foundation():
     splits = [split_parts(data.digits(task, seed=3).split) for task in data.DIGIT_TASKS]
     assert all(np.array_equal(a, b) for other in splits[1:] for a, b in zip(splits[0], other, strict=True))
-
-
-def test_digits_with_loops_are_labelled_so():
-    loops, digit = data.digits("loops"), data.digits("digit")
-    assert set(digit.labels[loops.labels == 2]) == {8}
-    assert set(digit.labels[loops.labels == 1]) == {0, 6, 9}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -96,21 +72,6 @@ def test_how_heavy_a_stroke_is_follows_from_the_training_images_alone(seed):
     stroke, ink = data.digits("stroke", seed), load_digits().images.sum(axis=(1, 2))
     light, heavy = np.quantile(ink[stroke.split.fit], [1 / 3, 2 / 3])
     assert stroke.labels.tolist() == [0 if x <= light else 1 if x <= heavy else 2 for x in ink]
-
-
-def test_an_unknown_digits_task_is_refused_with_those_there_are():
-    with pytest.raises(InputError, match="task is shape, but must be one of digit, loops, stroke"):
-        data.digits("shape")
-
-
-def test_pictures_come_in_the_size_asked_for():
-    pixels = data.digits("digit").images.batch(np.array([0, 5]), 16)
-    assert (pixels.shape, pixels.dtype) == ((2, 16, 16, 3), np.uint8)
-
-
-def test_labels_of_pictures_are_texts_as_written(tmp_path):
-    cats = data.parquet(write(tmp_path / "c.parquet", labels=["012", "12"] * 10, features=False))
-    assert (cats.classes, cats.labels.tolist()) == (("012", "12"), [0, 1] * 10)
 
 
 def test_a_parquet_file_of_pictures_is_read_by_its_content_alone(tmp_path):
@@ -148,19 +109,6 @@ def test_a_parquet_file_gives_its_pictures_and_labels(tmp_path, features):
     assert cats.images.batch(np.array([3, 7]), 8)[:, 0, 0, 0].tolist() == [3, 7]
 
 
-def test_labels_may_be_words_of_a_column_that_the_configuration_names(tmp_path):
-    cats = data.load(f"parquet:{write(tmp_path / 'cats.parquet')}", columns=data.Columns(label="colour"))
-    assert cats.classes == ("blue", "red")
-    assert cats.labels[:4].tolist() == [0, 1, 1, 0]
-
-
-def test_a_limit_takes_that_many_rows_with_their_own_labels(tmp_path):
-    cats = data.parquet(write(tmp_path / "cats.parquet"), limit=8)
-    assert len(cats.images) == len(cats.labels) == 8
-    shades = cats.images.batch(np.arange(8), 8)[:, 0, 0, 0]
-    assert (shades % 2).tolist() == cats.labels.tolist()
-
-
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_limit_leaves_every_picture_in_its_split(tmp_path, seed):
     """Limited data were once split anew: a task could test on what its backbone, which has no limit, had seen."""
@@ -189,16 +137,6 @@ def test_a_cut_split_keeps_as_many_as_it_is_told_and_the_shares_of_the_whole(cou
         assert len(kept) == pytest.approx(len(before) * min(1, limit / count), abs=1.01)
 
 
-def test_a_limit_that_leaves_a_part_empty_is_refused(tmp_path):
-    with pytest.raises(InputError, match="limit is 2, but must be enough for a fit, a profiling and a test split"):
-        data.parquet(write(tmp_path / "cats.parquet"), limit=2)
-
-
-def test_a_limit_keeps_the_class_of_which_no_picture_is_left(tmp_path):
-    path = write(tmp_path / "cats.parquet", labels=[0] * 19 + [1], features=False)
-    assert data.parquet(path, limit=5).classes == ("0", "1")
-
-
 def test_a_fingerprint_follows_content_labels_and_split_but_not_the_place(tmp_path):
     """It was once that of `datasets`: another one for a copy, and the same for another label column or seed."""
     first = write(tmp_path / "a.parquet")
@@ -212,12 +150,6 @@ def test_a_fingerprint_follows_content_labels_and_split_but_not_the_place(tmp_pa
         data.parquet(first, limit=10),
     ]
     assert len({mark, *(other.fingerprint for other in others)}) == 6
-
-
-def test_digits_fingerprints_differ_by_task_and_seed():
-    marks = [data.digits(task, seed).fingerprint for task in data.DIGIT_TASKS for seed in (0, 1)]
-    assert len(set(marks)) == 6
-    assert data.digits("digit").fingerprint == marks[0]
 
 
 def test_an_image_folder_gives_one_class_per_sub_folder(tmp_path):
@@ -262,12 +194,6 @@ def test_a_test_part_of_the_data_s_own_stays_and_its_pictures_are_not_trained_on
     assert loaded.repeats == Repeats(40, 35, 0, 5)
 
 
-@pytest.mark.parametrize("scheme", ["parquet", "folder"])
-def test_a_path_that_does_not_exist_is_refused(tmp_path, scheme):
-    with pytest.raises(InputError, match=r"data is .*nowhere( .No such file or directory.)?, but must be"):
-        data.load(f"{scheme}:{tmp_path / 'nowhere'}")
-
-
 def test_a_file_that_is_no_parquet_and_a_folder_without_images_are_refused(tmp_path):
     """Both once ended in a traceback of the reader."""
     (tmp_path / "bad.parquet").write_bytes(b"nonsense")
@@ -284,27 +210,3 @@ def test_a_column_that_is_missing_or_holds_no_pictures_is_refused(tmp_path):
         data.parquet(path, label="kind")
     with pytest.raises(InputError, match="column is label, but must be one of images"):
         data.parquet(path, image="label", label="colour")
-
-
-def test_the_hub_out_of_reach_names_what_works_without_it():
-    with pytest.raises(OfflineError, match=r"without a network use a local file \(parquet:PATH\), an image folder"):
-        data.load("hub:somebody/something")
-
-
-def test_an_address_without_a_known_scheme_is_refused():
-    with pytest.raises(InputError, match="data is ftp:x, but must be digits:TASK, parquet:PATH"):
-        data.load("ftp:x")
-
-
-def test_a_task_can_be_renamed():
-    digits = data.load("digits:loops", task="holes")
-    assert (digits.name, digits.classes) == ("holes", ("none", "one", "two"))
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared data sets beside the repository")
-def test_a_real_parquet_file_is_read():
-    satellite = data.load(f"parquet:{SHARED / 'images' / 'eurosat_train.parquet'}", limit=64)
-    assert len(satellite.images) == 64
-    assert len(satellite.classes) == 10
-    assert satellite.images.batch(satellite.split.test, 32).shape == (13, 32, 32, 3)
-    assert read(satellite.images.file(0), MAX_PIXELS).size == (64, 64)

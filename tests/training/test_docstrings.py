@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.training import docstrings
 from pliant.training.docstrings import TASKS, corpus, load, paragraphs, parameters, split
 from pliant.training.text_data import Shares
 
@@ -45,44 +42,6 @@ def packages(tmp_path, monkeypatch):
         write_package(tmp_path, name, seed=seed)
     monkeypatch.syspath_prepend(tmp_path)
     return PAIR
-
-
-@pytest.fixture(scope="module")
-def installed():
-    return corpus()
-
-
-def test_the_installed_packages_give_thousands_of_texts_of_all_kinds(installed):
-    counts = [
-        len(installed),
-        *(sum(docstring.package == package for docstring in installed) for package in docstrings.PACKAGES),
-    ]
-    assert counts[0] > 5000
-    assert max(counts[1:]) <= docstrings.PER_PACKAGE
-    assert len({docstring.kind for docstring in installed}) == 4
-
-
-def test_texts_have_5_to_1000_tokens_and_are_all_different(installed):
-    lengths = [len(docstrings.TOKEN.findall(docstring.text)) for docstring in installed]
-    assert (min(lengths) >= 5, max(lengths) <= 1000) == (True, True)
-    assert len({docstring.text for docstring in installed}) == len(installed)
-
-
-def test_no_text_holds_the_name_or_the_alias_of_a_package(installed):
-    named = re.compile(rf"(?<![a-z])(np|pd|plt|nx|pytorch|scikit-learn|{'|'.join(docstrings.PACKAGES)})(?![a-z])", re.I)
-    assert [docstring.source for docstring in installed if named.search(docstring.text)] == []
-
-
-def test_no_text_repeats_most_of_another(installed):
-    runs = [
-        {tuple(words[i : i + 5]) for i in range(len(words) - 4)}
-        for words in (docstring.text.lower().split() for docstring in installed)
-    ]
-    seen, repeated = set(), 0
-    for run in runs:
-        repeated += len(run) >= 10 and len(run & seen) > 0.8 * len(run)
-        seen |= run
-    assert repeated < 0.01 * len(installed)
 
 
 def test_nothing_is_imported_and_the_order_is_always_the_same(packages):
@@ -121,14 +80,6 @@ def test_every_task_has_its_classes_each_as_often(packages, task, classes):
         assert set(loaded.labels) == {1.0}  # one parameter each
 
 
-def test_a_kind_is_what_the_docstring_documents(packages):
-    kinds = {docstring.kind: docstring.text for docstring in corpus(packages)}
-    loaded = load("kind", packages=packages)
-    labelled = dict(zip(loaded.first, (loaded.classes[label] for label in loaded.labels), strict=True))
-    assert {labelled[text] for text in kinds.values()} == set(kinds)
-    assert all(labelled[text] == kind for kind, text in kinds.items())
-
-
 def test_a_pair_is_of_one_docstring_exactly_where_it_is_labelled_so(packages):
     further = {docstring.paragraphs[0]: docstring.paragraphs[1] for docstring in corpus(packages)}
     loaded = load("same", packages=packages)
@@ -136,36 +87,11 @@ def test_a_pair_is_of_one_docstring_exactly_where_it_is_labelled_so(packages):
     assert all((further[first] == second) == bool(label) for first, second, label in pairs)
 
 
-def test_the_second_text_of_a_wrong_pair_is_of_the_same_part_and_package(packages):
-    where = {docstring.paragraphs[1]: docstring.package for docstring in corpus(packages)}
-    package = {docstring.paragraphs[0]: docstring.package for docstring in corpus(packages)}
-    loaded = load("same", packages=packages)
-    for part in (loaded.split.fit, loaded.split.profiling, loaded.split.test):
-        assert sorted(loaded.second[row] for row in part) == sorted({loaded.second[row] for row in part})
-        assert all(where[loaded.second[row]] == package[loaded.first[row]] for row in part)
-
-
-def test_a_limit_keeps_that_many_and_a_seed_splits_otherwise(packages):
-    whole, few, other = (load("package", packages=packages, **options) for options in ({}, {"limit": 40}, {"seed": 1}))
-    assert sum(map(len, (few.split.fit, few.split.profiling, few.split.test))) == 40
-    assert set(few.split.test) < set(whole.split.test)
-    assert set(other.split.test) != set(whole.split.test)
-    assert len({whole.fingerprint, few.fingerprint, other.fingerprint}) == 3
-
-
 def test_an_unknown_task_and_missing_packages_are_told():
     with pytest.raises(InputError, match="task is topic, but must be one of package, kind"):
         load("topic")
     with pytest.raises(InputError, match="installed packages is none, but must be two of nopackage"):
         corpus(("nopackage",))
-
-
-def test_files_of_another_python_and_packages_in_one_file_are_left_out(tmp_path, monkeypatch, packages):
-    (tmp_path / PAIR[0] / "template.py").write_text(
-        '"""{{ a template of many words that is no source }}"""\ndef {{x}}:'
-    )
-    (tmp_path / "pliantsingle.py").write_text('"""A module that is a package by itself, of one file."""')
-    assert {docstring.package for docstring in corpus((*packages, "pliantsingle"))} == set(packages)
 
 
 @pytest.mark.parametrize(
@@ -208,8 +134,3 @@ def test_a_split_keeps_sources_whole_and_comes_near_its_shares(numbers, seed, te
     share = test + profiling * (1 - test)
     assert 0 <= len(held) - share * len(sources) < max(map(sources.count, sources)) + 1e-9
     assert len(parts.test) == round(len(held) * test / share)
-
-
-def test_few_files_to_split_are_told():
-    with pytest.raises(InputError, match="data is docstrings of 1 files"):
-        split(["one"] * 9, 0, Shares())

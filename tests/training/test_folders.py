@@ -56,11 +56,6 @@ def test_a_test_and_a_validation_part_that_are_there_are_used(tmp_path):
     assert [loaded.classes[loaded.labels[row]] for row in range(len(names))] == [name.split("/")[1] for name in names]
 
 
-def test_without_a_validation_part_the_plan_is_made_with_a_fifth_of_what_is_trained_on(tmp_path):
-    loaded = data.folder(write(tmp_path, *many("train/cat", "train/dog"), *many("test/cat", "test/dog", count=2)))
-    assert [len(rows) for rows in (loaded.split.fit, loaded.split.profiling, loaded.split.test)] == [16, 4, 4]
-
-
 @pytest.mark.parametrize(
     ("names", "refused"),
     [
@@ -74,14 +69,6 @@ def test_without_a_validation_part_the_plan_is_made_with_a_fifth_of_what_is_trai
 def test_any_other_layout_is_refused_by_name(tmp_path, names, refused):
     with pytest.raises(InputError, match=refused):
         labelled_files(write(tmp_path, *names))
-
-
-def test_a_table_of_labels_is_not_passed_over(tmp_path):
-    (write(tmp_path, "cat/a.png") / "metadata.csv").write_text("file_name,label")
-    with pytest.raises(
-        InputError, match=r"metadata\.csv, a table of labels, but must be sub-folders named by their classes"
-    ):
-        labelled_files(tmp_path)
 
 
 def test_links_are_followed_and_a_loop_of_them_is_refused(tmp_path):

@@ -82,26 +82,6 @@ def test_no_group_is_in_two_parts_and_a_held_out_one_counts_once(keys, seed, own
         assert repeats.left_out == 0
 
 
-def test_where_nothing_repeats_the_split_stays_as_it_was():
-    whole = data.split(60, 3)
-    assert separate(whole, np.arange(60), np.zeros(60)) == (whole, Repeats(60, 60))
-
-
-def test_large_groups_are_held_out_no_more_often_than_small_ones():
-    group_R = np.concatenate([np.arange(500), np.repeat(np.arange(500, 1000), 20)])
-    held = [separate(data.split(len(group_R), seed), group_R, group_R)[0].test for seed in range(5)]
-    shares = [(group_R[test] >= 500).mean() for test in held]
-    assert np.mean(shares) == pytest.approx(0.5, abs=0.05)
-
-
-def test_the_row_that_counts_is_any_of_its_group():
-    """A file may be sorted by its labels: the first of each group would have the first label."""
-    group_R, label_R = np.tile(np.arange(900), 2), np.repeat([0, 1], 900)
-    split, repeats = separate(data.split(1800, 0), group_R, label_R)
-    assert label_R[split.test].mean() == pytest.approx(0.5, abs=0.1)
-    assert repeats.contradicting == 900
-
-
 @pytest.mark.parametrize(
     ("first", "second"),
     [("Fine  day\n", "fine day"), ("ﬁne", "FINE"), ("STRASSE", "straße"), ("e\u0301te", "éte")],
@@ -121,11 +101,6 @@ def test_what_repeats_is_told():
         assert part in str(repeats)
 
 
-def test_a_part_that_keeps_no_row_is_refused():
-    with pytest.raises(InputError, match="8 rows of 2 different inputs"):
-        separate(Split(np.arange(4), np.arange(4, 6), np.arange(6, 8)), np.arange(8) % 2, np.zeros(8))
-
-
 def test_rows_that_are_added_to_train_on_are_none_that_are_held_out():
     texts, label_R = [f"text {number}" for number in range(20)], np.arange(20) % 2
     own = assemble("own", texts, None, label_R, ("a", "b"), data.split(20, 0))
@@ -136,12 +111,3 @@ def test_rows_that_are_added_to_train_on_are_none_that_are_held_out():
     joined = with_fit(own, more)
     assert parts(joined.split)[1:] == parts(own.split)[1:]
     assert len(joined.split.fit) == 2 * len(own.split.fit)
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5])
-def test_a_share_of_groups_is_whole_groups(share):
-    group_R = np.repeat(np.arange(50), np.arange(50) % 4 + 1)
-    held, rest = groups.divide(group_R, share, 0)
-    assert len(np.unique(group_R[held])) == share * 50
-    assert not set(group_R[held]) & set(group_R[rest])
-    assert sorted([*held, *rest]) == list(range(len(group_R)))

@@ -162,14 +162,6 @@ def test_whole_checkpoints_of_every_form_are_read(tmp_path, form):
     assert all(torch.allclose(loaded[key], value, atol=1e-2) for key, value in values.items())
 
 
-@pytest.mark.parametrize(
-    "key", ["embeddings.position_ids", "encoder.layer.0.attn.masked_bias", "h.0.attn.attention.bias"]
-)
-def test_buffers_that_older_versions_stored_are_no_weights(tmp_path, key):
-    rewrite(tmp_path, {**write(tmp_path), key: torch.zeros(1, 3)})
-    loading.load(AutoModel, str(tmp_path), "encoder", loading.headless)
-
-
 def cut(path: Path, kept: float) -> None:
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.models.image import MAX_PIXELS, decode, read
-from pliant.training.pictures import ArrayImages, HeldImages, Images, JoinedImages
+from pliant.models.image import MAX_PIXELS, decode
+from pliant.training.pictures import AUGMENTATIONS, ArrayImages, HeldImages, Images, JoinedImages, augmentation, crops
+
+RAMP = torch.linspace(0, 1, 16).expand(64, 3, 16, 16)  # brighter from left to right
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
 
@@ -42,23 +46,12 @@ def test_any_batches_are_the_same_with_and_without_holding_and_each_picture_is_d
     assert set(counted.counts.values()) == {1}
 
 
-def test_every_size_is_held_by_itself():
-    held = HeldImages(ArrayImages(PIXELS))
-    assert [held.batch(np.array([3]), size).shape[1] for size in (4, 8, 4)] == [4, 8, 4]
-
-
 def test_pictures_too_many_to_be_held_are_decoded_each_time():
     counted = CountedImages(ArrayImages(PIXELS))
     held = HeldImages(counted, max_bytes=12 * 8 * 8 * 3 - 1)
     for _ in range(3):
         held.batch(np.array([5]), 8)
     assert counted.counts == {5: 3}
-
-
-def test_a_held_data_set_is_as_long_and_gives_the_same_originals():
-    held = HeldImages(ArrayImages(PIXELS))
-    assert len(held) == 12
-    assert np.array_equal(np.asarray(read(held.file(7), MAX_PIXELS)), PIXELS[7])
 
 
 @given(st.lists(st.integers(0, 16), min_size=1, max_size=12))
@@ -70,3 +63,22 @@ def test_joined_pictures_are_the_first_ones_and_then_the_second(index):
         alone = ArrayImages(PIXELS).file(row) if row < 12 else ArrayImages(more).file(row - 12)
         assert np.array_equal(pixels, decode(alone, 4, MAX_PIXELS))
         assert joined.file(row) == alone
+
+
+@pytest.mark.parametrize("name", [name for name in AUGMENTATIONS if name != "none"])
+def test_each_sample_is_moved_its_own_way_and_keeps_its_shape(name):
+    torch.manual_seed(0)
+    images = torch.rand(1, 3, 16, 16).expand(4, -1, -1, -1)
+    moved = augmentation(name)(images)
+    assert moved.shape == images.shape
+    assert not torch.allclose(moved[0], moved[1])
+
+
+def test_a_crop_shows_at_least_its_share_of_the_width_and_nothing_from_outside():
+    torch.manual_seed(0)
+    moved = crops(RAMP, min_share=0.6)
+    assert moved.min() >= 0
+    assert moved.max() <= 1
+    shown = (moved[..., 0] - moved[..., -1]).abs().mean(dim=(1, 2))
+    assert shown.min() > 0.5
+    assert shown.max() > 0.9

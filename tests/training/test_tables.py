@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pliant.errors import InputError
-from pliant.training import data, tables
-from pliant.training.labels import classes_of
-from pliant.training.tables import Faults, paths, read
+from pliant.training import data
+from pliant.training.tables import Faults, classes_of, paths, read
 from pliant.training.texts import Columns, load
 
 TEXTS = ("one", "two")
@@ -203,21 +202,6 @@ def twenty(*labels: str) -> bytes:
     return ("text,label\n" + "".join(f"number {i},{labels[i % len(labels)]}\n" for i in range(20))).encode()
 
 
-@pytest.mark.parametrize(
-    "name", ["names[1].csv", "a,b.csv", "date=2024.csv", "*.csv", "a::b.csv", ".hidden.csv", "a b?.csv", "zip:x.csv"]
-)
-@pytest.mark.parametrize("scheme", ["csv", "parquet"])
-def test_a_path_is_a_path(tmp_path, name, scheme):
-    """names[1].csv was once a pattern, by which names1.csv was trained on; a comma made two files of one."""
-    for other in ("names1.csv", "a", "b.csv", "x.csv"):
-        (tmp_path / other).write_bytes(twenty("wrong", "file"))
-    content = io.BytesIO()
-    pq.write_table(pa.table({"text": [f"number {i}" for i in range(20)], "label": ["007", "8"] * 10}), content)
-    (tmp_path / name).write_bytes(twenty("007", "8") if scheme == "csv" else content.getvalue())
-    loaded = load(f"{scheme}:{tmp_path / name}")
-    assert (loaded.classes, loaded.name, loaded.labels.tolist()) == (("007", "8"), (tmp_path / name).stem, [0, 1] * 10)
-
-
 def test_commas_part_files_and_belong_to_names_of_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a,b", "c", "a"):
@@ -322,11 +306,3 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_cause(tmp_path, monkeypa
             InputError, match=rf"data is .*a table \({error.strerror}\), but must be a readable {scheme} file"
         ):
             loader(address)
-
-
-@pytest.mark.parametrize("scheme", ["csv", "json", "parquet"])
-def test_more_rows_than_memory_holds_are_refused_by_name(tmp_path, monkeypatch, scheme):
-    monkeypatch.setattr(tables, "MOST_ROWS", 1)
-    content = {"csv": csv_of("a", "b"), "json": lines('"a"', '"b"'), "parquet": parquet_of(["a", "b"])}[scheme]
-    with pytest.raises(InputError, match=r"a table .more than 1 rows: take a part"):
-        load(given(tmp_path, scheme, content))

@@ -9,9 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pliant.errors import InputError, OfflineError
-from pliant.training.data import Split
-from pliant.training.text_data import Shares, TextData, assemble
+from pliant.training.text_data import Shares
 from pliant.training.texts import Columns, load
 
 COUNT = 20
@@ -36,13 +34,6 @@ def test_class_names_are_those_that_the_file_tells(tmp_path):
     assert loaded.labels.tolist() == [i % 2 for i in range(COUNT)]
 
 
-def test_labels_without_names_are_named_in_order(tmp_path):
-    loaded = load(write(tmp_path, text=TEXTS, label=[7 if i % 2 else 3 for i in range(COUNT)]))
-    assert (loaded.classes, loaded.labels.tolist()[:3]) == (("3", "7"), [0, 1, 0])
-    words = load(write(tmp_path, text=TEXTS, intent=["b", "a"] * 10))
-    assert (words.classes, words.labels.tolist()[:3]) == (("a", "b"), [1, 0, 1])
-
-
 def test_numbers_make_a_regression_where_the_configuration_says_so(tmp_path):
     """Fractions once did by themselves."""
     address = write(tmp_path, sentence1=TEXTS, sentence2=OTHERS, score=[i / 4 for i in range(COUNT)])
@@ -59,10 +50,6 @@ def test_a_pair_is_found_by_its_columns_first_text_first(tmp_path, columns):
     """A question with a sentence once lost the question: only the sentence was read."""
     loaded = load(write(tmp_path, **dict(zip(columns, (TEXTS, OTHERS), strict=True)), label=[0, 1] * 10))
     assert loaded.texts(np.array([0, 3])) == [(TEXTS[0], OTHERS[0]), (TEXTS[3], OTHERS[3])]
-
-
-def test_a_single_text_has_no_second_one(tmp_path):
-    assert load(write(tmp_path, sentence=TEXTS, label=[0, 1] * 10)).texts(np.array([1])) == [(TEXTS[1], None)]
 
 
 def test_csv_and_json_lines_and_several_files_read_alike(tmp_path):
@@ -96,61 +83,3 @@ def test_a_fingerprint_follows_texts_labels_classes_and_split_alone(tmp_path):
     changed = [mark(seed=1), mark(texts=OTHERS), mark(labels=(1, 0) * 10), mark(names=("yes", "no"))]
     assert mark(name="renamed") == mark()
     assert len({mark(), *changed}) == 5
-
-
-@pytest.mark.parametrize(
-    ("columns", "sentence"),
-    [
-        ({"text": [*TEXTS[:-1], " "], "label": [0, 1] * 10}, r"row 19 .an empty text."),
-        ({"text": [*TEXTS[:-1], None], "label": [0, 1] * 10}, r"row 19 .no text."),
-        (
-            {"text": TEXTS, "label": [*[0.5] * 19, float("nan")]},
-            r"20 broken rows: row 0 .label 0.5 is a fraction.* and 10 more",
-        ),
-        ({"text": TEXTS, "label": [*["a"] * 19, None]}, r"row 19 .no label."),
-        ({"text": TEXTS, "label": ["a"] * 20}, "label is always a, but must be one of two or more classes"),
-        ({"text": TEXTS, "label": [["a"]] * 20}, "row 0 .label .* is no text and no whole number"),
-        ({"text": TEXTS, "size": [1] * 20}, "the label column is text, size, but must be one of label, "),
-        ({"words": TEXTS, "label": [0, 1] * 10}, "the text column is words, label"),
-    ],
-)
-def test_what_cannot_be_learnt_from_is_refused(tmp_path, columns, sentence):
-    with pytest.raises(InputError, match=sentence):
-        load(write(tmp_path, **columns))
-
-
-def test_a_class_below_zero_is_refused_as_a_hidden_label(tmp_path):
-    with pytest.raises(InputError, match=r"label -1 is below 0 .a test split without its labels"):
-        load(write(tmp_path, ("no", "yes"), text=TEXTS, label=[-1] * COUNT))
-
-
-def test_half_a_surrogate_pair_is_refused_with_its_row():
-    """The tokenizers library cannot read it, and reported it without a row in the middle of a training."""
-    rows = np.arange(2)
-    with pytest.raises(InputError, match="text of row 1 is half of a surrogate pair"):
-        assemble("mine", ["fine", "half \ud800"], None, rows, ("no", "yes"), Split(rows, rows, rows))
-
-
-def test_control_characters_and_other_scripts_are_texts_like_others(tmp_path):
-    odd = ["\0", "a\0b\x1b", "日本", "e\u0301", *TEXTS[4:]]
-    assert isinstance(load(write(tmp_path, text=odd, label=[0, 1] * 10)), TextData)
-
-
-@pytest.mark.parametrize(
-    "address", ["csv:/nowhere.csv", "parquet:/nowhere.parquet", "json:/nowhere.json", "zip:a", "mine"]
-)
-def test_an_address_that_leads_nowhere_is_told(address):
-    with pytest.raises(InputError, match=r"^data is "):
-        load(address)
-
-
-def test_a_file_that_is_no_parquet_is_told(tmp_path):
-    (tmp_path / "a.parquet").write_text("nothing")
-    with pytest.raises(InputError, match="a readable parquet file"):
-        load(f"parquet:{tmp_path}/a.parquet")
-
-
-@pytest.mark.parametrize("address", ["hub:nobody/nothing", "hub:nobody/nothing:part"])
-def test_without_a_network_the_error_says_what_works(address):
-    with pytest.raises(OfflineError, match=r"nobody/nothing could not be fetched.*parquet:PATH.*docstrings:package"):
-        load(address)

@@ -8,8 +8,7 @@ from typing import Any
 
 from pliant.errors import InputError
 from pliant.training.data import fetch_rows
-from pliant.training.labels import text_fault
-from pliant.training.tables import SCHEMES, Faults, of_dataset, read
+from pliant.training.tables import SCHEMES, Faults, of_dataset, read, text_fault
 
 COLUMNS = ("prompt", "instruction", "question", "text", "sentence")
 MORE = "input"

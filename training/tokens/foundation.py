@@ -20,9 +20,9 @@ from pliant.errors import InputError, OfflineError
 from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone, Option
 from pliant.tokens.model import AdaptiveViT, create_vit
-from pliant.training.augment import AUGMENTATIONS, augmentation
 from pliant.training.data import ImageData
 from pliant.training.hub import quick_if_offline
+from pliant.training.pictures import AUGMENTATIONS, augmentation
 from pliant.training.precision import PRECISIONS, lowered
 
 
@@ -42,7 +42,7 @@ class FoundationConfig:
     patch_dropout: float = 0.5  # share of patches left out while training: faster, and robust to missing tokens
     warmup: int = 20  # steps
     label_smoothing: float = 0.05
-    augment: str = "jitter"  # see training/augment.py
+    augment: str = "jitter"  # see training/pictures.py
     precision: str = "auto"  # of the arithmetic while training, see training/precision.py
     seed: int = 0
 

@@ -2,7 +2,7 @@
 
 Prompts grow: those of a longer gamma start as those of the next shorter one plus fresh ones, so all gammas together
 cost little more than the longest alone. Merged settings (gamma < 0) need no training. Where several learning rates are
-given for the prompts, short trials choose one (see sweep.py). Accuracies are measured later, by profiling.
+given for the prompts, short trials choose one (`sweep`). Accuracies are measured later, by profiling.
 
 Shape suffixes as in pliant/tokens/model.py.
 """
@@ -25,8 +25,8 @@ from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone, Head, Task
 from pliant.tokens.model import AdaptiveViT
 from pliant.tokens.runtime import load_model, normaliser
-from pliant.training.augment import AUGMENTATIONS, augmentation
 from pliant.training.data import ImageData
+from pliant.training.pictures import AUGMENTATIONS, augmentation
 from pliant.training.precision import PRECISIONS, lowered
 from pliant.training.tokens.foundation import warm_cosine
 
@@ -49,7 +49,7 @@ class TaskConfig:
     head_images: int | None = None  # pictures of the fit split for the plain head; None: all
     patch_dropout: float = 0.0  # share of patches left out while prompts are trained: faster
     weight_decay: float = 1e-4
-    augment: str = "none"  # see training/augment.py
+    augment: str = "none"  # see training/pictures.py
     precision: str = "auto"  # of the arithmetic while training, see training/precision.py
     seed: int = 0
 
@@ -211,3 +211,56 @@ def _stored(head: nn.Linear) -> Head:
 
 def _array(tensor: Tensor) -> NDArray[np.float32]:
     return tensor.detach().cpu().numpy().copy()
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Accuracy of each rate's trial on the held-out part of the fit split, and of the plain head (gamma 0) there."""
+
+    rates: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    plain: float
+
+    @property
+    def best(self) -> float:
+        """The rate with the best trial; among equals the smallest."""
+        return min(zip(self.rates, self.accuracy, strict=True), key=lambda pair: (-pair[1], pair[0]))[0]
+
+
+def sweep(
+    config: TaskConfig, data: ImageData, backbone: Backbone, device: str = "cpu", progress: Progress = silent
+) -> Sweep:
+    """Run one trial for each of `config.prompt_rates`."""
+    torch.manual_seed(config.seed)
+    model = load_model(backbone).to(device)
+    examples = fit_examples(data, backbone, device)
+    cut = max(1, round(len(examples.label_N) * (1 - config.held_out)))
+    fit, judge = examples.part(slice(0, cut)), examples.part(slice(cut, None))
+    head = train_head(config, model, fit, len(data.classes))
+    accuracies = []
+    for rate in config.prompt_rates:
+        prompt_LGD, trained = _trial(replace(config, prompt_rate=rate), model, fit, head)
+        accuracies.append(_accuracy(config, model, trained, judge, prompt_LGD))
+        progress(len(accuracies), len(config.prompt_rates))
+    return Sweep(config.prompt_rates, tuple(accuracies), _accuracy(config, model, head, judge, None))
+
+
+def _trial(config: TaskConfig, model: AdaptiveViT, fit: Examples, head: nn.Linear) -> tuple[Tensor, nn.Linear]:
+    torch.manual_seed(config.seed + 1)  # the same for every rate
+    empty_LGD = torch.empty(model.depth, 0, model.width, device=fit.label_N.device)
+    start_LGD = lengthened(config, empty_LGD, config.gammas[-1])
+    count = max(1, config.trial_images // config.batch)
+    return train_prompts(config, model, fit, start_LGD, head, count, lambda: None)
+
+
+def _accuracy(
+    config: TaskConfig, model: AdaptiveViT, head: nn.Linear, judge: Examples, prompt_LGD: Tensor | None
+) -> float:
+    right = 0
+    for at in range(0, len(judge.label_N), 64):
+        label_B = judge.label_N[at : at + 64]
+        prompts_BLGD = None if prompt_LGD is None else prompt_LGD.expand(len(label_B), -1, -1, -1)
+        with torch.no_grad(), lowered(config.precision, label_B.device):
+            feature_BD = model(judge.image(slice(at, at + 64)), 0, prompts_BLGD)
+            right += int((head(feature_BD.float()).argmax(-1) == label_B).sum())
+    return right / len(judge.label_N)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from prometheus_client import REGISTRY, CollectorRegistry
 from starlette.datastructures import State
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,6 +22,7 @@ from pliant.serving.http.access.hosts import KnownHosts, is_loopback
 from pliant.serving.http.access.keys import KeySource, Tenant
 from pliant.serving.http.api_errors import ApiError, ErrorShape
 from pliant.serving.http.json_body import check_type
+from pliant.serving.monitoring.metric_list import ACCESS, register
 from pliant.serving.request_context import set_evidence_tenant, set_request_tenant
 
 CLIENT = "pliant.client"
@@ -191,15 +192,9 @@ class TenantMetrics:
     """Counts the requests of each tenant. What is written for a tenant is looked up once: a request writes four times."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        text = "Requests with a valid key"
-        self._arrivals = cache(Counter("pliant_tenant_arrivals", text, ("tenant",), registry=registry).labels)
-        text = "Requests answered, by HTTP status"
-        self._answers = cache(Counter("pliant_tenant_answers", text, ("tenant", "status"), registry=registry).labels)
-        text = "Requests refused by a tenant's own limits"
-        self._refusals = cache(Counter("pliant_tenant_refusals", text, ("tenant", "code"), registry=registry).labels)
-        text = "Requests that wait for their answer"
-        waiting = Gauge("pliant_tenant_waiting", text, ("tenant",), registry=registry, multiprocess_mode="livesum")
-        self._waiting = cache(waiting.labels)
+        self._arrivals, self._answers, self._refusals, self._waiting = (
+            cache(each.labels) for each in register(ACCESS, registry).values()
+        )
 
     def arrived(self, tenant: str) -> None:
         self._arrivals(tenant).inc()

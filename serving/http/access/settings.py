@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 from cryptography import x509
-from prometheus_client import REGISTRY, CollectorRegistry, Gauge
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.errors import InputError
 from pliant.serving.http.access.access import Access
 from pliant.serving.http.access.hosts import KnownHosts, check_address, is_loopback
 from pliant.serving.http.access.keys import KeySettings, key_source
+from pliant.serving.monitoring.metric_list import CERTIFICATE, register
 
 DAY = 86_400.0  # seconds
 WARN_DAYS = 14.0  # before a certificate's end; deploy/monitoring/alerts.yaml has the same
@@ -97,8 +98,8 @@ def show_certificate(path: Path, registry: CollectorRegistry = REGISTRY, now: fl
     except (OSError, ValueError) as error:
         raise InputError("tls_cert", path, f"a certificate in PEM ({error})") from None
     begin, end = first.not_valid_before_utc.timestamp(), first.not_valid_after_utc.timestamp()
-    name, text = "pliant_tls_certificate_expiry_timestamp_seconds", "When the service's certificate expires"
-    Gauge(name, text, ("source",), registry=registry, multiprocess_mode="livemin").labels("service").set(end)
+    (expiry,) = register(CERTIFICATE, registry).values()
+    expiry.labels("service").set(end)
     if now < begin:
         logger.error("the certificate %s is not valid before %s: clients refuse it until then", path, _day(begin))
     elif now >= end:

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 from pliant.lines import blank_lines, open_to_append
 from pliant.outcomes.files import OBSERVED, prompt_of
 from pliant.serving.packing.reply import Choice
-from pliant.serving.unwritten import Writing
+from pliant.serving.state_file import Writing
 
 DAYS = 30  # that a line is kept
 DAY = 86_400.0  # seconds

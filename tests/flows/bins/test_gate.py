@@ -22,14 +22,6 @@ def candidate(factor: float = 1.0, score: Score | None = None, **changes) -> Can
     return Candidate(some_bins(factor, **changes), score)
 
 
-def test_equal_bins_pass_with_equal_reports_one_a_seed():
-    verdict = judge(candidate(), candidate(), GateConfig(seeds=2), SHORT)
-    assert verdict.passed
-    assert verdict.champion.seconds == verdict.challenger.seconds
-    assert [report.p98 for report in verdict.champion.reports] == [report.p98 for report in verdict.challenger.reports]
-    assert len(verdict.challenger.reports) == 2
-
-
 def test_a_champions_shape_that_was_not_measured_again_keeps_its_share_of_the_dynamic_runtimes_seconds():
     """Static runtimes at half of the dynamic one's seconds are better than none, however fast the machine was when."""
     old, new = candidate(0.1), candidate(1.0, shapes=(Shape(64, 4, True),), seconds=())

@@ -120,23 +120,6 @@ def test_half_precision_is_taken_where_it_is_faster_and_costs_no_more_than_is_to
     assert len(asked) == (precision == "bfloat16" or seconds < 1), "what is not faster is not tested"
 
 
-def test_onnx_is_tried_in_float32_alone_and_half_precision_is_held_against_the_fastest_engine(
-    tmp_path, timed, monkeypatch
-):
-    timed |= {("onnx", "float32"): 1.0, ("eager", "float32"): 3.0, ("eager", "bfloat16"): 1.2}
-    monkeypatch.setattr(bins_measure, "compile_shapes", lambda *_: {})
-    half = Half("bfloat16", lambda: 0.0)
-    trials, untried, _ = bins_measure._try_all(config("onnx", "eager"), tiny_encoder(), tmp_path, silent, half)
-    assert (set(trials), untried) == (set(timed), {})
-    trial, reason = bins_measure._fastest(config(), trials, half)
-    assert (trial, reason) == (("onnx", "float32"), "float32 is served: bfloat16 takes 1.20 times as long")
-
-
-def test_without_half_precision_nothing_is_said_of_it(tmp_path):
-    measured = measure(config("eager"), tiny_encoder(), tmp_path, silent)
-    assert (measured.precision, measured.arithmetic, measured.trials) == ("float32", "", {})
-
-
 def test_a_plan_is_measured_and_served_in_the_precision_of_its_latencies(tmp_path, timed, monkeypatch):
     timed |= {("eager", "float32"): 1.0, ("eager", "bfloat16"): 0.5}
     encoder, used = tiny_encoder(), []

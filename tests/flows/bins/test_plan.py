@@ -8,9 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.bins.artifact import Shape
-from pliant.flows.bins.config import EdgesConfig
-from pliant.flows.bins.plan import candidates, choose, describe, interpolated, shapes, weigh
+from pliant.flows.bins.config import EdgesConfig, StreamConfig
+from pliant.flows.bins.plan import choose, describe, weigh
+from pliant.flows.bins.stages import digests, observe
 from pliant.latency import LatencyTable
+from pliant.progress import silent
+from pliant.protocol import Arrived, JournalEntry, Request
+from pliant.serving.journal import FileRecorder
+from tests.fixtures.bins.encoders import tiny_encoder
 
 LONGEST = 64
 
@@ -36,11 +41,6 @@ def judged(measured, requests, margin=0.02, seen=0.5):
     return weigh(measured, table(), requests, margin, (line(seen), table()))
 
 
-def test_candidates_are_multiples_of_the_step_and_the_longest():
-    assert candidates(8, 20) == (8, 16, 20)
-    assert candidates(64, 40) == (40,)
-
-
 def test_so_many_bins_are_chosen_as_come_near_the_most():
     requests = spread(*range(1, 65))
     chosen = choose(requests, line(), table(), EdgesConfig(most=8, within=0.02))
@@ -51,20 +51,12 @@ def test_so_many_bins_are_chosen_as_come_near_the_most():
     assert chosen.dynamic < chosen.costs[-1]  # not padded, at the same seconds a token
 
 
-def test_where_all_lengths_are_alike_one_bin_more_is_no_use():
-    assert choose(spread(16, 16, 16), line(), table(), EdgesConfig(step=16)).edges == (16, 64)
-
-
 def test_a_number_that_is_told_is_kept_to_and_none_gives_no_bin():
     requests = spread(*range(1, 65))
     assert len(choose(requests, line(), table(), EdgesConfig(count=3)).edges) == 3
     none = choose(requests, line(), table(), EdgesConfig(count=0))
     assert none.edges == ()
     assert len(none.costs) == 1
-
-
-def test_shapes_ascend_by_length_and_batch():
-    assert shapes((8, 4), (1, 2)) == (Shape(4, 1), Shape(4, 2), Shape(8, 1), Shape(8, 2))
 
 
 def test_a_static_runtime_is_kept_where_it_beats_the_dynamic_one_at_the_lengths_it_serves():
@@ -74,12 +66,6 @@ def test_a_static_runtime_is_kept_where_it_beats_the_dynamic_one_at_the_lengths_
     assert [(trial.length, trial.kept) for trial in weighed] == [(16, True), (64, False)]
     assert [trial.dynamic for trial in weighed] == pytest.approx([2.6e-3, 4.2e-3])
     assert "1 of 2 static runtimes kept, for up to 16 tokens" in describe(weighed)
-
-
-def test_where_none_is_faster_the_words_say_so():
-    weighed = judged({Shape(64, 1): 1.0}, spread(32))
-    assert describe(weighed).startswith("none of 1 static runtimes was measured faster")
-    assert "no static runtime was asked for" in describe(())
 
 
 def test_a_bin_that_nobody_asks_for_gets_no_static_runtime():
@@ -111,6 +97,21 @@ def test_the_dynamic_runtime_is_expected_to_pad_a_batch_to_its_longest_text(leng
     assert weighed[0].dynamic == pytest.approx(float(np.mean(drawn)))
 
 
-def test_seconds_between_measured_lengths_lie_between_theirs():
-    seconds = interpolated({32: 3.0, 16: 1.0}, 40)
-    assert seconds[[0, 16, 24, 32, 40]].tolist() == [1.0, 1.0, 2.0, 3.0, 3.0]
+def record(path, lengths, **options) -> None:
+    recorder = FileRecorder(path, **options)
+    for number, length in enumerate(lengths):
+        recorder(JournalEntry(number, Arrived(Request(number, number, number + 1, "mine", 1.0, length)), ()))
+    recorder.close()
+
+
+def test_a_restart_a_further_generation_and_a_full_file_lose_no_request(tmp_path):
+    journal = tmp_path / "bins.jsonl"
+    record(journal, [1, 1])
+    record(journal, [2] * 20, segment_bytes=500)
+    record(tmp_path / "bins-2.jsonl", [3])
+    record(tmp_path / "bins-2.jsonl", [4])
+    (tmp_path / "bins-other.jsonl").write_text("not a journal of this service\n")
+    stream = StreamConfig(lengths=(f"journal:{journal}",))
+    seen = observe(stream, "mine", tiny_encoder(max_length=8), None, EdgesConfig(least=24), silent)
+    assert seen.requests.tolist() == [0, 2, 20, 1, 1, 0, 0, 0, 0]
+    assert len(digests(stream)) > 5

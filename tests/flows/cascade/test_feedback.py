@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from pliant.cascade.artifact import Outputs
-from pliant.errors import InputError
 from pliant.flows.cascade.config import LearnConfig, read
 from pliant.flows.cascade.feedback import (
-    POOL,
     label_figures,
     make_pool,
     read_figures,
@@ -26,7 +24,6 @@ from pliant.flows.cascade.stages import LEVEL, OUTPUTS, load_data
 from pliant.flows.feedback import FeedbackConfig, part_of_input
 from pliant.flows.stage import StageResult
 from pliant.models.artifact import Classifier
-from pliant.outcomes.files import INPUTS, LABELS
 from pliant.progress import silent
 from pliant.registry.store import FolderStore
 from tests.fixtures.cascade.lessons import TENANTS, changed_rows, lesson, record, write_outcomes
@@ -100,24 +97,11 @@ def test_a_lesson_that_does_not_fit_the_task_is_left_out(data, texts, label, for
     assert len(rows.first) == 100
 
 
-def test_content_that_is_no_json_is_left_out(data):
-    broken = lessons(1)[0]
-    broken = replace(broken, input=replace(broken.input, content=b'["an oak'))
-    assert len(rows_of([*lessons(), broken], data, LEARN).first) == 100
-
-
 def test_pairs_are_taken_by_a_task_of_pairs(folder):
     pairs = load_data(read(overrides={**setting(folder), "tasks": [{"data": f"json:{folder / 'pairs.jsonl'}"}]}))[0]
     rows = rows_of([lesson(n, ["an oak", f"an elm {n}"], "same") for n in range(40)], pairs, LEARN)
     assert rows.second[:2] == ("an elm 0", "an elm 1")
     assert rows_of(lessons(), pairs, LEARN) is None
-
-
-def test_values_are_labels_of_a_regression_where_they_are_finite(data):
-    regression = replace(data, classes=(), labels=np.zeros(len(data.labels)))
-    values = [lesson(number, [f"text {number}"], number / 10) for number in range(40)]
-    others = [lesson(number, [f"other {number}"], label) for number, label in enumerate(("tree", math.nan, math.inf))]
-    assert rows_of([*values, *others], regression, LEARN).labels.tolist() == [number / 10 for number in range(40)]
 
 
 def test_lessons_of_which_none_can_judge_teach_nothing(data):
@@ -151,21 +135,6 @@ def test_trained_with_lessons_the_splits_to_plan_and_judge_with_stay(data):
     assert fitted.first[: len(data.first)] == data.first
 
 
-def test_pools_are_known_by_both_outputs_the_rows_and_the_seed(folder):
-    config, old, new = (
-        read(overrides=setting(folder)),
-        StageResult(Outputs, None, "a", "sha256:a"),
-        StageResult(Outputs, None, "b", "sha256:b"),
-    )
-    keys = {
-        POOL.key(each, "things", split, *pair)
-        for each in (config, replace(config, learn=LearnConfig(rows=300)), replace(config, seed=1))
-        for split in ("profiling", "test")
-        for pair in ((old, new), (old, old))
-    }
-    assert len(keys) == 12
-
-
 def test_pooled_outputs_are_saved_a_quarter_of_the_rows_for_the_test(folder, tmp_path):
     config, store = replace(read(overrides=setting(folder)), learn=LearnConfig(rows=200)), FolderStore(tmp_path)
     saved = [
@@ -177,11 +146,6 @@ def test_pooled_outputs_are_saved_a_quarter_of_the_rows_for_the_test(folder, tmp
         assert len(joined.labels) == rows == rows_for(config, split)
 
 
-def test_fewer_rows_than_a_plan_needs_are_refused():
-    with pytest.raises(InputError, match=r"learn.rows is 39, but must be at least 40"):
-        read(overrides={"learn": {"rows": 39}})
-
-
 def test_what_a_service_left_is_read_for_its_task(tmp_path, data, folder):
     config = replace(
         read(overrides=setting(folder)), feedback=FeedbackConfig(str(write_outcomes(tmp_path, changed_rows(80))))
@@ -189,32 +153,6 @@ def test_what_a_service_left_is_read_for_its_task(tmp_path, data, folder):
     assert len(taught(config, data).first) == 80
     assert taught(config, replace(data, name="others")) is None
     assert taught(read(overrides=setting(folder)), data) is None
-
-
-@pytest.mark.parametrize(("tenants", "key"), [(("",), ""), (("acme",), "k"), (("acme", "bolt", "core"), "k")])
-def test_strangers_and_few_tenants_teach_nothing(tmp_path, data, folder, tenants, key):
-    outcomes = write_outcomes(tmp_path, changed_rows(400), tenants, key)
-    assert taught(replace(read(overrides=setting(folder)), feedback=FeedbackConfig(str(outcomes))), data) is None
-
-
-def test_one_tenant_of_several_moves_no_more_than_a_quarter(tmp_path, data, folder):
-    write_outcomes(tmp_path, changed_rows(100))
-    outcomes = write_outcomes(tmp_path, [(f"poison {n}", "tree") for n in range(2000)], ("evil",))
-    rows = taught(replace(read(overrides=setting(folder)), feedback=FeedbackConfig(str(outcomes))), data)
-    poison = sum(text.startswith("poison") for text in rows.first)
-    assert 0 < poison <= len(rows.first) / 4
-
-
-def test_empty_and_torn_files_teach_what_is_whole(tmp_path, data, folder):
-    config = read(overrides=setting(folder))
-    for name in (LABELS, INPUTS):
-        (tmp_path / "empty").mkdir(exist_ok=True)
-        (tmp_path / "empty" / name).touch()
-    assert taught(replace(config, feedback=FeedbackConfig(str(tmp_path / "empty"))), data) is None
-    torn = write_outcomes(tmp_path / "torn", changed_rows(80))
-    text = (torn / LABELS).read_text()
-    (torn / LABELS).write_text(f"{{\n{text[:-30]}")
-    assert len(taught(replace(config, feedback=FeedbackConfig(str(torn))), data).first) >= 76
 
 
 def test_labels_alone_say_how_right_and_how_sure_the_levels_are(tmp_path):

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from pliant.cascade.artifact import LevelOutputs, Outputs
-from pliant.errors import ArtifactError, InputError, RegistryError
+from pliant.errors import InputError
 from pliant.flows.cascade import reprofile
 from pliant.flows.cascade import stages as cascade_stages
 from pliant.flows.cascade.champions import Record, Saved
 from pliant.flows.cascade.config import CascadeFlowConfig, read
-from pliant.flows.cascade.stages import Latencies, TaskData, cost, in_precision, planned, run_task, slowdown
+from pliant.flows.cascade.stages import Latencies, TaskData, cost, run_task, slowdown
 from pliant.progress import silent
 from tests.fixtures.cascade.tiny import setting, some_outputs, table, write_texts
 
@@ -34,12 +34,6 @@ def worse(outputs: Outputs, texts: int, level: int = 1) -> Outputs:
     changed = [*outputs.levels]
     changed[level] = LevelOutputs(logits_RK, outputs.levels[level].length)
     return replace(outputs, levels=tuple(changed))
-
-
-def test_outputs_and_latencies_are_measured_in_the_same_precision():
-    config = in_precision(CascadeFlowConfig(), "bfloat16")
-    assert (config.outputs.execution.precision, config.latency.execution.precision) == ("bfloat16", "bfloat16")
-    assert in_precision(config, "float32") == CascadeFlowConfig()
 
 
 def test_a_precision_of_one_stage_alone_is_refused_as_it_would_not_be_served():
@@ -107,13 +101,6 @@ def test_the_flow_falls_back_to_float32_where_half_precision_costs_too_much_or_i
     assert (("outputs", "bfloat16") in ran) is (ratio == 0.5), "what is not faster is not tested"
 
 
-def test_a_plan_holds_the_precision_of_its_outputs_and_none_of_another():
-    config = CascadeFlowConfig()
-    assert planned(config, HALF, HALF, latencies(1.0, "bfloat16"), False).precision == "bfloat16"
-    with pytest.raises(ArtifactError, match="measured in bfloat16, bfloat16 and float32: one is needed"):
-        planned(config, HALF, HALF, latencies(1.0), False)
-
-
 SAVED = {name: Saved(name, "") for name in ("half", "half test", "full", "full test")}
 RECORD = Record(None, None, 1, SAVED["half"], SAVED["half test"], (SAVED["full"], SAVED["full test"]))
 CHAMPION = SimpleNamespace(record=lambda _: RECORD, artifact=SimpleNamespace(task="things"))
@@ -143,10 +130,3 @@ def test_a_profile_takes_the_fastest_precision_that_was_tested_and_that_the_devi
     record = reprofile._of_pair(RECORD, pair)
     assert {record.outputs, record.test, *record.other} == set(SAVED.values())
     assert (record.outputs, record.test) == pair
-
-
-def test_a_device_without_any_precision_that_was_tested_is_told_to_train(monkeypatch):
-    monkeypatch.setattr(reprofile, "_saved", lambda store, champion, saved: HALF)
-    monkeypatch.setattr(reprofile, "is_fast", lambda precision, device: False)
-    with pytest.raises(RegistryError, match="things was only tested in bfloat16, for which this device has no instr"):
-        reprofile._saved_pairs(None, CHAMPION, "cpu")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,9 +9,8 @@ from pliant.errors import InputError
 from pliant.flows.feedback import FeedbackConfig
 from pliant.flows.stage import StageResult
 from pliant.flows.tokens.config import read
-from pliant.flows.tokens.feedback import with_lessons
-from pliant.flows.tokens.stages import FOUNDATION, TASK, load_upstream
-from pliant.outcomes.files import INPUTS, LABELS, forget
+from pliant.flows.tokens.stages import FOUNDATION, TASK, load_upstream, with_lessons
+from pliant.outcomes.files import INPUTS
 from pliant.tokens.artifact import Backbone
 from pliant.training.data import ImageData, digits
 from pliant.training.tokens.labelled import counts
@@ -42,11 +38,6 @@ def test_a_trusted_tenants_pictures_are_in_the_data_with_their_labels(tmp_path, 
         assert labels[joined.images.batch(np.array([row]), 16).tobytes()] == joined.labels[row]
 
 
-def test_four_tenants_teach_without_trust(tmp_path, data):
-    report_blurred(tmp_path, data, range(80), tenants=["a", "b", "c", "d"])
-    assert sum(counts(data, learnt(tmp_path, data)).values()) == 80
-
-
 @pytest.mark.parametrize(("tenants", "key"), [([""], ""), (["stranger"], "k"), (["x", "y", "z"], "k")])
 def test_strangers_change_no_key_of_any_stage(tmp_path, data, tenants, key):
     report(tmp_path, [blurred(data, row) for row in range(90)], ["1"] * 90, tenants, key)
@@ -54,12 +45,6 @@ def test_strangers_change_no_key_of_any_stage(tmp_path, data, tenants, key):
     joined = learnt(tmp_path, data)
     assert joined is data
     assert TASK.key(config, joined, BACKBONE) == TASK.key(config, data, BACKBONE)
-
-
-def test_a_stranger_beside_trusted_labels_has_at_most_a_quarter(tmp_path, data):
-    report_blurred(tmp_path, data, range(60))
-    report(tmp_path, [blurred(data, 60 + row) for row in range(90)], ["1"] * 90, ["stranger"])
-    assert sum(counts(data, learnt(tmp_path, data)).values()) == 80
 
 
 def test_the_foundation_keeps_its_key_and_the_task_does_not(tmp_path, data):
@@ -74,19 +59,6 @@ def test_the_same_feedback_gives_the_same_key_and_more_of_it_another(tmp_path, d
     assert learnt(tmp_path, data).fingerprint == mark
     report_blurred(tmp_path, data, range(60, 70))
     assert learnt(tmp_path, data).fingerprint != mark
-
-
-def test_what_was_forgotten_teaches_no_more(tmp_path, data):
-    forget(report_blurred(tmp_path, data, range(60)))
-    assert learnt(tmp_path, data) is data
-
-
-def test_labels_of_classes_that_the_task_lacks_are_passed_over_with_a_line_in_the_log(tmp_path, data, caplog):
-    report_blurred(tmp_path, data, range(50))
-    report(tmp_path, [blurred(data, row) for row in range(50, 57)], ["ten"] * 7)
-    with caplog.at_level(logging.WARNING, "pliant"):
-        assert sum(counts(data, learnt(tmp_path, data)).values()) == 50
-    assert "labels of digit passed over, as the flow cannot use them: 7" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -104,33 +76,8 @@ def test_what_is_no_picture_is_passed_over(tmp_path, data, picture):
     assert sum(counts(data, learnt(tmp_path, data)).values()) == 50
 
 
-def test_pictures_of_any_size_are_brought_to_the_backbones(tmp_path, data):
-    report(tmp_path, [blurred(data, row, size=8 + row) for row in range(50)], ["3"] * 50)
-    joined = learnt(tmp_path, data)
-    assert joined.images.batch(np.arange(len(data.images) - 1, len(joined.images)), 24).shape == (51, 24, 24, 3)
-
-
-def test_empty_files_teach_nothing(tmp_path, data):
-    for name in (LABELS, INPUTS):
-        (tmp_path / name).touch()
-    assert learnt(tmp_path, data) is data
-    assert with_lessons(FeedbackConfig(), data, HELD_OUT) is data
-
-
-def test_a_torn_file_of_labels_teaches_what_is_whole(tmp_path, data):
-    report_blurred(tmp_path, data, range(50))
-    with (tmp_path / LABELS).open("a") as file:
-        file.write('{"id": "answer-1", "ta')
-    assert sum(counts(data, learnt(tmp_path, data)).values()) == 50
-
-
 def test_a_torn_file_of_inputs_is_an_error(tmp_path, data):
     path = report_blurred(tmp_path, data, range(50)) / INPUTS
     path.write_bytes(path.read_bytes()[:6000])
     with pytest.raises(InputError, match=r"inputs\.db"):
         learnt(tmp_path, data)
-
-
-def test_only_the_tasks_own_labels_teach_it(tmp_path, data):
-    report_blurred(tmp_path, data, range(50))
-    assert learnt(tmp_path, replace(data, name="loops")).split is data.split

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from pliant.flows.tokens.config import TokensFlowConfig, read
-from pliant.flows.tokens.remeasure import CHAMPION, comparable, to_measure
+from pliant.flows.tokens.remeasure import comparable, to_measure
 from pliant.flows.tokens.stages import Bundle
-from pliant.precision import has_bfloat16
 from pliant.registry.store import FolderStore
-from pliant.tokens.artifact import Accuracies
 from pliant.training.data import ImageData, Split, digits
 from pliant.training.tokens.labelled import LabelledPicture, join
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
@@ -57,10 +55,6 @@ def test_without_labelled_pictures_nothing_is_measured_anew(data):
     assert to_measure(champion(replace(data, fingerprint="sha256:former")), [data]) == []
 
 
-def test_with_the_same_labelled_pictures_neither(joined):
-    assert to_measure(champion(joined), [joined]) == []
-
-
 def test_with_new_ones_and_where_they_have_gone_the_champion_is_measured_on_the_challengers_rows(data, joined):
     for old, new in ((data, joined), (joined, data)):
         ((task, rows),) = to_measure(champion(old), [new])
@@ -93,23 +87,3 @@ def test_classes_in_another_order_or_lacking_are_compared_by_name(tmp_path, data
     )
     (other,) = anew(replace(backwards, tasks=(turned,)), joined, FolderStore(tmp_path / "c")).tasks
     assert other.test_accuracy == same.test_accuracy
-
-
-def test_a_champion_served_in_half_precision_is_measured_in_it_where_the_device_can(tmp_path, data, joined):
-    bundle = champion(data)
-    task = replace(bundle.tasks[0], half={"bfloat16": Accuracies({0: 2.0}, {0: 2.0})})
-    bundle = replace(bundle, tasks=(task,), profile=replace(bundle.profile, precision="bfloat16"))
-    (new,) = anew(bundle, joined, FolderStore(tmp_path)).tasks
-    assert set(new.half) == ({"bfloat16"} if has_bfloat16("cpu") else set())
-    assert set(new.test_accuracy) == set(GAMMAS)
-    assert max(new.test_accuracy.values()) <= 1
-
-
-def test_the_key_follows_from_the_task_and_the_rows(data, joined):
-    bundle = champion(data)
-
-    def key(digest="sha256:t", rows=joined, **changes):
-        return CHAMPION.key(config(**changes), bundle, bundle.tasks[0], digest, rows)
-
-    assert key(gate={"seeds": 3}) == key()
-    assert len({key(), key("sha256:u"), key(rows=data), key(measured=5)}) == 4

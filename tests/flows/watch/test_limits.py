@@ -24,12 +24,6 @@ with guarded({seconds}):
 """
 
 
-def test_without_variables_a_flow_has_6_hours_a_task_3_and_alarms_start_a_run_an_hour():
-    default = limits.read({})
-    assert (default.flow, default.task, default.alarm) == (21600.0, 10800.0, 3600.0)
-    assert default.guard == 21900.0
-
-
 def test_the_environment_sets_the_limits():
     read = limits.read({"PLIANT_FLOW_HOURS": "0.5", "PLIANT_TASK_HOURS": "0.25", "PLIANT_ALARM_MINUTES": "2"})
     assert (read.flow, read.task, read.alarm, read.guard) == (1800.0, 900.0, 120.0, 1836.0)

@@ -42,13 +42,6 @@ def test_the_second_flow_of_a_system_follows_an_hour_later(cron, later):
     assert (scheduling._later(cron, 0), scheduling._later(cron, 1)) == (cron, later)
 
 
-@pytest.mark.parametrize("cron", ["0 */2 * * *", "0", "@daily"])
-def test_a_time_without_a_single_hour_is_refused_where_a_second_flow_has_to_follow(cron):
-    assert scheduling._later(cron, 0) == cron
-    with pytest.raises(InputError, match="but must be one with a single hour"):
-        scheduling._later(cron, 1)
-
-
 @pytest.mark.parametrize("system", systems.names())
 def test_every_system_has_one_flow_that_alarms_start_and_no_two_flows_begin_at_the_same_time(system):
     flows = nightly_flows(system).values()

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import itertools
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pliant.errors import RegistryError
 from pliant.flows.release import Release
-from pliant.flows.watch import automations, events, triggered
+from pliant.flows.watch import automations, notify, triggered
 from pliant.flows.watch.automations import Deployed, Targets
+from pliant.flows.watch.triggered import FormerRun, decide, read_alarms, state_file, to_markdown
+
+ALARM = {
+    "stream": "digit",
+    "sentence": "The share of class 3 rose",
+    "reference": 0.1,
+    "present": 0.31,
+    "evidence": 2041.5,
+    "at": "2026-01-01",
+    "observations": 812,
+}
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
 
 IDENTITY = UUID(int=7)
 
@@ -25,14 +41,14 @@ def _released(promoted: bool, run: str) -> Release:
 def emitted(monkeypatch) -> list[dict[str, Any]]:
     """The events that are emitted while the registry serves release 4, which the run `r4` has written."""
     present = SimpleNamespace(number=4, run="r4", versions={"pliant-tokens-profile": 2})
-    monkeypatch.setattr(events, "open_registry", lambda *_: SimpleNamespace(release=lambda _: present))
+    monkeypatch.setattr(notify, "open_registry", lambda *_: SimpleNamespace(release=lambda _: present))
     sent: list[dict[str, Any]] = []
-    monkeypatch.setattr(events, "emit_event", lambda name, **rest: sent.append({"name": name, **rest}))
+    monkeypatch.setattr(notify, "emit_event", lambda name, **rest: sent.append({"name": name, **rest}))
     return sent
 
 
 def test_a_release_that_is_served_by_its_own_run_is_a_new_champion(emitted):
-    events.emit_champion("tokens", _released(True, "r4"))
+    notify.emit_champion("tokens", _released(True, "r4"))
     (event,) = emitted
     assert event["name"] == "pliant.champion"
     assert event["resource"]["prefect.resource.id"] == "pliant.tokens"
@@ -42,7 +58,7 @@ def test_a_release_that_is_served_by_its_own_run_is_a_new_champion(emitted):
 
 @pytest.mark.parametrize("released", [_released(True, "another"), _released(False, "r4"), _released(True, "")])
 def test_what_was_refused_or_only_proposed_or_served_before_is_no_new_champion(emitted, released):
-    events.emit_champion("tokens", released)
+    notify.emit_champion("tokens", released)
     assert emitted == []
 
 
@@ -62,16 +78,6 @@ def test_the_reason_is_a_tag_of_every_mlflow_run_that_published(monkeypatch):
     assert tags == [("a", "pliant.reason", "why"), ("b", "pliant.reason", "why")]
 
 
-def test_a_run_that_cannot_be_tagged_is_one_sentence(monkeypatch):
-    def set_tag(*_: str) -> None:
-        raise ValueError("MLflow is gone")
-
-    client = SimpleNamespace(set_tag=set_tag)
-    monkeypatch.setattr(triggered, "open_registry", lambda *_: SimpleNamespace(connect=lambda: client))
-    with pytest.raises(RegistryError, match="the reason could not be noted on the MLflow run a: MLflow is gone"):
-        triggered.tag_runs("packing", "why", {"run": "a"})
-
-
 @pytest.mark.parametrize(("webhook", "kind"), [(True, "call-webhook"), (False, "send-notification")])
 def test_a_block_is_called_by_the_server_besides_the_flow_that_needs_a_worker(webhook, kind):
     deployed = [Deployed("tokens", IDENTITY, "tokens"), Deployed("bins", UUID(int=8))]
@@ -86,14 +92,6 @@ def test_a_block_is_called_by_the_server_besides_the_flow_that_needs_a_worker(we
         "pliant: no run of tokens": ["run-deployment", kind],
         "pliant: no run of bins": ["run-deployment", kind],
     }
-
-
-def test_a_hung_run_is_cancelled_an_hour_after_the_limit_of_flows_and_a_missing_one_is_missed_after_26():
-    wanted = automations.automations(Targets([Deployed("bins", IDENTITY)], IDENTITY, IDENTITY), 3600.0)
-    within = {automation.name: automation.trigger.within.total_seconds() / 3600 for automation in wanted}
-    assert within["pliant: a hung run"] == 2.0
-    assert within["pliant: a silent run"] == 0.25
-    assert within["pliant: no run of bins"] == 26.0
 
 
 @pytest.mark.parametrize(
@@ -114,3 +112,82 @@ def test_a_run_that_is_not_due_every_day_is_missed_later(cron, days):
     wanted = automations.automations(Targets([weekly], IDENTITY, IDENTITY), 3600.0)
     within = {automation.name: automation.trigger.within for automation in wanted}
     assert within["pliant: no run of bins"] == timedelta(days=days, hours=2)
+
+
+def minutes(count: float) -> datetime:
+    return START + timedelta(minutes=count)
+
+
+def former(started: float, *, completed: bool = True, skipped: bool = False, alarm: bool = True) -> FormerRun:
+    return FormerRun(f"id-{started}", f"run-{started}", minutes(started), completed, skipped, alarm)
+
+
+def test_a_run_that_began_after_the_alarm_and_completed_has_answered_it():
+    decision = decide(minutes(0), minutes(90), HOUR, [former(5, alarm=False)])
+    assert decision.sentence == "The alarm was answered by the run run-5, which began after it."
+    assert decision.at is None
+
+
+def test_a_run_that_began_before_the_alarm_has_not_answered_it_and_another_one_follows():
+    decision = decide(minutes(20), minutes(40), HOUR, [former(10)])
+    assert (decision.at, decision.after) == (minutes(70), "id-10")
+    assert "another one follows at 01:10 UTC" in decision.sentence
+
+
+def test_a_run_that_failed_has_answered_nothing_but_counts_against_the_next_one():
+    failed = former(10, completed=False)
+    assert decide(minutes(5), minutes(40), HOUR, [failed]).at == minutes(70)
+    assert decide(minutes(5), minutes(71), HOUR, [failed]).sentence == ""
+
+
+def test_a_run_that_began_under_a_clock_a_day_ahead_answers_no_later_alarm():
+    tomorrow = former(24 * 60, alarm=False)
+    assert decide(minutes(10), minutes(11), HOUR, [tomorrow]).sentence == ""
+    assert decide(minutes(10), minutes(11), HOUR, [former(24 * 60)]).sentence == ""
+
+
+@given(st.lists(st.floats(0, 600), min_size=1, max_size=30), st.floats(0, 5))
+def test_runs_are_at_least_an_hour_apart_and_every_alarm_is_followed_by_one(alarms, lasts):
+    """Prefect's part in virtual time: one run at a time, each in its turn, and one that follows a run is one only."""
+    queue, worked, followed, free = sorted((moment, moment) for moment in alarms), [], set(), 0.0
+    while queue:
+        due, created = queue.pop(0)
+        now = max(due, free)
+        decision = decide(minutes(created), minutes(now), HOUR, worked)
+        if decision.sentence:
+            if decision.at is not None and decision.after not in followed:
+                followed.add(decision.after)
+                later = (decision.at - START).total_seconds() / 60
+                queue = sorted([*queue, (later, now)])
+            continue
+        worked.append(former(now))
+        free = now + lasts
+    starts = [(run.started - START).total_seconds() / 60 for run in worked]
+    assert all(later - earlier >= 60 - 1e-4 for earlier, later in itertools.pairwise(starts))
+    assert all(any(start >= moment - 1e-4 for start in starts) for moment in alarms)
+    assert len(starts) <= max(alarms) // 60 + 2
+
+
+def test_the_report_is_a_table_of_the_alarms():
+    lines = to_markdown("tokens", "the class mix changed", [ALARM]).splitlines()
+    assert lines[:3] == ["# tokens: why this run was started", "", "the class mix changed"]
+    assert lines[4] == "| stream | reference | present | evidence | since | observations | what was noticed |"
+    assert lines[6] == "| digit | 0.1 | 0.31 | 2042 | 2026-01-01 | 812 | The share of class 3 rose |"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"alarms": 3}', b'{"alarms": [1, null]}', b"\xff"])
+def test_without_a_usable_state_only_the_reason_is_shown(tmp_path, content):
+    path = state_file(tmp_path, "tokens")
+    if content is not None:
+        path.parent.mkdir()
+        path.write_bytes(content)
+    assert read_alarms(path) == []
+    assert to_markdown("tokens", "why", read_alarms(path)) == "# tokens: why this run was started\n\nwhy"
+
+
+@given(st.text(max_size=500))
+def test_whatever_a_stream_is_called_it_is_one_cell_without_markup(text):
+    *_, row = to_markdown("tokens", "why", [{"stream": text, "evidence": 1}]).split("\n")
+    assert row.replace("\\|", "").count("|") == 3
+    assert "<" not in row
+    assert len(row) < 1000

@@ -125,32 +125,7 @@ def alone(name: str, capacity: tuple[float, ...], held: list[int], outstanding: 
     return policy(name, instances, [1.0] * runtimes, capacity, [runtimes] * runtimes)(0, runtimes, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("outstanding", "chosen"),
-    [
-        ([84, 0, 0], 0),  # 0.84 < 0.85
-        ([85, 76, 0], 1),  # 0.85 is not below, 0.76 is below 0.85 * 0.9 = 0.765
-        ([85, 77, 68], 2),  # 0.68 < 0.6885
-        ([85, 77, 69], 0),  # none is: the first
-    ],
-)
-def test_the_published_threshold_falls_from_one_candidate_to_the_next(outstanding, chosen):
-    assert alone("published", (100.0,) * 3, [0, 1, 2], outstanding) == chosen
-
-
 def test_the_published_algorithm_looks_at_six_candidates_and_passes_over_runtimes_without_instances():
     held = [0, 1, 2, 3, 4, 5, 7]
     assert alone("published", (100.0,) * 8, held, [99] * 5 + [0, 0]) == 5
     assert alone("published", (100.0,) * 8, held, [99] * 6 + [0]) == 0
-
-
-def test_completion_goes_to_a_longer_runtime_only_where_that_ends_sooner():
-    instances = Instances(2, 2, True)
-    for worker in (0, 1):
-        instances.join(worker, worker)
-    choose = policy("completion", instances, [1.0, 3.0], [1.0, 1.0], [2, 2])
-    instances.change(0, 2.0, 1)  # ends at 3, as on the longer one
-    assert choose(0, 2, 0.0) == 0
-    instances.change(0, 2.25, 0)
-    assert choose(0, 2, 0.0) == 1
-    assert choose(1, 2, 0.0) == 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.bins.knowledge import CLASSES, RUNTIMES, Config, knowledge_of
+from pliant.bins.knowledge import RUNTIMES, knowledge_of
 from pliant.errors import InputError
 from tests.fixtures.bins.loads import batch, known
 from tests.fixtures.bins.scenarios import bins, cost
@@ -49,54 +49,7 @@ def test_a_cost_is_that_of_the_fastest_shape_that_takes_the_texts(length, texts,
     assert texts <= stream.max_batch_of(length)
 
 
-def test_waiting_texts_are_grouped_by_static_runtimes_or_by_a_ladder():
-    assert knowledge_of([MAIL], "all", "shared").streams[0].classes == (64, 128, 256, 512)
-    ladder = (*[length for length in CLASSES if length < 512], 512)
-    assert knowledge_of([MAIL], "dynamic").streams[0].classes == ladder
-    assert knowledge_of([MAIL], "longest").streams[0].classes == ladder
-
-
-def test_the_mean_work_is_that_of_the_observed_lengths():
-    seen = np.zeros(513, np.int64)
-    seen[20], seen[400] = 3, 1
-    (stream,) = knowledge_of([replace(MAIL, lengths=seen)], "static").streams
-    assert stream.mean_seconds == pytest.approx((3 * cost(64, 1) + cost(512, 1)) / 4)
-    (unseen,) = knowledge_of([replace(MAIL, lengths=np.zeros(513, np.int64))], "static").streams
-    assert unseen.mean_seconds == pytest.approx(cost(512, 1))
-
-
-@pytest.mark.parametrize("some", [[], [MAIL, MAIL]])
-def test_streams_are_at_least_one_and_each_has_a_name_of_its_own(some):
-    with pytest.raises(InputError, match="streams"):
-        knowledge_of(some)
-
-
-def test_what_is_not_known_by_name_is_refused():
-    with pytest.raises(InputError, match="runtimes"):
-        knowledge_of([MAIL], "quick")
-    with pytest.raises(InputError, match="task"):
-        knowledge_of([MAIL]).stream("chat")
-
-
 # Artifacts
-
-
-@pytest.mark.parametrize(
-    ("wrong", "name"),
-    [({"dispatch": "random"}, "dispatch"), ({"plan": "best"}, "plan"), ({"deployed": (0, 0)}, "deployed")],
-)
-def test_a_configuration_that_nobody_knows_is_refused_with_what_is_known(wrong, name):
-    with pytest.raises(InputError, match=name):
-        Config(workers=3, **wrong)
-
-
-@pytest.mark.parametrize("name", ["swaps", "margin"])
-def test_a_share_is_from_0_to_1(name):
-    for share in (0.0, 1.0):
-        assert getattr(Config(**{name: share}), name) == share
-    for share in (-0.1, 1.1, float("nan")):
-        with pytest.raises(InputError, match=f"{name} is .*, but must be a share from 0 to 1"):
-            Config(**{name: share})
 
 
 @pytest.mark.parametrize("placement", ["shared", "single"])

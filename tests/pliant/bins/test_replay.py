@@ -88,38 +88,3 @@ def test_without_requests_the_mean_latency_is_nothing_and_devices_are_idle_at_th
     own = pool.seconds
     assert replay(pool, times, firsts, (1, 0, 0, 1)) == pytest.approx((own[0] + 3 * own[3]) / 3)
     assert replay(pool, times, firsts, (1, 0, 0, 0)) == np.inf
-
-
-def test_a_pool_is_what_is_known_of_runtimes_and_the_policy():
-    known = knowledge_of([bins("mail"), bins("chat", (32, 128), slo=0.001)], "all", "shared")
-    pool = Pool.of(known, "inter")
-    assert pool.seconds.tolist() == [runtime.alone for runtime in known.runtimes]
-    assert pool.capacity.tolist() == [0.15 // s for s in pool.seconds[:5]] + [1.0] * 3
-    assert pool.end.tolist() == [5] * 5 + [8] * 3
-    assert pool.dynamic.tolist() == [False] * 4 + [True] + [False] * 2 + [True]
-    assert DISPATCHES[pool.policy] == "inter"
-
-
-@pytest.mark.parametrize("dispatch", DISPATCHES)
-def test_on_a_dynamic_runtime_each_request_takes_its_own_seconds(dispatch):
-    pool = Pool.of(knowledge_of([bins()], "dynamic"), dispatch)
-    done = Replay(pool, [0], 3).serve(np.array([0.0, 0.0, 1.0]), np.zeros(3, np.int64), np.array([0.25, 0.5, 0.125]))
-    assert done.tolist() == [0.25, 0.75, 1.125]
-
-
-@pytest.mark.parametrize("dispatch", DISPATCHES)
-def test_devices_swap_in_turn_each_after_what_it_has_to_do(dispatch):
-    pool = Pool.of(knowledge_of([bins()]), dispatch)
-    books = Replay(pool, [3, 3, 3], 10)
-    own = pool.seconds
-    first = books.serve(np.array([0.0]), np.array([3]))
-    assert first.tolist() == [own[3]]
-    done = books.serve(
-        np.array([0.6, 1.2, 1.7, 2.6]), np.zeros(4, np.int64), None, [(0, 0), (1, 0)], 0.5, load_seconds=1.0
-    )
-    assert done == pytest.approx([0.6 + own[3], 1.2 + own[3], 1.7 + own[0], 2.6 + own[0]])
-    assert books.held.tolist() == [0, 0, 3]
-    assert books.free_at[:2] == pytest.approx([2.6 + own[0], 2.5])
-    again = books.serve(np.array([5.0, 6.0, 7.0]), np.array([3, 3, 0]), None, [(1, 3)], 3.0, load_seconds=0.25)
-    assert again == pytest.approx([5 + own[3], 6 + own[3], 7 + own[0]])
-    assert books.held.tolist() == [0, 3, 3]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from pliant.bins.knowledge import PLANS, Config, Knowledge
 from pliant.bins.single import SinglePool
-from pliant.bins.work import Work
 from pliant.devices import Devices
 from pliant.fairness import Fairness, FairnessConfig
 from pliant.protocol import Answer, Arrived, Failed, Finished, Launch, Request, Woke
@@ -21,20 +20,7 @@ PERIOD = 0.1
 LONGEST = 3  # runtime of `mail`
 
 
-def shorts(until: float, rate: float = 400, length: int = 20) -> list:
-    return [ask(i, i / rate, length) for i in range(int(until * rate))]
-
-
 # Swaps
-
-
-def test_devices_swap_a_share_at_a_time_and_nobody_waits_for_them_in_vain():
-    load = shorts(0.5)
-    _, books = run(load, known(), workers=10, deployed=(3,) * 10, plan="published", swaps=0.2, period=PERIOD)
-    assert books.counts[0][1] == (0, 0, 0, 10)
-    assert books.counts[-1][1][0] >= 5
-    assert books.most_loading == 2
-    assert reasons(books) == {""}
 
 
 def test_a_device_serves_what_it_has_before_it_loads_and_gets_nothing_meanwhile():
@@ -73,22 +59,6 @@ def test_capacity_is_planned_again_within_one_period_after_a_device_is_lost_for_
     assert all(counts[LONGEST] and sum(counts) in (2, 3) for counts in ends)
     assert all(isinstance(books.fates[request.id], Answer) for request in load if request.arrival > planned)
     assert lost < LONGEST or reasons(books) > {""}
-
-
-def test_a_device_that_loads_just_then_puts_off_no_plan():
-    """A plan was once left out where any device loaded: one that had restarted, or one that was lost during its load."""
-    fresh = scheduler(known(), workers=3, deployed=(0, 0, 3), plan="published", period=PERIOD)
-    launched = [
-        launches(fresh.handle(Arrived(ask(i, length=length)), 0.0))[0] for i, length in enumerate((20, 20, 500))
-    ]
-    restarts = [fresh.handle(Failed(launched[i].id, "planted"), 0.01)[0] for i in (2, 0)]  # the longest is lost
-    (load,) = fresh.handle(Finished(restarts[1].id, 0.01), PERIOD - 0.001)
-    assert (load.worker, load.kind) == (0, "load")
-    (again,) = launches(fresh.handle(done(launched[1]), PERIOD - 0.001))
-    fresh.handle(done(again), PERIOD - 0.001)
-    assert fresh.handle(Woke(), PERIOD) == []  # as many as may load at once do
-    more = launches(fresh.handle(Finished(load.id, LOAD), PERIOD + LOAD))
-    assert [launch.setting for launch in more if launch.kind == "load"] == [LONGEST]
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -173,24 +143,6 @@ def pool(held: tuple[int, ...], knowledge: Knowledge | None = None, **config) ->
     return SinglePool(knowledge or known(), settings, devices, Fairness(settings.fairness), Retries(settings.attempts))
 
 
-def joined(books: SinglePool, *numbers: int, now: float = 0.0, length: int = 20) -> list[int | None]:
-    """Let requests with these numbers arrive, and return whose queues they join."""
-    workers = [books.add(ask(number, now, length), now) for number in numbers]
-    books.check()
-    return workers
-
-
-@pytest.mark.parametrize("dispatch", ["completion", "intra"])
-def test_who_leaves_makes_room_for_another_on_the_same_device(dispatch):
-    books = pool((3, 3), dispatch=dispatch)
-    assert joined(books, 0, 1, 2, 3) == [0, 1, 0, 1]
-    books.cancel(2)
-    assert sorted(books.ids()) == [0, 1, 3] and books.waiting == 3
-    assert joined(books, 4, 5, 6) == [0, 0, 1]
-    assert [books.take(0, 0.0).requests[0].id for _ in range(3)] == [0, 4, 5]
-    assert (books.take(0, 0.0), books.waiting) == (None, 3)
-
-
 @pytest.mark.parametrize("runtimes", ["static", "dynamic"])
 def test_a_launch_takes_those_that_came_first_and_their_longest_text_says_what_it_takes(runtimes):
     knowledge = known("single", batches=(1, 4), runtimes=runtimes)
@@ -209,50 +161,6 @@ def test_a_launch_takes_those_that_came_first_and_their_longest_text_says_what_i
         longest = max(request.length for request in work.requests)
         assert work[1:] == (*knowledge.runtimes[last].cost(longest, len(work.requests)), "run")
     assert books.waiting == 0
-    books.check()
-
-
-def test_a_device_that_comes_back_has_nothing_to_do_and_loads_what_it_held():
-    books = pool((3, 3), dispatch="intra")
-    assert joined(books, 0, 1, 2, 3) == [0, 1, 0, 1]
-    books.take(0, 0.0)
-    assert books.lost(0, 0.0) == [1], "request 2 is with the other device now"
-    assert (books.waiting, books.take(0, 0.0)) == (3, None)
-    assert books.ended(0, "restart", 0, 0.01) == [0]
-    assert books.take(0, 0.01) == Work((), LONGEST, LOAD, "load")
-    assert joined(books, 10, now=0.01) == [1], "not before it has loaded"
-    assert books.ended(0, "load", 0, 0.03) == [0]
-    assert joined(books, 4, 5, 6, 7, 8, 9, now=0.03) == [0, 0, 0, 0, 0, 1]
-
-
-def test_the_least_busy_device_is_given_back_but_none_that_its_stream_needs_or_that_loads():
-    books = pool((0, 3, 3))
-    joined(books, 0)
-    assert books.retire([0, 1, 2]) == 1
-    assert books.retire([0, 2]) == 0, "the only one for long texts stays"
-    assert books.retire([2]) is None
-    assert joined(books, 1, 2) == [2, 2]
-    assert books.enlist(1) == [1]
-    assert books.retire([1, 2]) is None, "one loads, the other is the only one for long texts"
-    assert books.take(1, 0.0) == Work((), LONGEST, LOAD, "load")
-    assert books.ended(1, "load", 0, 0.0) == [1]
-    assert books.retire([1, 2]) == 1, "it has less to do"
-
-
-def test_a_plan_is_made_when_it_is_time_and_gives_no_device_back_meanwhile():
-    books = pool((LONGEST,) * 4, plan="published", swaps=0.3)
-    joined(books, *range(40))
-    assert books.wake_at() == PERIOD
-    assert books.woken(PERIOD - 1e-9) == []
-    (first,) = books.woken(PERIOD)
-    assert books.wake_at() is None, "the plan was made"
-    assert books.retire([0, 1, 2, 3]) is None, "more devices are to swap"
-    queue = [books.take(first, PERIOD) for _ in range(11)]
-    assert [work.kind for work in queue] == ["run"] * 10 + ["load"]
-    assert (queue[-1].requests, queue[-1].seconds) == ((), LOAD)
-    (again, *_, second) = books.ended(first, "load", 0, PERIOD + LOAD)
-    assert again == first != second
-    assert books.woken(9.0) == [], "nobody wants another plan"
     books.check()
 
 

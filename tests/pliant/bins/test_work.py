@@ -35,17 +35,6 @@ some_texts = st.lists(
 
 
 @given(some_texts, st.floats(0.0, 0.1))
-def test_a_batch_costs_nobody_a_deadline_that_it_would_meet_alone_and_the_mean_nothing(texts, now):
-    chosen = size(texts, now=now)
-    seconds = cost(max(text.length for text in texts[:chosen]), chosen)[1]
-    alone = cost(texts[0].length, 1)[1]
-    assert chosen in LADDER and chosen <= len(texts)
-    assert chosen == 1 or seconds <= alone * (chosen + 1) / 2
-    able = [text for text in texts[:chosen] if now + cost(text.length, 1)[1] <= text.deadline]
-    assert chosen == 1 or all(now + seconds <= text.deadline for text in able)
-
-
-@given(some_texts, st.floats(0.0, 0.1))
 def test_of_all_that_these_rules_allow_it_is_the_one_of_most_texts_a_second(texts, now):
     """Gains below `MIN_GAIN` do not count."""
 
@@ -63,11 +52,6 @@ def test_of_all_that_these_rules_allow_it_is_the_one_of_most_texts_a_second(text
     assert all(rate(chosen) * MIN_GAIN > rate(n) * 0.999999 for n in tried)
 
 
-@pytest.mark.parametrize(("waiting", "chosen"), [(1, 1), (2, 2), (3, 2), (4, 4), (7, 4), (8, 8), (20, 8)])
-def test_where_it_pays_as_many_run_as_wait_and_as_there_is_a_shape_for(waiting, chosen):
-    assert size(alike(waiting)) == chosen
-
-
 def test_a_size_that_does_not_pay_hides_no_larger_one_that_does():
     """A ladder holds the sizes of all lengths. Where 4 texts had to run as 8, a batch of 8 was once not considered."""
     texts = alike(8, 60)
@@ -76,20 +60,5 @@ def test_a_size_that_does_not_pay_hides_no_larger_one_that_does():
     assert size(texts[:7]) == 2
 
 
-def test_one_urgent_text_keeps_the_batch_small_unless_it_is_late_anyway():
-    assert size([*alike(7), ask(9, length=10, within=cost(10, 2)[1])]) == 4
-    assert size([*alike(7), ask(9, length=10, within=FIXED)]) == 8
-
-
 def test_a_share_of_the_time_is_kept_for_the_way_back():
     assert latest_end(ask(1, 2.0, within=10.0), 0.15) == pytest.approx(10.5)
-
-
-def test_a_batch_that_ends_exactly_at_a_deadline_or_with_the_mean_is_made():
-    def halves(length: int, texts: int) -> tuple[int, float]:
-        return 0, {1: 0.5, 2: 0.75}[texts]
-
-    assert size(alike(2, within=0.75), halves) == 2
-    assert size(alike(2, within=0.74), halves) == 1
-    assert size(alike(2, within=1.0), halves, now=0.25) == 2
-    assert size(alike(2, within=1.0), halves, now=0.26) == 1

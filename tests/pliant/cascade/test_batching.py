@@ -83,28 +83,3 @@ def test_a_batch_of_any_lengths_keeps_its_deadlines_and_says_what_it_takes(find,
     assert all(text.deadline >= seconds for text in some)
     assert batch.density == pytest.approx(sum(text.value for text in some) / seconds)
     assert batch.density <= brute(waiting, 0.0, slowdown, beyond) * (1 + 1e-9)
-
-
-def test_a_longer_text_of_the_same_step_is_left_out_where_the_most_urgent_could_not_bear_it():
-    """Once only the longest text between two measured lengths was tried, and the most urgent one expired."""
-    waiting = [Text(0.025, 66, 1.0), Text(1.0, 200, 1.0)]
-    assert urgent(waiting, CLOCK, 0.0).chosen == (0,)
-    assert densest(waiting, CLOCK, 0.0).chosen == (1,)
-
-
-def test_a_clock_agrees_with_the_table_between_and_beyond_what_was_measured():
-    for length in (1, 16, 17, 40, 64, 100, 256, 300, 1000):
-        for batch in (1, 2, 3):
-            assert CLOCK.batch_seconds(length)[batch - 1] == pytest.approx(TABLE.between(length, batch))
-
-
-@pytest.mark.parametrize("find", [densest, urgent])
-@pytest.mark.parametrize(("count", "seconds"), [(1, 0.010), (3, 0.015)])
-def test_a_batch_that_ends_just_at_the_deadline_is_in_time(find, count, seconds):
-    waiting = [Text(seconds, 16, 0.5)] * count
-    batch = find(waiting, CLOCK, 0.0)
-    assert (batch.chosen, batch.seconds) == (tuple(range(count)), seconds)
-    assert batch.density == pytest.approx(0.5 * count / seconds)
-    assert find([Text(0.00999, 16, 0.5)] * count, CLOCK, 0.0) is None
-    assert find([Text(0.02, 16, 0.5)] * count, CLOCK, 0.0, 2.0, 0.001) is None
-    assert find([Text(0.021, 16, 0.5)] * count, CLOCK, 0.0, 2.0, 0.001).chosen == (0,)

@@ -1,4 +1,4 @@
-"""Calibration finds the exact optimum, after which confidences equal accuracies."""
+"""Calibration, ensembles' weights and certified bounds: each is held against a grid, a formula or what it promises."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from pliant.cascade.calibrate import (
     COLDEST,
     HOTTEST,
-    deviation,
     error_of,
-    fit_spread,
-    reliability,
     softmax,
     temperature,
-    within,
 )
-from pliant.errors import InputError
+from pliant.cascade.certify import clopper_pearson, lower_bounds
+from pliant.cascade.ensemble import likeliest, published, weight
+from tests.fixtures.cascade.scenarios import lower_bound
 
 
 def drawn(true, texts=600, classes=4, seed=0):
@@ -33,18 +32,6 @@ def loss(logits, labels, tried):
     scaled = logits / tried
     top = scaled.max(1)
     return (top + np.log(np.exp(scaled - top[:, None]).sum(1)) - scaled[np.arange(len(labels)), labels]).mean()
-
-
-@pytest.mark.parametrize("true", [0.1, 0.4, 1.0, 2.5, 21.0, 90.0])
-@pytest.mark.parametrize("classes", [2, 4, 30])
-def test_the_temperature_is_the_minimum_of_a_fine_grid(true, classes):
-    logits, labels = drawn(true, texts=300, classes=classes)
-    fitted = temperature(logits, labels)
-    grid = np.exp(np.linspace(np.log(fitted / 3), np.log(fitted * 3), 2001))
-    losses = [loss(logits, labels, tried) for tried in grid]
-    assert fitted == pytest.approx(true, rel=0.4)
-    assert grid[np.argmin(losses)] == pytest.approx(fitted, rel=0.0012)
-    assert loss(logits, labels, fitted) <= min(losses) + 1e-14
 
 
 @settings(deadline=None, max_examples=50)
@@ -67,26 +54,6 @@ def test_classes_that_separate_perfectly_stop_at_the_coldest_temperature():
     assert temperature(logits, np.array([0, 1, 0])) == COLDEST
 
 
-def test_logits_that_tell_nothing_or_the_contrary_stop_at_the_hottest():
-    logits = np.array([[2.0, 0.0], [2.0, 0.0]])
-    assert temperature(logits, np.array([1, 0])) == HOTTEST
-    assert temperature(logits, np.array([1, 1])) == HOTTEST
-
-
-@pytest.mark.parametrize(
-    ("logits", "labels", "sentence"),
-    [
-        (np.zeros((0, 2)), [], "texts to calibrate on is 0, but must be at least 1"),
-        ([[1.0, np.nan]], [0], "logits is not a number, but must be finite for every text"),
-        ([[1.0, 0.0]], [2], "label is 2 to 2, but must be from 0 to 1"),
-        ([[1.0, 0.0]] * 2, [1, -1], "label is -1 to 1, but must be from 0 to 1"),
-    ],
-)
-def test_what_cannot_be_calibrated_is_refused(logits, labels, sentence):
-    with pytest.raises(InputError, match=sentence):
-        temperature(np.array(logits), np.array(labels))
-
-
 @given(
     rows=st.lists(st.tuples(st.integers(0, 997).map(lambda n: n / 997), st.booleans()), min_size=1, max_size=60),
     bins=st.integers(1, 20),
@@ -101,44 +68,76 @@ def test_the_error_is_the_weighted_distance_of_every_bin(rows, bins):
     assert error_of(confidence, correct, bins) == pytest.approx(expected)
 
 
-def test_a_reliability_diagram_holds_every_text_and_leaves_empty_bins_blank():
-    diagram = reliability(np.array([0.05, 0.95, 1.0, 0.92]), np.array([False, True, True, False]), 10)
-    assert diagram.count.tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 0, 3]
-    assert diagram.accuracy[[0, 9]].tolist() == [0.0, pytest.approx(2 / 3)]
-    assert diagram.confidence[[0, 9]].tolist() == [0.05, pytest.approx(2.87 / 3)]
-    assert np.isnan(diagram.accuracy[1:9]).all()
+GRID = np.linspace(0, 1, 501)
 
 
-def errors(texts, seed=0):
-    """Return predictions whose error grows with the length and falls towards the ends."""
+def said(seed, texts=60, classes=3, before=1.0, after=2.0):
+    """Return two levels' answers and the labels. `before` and `after`: how much each level prefers the right class."""
     rng = np.random.default_rng(seed)
-    prediction = rng.uniform(0, 5, texts)
-    length = rng.integers(4, 128, texts)
-    deviations = 100 * np.exp(-((prediction - 2.5) ** 2) / 6) * (length / 30) ** 0.4
-    prediction = 1000 + 200 * prediction
-    return prediction, prediction + deviations * rng.normal(size=texts), length, deviations
+    label_R = rng.integers(classes, size=texts)
+    answers = []
+    for skill in (before, after):
+        logits = rng.normal(0, 1, (texts, classes))
+        logits[np.arange(texts), label_R] += skill
+        answers.append(softmax(logits))
+    return *answers, label_R
 
 
-def test_the_spread_follows_prediction_and_length():
-    prediction, label, length, true = errors(20_000)
-    spread_R = deviation(fit_spread(prediction, label, length), prediction, length)
-    assert np.mean(spread_R**2) == pytest.approx(np.mean((label - prediction) ** 2))
-    assert np.median(np.abs(np.log(spread_R / true))) < 0.05
+def likelihood(before, after, label, share):
+    rows = np.arange(len(label))
+    return np.log(share * after[rows, label] + (1 - share) * before[rows, label]).mean()
 
 
-@pytest.mark.parametrize("tolerance", [20.0, 80.0, 200.0])
-def test_the_share_within_the_tolerance_is_the_promised_one_on_new_texts(tolerance):
-    prediction, label, length, _ = errors(4000)
-    spread = fit_spread(prediction, label, length)
-    prediction, label, length, _ = errors(20_000, seed=1)
-    promised = within(deviation(spread, prediction, length), tolerance)
-    correct = np.abs(label - prediction) <= tolerance
-    assert promised.mean() == pytest.approx(correct.mean(), abs=0.015)
-    assert error_of(promised, correct) < 0.025
+@given(st.integers(0, 10_000), st.floats(-1, 3), st.floats(-1, 3))
+def test_no_weight_on_a_fine_grid_is_likelier(seed, before, after):
+    answers = said(seed, before=before, after=after)
+    best = max(likelihood(*answers, share) for share in GRID)
+    assert likelihood(*answers, likeliest(*answers)) >= best - 1e-12
 
 
-def test_a_regression_without_texts_or_with_broken_ones_is_refused():
-    with pytest.raises(InputError, match="texts to calibrate on is 0"):
-        fit_spread(np.zeros(0), np.zeros(0), np.zeros(0))
-    with pytest.raises(InputError, match="prediction or label is not a number"):
-        fit_spread(np.array([np.inf]), np.zeros(1), np.ones(1))
+@given(st.integers(0, 10_000), st.floats(-1, 3))
+def test_the_larger_level_stands_alone_unless_the_mixture_answers_more_texts_correctly(seed, after):
+    before, larger, label = said(seed, after=after)
+    fitted = weight(before, larger, label)
+    mixed = ((fitted * larger + (1 - fitted) * before).argmax(axis=1) == label).mean()
+    alone = (larger.argmax(axis=1) == label).mean()
+    assert fitted == 1.0 or (mixed > alone and fitted == likeliest(before, larger, label))
+
+
+@pytest.mark.parametrize("fit", [weight, published])
+def test_without_texts_the_larger_level_stands_alone(fit):
+    assert fit(np.empty((0, 3)), np.empty((0, 3)), np.empty(0, int)) == 1.0
+
+
+WORLDS = 4000
+CONFIDENCE = 0.95
+SLACK = 3 * np.sqrt(0.05 * 0.95 / WORLDS)  # three standard errors of the share of misses
+
+
+def differences(rng, losses, gains, texts):
+    """Return for each world the sum of differences and the number of texts that differ: lost, won or equal."""
+    lost, won, _ = rng.multinomial(texts, [losses, gains, 1 - losses - gains], WORLDS).T
+    return (won - lost) / texts, (won + lost) / texts
+
+
+@pytest.mark.parametrize("texts", [300, 1400])
+@pytest.mark.parametrize(("losses", "gains"), [(0.002, 0.0), (0.01, 0.0), (0.01, 0.005), (0.05, 0.04), (0.15, 0.2)])
+def test_the_bound_is_above_the_true_mean_in_at_most_the_declared_share_of_worlds(texts, losses, gains):
+    rng = np.random.default_rng(1)
+    mean_P, square_P = differences(rng, losses, gains, texts)
+    missed = (lower_bounds(mean_P, square_P, texts, CONFIDENCE) > gains - losses).mean()
+    assert missed <= 0.05 + SLACK
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=1, max_size=50), st.sampled_from([None, 10, 1000]))
+def test_the_bound_is_that_of_the_differences_with_one_loss_more(differences, horizon):
+    seen, z, further = np.array(differences), 1.6448536269514722, 1 / horizon if horizon else 0
+    spread = np.append(seen, -1.0).std() * np.sqrt(1 / len(seen) + further)
+    skewed = (z**2 - 1) / 3 * max(0, 1 / len(seen) - further)
+    expected = (seen.sum() - 1) / len(seen) - z * spread - skewed
+    assert lower_bound(seen, 0.95, horizon) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("right", "texts"), [(90, 100), (1, 40), (40, 40)])
+def test_the_bound_of_a_share_is_the_one_at_which_as_many_right_answers_are_just_unlikely(right, texts):
+    assert binom.sf(right - 1, texts, clopper_pearson(np.arange(texts) < right, 0.95)) == pytest.approx(0.05)

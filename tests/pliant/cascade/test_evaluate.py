@@ -9,14 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.cascade import evaluate as module
-from pliant.cascade.artifact import Candidate, Cascade, Gate, Pruning
+from pliant.cascade.artifact import Candidate, Gate, Pruning
 from pliant.cascade.evaluate import (
     EvaluationData,
-    draws,
     evaluate,
     level_step,
-    measured,
 )
 from pliant.cascade.route import answers, combine, judge
 from pliant.errors import InputError
@@ -98,18 +95,6 @@ def test_values_are_evaluated_as_text_by_text(candidate):
     compare(candidate, VALUES)
 
 
-def test_figures_are_the_means_over_the_texts():
-    gate = Gate("gain", 0.3, weights=DOUBT, pruning=MASS)
-    candidate = Candidate("some", (1, 2), (gate,), 0, 0, 0, ())
-    rows = one_by_one(candidate, CLASSES, draws(60))
-    candidate_ = measured(candidate, CLASSES, promised=0.5)
-    assert candidate_.accuracy == pytest.approx(np.mean([row[0] for row in rows]))
-    assert candidate_.seconds == pytest.approx(np.mean([row[1] for row in rows]))
-    assert candidate_.shares == (1.0, pytest.approx(np.mean([row[2] == 2 for row in rows])))
-    assert (candidate_.kept, candidate_.promised) == (0.75, 0.5)
-    assert 0 < candidate_.shares[1] < 1
-
-
 def test_a_pruning_that_was_not_run_is_refused():
     candidate = Candidate("", (0, 2), (Gate("always", pruning=MASS),), 0, 0, 0, ())
     with pytest.raises(InputError, match=r"pruning is mass 0\.9 of level 0 for 2, but must be one that was run"):
@@ -121,23 +106,3 @@ def test_importance_costs_its_seconds_only_where_words_are_pruned():
     assert costly.seconds_R == pytest.approx(1.1 * plain.seconds_R)
     unmeasured = EvaluationData(CLASSES.outputs, tuple(replace(level, importance=None) for level in CLASSES.levels))
     assert level_step(unmeasured, 0, onward=MASS).seconds_R.tolist() == plain.seconds_R.tolist()
-
-
-def test_every_candidate_is_tested_on_the_texts_given():
-    small, large = (Candidate(name, (level,), (), 0, 0, 0, ()) for name, level in (("small", 0), ("large", 2)))
-    cascade = Cascade("", ("a",), False, 0.0, "cpu", CLASSES.levels, (small, large), 0.9, 0.95, {}, "none")
-    accuracies = module.with_test_accuracy(cascade, CLASSES.outputs).test_accuracy
-    labels = CLASSES.outputs.labels
-    expected = {
-        name: (CLASSES.outputs.levels[number].logits.argmax(1) == labels).mean()
-        for name, number in (("small", 0), ("large", 2))
-    }
-    assert accuracies == pytest.approx(expected)
-
-
-def test_a_value_exactly_within_the_tolerance_is_correct():
-    labels = np.array([1.0, 1.0, 1.0, 1.0])
-    data = EvaluationData(replace(VALUES.outputs, labels=labels), VALUES.levels, 0.25)
-    answer_RK = np.array([[1.25, 0.0], [0.75, 0.0], [1.26, 0.0], [0.74, 0.0]])
-    assert data.correct(answer_RK).tolist() == [True, True, False, False]
-    assert (data.regression, CLASSES.regression) == (True, False)

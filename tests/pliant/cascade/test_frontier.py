@@ -6,10 +6,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.cascade.frontier import ALWAYS, QUANTILES, applied, frontier, points
+from pliant.cascade.frontier import ALWAYS, applied, frontier, points
 
 
 def settled(correct, seconds, score, thresholds):
@@ -50,13 +50,6 @@ def test_points_are_all_outcomes_that_any_thresholds_have(table):
 
 
 @given(outcomes())
-def test_thresholds_give_the_accuracy_and_seconds_that_they_claim(table):
-    every = points(*table)
-    for threshold_G, accuracy, seconds in zip(every.threshold_PG, every.accuracy_P, every.seconds_P, strict=True):
-        assert settled(*table, threshold_G) == (accuracy, seconds)
-
-
-@given(outcomes())
 def test_the_frontier_is_what_no_other_outcome_beats(table):
     outcomes = every_outcome(*table)
     best = {(a, s) for a, s in outcomes if not any((b >= a and t <= s) and (b, t) != (a, s) for b, t in outcomes)}
@@ -75,27 +68,3 @@ def test_given_thresholds_are_applied_as_text_by_text(table, seed):
         right, took = settled(correct, seconds, score, threshold_G)
         assert correct_PR[point].mean() == right
         assert seconds_P[point] == pytest.approx(took)
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 1000))
-def test_many_texts_have_exact_last_thresholds_and_quantiles_before(seed):
-    rng = np.random.default_rng(seed)
-    correct = [rng.integers(0, 2, 200).astype(float) for _ in range(3)]
-    seconds, score = [rng.integers(1, 9, 200) / 8.0 for _ in range(3)], [rng.normal(size=200) for _ in range(2)]
-    every = points(correct, seconds, score)
-    assert len(np.unique(every.threshold_PG[:, 0])) == QUANTILES
-    for number in rng.integers(0, len(every), 20):
-        expected = settled(correct, seconds, score, every.threshold_PG[number])
-        assert (every.accuracy_P[number], every.seconds_P[number]) == pytest.approx(expected)
-
-
-def test_neighbouring_numbers_are_told_apart():
-    low = 0.1
-    high = np.nextafter(low, 1)
-    every = points([np.array([0.0, 0.0]), np.array([1.0, 0.0])], [np.ones(2), np.ones(2)], [np.array([high, low])])
-    assert [(low_or_high > at) for at in every.threshold_PG[:, 0] for low_or_high in (high, low)] == [
-        *(False, False),
-        *(True, False),
-        *(True, True),
-    ]

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pliant.cascade.artifact import Pruning
 from pliant.cascade.prune import kept_words
-from pliant.errors import InputError
 from tests.fixtures.processor import cost
 
 
@@ -57,36 +56,6 @@ prunings = st.one_of(
 @given(reading=readings(), pruning=prunings)
 def test_the_kept_words_are_those_of_the_reference(reading, pruning):
     assert kept_words(*reading, pruning).tolist() == kept_by_reference(*reading, pruning)
-
-
-@given(reading=readings(), pruning=prunings)
-def test_special_tokens_do_not_count_whatever_attention_they_received(reading, pruning):
-    importance, words = reading
-    raised = np.where(words < 0, 1000.0, importance).astype(np.float32)
-    assert np.array_equal(kept_words(raised, words, pruning), kept_words(importance, words, pruning))
-
-
-def test_without_a_rule_every_word_stays():
-    words = np.array([-1, 0, 1, 1, -1, 2, -1], np.int32)
-    assert kept_words(np.zeros(7, np.float32), words, Pruning()).tolist() == [True, True, True]
-
-
-def test_the_second_text_keeps_a_word_however_little_attention_it_received():
-    words = np.array([-1, 0, 1, -1, -1, 2, 3, -1], np.int32)
-    importance = np.array([0, 5, 4, 0, 0, 0.1, 0.2, 0], np.float32)
-    for pruning in (Pruning("mass", 0.5), Pruning("mean", 1.0)):
-        assert kept_words(importance, words, pruning).tolist()[2:] == [False, True]
-
-
-def test_of_equally_important_words_the_earlier_stay():
-    words = np.arange(-1, 60, dtype=np.int32)
-    kept = kept_words(np.tile([1, 2], 31)[:61].astype(np.float32), words, Pruning("mass", 0.5))
-    assert kept.tolist() == [number % 2 == 0 and number < 46 for number in range(60)]
-
-
-def test_an_unknown_rule_is_refused():
-    with pytest.raises(InputError, match="pruning rule is median, but must be none, mean or mass"):
-        kept_words(np.ones(1, np.float32), np.zeros(1, np.int32), Pruning("median"))
 
 
 @pytest.mark.parametrize("rule", ["mean", "mass"])

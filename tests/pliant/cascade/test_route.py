@@ -117,46 +117,9 @@ def test_the_cheapest_that_meets_both_is_chosen(accuracy, latency, chosen):
     assert choose(OFFERS, accuracy, latency) == chosen
 
 
-def test_of_equally_accurate_ones_within_the_time_the_cheapest_is_chosen():
-    assert choose(cascade((0.9, 3.0), (0.9, 2.0)), latency=5.0) == 1
-
-
-def test_an_accuracy_that_none_promises_is_refused_with_the_best():
-    with pytest.raises(InputError, match=r"accuracy is 0.99, but must be at most 0.9500"):
-        choose(OFFERS, 0.99)
-
-
-def test_a_latency_that_none_meets_is_refused_with_the_least():
-    with pytest.raises(InputError, match=r"latency is 0.5, but must be at least 1.0000 seconds.*quickest candidate"):
-        choose(OFFERS, None, 0.5)
-    with pytest.raises(InputError, match=r"at least 5.0000 seconds, which an accuracy of 0.93 takes"):
-        choose(OFFERS, 0.93, 2.0)
-
-
 def test_a_candidate_goes_by_its_name_and_another_name_is_refused_with_those_there_are():
     assert [number_of(OFFERS, str(number)) for number in range(4)] == [0, 1, 2, 3]
     twice = replace(OFFERS, candidates=(OFFERS.candidates[1], *OFFERS.candidates[:2]))
     assert number_of(twice, "1") == 0, "the first of equal names"
     with pytest.raises(InputError, match=r"^candidate is 4, but must be one of 1, 0$"):
         number_of(twice, "4")
-
-
-def test_no_slope_and_no_certainty_overflows():
-    with np.errstate(all="raise"):
-        chances = reroute_probability(np.array([0.1, 0.5, 1.0]), 0.2, 1e6)
-        assert chances[:2].tolist() == [1.0, pytest.approx(1.0)] and chances[2] < 1e-300
-        row = features(np.array([[1.0, 0.0]]), False)[0]
-    assert dict(zip(FEATURES, row, strict=True)) == pytest.approx(
-        {
-            "one": 1.0,
-            "confidence": 1.0,
-            "log doubt": math.log(1e-6),
-            "second": 0.0,
-            "entropy": 0.0,
-            "confidence x doubt": 0.0,
-            "rest": 0.0,
-        },
-        abs=1e-12,
-    )
-    values = features(np.array([[9.0, 0.75]]), True)[0]
-    assert values.tolist() == [1.0, 0.75, math.log(0.25), 0.25, 0.0, 0.1875, 0.0]

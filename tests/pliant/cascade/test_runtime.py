@@ -1,4 +1,4 @@
-"""The cascade's runtime on a CPU: the same answers as transformers' plain model, alone and in a batch."""
+"""The cascade on a CPU: transformers' answers, alone and in a batch; eager attention's importance; runs as planned."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pliant.cascade.attention import Received, blocks, watch
+from pliant.cascade.evaluate import EvaluationData, settle, walk
+from pliant.cascade.run import load, run
 from pliant.cascade.runtime import CascadeRuntime, Execution, pack
-from pliant.errors import ArtifactError, InputError
+from pliant.errors import InputError
 from pliant.fallbacks import Collector
 from pliant.models.artifact import Classifier
 from pliant.models.classifier import layers, load_model, positions
 from pliant.models.packed import PackedLinear, can_pack
+from tests.fixtures.cascade.artifacts import Things, things
 from tests.fixtures.cascade.classifiers import tiny_classifier
 
 LENGTHS = (12, 5, 20, 12)
@@ -61,16 +67,6 @@ def test_families_without_token_types_or_with_one_are_given_none(family):
         np.testing.assert_allclose(row, alone(classifier, payload, typed=False), atol=1e-5)
 
 
-def test_models_go_by_their_numbers():
-    models = {2: tiny_classifier(seed=1), 7: tiny_classifier("large", "electra", seed=2)}
-    runtime = CascadeRuntime(models)
-    for number, classifier in models.items():
-        [row] = runtime.run(number, payloads((8,))).logits
-        np.testing.assert_allclose(row, alone(classifier, payloads((8,))[0]), atol=1e-5)
-    with pytest.raises(InputError, match=r"model is 3, but must be one of \[2, 7\]"):
-        runtime.run(3, payloads())
-
-
 @pytest.mark.parametrize(("family", "most"), [("bert", 40), ("roberta", 38), ("distilbert", 40), ("electra", 40)])
 def test_a_text_beyond_the_models_positions_is_refused_with_the_limit(family, most):
     """RoBERTa's table of 40 positions serves 38 tokens: those up to the padding's own are unused."""
@@ -87,16 +83,6 @@ def test_importance_of_a_model_without_the_attention_interface_is_refused_by_nam
     assert len(runtime.run(0, payloads((6,))).logits) == 1
     with pytest.raises(InputError, match="importance is asked of odd"):
         runtime.run(0, payloads((6,)), importance=True)
-
-
-def test_a_precision_that_is_unknown_or_slow_on_this_device_is_refused(monkeypatch):
-    with pytest.raises(InputError, match="precision is float8, but must be one of float32, bfloat16, float16"):
-        Execution("float8")
-    with pytest.raises(InputError, match="precision is float16, but must be float32 here: float16 is for GPUs"):
-        CascadeRuntime({0: tiny_classifier()}, execution=Execution("float16"))
-    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: False)
-    with pytest.raises(InputError, match="precision is bfloat16, but must be float32 here"):
-        CascadeRuntime({0: tiny_classifier()}, execution=Execution("bfloat16"))
 
 
 @pytest.fixture
@@ -192,30 +178,100 @@ def test_a_packed_encoder_gives_the_same_logits(family):
     torch.testing.assert_close(packed(input_ids=ids).logits, plain(input_ids=ids).logits, atol=1e-4, rtol=1e-4)
 
 
-class Block(nn.Module):
-    def __init__(self, activation: nn.Module) -> None:
-        super().__init__()
-        self.dense, self.intermediate_act_fn = nn.Linear(4, 4), activation
-
-    def forward(self, x):
-        return self.intermediate_act_fn(self.dense(x))
+@pytest.fixture(scope="module", params=["single", "pairs", "regression"])
+def setting(request) -> Things:
+    if request.param == "regression":
+        return things(classes=())
+    return things(pair=request.param == "pairs")
 
 
-@PACKS
-@pytest.mark.parametrize(
-    ("activation", "fused"), [(nn.GELU(), True), (nn.GELU("tanh"), False), (nn.ReLU(), False)], ids=repr
-)
-@torch.no_grad()
-def test_only_the_exact_gelu_becomes_one_with_its_layer(activation, fused):
-    model = nn.Sequential(nn.ModuleList([Block(activation)]))
-    block, x = model[0][0], torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
-    expected = block(x)
-    pack(model)
-    assert isinstance(block.intermediate_act_fn, nn.Identity) == fused
-    torch.testing.assert_close(block(x), expected, atol=1e-5, rtol=1e-4)
+@pytest.fixture(scope="module")
+def models(setting):
+    return load(setting.cascade, setting.classifiers)
 
 
-@PACKS
-def test_a_model_without_layers_is_refused():
-    with pytest.raises(ArtifactError, match="has no list of layers"):
-        pack(nn.Linear(2, 2))
+@pytest.mark.parametrize("number", range(5))
+def test_every_candidate_answers_as_planned_from_the_saved_outputs(setting, models, number):
+    cascade, candidate = setting.cascade, setting.cascade.candidates[number]
+    steps = walk(candidate, EvaluationData(setting.outputs, cascade.levels, cascade.tolerance))
+    expected = settle(steps)
+    answered = run(cascade, models, setting.texts.rows, number)
+    assert len(answered) == len(setting.texts.rows)
+    for row, answer in enumerate(answered):
+        last = int(expected.steps_R[row]) - 1
+        np.testing.assert_allclose(answer.answer, steps[last].answer_RK[row], rtol=1e-4, atol=1e-5)
+        assert answer.level == candidate.levels[last]
+        assert answer.lengths == tuple(int(step.length_R[row]) for step in steps[: last + 1])
+    labels = np.array([_number(cascade, answer.label) for answer in answered])
+    right = np.abs(labels - setting.texts.labels) <= cascade.tolerance
+    np.testing.assert_array_equal(right, expected.correct_R)
+
+
+def _number(cascade, label) -> float:
+    return float(cascade.classes.index(label)) if cascade.classes else label
+
+
+SIZES = (20, 13, 7)
+FAMILIES = ("bert", "roberta", "electra", "distilbert", "albert", "modernbert", "llama")
+
+
+def batch(pad: int, lengths=SIZES) -> dict[str, torch.Tensor]:
+    rng = np.random.default_rng(0)
+    valid_BN = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    id_BN = torch.from_numpy(rng.integers(5, 80, tuple(valid_BN.shape))).where(valid_BN, pad)
+    return {"input_ids": id_BN, "attention_mask": valid_BN.long()}
+
+
+@torch.inference_mode()
+def eager(classifier, inputs) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logits, and the attention that valid tokens give, summed over layers, heads and queries."""
+    model = load_model(classifier)
+    model.set_attn_implementation("eager")
+    run = model(**inputs, output_attentions=True)
+    given_BHNM = sum(run.attentions) * inputs["attention_mask"][:, None, :, None]
+    return run.logits, given_BHNM.sum((1, 2))
+
+
+@pytest.mark.parametrize("lengths", [SIZES, (20, 20)])
+@pytest.mark.parametrize("limit", [None, 700, 90, 1], ids=lambda limit: f"limit {limit}")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_importance_is_the_sum_of_eager_attentions_and_the_logits_stay(family, limit, lengths):
+    classifier = tiny_classifier(family=family)
+    model = load_model(classifier)
+    inputs = batch(model.config.pad_token_id, lengths)
+    logit_BK, expected_BM = eager(classifier, inputs)
+    watch(model)
+    padded = len(set(lengths)) > 1
+    received = Received(inputs["attention_mask"].bool() if padded else None, limit)
+    with torch.inference_mode():
+        run = model(**(inputs if padded else {"input_ids": inputs["input_ids"]}), received=received)
+    np.testing.assert_allclose(run.logits, logit_BK, atol=1e-5)
+    np.testing.assert_allclose(received.total_BM, expected_BM, atol=1e-5)
+    assert not received.total_BM[inputs["attention_mask"] == 0].any()
+
+
+def test_a_model_that_is_not_asked_runs_plain_attention_to_the_last_bit():
+    classifier = tiny_classifier()
+    plain, watched = load_model(classifier), load_model(classifier)
+    watch(watched)
+    with torch.inference_mode():
+        assert torch.equal(watched(**batch(0)).logits, plain(**batch(0)).logits)
+
+
+def test_two_runs_of_one_model_at_once_do_not_mix_their_importances():
+    model = load_model(tiny_classifier())
+    watch(model)
+    first, other = Received(), Received()
+    with torch.inference_mode():
+        model(input_ids=torch.full((1, 5), 7), received=first)
+        model(input_ids=torch.full((1, 9), 8), received=other)
+    assert (first.total_BM.shape, other.total_BM.shape) == ((1, 5), (1, 9))
+
+
+@given(*(st.integers(1, 7) for _ in range(4)), st.integers(1, 500))
+def test_blocks_cover_every_weight_once_within_the_limit(batch, heads, queries, keys, limit):
+    seen = np.zeros((batch, heads, queries), dtype=int)
+    for block in blocks(batch, heads, queries, keys, limit):
+        seen[block] += 1
+        assert seen[block].size * keys <= max(limit, keys)
+    assert np.all(seen == 1)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.cascade.artifact import Candidate, Gate, Pruning
-from pliant.cascade.ensemble import weight
+from pliant.cascade.artifact import Candidate, Pruning
 from pliant.cascade.evaluate import EvaluationData, evaluate, walk
 from pliant.cascade.route import features
 from pliant.cascade.search import (
@@ -20,7 +19,6 @@ from pliant.cascade.search import (
     SearchConfig,
     Trial,
     fit_gain,
-    handicapped,
     plan_candidate,
     propose,
     with_thresholds,
@@ -62,19 +60,6 @@ def by_doubt(texts, config=CONFIG):
         for proposal in propose(texts, LARGE, config)
         if all(gate.weights == DOUBT_WEIGHTS for gate in proposal.candidate.gates)
     ]
-
-
-@settings(max_examples=5, deadline=None)
-@given(st.integers(0, 1000), st.booleans())
-def test_ways_are_judged_as_their_candidates_one_by_one(seed, regressive):
-    texts = values(seed) if regressive else ground(seed)
-    for proposal in by_doubt(texts):
-        plain = plain_trial(proposal.candidate, proposal.trial.threshold_PG, texts, LARGE)
-        assert proposal.trial.accuracy_P - proposal.trial.large == pytest.approx(
-            [difference.mean() for difference, _ in plain]
-        )
-        assert proposal.trial.apart_P == pytest.approx([np.abs(difference).mean() for difference, _ in plain])
-        assert proposal.trial.seconds_P == pytest.approx([seconds for _, seconds in plain])
 
 
 def plainly_planned(tuning, proving, promise, config):
@@ -160,17 +145,6 @@ def test_the_gain_s_model_is_ridge_regression_on_standardised_features():
     assert rows @ fit_gain(rows, gain_R, 7.0) == pytest.approx(gain_R.mean() + scaled @ weights)
 
 
-def test_learnt_gains_and_pruning_carry_a_handicap_each():
-    config, plain = replace(CONFIG, handicap=0.1), Gate("gain", weights=DOUBT_WEIGHTS)
-    learnt, pruned = replace(plain, weights=(0.0,) * 7), replace(plain, pruning=MASS)
-
-    def factor(*gates: Gate) -> float:
-        return handicapped(Candidate("", tuple(range(len(gates) + 1)), gates, 0, 0, 0, ()), config)
-
-    assert [factor(), factor(plain), factor(plain, plain)] == [1.0, 1.0, 1.0]
-    assert [factor(learnt), factor(pruned), factor(learnt, pruned)] == pytest.approx([1.1, 1.1, 1.2])
-
-
 def learnt(texts, config, levels):
     return next(
         proposal
@@ -197,32 +171,3 @@ def test_learnt_gains_are_judged_on_texts_that_they_were_not_fitted_on(regressiv
         going_R = score_R > threshold
         assert accuracy == pytest.approx(np.where(going_R, last.correct_R, first.correct_R).mean())
         assert seconds == pytest.approx((first.seconds_R + going_R * last.seconds_R).mean())
-
-
-def test_an_ensemble_is_weighed_on_the_texts_of_which_the_level_before_is_least_sure():
-    made = classification(1, 300, 3, (2.5, 2.5, 2.5), 1.0, pruned=[(0, 2, MASS), (1, 2, MASS)])
-    texts = EvaluationData(made, profiles(3))
-    for proposal in by_doubt(texts):
-        if len(proposal.candidate.levels) == 2:
-            first, last = (walk(alone(level), texts)[0] for level in proposal.candidate.levels)
-            if proposal.candidate.gates[0].pruning == MASS:
-                last = walk(replace(proposal.candidate, gates=(Gate("always", pruning=MASS),)), texts)[1]
-            sure_R = first.answer_RK.max(axis=1)
-            least_R = sure_R <= np.quantile(sure_R, 0.3)
-            labels = texts.outputs.labels[least_R].astype(int)
-            assert proposal.candidate.gates[0].weight == weight(
-                first.answer_RK[least_R], last.answer_RK[least_R], labels
-            )
-    weights = {proposal.candidate.gates[-1].weight for proposal in by_doubt(texts) if proposal.candidate.gates}
-    assert len(weights) > 1, "some mix"
-
-
-def test_a_pruning_is_tried_only_if_it_saves_two_hundredths_of_the_next_level():
-    outputs = classification(0, 100, 3, (0.5, 1.5, 3.0), pruned=[(1, 2, MASS), (1, 2, Pruning("mean", 1.0))])
-    for share, tried in ((0.985, False), (0.9, True)):
-        length = (1000 * share * np.ones(100)).astype(np.int32)
-        whole = replace(outputs.levels[2], length=np.full(100, 1000, np.int32))
-        pruned = tuple(replace(run, length=length) for run in outputs.pruned)
-        texts = EvaluationData(replace(outputs, levels=(*outputs.levels[:2], whole), pruned=pruned), profiles(3))
-        rules = {g.pruning.rule for p in propose(texts, LARGE, SearchConfig()) for g in p.candidate.gates}
-        assert rules == ({"none", "mass"} if tried else {"none"}), "Tabi's rule is not ours"

@@ -94,19 +94,6 @@ def test_what_is_kept_is_what_the_plain_grid_keeps(seed):
     assert any(candidate.gates[-1].pruning.rule == "mean" for candidate in kept)
 
 
-def test_alpha_rises_until_the_last_model_loses_more_than_two_points():
-    bad = TEXTS.outputs.levels[0].logits  # of a worse model, which loses far more than two points
-    cut = [
-        replace(candidate, logits=bad if candidate.pruning.value >= 0.7 else TEXTS.outputs.levels[2].logits)
-        for candidate in TEXTS.outputs.pruned
-    ]
-    ground = replace(TEXTS, outputs=replace(TEXTS.outputs, pruned=tuple(cut)))
-    rules = {candidate.gates[-1].pruning for candidate in candidates(ground, CONFIG) if candidate.levels[-1] == 2}
-    assert {rule.value for rule in rules if rule.rule == "mean"} == {0.5, 0.6}
-    whole = {candidate.gates[-1].pruning.rule for candidate in candidates(ground, replace(CONFIG, whole=False))}
-    assert whole == {"mean"}
-
-
 def test_the_cheapest_that_meets_the_target_is_taken():
     every = candidates(TEXTS, CONFIG)
     target = float(np.median([candidate.accuracy for candidate in every]))

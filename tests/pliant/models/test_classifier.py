@@ -1,9 +1,8 @@
-"""Weights go into the model that they belong to and into no other; layers and positions of several families."""
+"""Weights go into their model alone; packed layers give the same; a batch beyond the memory runs in pieces."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +10,13 @@ import torch
 from torch import nn
 
 from pliant.errors import ArtifactError
-from pliant.models.classifier import layers, load_model, module, positions, weights
+from pliant.fallbacks import Collector
+from pliant.models.classifier import load_model, module, positions, weights
+from pliant.models.packed import PackedLinear, can_pack
+from pliant.models.pieces import Pieces
+from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 from tests.fixtures.cascade.classifiers import tiny_classifier, tiny_config
+from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
 
 
 def test_a_model_has_the_weights_of_its_artifact_and_judges_rather_than_trains():
@@ -47,11 +51,6 @@ def test_weights_of_another_model_are_refused_with_their_names():
     assert str(caught.value).count(", ") == 3, "four names"
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
-def test_the_layers_are_those_of_the_encoder(family):
-    assert len(layers(module(tiny_config(family)))) == 2
-
-
 @pytest.mark.parametrize(
     ("family", "read"),
     [
@@ -68,15 +67,87 @@ def test_a_model_reads_as_many_tokens_as_it_has_positions(family, read):
     assert positions(module(config)) == read
 
 
-def test_only_a_table_of_positions_counts_as_one():
-    model = nn.Module()
-    model.position_embeddings = nn.Linear(3, 3)
-    model.word_embeddings = nn.Embedding(80, 3)
-    model.config = SimpleNamespace(max_position_embeddings=12)
-    assert positions(model) == 12
-    model.position_embeddings = nn.Embedding(9, 3)
-    assert positions(model) == 9
-    model.position_embeddings = nn.Embedding(9, 3, padding_idx=0)
-    assert positions(model) == 8
-    del model.position_embeddings, model.config.max_position_embeddings
-    assert positions(model) is None
+pytestmark = pytest.mark.skipif(not can_pack(), reason="oneDNN's linear layers are for x86")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rows", [(1,), (3, 7), (8, 65), (2, 5, 200)])
+@pytest.mark.parametrize(("inside", "outside"), [(96, 288), (24, 96), (1024, 1024)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_packed_layer_gives_what_the_plain_one_gives(rows, inside, outside, bias):
+    torch.manual_seed(0)
+    layer, x = nn.Linear(inside, outside, bias=bias), torch.randn(*rows, inside)
+    assert torch.allclose(PackedLinear(layer)(x), layer(x), atol=1e-5)
+    assert torch.allclose(PackedLinear(layer, "gelu")(x), nn.GELU()(layer(x)), atol=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [-20, -5, 0, 8])
+def test_a_runtime_answers_the_same_with_and_without(gamma):
+    task = tiny_task("a", "xyz", "digest")
+    payloads = [Payload("a", image) for image in random_images(7)]
+    with_packing, without = (
+        TokensRuntime(tiny_backbone(), "digest", [task], execution=Execution(packed=packed)).run(gamma, payloads)
+        for packed in (True, False)
+    )
+    assert all(
+        np.allclose(x, y, atol=1e-5) for x, y in zip(with_packing.probabilities, without.probabilities, strict=True)
+    )
+
+
+CPU = torch.device("cpu")
+
+
+class Memory:
+    """A device with room for so many payloads; each result is the payload doubled."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.tried = room, []
+
+    def __call__(self, payloads):
+        self.tried.append(len(payloads))
+        if len(payloads) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [2 * payload for payload in payloads]
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 5, 8])
+def test_every_payload_has_its_result_in_order_whatever_fits(room):
+    memory = Memory(room)
+    assert Pieces(CPU).run(0, "small", list(range(8)), memory, memory) == list(range(0, 16, 2))
+
+
+def test_the_size_that_fits_is_kept_for_later_batches_of_the_same_key_and_told():
+    pieces, memory, collector = Pieces(CPU), Memory(3), Collector()
+    pieces.run(5, "small", list(range(8)), memory, memory)
+    assert memory.tried == [8, 4, 2, 2, 2, 2]
+    assert pieces.fallbacks == ("small runs at most 2 at a time: the device lacked memory for 4",)
+    noted = collector.take()
+    assert [(fallback.kind, fallback.setting, fallback.batch) for fallback in noted] == [
+        ("memory", 5, 4),
+        ("memory", 5, 2),
+    ]
+    memory.tried.clear()
+    pieces.run(5, "small", list(range(4)), memory, memory)
+    assert memory.tried == [2, 2]
+    memory.tried.clear()
+    pieces.run(1, "large", list(range(3)), memory, memory)
+    assert memory.tried == [3]
+
+
+def test_without_a_lack_of_memory_nothing_is_told_and_other_errors_pass():
+    pieces = Pieces(CPU)
+    assert pieces.run(0, "small", [1], Memory(1), None) == [2]
+    assert pieces.fallbacks == ()
+
+    def broken(payloads):
+        raise RuntimeError("another error")
+
+    with pytest.raises(RuntimeError, match="another error"):
+        pieces.run(0, "small", [1, 2], broken, broken)
+
+
+def test_on_a_gpu_what_the_failed_batch_had_allocated_is_given_back_first(monkeypatch):
+    emptied, memory = [], Memory(1)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(len(memory.tried)))
+    Pieces(torch.device("cuda")).run(0, "small", [1, 2], memory, memory)
+    assert emptied == [1]

@@ -31,18 +31,6 @@ def test_a_picture_is_turned_as_pil_turns_it_by_its_exif(orientation, kind, opti
     assert np.array_equal(decode(body, 9, MAX_PIXELS), to_pixels(upright, 9))
 
 
-@pytest.mark.parametrize(
-    "spoilt", [b"", b"II", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\xff\xff", b"Exif\0\0nonsense"]
-)
-def test_an_exif_that_cannot_be_read_turns_nothing(spoilt):
-    for kind, options in (("PNG", {}), ("JPEG", {"quality": 100})):
-        plain = Image.fromarray(SHADES)
-        body = file_of(plain, kind, exif=spoilt, **options)
-        assert np.array_equal(
-            np.asarray(read(body, MAX_PIXELS)), np.asarray(read(file_of(plain, kind, **options), MAX_PIXELS))
-        )
-
-
 def test_what_is_transparent_is_white_and_what_is_half_so_is_mixed_with_it():
     drawn = np.array([[[200, 0, 0, 255], [200, 0, 0, 0]], [[0, 0, 0, 51], [10, 20, 30, 255]]], np.uint8)
     seen = [[[200, 0, 0], [255, 255, 255]], [[204, 204, 204], [10, 20, 30]]]

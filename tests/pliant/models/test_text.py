@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from pliant.models.text import LONGEST, Reader, shorten
+from pliant.models.text import Reader, shorten
 from pliant.training.classifier import encode
 from pliant.training.starts import new_tokenizer
 from tests.fixtures.processor import cost
@@ -114,35 +114,6 @@ def test_kept_words_are_the_shorter_text_in_order_with_one_space_for_a_gap(kind,
         assert short == " ".join(text[part[0][1] : part[-1][2]] for part in runs_of_words)
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        ("wordpiece", ["the", "cat", "isn", "'", "t", "naïve", ",", "the", "mat"]),
-        ("roberta", ["the", "cat", "isn", "'t", "naïve", ",", "the", "mat"]),
-        ("gpt2", ["the", "cat", "isn", "'t", "naïve", ",", "the", "mat"]),
-        ("unigram", ["the", "cat", "isn't", "naïve,", "the", "mat"]),
-        ("whole", ["the", "cat", "isn't", "naïve,", "the", "mat"]),
-    ],
-)
-def test_words_are_numbered_over_both_texts(kind, expected):
-    reader = Reader(JSON[kind], 64)
-    given = ("the  cat isn't\nnaïve, ", " the mat")
-    assert words(reader.read(*given), *given) == expected
-
-
-def test_white_space_belongs_to_the_next_word_of_its_text_or_else_to_the_one_before():
-    assert READERS["gpt2"].read("  , ", " ,").words.tolist() == [0, 0, 0, 0, 1, 1]
-    assert READERS["gpt2"].read(", ", "  ").words.tolist() == [0, 0, -1, -1]
-
-
-@kinds
-def test_what_was_cut_off_is_declared(kind):
-    assert not READERS[kind].read("the cat").truncated
-    assert READERS[kind].read("the cat " * 30).truncated
-    assert READERS[kind].read("the", "the cat " * 30).truncated
-    assert READERS[kind].read(" " * (LONGEST * 24) + "the cat").truncated
-
-
 @kinds
 @pytest.mark.parametrize("piece", ["the cat ", "thecat", "\N{CAT FACE}", "   ", "\0"])
 def test_a_text_of_a_megabyte_is_read_at_once(kind, piece):
@@ -150,12 +121,6 @@ def test_a_text_of_a_megabyte_is_read_at_once(kind, piece):
     text = piece * (1_000_000 // len(piece))
     assert reader.read(text, text).truncated
     assert cost(lambda: reader.read(text, text), repeats=2) < 40
-
-
-def test_a_long_text_gives_the_same_tokens_as_all_of_it():
-    text = " ".join(f"{word}{i}" for i in range(900) for word in ("the", "unbelievable"))
-    (expected,) = encode(Tokenizer.from_str(JSON["roberta"]), [(text, None)], 24)
-    assert READERS["roberta"].read(text).ids.tolist() == expected.ids
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""One tenant of several against a trial: 60 trials each, in which it makes up whatever its own requests can show.
+"""One tenant of several against a trial: 24 trials each, in which it makes up whatever its own requests can show.
 
-Where at most 5% may be taken back, 9 of 60 or more happen once in 400 such tests. `make attacks ONLY=19` is live.
+Where at most 5% may be taken back, 6 of 24 or more happen once in 1,000 such tests. `make attacks ONLY=19` is live.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pliant.rollout.controller import Rollout
 from pliant.rollout.events import CanaryOutcome, Event, Label, ShadowCompared
 from pliant.rollout.measures import LABELLED, MIXED
 
-TRIALS, REQUESTS, MOST = 60, 300, 8
+TRIALS, REQUESTS, MOST = 24, 300, 5
 CONFIG = RolloutConfig(shadow_requests=0, steps=(0.2, 1.0), step_requests=40, step_seconds=30.0, measures=MIXED)
 TENANTS = ("a", "b", "c")
 Draw = np.random.Generator

@@ -1,4 +1,4 @@
-"""Policies over the queue of Algorithm 1: the arrival rate, dropping late requests, one fixed gamma."""
+"""Algorithm 1's queue and the policies over it: the arrival rate, dropping late requests, one fixed gamma."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
+from pliant.protocol import Request
 from pliant.tokens.artifact import RateRule
-from pliant.tokens.batched import ArrivalRate, BatchedPolicy, Choice, FixedChooser
-from pliant.tokens.batching import BatchingConfig
-from pliant.tokens.policy import Decision, Knowledge, PoolState
+from pliant.tokens.batched import ArrivalRate, BatchedPolicy, FixedChooser
+from pliant.tokens.batching import BatchingConfig, Queue
+from pliant.tokens.policy import Knowledge, PoolState
 from tests.fixtures.tokens.loads import ACCURACY, KNOWN, TABLE, ask
 
 
@@ -35,18 +36,6 @@ def policy(gamma: int = 0, table: LatencyTable = TABLE, **batching) -> BatchedPo
 
 RULE = RateRule((), (0,))
 ONE = PoolState(0, (0.0,))
-
-
-def test_batches_run_by_earliest_deadline_at_the_one_gamma():
-    batched = policy(-5)
-    for i, within in enumerate((5.0, 1.0, 3.0, 5.1)):
-        batched.add(ask(i, within=within), 0.0)
-    decisions = [batched.decide(ONE, 0.0) for _ in range(3)]
-    assert [tuple(r.id for r in d.run) for d in decisions] == [(1,), (2,), (0, 3)]
-    assert {d.setting for d in decisions} == {-5}
-    assert [d.seconds for d in decisions] == [TABLE.at(-5, n) for n in (1, 1, 2)]
-    assert len(batched) == 0
-    batched.check()
 
 
 def test_a_task_is_not_forgotten_while_a_request_waits_for_it():
@@ -71,69 +60,6 @@ def test_a_request_is_dropped_once_not_even_the_fastest_launch_of_it_alone_is_in
     assert batched.expire(latest + 1e-6, slowdown) == [0]
 
 
-class Told:
-    """Keeps what it is told, and does what it is asked to next."""
-
-    trims = True
-
-    def __init__(self) -> None:
-        self.told, self.next = [], lambda batches: Choice(batches[0], 0)
-
-    def arrived(self, request, now):
-        self.told.append(("arrived", request.id, now))
-
-    def lost(self, worker):
-        self.told.append(("lost", worker))
-
-    def learn(self, knowledge):
-        self.told.append(("learn", knowledge))
-
-    def choose(self, batches, pool, now) -> Choice:
-        self.told.append(("choose", [list(batch.requests) for batch in batches], pool, now))
-        return self.next(batches)
-
-
-def test_a_chooser_is_told_of_all_that_happens_but_not_again_of_what_comes_back():
-    chooser = Told()
-    batched = BatchedPolicy(KNOWN, chooser)
-    batched.add(ask(0, within=5.0), 0.5)
-    batched.add(ask(1, within=1.0), 0.75, again=True)
-    batched.lost(2)
-    assert (batched.batches, len(batched), list(batched.ids())) == (2, 2, [0, 1])
-    fewer = KNOWN.only((-10, 0))
-    batched.learn(fewer)
-    assert batched.decide(ONE, 0.875).run[0].id == 1
-    assert chooser.told == [
-        ("arrived", 0, 0.5),
-        ("lost", 2),
-        ("learn", fewer),
-        ("choose", [[1], [0]], ONE, 0.875),
-    ]
-
-
-def test_a_variant_is_loaded_while_all_wait_but_those_that_are_given_up():
-    chooser = Told()
-    batched = BatchedPolicy(KNOWN, chooser, BatchingConfig(deadline_gap=0.0))
-    for i in (0, 1):
-        batched.add(ask(i, within=5.0 + i), 0.0)
-    chooser.next = lambda batches: Choice(None, 2, (batches[1],), load=0.25)
-    assert batched.decide(ONE, 0.0) == Decision((), 2, 0.25, (1,), load=True)
-    chooser.next = lambda batches: Choice(batches[0], -5)
-    assert batched.decide(ONE, 0.0) == Decision((ask(0, within=5.0),), -5, TABLE.at(-5, 1))
-
-
-def test_requests_run_in_the_order_of_arrival_without_those_that_would_be_late():
-    batched = policy(0)
-    for i, within in enumerate((0.3, 0.05, 0.2, 0.044)):
-        batched.add(ask(i, within=within), 0.0)
-    decision = batched.decide(ONE, 0.0)
-    assert ([request.id for request in decision.run], decision.drop) == ([0, 1, 2, 3], ())
-    for i, within in enumerate((0.3, 0.05, 0.2, 0.043)):
-        batched.add(ask(i, within=within), 0.0)
-    decision = batched.decide(ONE, 0.0)
-    assert ([request.id for request in decision.run], decision.drop) == ([0, 1, 2], (3,))
-
-
 def test_who_has_left_is_not_in_the_batch_and_a_gamma_that_is_no_more_is_refused():
     batched = policy(0)
     for i in (0, 1):
@@ -143,3 +69,83 @@ def test_who_has_left_is_not_in_the_batch_and_a_gamma_that_is_no_more_is_refused
         batched.learn(KNOWN.only((-10, 4)))
     assert [request.id for request in batched.decide(ONE, 0.0).run] == [1]
     assert (batched.wake_at(1.0), batched.batches) == (None, 0)
+
+
+def waiting(number: int, at: float = 0.0, deadline: float = 1.0, utility: float = 1.0, task: str = "a") -> Request:
+    return Request(number, at, deadline, task, utility)
+
+
+def batches(*arriving: Request, **config) -> list[list[int]]:
+    queue = Queue(BatchingConfig(**config))
+    for request in arriving:
+        queue.add(request)
+        queue.check()
+    return [list(batch.requests) for batch in queue.batches]
+
+
+@pytest.mark.parametrize(
+    ("arriving", "config", "expected"),
+    [
+        ((waiting(0), waiting(1, at=0.5), waiting(2, task="b")), {}, [[0, 1, 2]]),
+        ((waiting(0), waiting(1, at=0.5), waiting(2, at=0.51, deadline=1.4)), {}, [[0, 1], [2]]),
+        (tuple(waiting(i) for i in range(5)), {"max_batch": 2}, [[0, 1], [2, 3], [4]]),
+        ((waiting(0), waiting(1, deadline=1.5), waiting(2, deadline=1.51)), {}, [[0, 1], [2]]),
+        ((waiting(0, utility=0.2), waiting(1, utility=1.0), waiting(2, utility=1.1, deadline=1.2)), {}, [[0, 1], [2]]),
+        ((waiting(0), waiting(1, deadline=1.8), waiting(2, deadline=1.4)), {}, [[0], [1, 2]]),
+        (
+            (waiting(0), waiting(1, deadline=1.6), waiting(2, deadline=1.2), waiting(3, deadline=0.9)),
+            {},
+            [[0, 3], [1, 2]],
+        ),
+        (
+            (waiting(0), waiting(1, deadline=0.5), waiting(2, deadline=0.49), waiting(3, deadline=1.5)),
+            {},
+            [[2], [0, 1, 3]],
+        ),
+        ((waiting(0, utility=1.0), waiting(1, utility=0.25), waiting(2, utility=0.125)), {}, [[0, 1], [2]]),
+    ],
+    ids=["alike", "window", "size", "deadline", "utility", "newest", "earliest first", "gap down", "utility down"],
+)
+def test_requests_share_the_newest_batch_that_fits_by_window_size_deadline_and_utility(arriving, config, expected):
+    assert batches(*arriving, **config) == expected
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.floats(0, 3), st.floats(0, 2)),
+        st.tuples(st.just("take"), st.integers(0, 3), st.none()),
+        st.tuples(st.just("expire"), st.floats(0, 3), st.none()),
+    ),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_the_books_balance_after_any_sequence(steps):
+    queue, alive = Queue(BatchingConfig(max_batch=3)), {}
+    for i, (step, x, y) in enumerate(steps):
+        match step:
+            case "add":
+                alive[i] = waiting(i, at=i / 50, deadline=x, utility=y)
+                queue.add(alive[i])
+            case "take" if len(queue.batches) > x:
+                for request in queue.take(queue.batches[x]):
+                    assert alive.pop(request.id) == request
+            case "expire":
+                expired = queue.expire(lambda deadline, x=x: deadline <= x)
+                assert sorted(expired) == sorted(i for i in alive if alive[i].deadline <= x)
+                for request in expired:
+                    del alive[request]
+        queue.check()
+        assert set(queue.ids()) == set(alive)
+        assert queue.first_deadline() == min((r.deadline for r in alive.values()), default=None)
+
+
+def test_gaps_are_measured_from_the_opener_even_when_it_has_left():
+    """The paper compares with the batch's first request; a batch must not drift away from it."""
+    queue = Queue(BatchingConfig())
+    queue.add(waiting(0, deadline=1.0))
+    queue.add(waiting(1, deadline=1.4))
+    queue.expire(lambda deadline: deadline <= 1.0)
+    queue.add(waiting(2, deadline=1.6))
+    assert [list(batch.requests) for batch in queue.batches] == [[1], [2]]

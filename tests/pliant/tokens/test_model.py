@@ -1,19 +1,20 @@
-"""The adaptive vision transformer: timm's own features at gamma 0, the right number of tokens at every other gamma."""
+"""The adaptive vision transformer: timm's features at gamma 0, and merging that agrees with a plain reference."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import timm
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from timm.models.vision_transformer import ParallelScalingBlock
-from torch import nn
 
 from pliant.errors import BackboneError
-from pliant.models.packed import PackedLinear, can_pack
-from pliant.tokens.merge import match, merge
+from pliant.tokens.merge import match, merge, merged_count
 from pliant.tokens.model import AdaptiveViT, create_vit, pack
 from pliant.tokens.runtime import load_model
-from tests.fixtures.tokens.merging import tokens_per_layer
+from tests.fixtures.tokens.merging import INVARIANTS, fast, judge, reference, tokens_per_layer
 from tests.fixtures.tokens.samples import DEPTH, WIDTH, tiny_backbone
 
 
@@ -58,23 +59,6 @@ def test_every_layer_sees_the_images_tokens_and_the_prompts_and_no_more(model, i
 
 
 @torch.no_grad()
-def test_a_layers_prompts_replace_those_of_the_layer_before(model, images):
-    """A layer's prompts act through attention; their outputs are not passed to the next layer."""
-    prompts = torch.randn(5, DEPTH, 4, WIDTH)
-    inputs: list[torch.Tensor] = []
-    hook = model.vit.blocks[1].norm1.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
-    model(images, 0, prompts)
-    hook.remove()
-    assert torch.equal(inputs[0][:, 1:5], prompts[:, 1])
-
-
-@pytest.mark.parametrize("merged", [1, 5, 20])
-def test_merging_leaves_each_layer_the_tokens_that_were_counted(model, images, merged):
-    seen = seen_tokens(model, lambda: model(images, merged))
-    assert [x.shape[1] for x in seen] == tokens_per_layer(17, -merged, DEPTH)
-
-
-@torch.no_grad()
 def test_tokens_are_matched_by_their_keys_averaged_over_heads(model, images):
     """As in ToMe, section 3, they are matched between attention and MLP."""
     block, x = model.vit.blocks[0], model._embed(images)
@@ -96,26 +80,6 @@ def test_merging_equal_tokens_changes_nothing(model):
         assert torch.allclose(model(grey, 6), model(grey), atol=1e-4)
     finally:
         model.vit.pos_embed.data = pos
-
-
-@torch.no_grad()
-def test_left_out_sizes_are_those_of_attention_alone(model, images):
-    """Averages stay weighted, and before the first merge there are no sizes to leave out."""
-    with_sizes, without = (seen_tokens(model, lambda p=p: model(images, 5, None, p)) for p in (True, False))
-    assert torch.equal(with_sizes[0], without[0])
-    assert not torch.allclose(with_sizes[1], without[1], atol=1e-3)
-    assert torch.equal(model(images, 0, None, False), model(images))
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("setting", [0, 3, -4])
-def test_bfloat16_on_a_cpu_gives_nearly_the_same_features(model, images, setting):
-    prompts = torch.randn(5, DEPTH, 3, WIDTH) if setting > 0 else None
-    half = load_model(tiny_backbone()).bfloat16()
-    exact = model(images, max(-setting, 0), prompts)
-    features = half(images.bfloat16(), max(-setting, 0), None if prompts is None else prompts.bfloat16())
-    assert features.dtype == torch.bfloat16
-    assert torch.nn.functional.cosine_similarity(features.float(), exact).min() > 0.98
 
 
 @torch.no_grad()
@@ -150,41 +114,40 @@ def test_blocks_that_compute_more_than_the_plain_ones_are_refused(options):
         AdaptiveViT(create_vit("vit_tiny_patch16_224", {"depth": 1, **options}))
 
 
-@pytest.mark.parametrize(
-    ("part", "value"), [("gate", torch.nn.Identity()), ("norm", torch.nn.LayerNorm(24)), (None, None)]
-)
-def test_attention_that_does_more_than_the_plain_one_is_refused(part, value):
-    vit = create_vit(
-        "vit_tiny_patch16_224", {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 2}
-    )
-    if part is None:
-        del vit.blocks[1].attn
-    else:
-        setattr(vit.blocks[1].attn, part, value)
-    with pytest.raises(BackboneError, match="plain transformer blocks"):
-        AdaptiveViT(vit)
+def drawn(rng: np.random.Generator, tokens: int, width: int):
+    """Return tokens, their sizes and their keys."""
+    return rng.normal(size=(tokens, width)), rng.integers(1, 6, tokens).astype(float), rng.normal(size=(tokens, 8))
 
 
-def test_attention_of_a_timm_that_knows_no_gates_is_plain_and_a_gated_one_is_refused():
-    """timm up to 1.0.24 has no `gate`, and every backbone failed there with an AttributeError."""
-    vit = create_vit("test_vit", {})
-    for block in vit.blocks:
-        if hasattr(block.attn, "gate"):
-            del block.attn.gate
-    assert AdaptiveViT(vit).depth == len(vit.blocks)
-    vit.blocks[0].attn.gate = torch.nn.Linear(2, 2)
-    with pytest.raises(BackboneError, match="must be timm's plain transformer blocks"):
-        AdaptiveViT(vit)
+@given(st.integers(2, 70), st.integers(1, 12), st.integers(1, 80), st.integers(0, 2**32 - 1))
+def test_every_invariant_holds_at_every_shape_and_count(tokens, width, wanted, seed):
+    x, size, key = drawn(np.random.default_rng(seed), tokens, width)
+    assume(merged_count(tokens, wanted) > 0)
+    verdict = judge((x, size), fast(x, size, key, wanted), reference(x, size, key, wanted))
+    assert verdict == dict.fromkeys(INVARIANTS, True)
 
 
-@pytest.mark.skipif(not can_pack(), reason="this processor or build of torch has no packed layers")
-@pytest.mark.parametrize("approximate", ["none", "tanh"])
-def test_all_blocks_are_packed_and_only_the_exact_gelu_is_computed_with_its_layer(approximate):
-    model = load_model(tiny_backbone())
-    for block in model.vit.blocks:
-        block.mlp.act = nn.GELU(approximate)
-    pack(model)
-    layers = [layer for b in model.vit.blocks for layer in (b.attn.qkv, b.attn.proj, b.mlp.fc1, b.mlp.fc2)]
-    assert layers and all(isinstance(layer, PackedLinear) for layer in layers)
-    fused = [isinstance(block.mlp.act, nn.Identity) for block in model.vit.blocks]
-    assert fused == [approximate == "none"] * len(model.vit.blocks)
+@given(st.integers(1, 4), st.integers(3, 40), st.integers(1, 20), st.integers(0, 2**32 - 1))
+def test_a_batch_is_merged_like_its_images_one_by_one(batch, tokens, wanted, seed):
+    rng = np.random.default_rng(seed)
+    images = [drawn(rng, tokens, 6) for _ in range(batch)]
+    x, size, key = (torch.tensor(np.stack(column), dtype=torch.float32) for column in zip(*images, strict=True))
+    out, sizes = merge(x, size[..., None], match(key, merged_count(tokens, wanted)))
+    for image, (x_ND, size_N, key_NE) in enumerate(images):
+        expected, expected_sizes = reference(x_ND, size_N, key_NE, wanted)
+        assert np.allclose(out[image], expected, atol=1e-5)
+        assert np.array_equal(sizes[image, :, 0], expected_sizes)
+
+
+def test_half_precision_tokens_are_averaged_in_float32():
+    """Sizes of up to 600 tokens are no bfloat16 numbers; the average of equal tokens is that token."""
+    x, size = torch.full((1, 5, 3), 1.5, dtype=torch.bfloat16), torch.full((1, 5, 1), 301.0)
+    out, sizes = merge(x, size, match(torch.randn(1, 5, 4), 2))
+    assert (out.dtype, sizes.dtype) == (torch.bfloat16, torch.float32)
+    assert torch.equal(out, x[:, :3])
+    assert sizes.sum() == 5 * 301
+
+
+@pytest.mark.parametrize(("gamma", "last"), [(-5, 137), (-10, 77), (-15, 17), (-20, 4), (0, 197), (8, 205)])
+def test_a_vit_of_197_tokens_and_12_layers_ends_with_the_published_counts(gamma, last):
+    assert tokens_per_layer(197, gamma, 12)[-1] == last

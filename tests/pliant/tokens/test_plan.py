@@ -1,4 +1,4 @@
-"""On one device the planner is exact: it earns what an exhaustive search over all choices earns."""
+"""The planner and the price of device time are exact: held against exhaustive search and a linear programme."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from pliant.latency import LatencyTable
 from pliant.tokens.plan import DROP, _frontier, plan, planned_batch, rate_rule
+from pliant.tokens.price import hull, price
 
 # Eighths and quarters: sums of them are exact, so plans can be compared without tolerance.
 eighths = st.integers(1, 40).map(lambda n: n / 8)
@@ -66,18 +68,6 @@ def test_a_plan_is_worth_as_much_as_the_best_of_all_choices(instance, price):
     assert recount(instance, planned(instance, price=price).choices, price) == best_by_trying_all(instance, price)
 
 
-@given(instances(batches=4, devices=2), prices)
-def test_on_two_devices_a_plan_is_worth_no_more_than_the_best_of_all_choices(instance, price):
-    assert recount(instance, planned(instance, price=price).choices, price) <= best_by_trying_all(instance, price)
-
-
-@given(st.integers(1, 4).flatmap(lambda w: instances(devices=w)), st.sampled_from([0.0, 0.01, 0.25]), prices)
-def test_a_plan_earns_what_it_claims(instance, bucket, price):
-    planned_once = planned(instance, bucket, price)
-    assert len(planned_once.choices) == len(instance[0])
-    assert planned_once.utility == recount(instance, planned_once.choices)
-
-
 @given(instances(), st.sampled_from([0.01, 0.05, 0.25]), prices)
 def test_a_bucketed_plan_loses_at_most_its_share_of_the_best_per_batch(instance, bucket, price):
     allowed = len(instance[0]) * bucket * best_by_trying_all(instance)
@@ -85,31 +75,10 @@ def test_a_bucketed_plan_loses_at_most_its_share_of_the_best_per_batch(instance,
     assert worth >= best_by_trying_all(instance, price) - allowed - 1e-9
 
 
-@given(instances(), prices)
-def test_a_batch_that_is_chosen_is_worth_its_time(instance, price):
-    """The scheduler launches the first batch that is chosen, so it must not occupy the device for nothing."""
-    choices = planned(instance, price=price).choices
-    for i, choice in enumerate(choices):
-        if choice != DROP:
-            without = recount(instance, [*choices[:i], DROP, *choices[i + 1 :]], price)
-            assert recount(instance, choices, price) > without
-
-
 def test_a_price_leaves_time_to_requests_that_have_not_come_yet():
     batch = planned_batch(np.array([9.0]), np.array([[0.75], [1.0]]))
     seconds = np.array([[0.0, 1.0], [0.0, 2.0]])
     assert [plan([batch], seconds, [0.0], price=p).choices for p in (0.0, 0.2, 0.5, 0.8)] == [(1,), (1,), (0,), (DROP,)]
-
-
-def test_the_published_programmes_flaw_is_not_there():
-    """One state per (batch, gamma) would discard the start that leaves time for the third batch."""
-    first = planned_batch(np.array([9.0]), np.array([[1.0], [0.75]]))
-    second = planned_batch(np.array([9.0] * 2), np.ones((2, 2)))
-    third = planned_batch(np.array([9.0] * 3), np.ones((2, 3)))
-    seconds = np.array([[0.0, 5.0, 1.0, 4.0], [0.0, 4.0, 9.0, 4.0]])
-    found_plan = plan([first, second, third], seconds, [0.0])
-    assert found_plan.choices[:2] == (1, 0)  # the best of the first two alone is (0, 0)
-    assert found_plan.utility == 5.75
 
 
 @st.composite
@@ -157,43 +126,61 @@ def test_the_rule_earns_as_much_as_the_best_gamma_at_any_rate(profile, rate, wit
     assert gain[chosen] == pytest.approx(max(gain.values()), rel=1e-9)
 
 
-@given(profiles())
-def test_the_rules_thresholds_ascend_and_its_ends_are_the_extremes(profile):
-    table, accuracy = profile
-    rule = rate_rule(table, accuracy, 4, 10.0)
-    assert list(rule.below) == sorted(set(rule.below))
-    assert len(rule.gammas) == len(rule.below) + 1
-    assert all(a != b for a, b in zip(rule.gammas, rule.gammas[1:], strict=False))
-    assert accuracy[rule.gamma(0.0)] == max(accuracy.values())
-    earns = {g: capacity(table, g, 4, 10.0) * accuracy[g] for g in table.settings}
-    assert earns[rule.gamma(1e12)] == pytest.approx(max(earns.values()))
+sixteenths = st.integers(1, 32).map(lambda n: n / 16)
+kinds = st.lists(
+    st.tuples(
+        st.lists(st.tuples(sixteenths, st.integers(0, 16).map(lambda n: n / 16)), min_size=1, max_size=5),
+        st.integers(0, 6),
+    ),
+    min_size=1,
+    max_size=4,
+)
 
 
-def test_a_utilisation_below_one_moves_every_threshold_down():
-    table = LatencyTable((-5, 0), (1,), ((0.1,), (0.2,)))
-    full = rate_rule(table, {-5: 0.5, 0: 0.9}, 1, 10.0)
-    half = rate_rule(table, {-5: 0.5, 0: 0.9}, 1, 10.0, utilisation=0.5)
-    assert full.gammas == half.gammas == (0, -5)
-    assert full.below[0] == pytest.approx(2 * half.below[0]) == pytest.approx(9.0)
+def curves(drawn):
+    """Return (seconds [G], worth [G], count) of each kind, and their demand."""
+    kinds_drawn = [(np.array([s for s, _ in c]), np.array([w for _, w in c]), float(count)) for c, count in drawn]
+    return kinds_drawn, [(hull(seconds, worth), count) for seconds, worth, count in kinds_drawn]
 
 
-def test_a_rule_of_capacities_and_crossings_by_hand():
-    """At -5 10 a second at 0.5, at 0 5 a second at 0.8, at 2 2 at 0.9: each leads until the next one earns as much."""
-    table = LatencyTable((-5, 0, 2), (1, 2), ((0.1, 0.2), (0.2, 0.4), (0.5, 1.0)))
-    accuracy = {-5: 0.5, 0: 0.8, 2: 0.9}
-    rule = rate_rule(table, accuracy, 2, 10.0)
-    assert rule.gammas == (2, 0, -5)
-    assert rule.below == pytest.approx((2 * 0.9 / 0.8, 5 * 0.8 / 0.5))
+def optimum(kinds_drawn, capacity: float) -> float:
+    """Return the most utility of any mixture of (kind, gamma), by a linear programme over how many take each gamma."""
+    cost = np.concatenate([worth for _, worth, _ in kinds_drawn])
+    rows = [np.concatenate([seconds for seconds, _, _ in kinds_drawn])]
+    for i in range(len(kinds_drawn)):
+        rows.append(np.concatenate([np.full(len(s), float(i == j)) for j, (s, _, _) in enumerate(kinds_drawn)]))
+    solution = linprog(
+        -cost, A_ub=np.array(rows), b_ub=[capacity, *(count for *_, count in kinds_drawn)], method="highs"
+    )
+    return -float(solution.fun)
 
 
-def test_of_gammas_that_earn_the_same_the_faster_one_leads():
-    table = LatencyTable((-5, 0), (1,), ((0.1,), (0.2,)))
-    assert rate_rule(table, {-5: 0.8, 0: 0.8}, 1, 10.0).gammas == (-5,)
+@settings(max_examples=150)
+@given(kinds, st.integers(0, 96).map(lambda n: n / 4))
+def test_the_price_is_what_another_second_would_earn_in_the_fluid_optimum(drawn, capacity):
+    """It lies between what a little more capacity earns and what a little less costs: at a corner they differ."""
+    kinds_drawn, demand = curves(drawn)
+    step = 1e-4
+    here = optimum(kinds_drawn, capacity)
+    more = (optimum(kinds_drawn, capacity + step) - here) / step
+    margin = price(demand, capacity)
+    assert margin >= more - 1e-6
+    if capacity >= step:
+        assert margin <= (here - optimum(kinds_drawn, capacity - step)) / step + 1e-6
 
 
-@pytest.mark.parametrize(("within", "capacity"), [(0.2, 1 / 0.16), (0.25, 2 / 0.25)])
-def test_only_batches_that_end_in_time_count_for_the_capacity(within, capacity):
-    table = LatencyTable((-5, 0), (1, 2), ((0.1, 0.11), (0.16, 0.25)))
-    rule = rate_rule(table, {-5: 0.5, 0: 0.8}, 2, within)
-    assert rule.gammas == (0, -5)
-    assert rule.below == (pytest.approx(capacity * 0.8 / 0.5),)
+@settings(max_examples=150)
+@given(kinds, st.integers(1, 96).map(lambda n: n / 4))
+def test_no_mixture_earns_more_than_the_price_allows(drawn, capacity):
+    """The dual: price x capacity plus what every request nets at its best gamma is the optimum."""
+    kinds_drawn, demand = curves(drawn)
+    margin = price(demand, capacity)
+    net = sum(count * max(0.0, float((worth - margin * seconds).max())) for seconds, worth, count in kinds_drawn)
+    assert margin * capacity + net == pytest.approx(optimum(kinds_drawn, capacity), abs=1e-6)
+
+
+def test_time_is_free_while_everybody_can_have_the_best_gamma():
+    curve = hull(np.array([1.0, 2.0]), np.array([0.5, 0.9]))
+    assert price([(curve, 3)], 6.5) == price([(curve, 3)], 6.0) == 0.0
+    assert price([(curve, 3)], 5.9) == pytest.approx(0.4)
+    assert price([(curve, 3)], 2.9) == pytest.approx(0.5)

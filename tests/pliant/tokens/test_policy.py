@@ -1,4 +1,4 @@
-"""What a scheduler knows: it survives JSON to the last bit, and can be replaced while requests wait and launches run."""
+"""What a scheduler knows, made from artifacts, through JSON, and replaced at work; policies by their names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from pliant.errors import InputError
 from pliant.journal import decode
 from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
-from pliant.tokens.artifact import RateRule
-from pliant.tokens.policies import POLICIES
+from pliant.tokens.artifact import Accuracies, RateRule
+from pliant.tokens.policies import CHOICES, POLICIES, SERVED, make
 from pliant.tokens.policy import Knowledge
+from pliant.tokens.policy import knowledge as tokens_knowledge
+from pliant.tokens.published import FIGURE_4B, profile, variants
+from pliant.tokens.scheduler import TokensScheduler
 from tests.fixtures.tokens.loads import (
     KNOWN,
     TABLE,
@@ -27,6 +30,7 @@ from tests.fixtures.tokens.loads import (
     scheduler,
     text,
 )
+from tests.fixtures.tokens.samples import tiny_profile, tiny_task
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 shares = st.floats(0, 1)
@@ -71,15 +75,6 @@ def without(key: str) -> dict:
 def test_facts_that_are_no_knowledge_are_refused(facts):
     with pytest.raises(InputError, match=r"facts is .* but must be as Knowledge\.plain gives them"):
         Knowledge.of(facts)
-
-
-def test_restricted_to_some_settings_times_and_accuracies_stay_what_they_were():
-    some = KNOWN.only((4, -5))
-    assert some.latency.settings == (-5, 4)
-    assert [some.latency.row(g) for g in (-5, 4)] == [TABLE.row(g) for g in (-5, 4)]
-    assert some.accuracy == {"easy": {-5: 0.9, 4: 0.96}, "hard": {-5: 0.5, 4: 0.8}}
-    with pytest.raises(InputError, match="setting is 8, but must be one of"):
-        KNOWN.only((0, 8))
 
 
 # Replaced while the scheduler works
@@ -144,25 +139,50 @@ def test_facts_that_lack_a_task_in_use_are_refused_and_change_nothing(policy, ru
     assert any(isinstance(action, Launch) for action in launches)
 
 
-@pytest.mark.parametrize(("policy", "gamma"), [("default", 0), ("pets", None), ("tome", -10), ("vpt", 4)])
-def test_facts_that_lack_the_gamma_asked_for_are_refused_and_change_nothing(policy, gamma):
-    fresh = scheduler(policy, gamma=gamma)
-    gamma = gamma or 0
-    (first,) = fresh.handle(Arrived(ask(0, within=9.0)), 0.0)
-    fresh.handle(Arrived(ask(1, within=9.0)), 0.0)
-    rest = KNOWN.only([g for g in TABLE.settings if g != gamma])
-    with pytest.raises(InputError, match=f"setting is {gamma}, but must be one of"):
-        fresh.handle(Changed(rest.plain()), 0.001)
-    fresh.check()
-    (_, second) = fresh.handle(Finished(first.id, TABLE.at(gamma, 1)), TABLE.at(gamma, 1))
-    assert (second.requests, second.setting) == ((1,), gamma)
+PUBLISHED = profile(FIGURE_4B)
 
 
-@every_policy
-def test_a_task_registered_while_running_is_served_from_then_on(policy):
-    fresh = scheduler(policy)
-    with pytest.raises(InputError, match="task is flowers"):
-        fresh.handle(Arrived(ask(0, task="flowers")), 0.0)
-    base = known(policy)
-    fresh.handle(Changed(changed(base, flowers=base.accuracy["hard"]).plain()), 0.0)
-    assert isinstance(fresh.handle(Arrived(ask(0, task="flowers")), 0.0)[0], Launch)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_is_made_by_its_name_and_described_in_a_sentence(policy):
+    created = make(policy, variants(FIGURE_4B) if policy == "infaas" else PUBLISHED)
+    assert isinstance(created, TokensScheduler)
+    (launch,) = created.handle(Arrived(ask(0, task="cifar10")), 0.0)
+    gamma = CHOICES[policy].gamma
+    assert gamma is None or launch.setting == gamma
+    assert len(POLICIES[policy]) > 10
+
+
+def test_what_switches_between_models_and_the_fixed_ones_are_baselines_that_no_service_follows():
+    assert set(POLICIES) - set(SERVED) == {"infaas", "tome", "vpt"}
+
+
+def test_merged_settings_share_the_head_of_gamma_0_and_prompts_have_their_own():
+    task = tiny_task("digits", ["zero", "one"], "digest", gammas=(2, 8))
+    assert task.head(-20) is task.head(-1) is task.head(0) is task.heads[0]
+    assert task.head(2) is task.heads[2] and task.head(8) is task.heads[8]
+    with pytest.raises(KeyError):
+        task.head(4)
+
+
+MEASURED = replace(
+    tiny_task("a", "xy", "digest"),
+    accuracy={-5: 0.80, 0: 0.90},
+    test_accuracy={-5: 0.79, 0: 0.89},
+    half={"bfloat16": Accuracies({-5: 0.77, 0: 0.91}, {-5: 0.76, 0: 0.90})},
+)
+
+
+def test_a_task_has_the_accuracies_of_the_precision_that_it_is_served_in():
+    served = MEASURED.served_in("bfloat16")
+    assert (served.accuracy, served.test_accuracy) == ({-5: 0.77, 0: 0.91}, {-5: 0.76, 0: 0.90})
+    assert served.served_in("bfloat16") == served
+    assert MEASURED.served_in("float32") == MEASURED.served_in(None) == MEASURED
+
+
+def test_a_scheduler_knows_the_gammas_that_were_profiled_and_that_every_task_was_measured_at():
+    tasks = [tiny_task("a", "xy", "d"), tiny_task("b", "xy", "d", gammas=(2, 4))]
+    known = tokens_knowledge(tiny_profile("d", "cpu"), tasks)
+    assert known.latency.settings == (-20, -15, -10, -5, 0, 2, 4)
+    assert {task: dict(shares) for task, shares in known.accuracy.items()} == {t.name: dict(t.accuracy) for t in tasks}
+    assert known.rule == tiny_profile("d", "cpu").rule
+    assert dict(known.loading) == {}

@@ -1,7 +1,8 @@
-"""Bets never win on average while nothing has changed, and the fast wealth is the plain one's."""
+"""Bets never win on average while nothing has changed; bins, and accuracy estimated without labels."""
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.watch.betting import bands, bet_block, evidence, make_bets, reserve
-from pliant.watch.binning import Binning, classes
+from pliant.errors import InputError
+from pliant.watch import mean_confidence, thresholded_confidence
+from pliant.watch.betting import bands, bet_block, evidence, make_bets
+from pliant.watch.binning import Binning, binning_from, classes, coarse_bins, linear, logarithmic, merge, quantiles
 from pliant.watch.reference import Reference, bounds
 from tests.pliant.watch import plain
 
@@ -106,6 +109,80 @@ def test_bounds_are_wrong_as_seldom_as_they_say():
         assert np.mean(high < probability) <= 0.05
 
 
-@given(st.floats(0, 1e9), st.floats(1, 1e6), st.floats(1, 1e6))
-def test_a_reserve_flows_out_for_ever_and_never_more_than_there_is(observations, more, pace):
-    assert 1 >= reserve(observations, pace) >= reserve(observations + more, pace) > 0
+@given(st.lists(st.floats(-10, 10), max_size=50))
+def test_counting_many_values_is_counting_each(values):
+    binning = linear(-3, 3, 7)
+    each = [0] * 7
+    for value in values:
+        each[binning.bin_of(value)] += 1
+    assert binning.counts(values).tolist() == each
+
+
+def test_an_edge_belongs_to_the_bin_above_it():
+    assert [Binning((1.0, 2.0)).bin_of(value) for value in (0.9, 1.0, 2.0, math.nan)] == [0, 1, 2, 2]
+
+
+@given(st.lists(st.floats(0.1, 1000), min_size=1, max_size=200), st.integers(2, 12))
+def test_merged_counts_are_those_of_the_coarse_bins(values, bins):
+    fine = logarithmic(1, 500, 40)
+    counts = fine.counts(values)
+    coarse = quantiles(fine, counts, bins)
+    assert 2 <= coarse.bins <= bins + 2
+    assert merge(counts, coarse_bins(fine, coarse), coarse.bins).tolist() == coarse.counts(values).tolist()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Binning(),
+        lambda: Binning((1.0,), ("a", "b")),
+        lambda: Binning((1.0, 1.0)),
+        lambda: Binning((math.nan,)),
+        lambda: classes(["a", "a"]),
+        lambda: classes(["a"]),
+        lambda: classes([str(number) for number in range(257)]),
+        lambda: logarithmic(0, 1),
+        lambda: coarse_bins(linear(0, 1, 4), Binning((0.3,))),
+        lambda: binning_from({"edges": ["x"], "labels": []}),
+        lambda: binning_from(None),
+    ],
+)
+def test_bins_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(InputError):
+        wrong()
+
+
+counts = st.lists(st.integers(0, 50), min_size=10, max_size=10).filter(any)
+
+
+def test_the_mean_of_calibrated_confidences_is_the_accuracy():
+    rng = np.random.default_rng(0)
+    confidences = rng.beta(4, 1, 20_000)
+    right = rng.random(20_000) < confidences
+    estimate = mean_confidence(np.histogram(confidences, 50, (0, 1))[0])
+    assert estimate.accuracy == pytest.approx(right.mean(), abs=0.01)
+    assert estimate.low < right.mean() < estimate.high
+
+
+@given(counts, st.floats(0, 1))
+def test_on_the_reference_itself_the_thresholded_confidence_is_its_accuracy(reference, accuracy):
+    estimate = thresholded_confidence(reference, accuracy, reference)
+    assert estimate.accuracy == pytest.approx(accuracy, abs=1e-9)
+
+
+@given(counts, counts, st.floats(0, 1))
+def test_estimates_and_their_intervals_are_shares(reference, block, accuracy):
+    for estimate in (mean_confidence(block), thresholded_confidence(reference, accuracy, block)):
+        assert 0 <= estimate.low <= estimate.accuracy <= estimate.high <= 1
+
+
+def test_without_answers_there_is_no_estimate():
+    assert math.isnan(mean_confidence([0, 0]).accuracy)
+    assert math.isnan(thresholded_confidence([1, 1], 0.5, [0, 0]).low)
+
+
+def test_a_reference_without_answers_or_accuracy_is_refused():
+    with pytest.raises(InputError):
+        thresholded_confidence([0, 0], 0.5, [1, 1])
+    with pytest.raises(InputError):
+        thresholded_confidence([1, 1], 1.5, [1, 1])

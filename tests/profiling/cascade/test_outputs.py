@@ -13,8 +13,12 @@ from pliant.cascade.prune import kept_words
 from pliant.cascade.runtime import CascadeRuntime
 from pliant.errors import InputError
 from pliant.models.text import Reader, shorten
+from pliant.profiling.cascade.latency import LatencyConfig, profile
 from pliant.profiling.cascade.outputs import OutputsConfig, run_all
+from pliant.profiling.timer import TimerConfig
 from tests.fixtures.cascade.classifiers import TEXTS, tiny_classifier
+
+FAST = LatencyConfig(lengths=(4, 8, 30), batches=(1, 3), timer=TimerConfig(warmup=1, least=1, most=1))
 
 MEAN, MASS, NONE = Pruning("mean", 0.9), Pruning("mass", 0.7), Pruning("mean", 0.0)
 CONFIG = OutputsConfig((MEAN, MASS, NONE), batch=4)
@@ -98,21 +102,6 @@ def test_a_pruning_that_leaves_everything_has_the_very_logits_of_the_whole_texts
             assert pruned.kept.tolist() == [1.0] * len(INDEX)
 
 
-def test_batches_of_one_and_of_all_give_the_same():
-    single, whole = (run_all(LEVELS[:2], SINGLE, INDEX, OutputsConfig((MASS,), batch)) for batch in (1, 64))
-    for a, b in zip((*single.levels, *single.pruned), (*whole.levels, *whole.pruned), strict=True):
-        np.testing.assert_allclose(a.logits, b.logits, atol=1e-5)
-
-
-@pytest.mark.parametrize("prunings", [(MEAN, MASS), (NONE,)], ids=["pruned", "nothing pruned"])
-def test_progress_rises_to_its_end(prunings):
-    reports = []
-    run_all(LEVELS[:2], SINGLE, INDEX, OutputsConfig(prunings, batch=4), progress=lambda *at: reports.append(at))
-    shares = [done / total for done, total in reports]
-    assert shares == sorted(shares)
-    assert shares[-1] == 1
-
-
 def test_no_texts_no_levels_and_other_classes_are_refused():
     with pytest.raises(InputError, match="levels or texts is none"):
         run_all(LEVELS, SINGLE, INDEX[:0], CONFIG)
@@ -120,3 +109,19 @@ def test_no_texts_no_levels_and_other_classes_are_refused():
         run_all((), SINGLE, INDEX, CONFIG)
     with pytest.raises(InputError, match="classes of two is 2, but must be the 3 of task"):
         run_all((tiny_classifier("two", classes=("x", "y")),), SINGLE, INDEX, CONFIG)
+
+
+@pytest.mark.parametrize("importance", [False, True])
+def test_lengths_below_the_longest_text_are_measured_and_that_one(importance):
+    reports = []
+    table = profile(
+        tiny_classifier(max_length=24), FAST, progress=lambda *at: reports.append(at), importance=importance
+    )
+    assert (table.settings, table.batches) == ((4, 8, 24), (1, 3))
+    assert reports == [(n, 6) for n in range(1, 7)]
+
+
+def test_a_table_rises_with_length_and_batch():
+    seconds = np.array(profile(tiny_classifier(), FAST).seconds)
+    assert np.all(np.diff(seconds, axis=0) >= 0)
+    assert np.all(np.diff(seconds, axis=1) >= 0)

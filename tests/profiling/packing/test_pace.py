@@ -36,11 +36,6 @@ def test_it_is_measured_alone_and_with_as_many_as_are_served_together_in_one_thr
     assert pace.TOGETHER == MAX_TEXTS
 
 
-def test_a_real_predictor_has_a_pace(tmp_path):
-    found = pace.measure(predictor("g"), ["a prompt", "another one"], "cpu", seconds=0.0)
-    assert found.alone > 0 and found.prompts_per_second > 0
-
-
 def test_without_a_prompt_nothing_can_be_measured():
     with pytest.raises(InputError, match="prompts is 0, but must be at least one"):
         pace.measure(predictor("g"), [], "cpu")

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.iteration_cost import fit
 from pliant.packing.scheduling.request import Memory
 from pliant.profiling.packing.steps import StepsConfig, profile
 from tests.fixtures.packing.generators import tiny_generator
@@ -41,18 +40,6 @@ def test_cached_tokens_are_those_of_the_middle_iteration() -> None:
     config = StepsConfig(sequences=(2,), fills=(0.1,), prompts=(0.0,), warmup=1, repeats=3)
     (point,) = profile(tiny_generator(), memory, config, clock=lambda: float(next(ticks))).points
     assert (point.queries, point.sequences, point.cached, point.seconds) == (2, 2, 2 * 6 + 2 * 3, 1.0)
-
-
-def test_without_a_host_there_is_no_way_to_it() -> None:
-    config = replace(QUICK, sequences=(1,), fills=(0.1,))
-    assert profile(tiny_generator(), replace(MEMORY, host_pages=0), config).swap == 0.0
-
-
-def test_what_was_measured_can_be_fitted() -> None:
-    measured = profile(tiny_generator(), MEMORY, StepsConfig(sequences=(1, 4, 12), warmup=1, repeats=5))
-    steps = fit(measured.points, measured.swap)
-    assert steps.seconds(4, 4, 100) > 0
-    assert steps.swap_seconds(100) == pytest.approx(100 * measured.swap)
 
 
 def test_a_memory_that_holds_none_of_it_is_refused() -> None:

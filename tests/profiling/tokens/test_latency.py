@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.errors import InputError
 from pliant.profiling.timer import TimerConfig
 from pliant.profiling.tokens import latency
 from pliant.profiling.tokens.accuracy import accuracy, profile
@@ -53,19 +52,6 @@ def test_a_profile_measures_both_splits_each_by_itself(runtime):
     measured = profile(tiny_backbone(), TASK, labelled(labels), gammas=(0,))
     assert (measured.accuracy, measured.test_accuracy) == ({0: 0.5}, {0: 1.0})
     assert replace(measured, accuracy=TASK.accuracy, test_accuracy=TASK.test_accuracy).name == "a"
-
-
-def test_progress_counts_gammas_on_both_splits(runtime):
-    reports = []
-    profile(
-        tiny_backbone(), TASK, labelled(answers(runtime, 0)), gammas=(-5, 0), progress=lambda *at: reports.append(at)
-    )
-    assert reports == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
-def test_a_gamma_that_was_not_trained_is_refused(runtime):
-    with pytest.raises(InputError, match="gamma is 3"):
-        profile(tiny_backbone(), TASK, labelled(answers(runtime, 0)), gammas=(3,))
 
 
 def test_a_latency_profile_has_a_time_for_every_gamma_and_batch(runtime):

@@ -64,11 +64,6 @@ def test_gamma_is_a_parameter_of_the_prediction_and_0_without_one(images_models)
     assert list(plain.columns) == ["zero", "one", "two"]
 
 
-def test_the_device_is_that_of_the_configuration(tmp_path):
-    with pytest.raises(RuntimeError, match="nowhere"):
-        served(tiny_backbone(), tmp_path, device="nowhere")
-
-
 def test_another_model_than_the_one_it_was_made_for_or_none_is_named(tmp_path, monkeypatch):
     digest = codec.save(tiny_classifier(), tmp_path / "bundle")
     stored = {"models:/small/1/artifacts/bundle": str(tmp_path / "bundle")}
@@ -142,15 +137,6 @@ def test_the_fastest_runtime_that_is_large_enough_is_named_with_what_it_takes(
     frame = served(some_bins(), tmp_path).predict(pd.DataFrame({"length": [64, length], "batch": [1, batch]}))
     row = (frame["seconds"][1], frame["padded_length"][1], frame["padded_batch"][1], frame["runtime"][1])
     assert row == (pytest.approx(milliseconds / 1000), *padded, runtime)
-
-
-def test_texts_beyond_the_static_runtimes_go_to_the_dynamic_one_and_beyond_all_are_refused(tmp_path):
-    plan = served(some_bins(edges=(16,)), tmp_path)
-    frame = plan.predict(pd.DataFrame({"length": [30, 64], "batch": [1, 4]}))
-    assert list(frame["runtime"]) == ["dynamic", "dynamic"]
-    for length, batch in ((0, 1), (65, 1), (1, 0), (1, 5)):
-        with pytest.raises(InputError, match=f"texts is {batch} of {length} tokens, but must be 1 to 4 of 1 to 64"):
-            plan.predict(pd.DataFrame({"length": [5, length], "batch": [1, batch]}))
 
 
 def test_a_completion_is_its_text_without_the_end_token_which_is_counted(tmp_path, monkeypatch):

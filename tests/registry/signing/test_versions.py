@@ -11,13 +11,14 @@ import pytest
 
 from pliant.errors import ArtifactError, DigestError, RegistryError, SignatureError
 from pliant.registry import codec
-from pliant.registry.mlflow_find import DIGEST
+from pliant.registry.mlflow_client import DIGEST
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.mlflow_switch import switch
 from pliant.registry.package import Package
 from pliant.registry.signing.signatures import SIGNATURE, Signing, Trust
 from pliant.registry.signing.versions import all_versions, announce, sign_version, state_of, versions_in_use
 from tests.fixtures.bins.tiny import some_bins
+from tests.fixtures.light_mlflow import lay_database, light
 from tests.registry.signing.keys import new_signer
 
 NAME, OTHER = "pliant-bins-colours", "pliant-bins-meanings"
@@ -27,7 +28,7 @@ NAME, OTHER = "pliant-bins-colours", "pliant-bins-meanings"
 def stored(tmp_path_factory) -> MlflowRegistry:
     """A registry with one unsigned version of two models. Made once: MLflow's schema takes seconds."""
     folder = tmp_path_factory.mktemp("registry")
-    registry = MlflowRegistry(f"sqlite:///{folder / 'mlflow.db'}", "pliant-bins", folder / "artifacts")
+    registry = MlflowRegistry(lay_database(folder / "mlflow.db"), "pliant-bins", folder / "artifacts")
     for name in (NAME, OTHER):
         publish(registry, folder / "first", name)
     return registry
@@ -53,7 +54,7 @@ def checking(registry, tmp_path, signer) -> MlflowRegistry:
 
 def publish(registry: MlflowRegistry, draft: Path, name: str = NAME, **changes):
     codec.save(some_bins(**changes), draft)
-    with registry.run("bins") as run:
+    with light(), registry.run("bins") as run:
         package = Package(name, draft, {"text": np.array(["a"])}, {"seconds": np.zeros(1)})
         return registry.publish(run, package)
 

@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 from pliant.bins.artifact import Shape
 from pliant.serving.answers import Completed, Rejected
 from pliant.serving.bins.bodies import TextRequest
-from pliant.serving.bins.endpoint import AT_ONCE, ORIGINS, BinsEndpoint, Handler
+from pliant.serving.bins.endpoint import AT_ONCE, BinsEndpoint, Handler
+from pliant.serving.bins.metric_list import ORIGINS
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.metrics import Metrics

@@ -6,54 +6,37 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from pliant.serving.monitoring.state_metrics import SECONDS, StateMetrics
-from pliant.serving.unwritten import Writing
+from pliant.serving.metrics import LOOK_SECONDS, StateMetrics
+from pliant.serving.state_file import Writing
 from tests.fixtures.fakes import run_virtually
 
 
-def test_events_are_counted_by_name():
-    registry = CollectorRegistry()
-    metrics = StateMetrics(registry)
-    for name in ("pliant.alarm", "pliant.rollback", "pliant.alarm"):
-        metrics.emitted(name)
-    counts = [
-        registry.get_sample_value("pliant_events_total", {"event": name})
-        for name in ("pliant.alarm", "pliant.rollback")
-    ]
-    assert counts == [2, 1]
-
-
-def test_whether_it_is_ready_and_what_waits_is_shown_anew_every_five_seconds():
+def test_the_state_is_shown_anew_every_five_seconds_and_trouble_with_the_disk_is_logged_where_it_begins_and_ends(
+    tmp_path, caplog
+):
     registry, state, shown = CollectorRegistry(), {"ready": True, "waiting": 3}, []
-    metrics = StateMetrics(registry)
+    metrics, first, second = StateMetrics(registry), Writing("watch", tmp_path), Writing("watch", tmp_path)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"pliant_{name}", labels)
 
     async def main():
         task = asyncio.create_task(metrics.follow(lambda: state["ready"], lambda: state["waiting"]))
-        for _ in range(3):
-            await asyncio.sleep(0.4 * SECONDS)
-            shown.append([registry.get_sample_value(f"pliant_{name}") for name in ("ready", "events_waiting")])
+        for change in (
+            lambda: second.failed("it is full"),
+            lambda: second.failed("it is full"),
+            second.succeeded,
+            first,
+        ):
+            await asyncio.sleep(0.9 * LOOK_SECONDS)
+            shown.append((value("ready"), value("events_waiting"), value("write_failing", what="watch")))
             state.update(ready=False, waiting=7)
+            (change if callable(change) else first.succeeded)()
         task.cancel()
 
     run_virtually(main())
-    assert shown == [[1, 3], [1, 3], [0, 7]]
-
-
-def test_what_cannot_be_written_is_shown_and_said_once_until_it_can_be_written_again(tmp_path, caplog):
-    registry, shown = CollectorRegistry(), []
-    metrics, first, second = StateMetrics(registry), Writing("watch", tmp_path), Writing("watch", tmp_path)
-
-    async def main():
-        task = asyncio.create_task(metrics.follow(lambda: True, lambda: 0))
-        for change in (lambda: second.failed("it is full"), lambda: second.failed("it is full"), second.succeeded):
-            await asyncio.sleep(SECONDS)
-            shown.append(registry.get_sample_value("pliant_write_failing", {"what": "watch"}))
-            change()
-        first.succeeded()
-        await asyncio.sleep(SECONDS)
-        shown.append(registry.get_sample_value("pliant_write_failing", {"what": "watch"}))
-        task.cancel()
-
-    run_virtually(main())
-    assert shown == [0, 1, 1, 0]
+    assert shown == [(1, 3, 0), (0, 7, 1), (0, 7, 1), (0, 7, 0)]
     assert [record.message for record in caplog.records] == ["it is full", f"watch: {tmp_path} is written again"]
+    for name in ("pliant.alarm", "pliant.rollback", "pliant.alarm"):
+        metrics.emitted(name)
+    assert [value("events_total", event=name) for name in ("pliant.alarm", "pliant.rollback")] == [2, 1]

@@ -1,15 +1,15 @@
-"""What survives a restart, and faults of the disk."""
+"""What survives a restart and faults of the disk, and inputs within their bounds where the settings say so."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-import math
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
@@ -18,13 +18,13 @@ from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.answered import Answered
 from pliant.outcomes.figures import Report
-from pliant.outcomes.files import read_labels
+from pliant.outcomes.files import forget, read_inputs, read_labels
 from pliant.outcomes.tracker import Tracker
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.outcomes.keeper import open_keeper
 from pliant.serving.outcomes.outcomes import Outcomes, open_outcomes
-from pliant.serving.outcomes.store import Store
+from pliant.serving.outcomes.store import Inputs, LabelFile, Store
 from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.observed import remember
 
@@ -126,18 +126,6 @@ def test_labels_are_in_the_file_with_their_tenants_and_without_words(tmp_path):
     assert not (tmp_path / "inputs.db").exists()
 
 
-def test_a_torn_last_line_costs_itself_alone(tmp_path, caplog):
-    (tmp_path / "labels.jsonl").write_bytes(b'{"id": "half')
-    store, tracker = opened(tmp_path)
-    tracker.remember("x", answered(), 1.0)
-    tracker.take("x", "a", Report("acme", "k", 1.0))
-    store.write(tracker.drain())
-    store.close()
-    with caplog.at_level(logging.WARNING):
-        assert [record.id for record in read_labels(tmp_path)] == ["x"]
-    assert "passed over" in caplog.text
-
-
 def test_a_full_disk_is_logged_once_and_what_waits_is_written_later(tmp_path, caplog, monkeypatch):
     store, tracker = opened(tmp_path)
     full = [True]
@@ -222,25 +210,10 @@ def test_answers_that_are_too_old_are_gone_after_a_restart_and_new_ones_take_no_
     assert set(kept(tracker, ("old", "new"))) == {"new"}
     tracker.remember("newer", answered(), DAYS + 1000.0)
     store.write(tracker.drain())
-    rows = store._base.execute("SELECT sequence FROM answers").fetchall()
-    assert rows == [(1,), (2,)]
-    assert store._base.execute("SELECT COUNT(*) FROM shared").fetchone() == (2,)
     store.close()
-
-
-def test_the_file_holds_no_more_answers_than_the_memory(tmp_path):
-    store, tracker = opened(tmp_path, memory=50)
-    for number in range(1234):
-        tracker.remember(str(number), answered(confidence=number / 1234), 1.0)
-        if number % 300 == 0:
-            store.write(tracker.drain())
-    store.write(tracker.drain())
-    assert store._base.execute("SELECT COUNT(*), MIN(sequence), MAX(sequence) FROM answers").fetchone() == (
-        50,
-        1184,
-        1233,
-    )
-    store.close()
+    with closing(sqlite3.connect(tmp_path / "outcomes.db")) as base:
+        assert base.execute("SELECT sequence FROM answers").fetchall() == [(1,), (2,)]
+        assert base.execute("SELECT COUNT(*) FROM shared").fetchone() == (2,)
 
 
 def test_a_second_service_keeps_its_outcomes_in_memory_and_says_so(tmp_path, caplog):
@@ -294,13 +267,6 @@ def test_a_folder_that_cannot_be_made_leaves_the_service_running(tmp_path, caplo
     outcomes.close()
 
 
-def test_with_no_days_nothing_is_on_disk(tmp_path):
-    outcomes = open_outcomes(TokensSettings(home=tmp_path, outcomes_days=0.0), CollectorRegistry())
-    remember(outcomes, "x", answered())
-    outcomes.close()
-    assert list(tmp_path.iterdir()) == []
-
-
 KILLED = """
 import sys, time
 from pathlib import Path
@@ -339,13 +305,41 @@ def test_a_killed_service_loses_no_more_than_the_last_moment(tmp_path):
     store.close()
 
 
-def test_a_figure_without_labels_survives(tmp_path):
-    store, tracker = opened(tmp_path)
-    tracker.remember("x", answered(promised=None), 1.0)
-    tracker.take("x", "a", Report("acme", "k", 1.0))
-    store.write(tracker.drain())
-    store.close()
-    store, tracker = opened(tmp_path)
-    (figures,) = tracker.figures()
-    assert figures.promised is None and math.isnan(figures.accuracy) and figures.levels[0].labels == 1
-    store.close()
+def test_a_label_file_goes_on_in_a_new_one_and_keeps_the_older(tmp_path):
+    file = LabelFile(tmp_path, max_bytes=100)
+    for number in range(10):
+        file.append([f"{number}" * 60])
+    assert (tmp_path / "labels.jsonl.1").stat().st_size == 122
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 244
+
+
+def test_inputs_are_kept_within_their_bounds_and_forgotten(tmp_path):
+    now = [0.0]
+    inputs = Inputs(tmp_path, 100.0, lambda: now[0], max_count=5, max_bytes=1000)
+
+    def kept_after(*ids: str, content: bytes = b'["private words"]') -> list[str]:
+        for id in ids:
+            inputs.keep(id, "t", "json", content)
+        inputs.write()
+        return [entry.id for entry in read_inputs(tmp_path)]
+
+    assert kept_after(*"01234567") == ["3", "4", "5", "6", "7"]
+    assert [entry.content for entry in read_inputs(tmp_path, {"4"})] == [b'["private words"]']
+    now[0] = 50.0
+    assert kept_after("a", "b", "c", content=bytes(400)) == ["b", "c"], "the oldest go first"
+    kept_after("x")
+    assert forget(tmp_path, ["x", "unknown"]) == 1
+    now[0] = 151.0
+    assert kept_after() == [] and kept_after("y") == ["y"]
+    assert forget(tmp_path) == 1 and list(read_inputs(tmp_path)) == []
+    assert b"private" not in b"".join(path.read_bytes() for path in tmp_path.iterdir()), "it is overwritten"
+    assert kept_after(*"vwxyz", content=bytes(10 << 20)) == [], "each is more than all may have"
+    inputs.close()
+
+
+def test_without_inputs_there_is_nothing_to_forget(tmp_path):
+    assert forget(tmp_path) == 0 and list(read_inputs(tmp_path)) == []
+    outcomes = Outcomes(CollectorRegistry(), 10, keeper=open_keeper(tmp_path, 10, DAYS, False))
+    outcomes.keep_input("x", "t", "json", b"words")
+    outcomes.close()
+    assert not outcomes.keeps_inputs and not (tmp_path / "inputs.db").exists()

@@ -157,6 +157,15 @@ class Service:
             await asyncio.sleep(0.08)
         return answers
 
+    async def to_canary(self) -> None:
+        """Answer requests until the challenger has its share of them."""
+        await asyncio.sleep(6)
+        await self.load(140)
+        await asyncio.sleep(12)
+        await self.load(10, 140)
+        await asyncio.sleep(8)
+        assert self.trials.to_dict()["stage"] == "canary"
+
     async def stop(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)

@@ -10,31 +10,8 @@ from pliant.serving.rollout.copies import WAITING, Copies
 from tests.fixtures.fakes import run_virtually
 
 
-@pytest.mark.parametrize("share", [0.05, 0.5, 1.0])
-def test_copies_run_for_at_most_their_share_of_the_time(share):
-    async def course() -> None:
-        clock, ran = asyncio.get_running_loop().time, 0.0
-
-        async def copy() -> None:
-            nonlocal ran
-            await asyncio.sleep(0.5)
-            ran += 0.5
-
-        copies = Copies(lambda: True, share)
-        begun = clock()
-        for _ in range(400):
-            copies.offer(copy)
-            await asyncio.sleep(0.25)
-        part = ran / (clock() - begun)
-        assert 0.9 * share <= part <= share + 0.01
-        await copies.stop()
-
-    run_virtually(course())
-
-
-@pytest.mark.parametrize("share", [0.05, 0.5])
-@pytest.mark.parametrize("busy", [0.25, 0.75])
-def test_while_requests_wait_a_pause_goes_on(share, busy):
+@pytest.mark.parametrize(("share", "busy"), [(0.05, 0.0), (0.5, 0.0), (1.0, 0.0), (0.05, 0.75), (0.5, 0.25)])
+def test_copies_run_for_at_most_their_share_of_the_time_in_which_no_request_waits(share, busy):
     async def course() -> None:
         clock, ran = asyncio.get_running_loop().time, 0.0
 
@@ -49,11 +26,12 @@ def test_while_requests_wait_a_pause_goes_on(share, busy):
 
         copies = Copies(idle, share)
         begun = clock()
-        for _ in range(8000):
+        for _ in range(4000):
             copies.offer(copy)
             await asyncio.sleep(0.05)
         part = ran / (clock() - begun) / (1 - busy)
-        assert 0.7 * share <= part <= share / (1 - share) + 0.01  # a copy itself may outlast an idle moment
+        most = share / (1 - share) if busy else share  # a copy itself may outlast an idle moment
+        assert 0.7 * share <= part <= most + 0.01
         await copies.stop()
 
     run_virtually(course())

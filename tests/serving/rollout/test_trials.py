@@ -92,12 +92,7 @@ def test_a_worse_one_is_taken_back_in_shadow_with_the_reason_and_not_tried_again
 def test_one_that_fails_as_a_canary_costs_no_request_and_is_taken_back(tmp_path):
     async def main():
         service = Service(tmp_path, good)
-        await asyncio.sleep(6)
-        await service.load(140)
-        await asyncio.sleep(12)
-        await service.load(10, 140)
-        await asyncio.sleep(8)
-        assert service.trials.to_dict()["stage"] == "canary"
+        await service.to_canary()
         service.challenge = failing
         answers = await service.load(300, 150)
         assert [answer.value for answer in answers] == [float(value) for value in range(150, 450)]
@@ -112,11 +107,7 @@ def test_one_that_fails_as_a_canary_costs_no_request_and_is_taken_back(tmp_path)
 def test_the_same_key_stays_with_the_same_release(tmp_path):
     async def main():
         service = Service(tmp_path, good)
-        await asyncio.sleep(6)
-        await service.load(140)
-        await asyncio.sleep(12)
-        await service.load(10, 140)
-        await asyncio.sleep(8)
+        await service.to_canary()
         numbers = {}
         for turn in range(3):
             for key in range(20):
@@ -132,11 +123,7 @@ def test_the_same_key_stays_with_the_same_release(tmp_path):
 def test_a_clients_mistake_is_nobodys_fault_and_is_not_answered_twice(tmp_path):
     async def main():
         service = Service(tmp_path, good)
-        await asyncio.sleep(6)
-        await service.load(140)
-        await asyncio.sleep(12)
-        await service.load(10, 140)
-        await asyncio.sleep(8)
+        await service.to_canary()
         mistakes, before = 0, service.trials.to_dict()["evidence"]
 
         async def wrong(_arrived: float):
@@ -172,22 +159,6 @@ def test_a_restarted_service_goes_on_where_it_was(tmp_path):
         await asyncio.sleep(6)
         assert third.trials.to_dict()["copies"] == 0
         await third.stop()
-
-    run_virtually(main())
-
-
-def test_a_decision_holds_at_once_while_the_registry_is_gone_and_is_written_down_later(tmp_path):
-    async def main():
-        service = Service(tmp_path, worse)
-        await asyncio.sleep(6)
-        service.record.down = True
-        await service.load(200)
-        await asyncio.sleep(40)
-        assert service.generations.challenger is None and service.record.states == ["shadow"]
-        service.record.down = False
-        await asyncio.sleep(40)
-        assert service.record.states == ["shadow", "taken back"]
-        await service.stop()
 
     run_virtually(main())
 

@@ -53,11 +53,15 @@ def feed(watch: LoadWatch, minutes: np.ndarray, start: int = 0) -> list[tuple[in
     return alarms
 
 
-def test_weeks_with_a_course_and_bursts_are_quiet():
-    watch = LoadWatch()
-    assert feed(watch, course_of(30)) == []
-    (row,) = watch.figures()
-    assert (row.state, row.observations) == ("watching", (30 - LEAST) * SLOTS - 1)
+@pytest.mark.parametrize(
+    ("days", "from_day", "factor"), [(30, 0, 1.0), (16, 14, 0.5), (LEAST, 1, 2.0)], ids=["usual", "half", "too early"]
+)
+def test_weeks_with_a_course_and_bursts_and_less_load_are_quiet_and_so_is_what_is_not_known_yet(days, from_day, factor):
+    minutes, watch = course_of(days), LoadWatch()
+    minutes[from_day * 1440 :] *= factor
+    assert feed(watch, minutes) == []
+    rows = [(row.state, row.observations) for row in watch.figures()]
+    assert rows == ([("watching", (days - LEAST) * SLOTS - 1)] if days > LEAST else [])
 
 
 def test_twice_the_load_is_an_alarm_after_hours_and_says_how_much_it_is():
@@ -67,20 +71,6 @@ def test_twice_the_load_is_an_alarm_after_hours_and_says_how_much_it_is():
     assert 1 <= window - change // PER_WINDOW <= 24  # eight hours
     assert sentence.startswith("load: ") and sentence.endswith(" times what is usual at this time of day")
     assert float(sentence.split()[1]) == pytest.approx(2.0, abs=0.5)
-
-
-def test_half_the_load_is_no_alarm():
-    minutes = course_of(16)
-    minutes[14 * 1440 :] //= 2
-    assert feed(LoadWatch(), minutes) == []
-
-
-def test_before_some_days_are_known_nothing_is_said():
-    minutes = course_of(LEAST)
-    minutes[1440:] *= 2
-    watch = LoadWatch()
-    assert feed(watch, minutes) == []
-    assert list(watch.figures()) == []
 
 
 def test_a_release_changes_nothing_but_an_alarm_is_learnt_anew():
@@ -136,37 +126,17 @@ def windows(course: Course, first: int, requests: float, looks: int = PER_WINDOW
     return ratios[1:]
 
 
-def test_a_window_is_compared_with_the_same_time_of_former_days():
+def test_a_window_is_compared_with_the_same_time_of_former_days_and_counts_once_and_if_somebody_looked():
     course = Course()
     for day in range(LEAST):
         assert windows(course, day * SLOTS, 7.0) == [None]
-    assert windows(course, LEAST * SLOTS, 15.0) == [1.0]
-    assert windows(course, LEAST * SLOTS + 5, 15.0) == [None]
-
-
-def test_a_window_in_which_nobody_looked_for_long_counts_as_none():
-    course = Course()
-    for day in range(LEAST):
-        windows(course, day * SLOTS, 7.0)
-    assert windows(course, LEAST * SLOTS, 1.0, looks=10) == [None]
-
-
-def test_a_clock_that_is_set_back_counts_no_window_twice():
-    course = Course()
-    for day in range(LEAST):
-        windows(course, day * SLOTS, 7.0)
     last = LEAST * SLOTS
     assert windows(course, last, 15.0) == [1.0]
     before = course.to_dict()
-    assert windows(course, last - 10, 15.0, many=10) == [None] * 10
+    assert windows(course, last - 10, 15.0, many=10) == [None] * 10, "a clock that is set back counts nothing twice"
     assert course.to_dict() == before
-
-
-def test_a_service_that_is_restarted_loses_nothing():
-    watch = LoadWatch()
-    feed(watch, course_of(5))
-    again = load_watch_from(watch.to_dict())
-    assert feed(again, course_of(2, seed=1), 5 * DAY) == []
+    assert windows(course, last + 5, 15.0) == [None], "another time of day"
+    assert windows(course, last + SLOTS, 1.0, looks=10) == [None], "nobody has looked for long"
 
 
 class Service:

@@ -11,7 +11,7 @@ import pytest
 from pliant import systems
 from pliant.flows.watch.automations import ALARM_PREFIX, Deployed, Targets, automations
 from pliant.flows.watch.deployments import nightly_flows
-from pliant.flows.watch.report import read_alarms, to_markdown
+from pliant.flows.watch.triggered import read_alarms, to_markdown
 from pliant.serving.events import ALARM, PROMISE_BROKEN, Event
 from tests.fixtures.observed import tossed
 from tests.serving.watch.test_watcher import Service

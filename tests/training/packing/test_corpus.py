@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from pliant.errors import InputError
 from pliant.flows.packing.lengths import rendered
 from pliant.packing.artifact import Generator
 from pliant.training import docstrings
 from pliant.training.docstrings import Docstring
 from pliant.training.packing import corpus as packing_corpus
-from pliant.training.packing.corpus import CHAT_TEMPLATE, FORMS, MAKERS, Turn, messages, prompts, select, turns_of
+from pliant.training.packing.corpus import CHAT_TEMPLATE, MAKERS, messages, prompts, select
 
 PROSE = "It reads the whole file. Every line is kept. Empty lines are left out. The order never changes. It is fast."
 SECTION = "Parameters path : str, optional The file to be read. See more. limit : int The most lines that are read."
@@ -55,23 +53,6 @@ def test_each_form_asks_for_a_part_of_the_docstring(form, asked, answer):
     assert MAKERS[form](READER) == expected
 
 
-def test_a_result_is_told_without_its_type():
-    docstring = Docstring(
-        "one", "a.py", "function", ("Read.", "Returns ndarray of shape (n,) The lines of the file."), 0
-    )
-    assert MAKERS["returns"](docstring) == ("Read.", "The lines of the file.")
-
-
-def test_what_is_no_plain_english_answers_nothing():
-    docstring = Docstring("one", "a.py", "function", ("Read it all.", "x[i] -> y{j} == 3. See `f`_ [1]_ $x^2$."), 0)
-    assert turns_of(docstring, np.random.default_rng(0)) in ([], [Turn("a.py", "kind", *pair_of(docstring))])
-
-
-def pair_of(docstring: Docstring) -> tuple[str, str]:
-    turn = turns_of(docstring, np.random.default_rng(0))
-    return (turn[0].ask, turn[0].answer) if turn else ("", "")
-
-
 def test_markup_is_taken_out():
     docstring = Docstring("one", "a.py", "class", ("Holds *all*.", "The :class:`Reader` keeps ``lines`` of it."), 0)
     assert MAKERS["one"](docstring) == ("Holds all.", "The Reader keeps lines of it.")
@@ -88,19 +69,8 @@ def test_all_turns_of_a_file_are_to_fit_or_all_are_held_out(corpus):
     assert fit and held and not fit & (held | {turn.source for turn in select(corpus, "test")})
 
 
-def test_every_form_has_phrasings_of_its_own():
-    phrasings = [phrasing for of_form in FORMS.values() for phrasing in of_form]
-    assert len(set(phrasings)) == len(phrasings)
-    assert set(FORMS) == set(MAKERS)
-
-
 def test_the_same_seed_gives_the_same_corpus_and_another_one_another(corpus, monkeypatch):
     found_docstrings = [READER, *(Docstring("p", f"p/{n}.py", "class", READER.paragraphs, 2) for n in range(9))]
     monkeypatch.setattr(docstrings, "corpus", lambda packages: tuple(found_docstrings))
     first, again, other = (packing_corpus.load(seed) for seed in (0, 0, 1))
     assert first.fingerprint == again.fingerprint != other.fingerprint
-
-
-def test_an_unknown_part_is_told(corpus):
-    with pytest.raises(InputError, match="part is train, but must be one of fit, profiling, test"):
-        prompts(corpus, "train")

@@ -7,10 +7,8 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.training.packing.generator import new_tokenizer
-from pliant.training.packing.lengths import VOCABULARY, alpaca_prompt, divide, join, load, observed, take
-from tests.fixtures.places import SHARED
+from pliant.training.packing.lengths import VOCABULARY, alpaca_prompt, divide, load, observed
 
-TEXT = SHARED / "text"
 PAIRS = [(f"prompt {n}", n + 1) for n in range(20)]
 
 
@@ -33,12 +31,6 @@ def test_equal_prompts_are_not_divided():
     assert not set(fit.prompts) & set(test.prompts)
     assert sorted([*fit.tokens, *test.tokens]) == sorted(data.tokens)
     assert len(set(test.prompts)) == 2
-
-
-def test_rows_are_taken_and_joined():
-    data = observed("seen", PAIRS)
-    both = join(take(data, [4, 2]), take(data, [0]))
-    assert (both.prompts, both.tokens.tolist()) == (("prompt 4", "prompt 2", "prompt 0"), [5, 3, 1])
 
 
 def test_a_data_sets_answers_are_counted_by_a_tokenizer_trained_on_them(tmp_path):
@@ -69,11 +61,3 @@ def test_a_file_that_is_none_or_lacks_a_column_is_told(tmp_path):
     datasets.Dataset.from_dict({"instruction": ["a"]}).to_parquet(tmp_path / "lacking.parquet")
     with pytest.raises(InputError, match="such that input, output are among them"):
         load(tmp_path / "lacking.parquet")
-
-
-@pytest.mark.skipif(not TEXT.is_dir(), reason="needs ../shared/data/text")
-@pytest.mark.parametrize("name", ["dolly_train", "alpaca_train"])
-def test_the_shared_sets_are_read(name):
-    data = load(TEXT / f"{name}.parquet")
-    assert len(data.prompts) > 2900
-    assert 40 < data.tokens.mean() < 120

@@ -36,12 +36,6 @@ def test_a_parquet_file_is_read(tmp_path):
     assert load(f"parquet:{tmp_path / 'q.parquet'}") == ("q", ("why?", "how?"))
 
 
-@pytest.mark.parametrize("address", ["asks", "xml:a", "json:", "docs:a"])
-def test_an_address_that_is_none_is_refused(address):
-    with pytest.raises(InputError, match=r"docstrings, parquet:PATH"):
-        load(address)
-
-
 def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path):
     with pytest.raises(InputError, match="a readable csv file"):
         load(f"csv:{tmp_path / 'none.csv'}")

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pliant.training import data
-from pliant.training.tokens.sweep import Sweep, sweep
-from pliant.training.tokens.task import TaskConfig
+from pliant.training.tokens.task import Sweep, TaskConfig, sweep
 from tests.fixtures.tokens.samples import tiny_backbone
 from tests.fixtures.watched import watched
 
@@ -31,9 +30,3 @@ def test_every_rate_has_the_same_start_and_draws():
 @pytest.mark.parametrize(("accuracy", "best"), [((0.2, 0.5, 0.3), 0.01), ((0.5, 0.2, 0.5), 0.001)])
 def test_the_best_trial_wins_and_among_equals_the_smaller_rate(accuracy, best):
     assert Sweep((0.001, 0.01, 0.1), accuracy, 0.4).best == best
-
-
-def test_progress_counts_the_trials():
-    reports = []
-    sweep(SHORT, data.digits("loops"), tiny_backbone(), progress=lambda *at: reports.append(at))
-    assert reports == [(1, 2), (2, 2)]

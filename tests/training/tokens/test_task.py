@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from pliant.errors import InputError
 from pliant.profiling.tokens.accuracy import profile
 from pliant.tokens.runtime import load_model
 from pliant.training import data
 from pliant.training.tokens.task import TaskConfig, _dropping, train
-from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.tokens.samples import DEPTH, WIDTH, tiny_backbone
 from tests.fixtures.watched import watched
 
@@ -58,48 +56,11 @@ def test_profiling_and_test_images_are_looked_at_only_to_measure(task):
     assert set(measured.accuracy) == set(measured.test_accuracy) == {0}
 
 
-def test_the_backbone_is_not_changed_by_training():
-    backbone = tiny_backbone()
-    train(SHORT, data.digits("loops"), backbone, "digest")
-    assert all(np.array_equal(w, tiny_backbone().weights[name]) for name, w in backbone.weights.items())
-
-
-def test_progress_ends_at_its_total():
-    reports = []
-    train(SHORT, data.digits("loops"), tiny_backbone(), "digest", progress=lambda *at: reports.append(at))
-    assert [done for done, _ in reports] == list(range(1, reports[-1][1] + 1))
-
-
 def test_even_on_random_features_a_trained_head_is_far_better_than_chance():
     config = replace(SHORT, gammas=(), head_steps=200)
     digit = data.digits("digit")
     task = profile(tiny_backbone(), train(config, digit, tiny_backbone(), "digest"), digit, gammas=(0,))
     assert task.accuracy[0] > 0.2  # chance: 0.1
-
-
-def test_a_small_data_set_is_seen_as_often_as_told():
-    reports = []
-    config = replace(SHORT, gammas=(2,), epochs=0.01, least_images=96)
-    train(config, data.digits("loops"), tiny_backbone(), "digest", progress=lambda *at: reports.append(at))
-    assert reports[-1] == (1 + 96 // config.batch, 1 + 96 // config.batch)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [pytest.param({"precision": "bfloat16"}, marks=NEEDS_BFLOAT16), {"augment": "crops"}, {"prompt_scale": 0.1}],
-)
-def test_lowered_precision_and_changed_pictures_train_another_task_of_the_same_shapes(task, changes):
-    other = train(replace(SHORT, **changes), data.digits("loops"), tiny_backbone(), "digest")
-    assert other.prompts[4].shape == task.prompts[4].shape
-    assert other.prompts[4].dtype == np.float32
-    assert np.isfinite(other.prompts[4]).all()
-    assert not np.array_equal(other.prompts[4], task.prompts[4])
-
-
-def test_patches_left_out_while_prompts_are_trained_change_the_prompts_and_not_the_plain_head(task):
-    dropped = train(replace(SHORT, patch_dropout=0.5), data.digits("loops"), tiny_backbone(), "digest")
-    assert not np.array_equal(dropped.prompts[4], task.prompts[4])
-    assert np.array_equal(dropped.heads[0].weight, task.heads[0].weight)
 
 
 def test_while_patches_are_left_out_the_model_sees_fewer_and_afterwards_all_again():
@@ -118,36 +79,3 @@ def test_a_head_fitted_to_fewer_pictures_looks_at_the_first_of_the_fit_split(tas
     alone = train(replace(config, head_images=None), fewer, tiny_backbone(), "digest")
     assert np.allclose(fitted.heads[0].weight, alone.heads[0].weight, atol=1e-5)
     assert not np.allclose(fitted.heads[0].weight, task.heads[0].weight, atol=1e-3)
-
-
-def test_accuracy_can_be_measured_on_the_first_pictures_of_each_split_alone(task):
-    loops, seen = watched(data.digits("loops"))
-    profile(tiny_backbone(), task, loops, gammas=(0,), limit=20)
-    assert seen == {*loops.split.profiling[:20].tolist(), *loops.split.test[:20].tolist()}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"augment": "blur"}, "task.augment is blur, but must be one of jitter, crops, none"),
-        ({"precision": "int8"}, "task.precision is int8, but must be one of auto, float32, bfloat16"),
-        ({"held_out": 1.0}, "task.held_out is 1.0, but must be between 0 and 1"),
-        ({"gammas": (4, 2)}, "task.gammas is .4, 2., but must be lengths of prompts"),
-        ({"gammas": (0, 2)}, "task.gammas is .0, 2., but must be lengths of prompts"),
-        ({"patch_dropout": 1.0}, "task.patch_dropout is 1.0, but must be at least 0 and below 1"),
-        ({"head_images": 0}, "task.head_images is 0, but must be at least 1"),
-    ],
-)
-def test_an_unknown_way_to_train_is_refused_with_those_there_are(changes, message):
-    with pytest.raises(InputError, match=message):
-        replace(SHORT, **changes)
-
-
-@pytest.mark.slow
-def test_prompts_learn_what_the_frozen_backbone_alone_does_not_show():
-    loops = data.digits("loops")
-    torch.manual_seed(0)
-    task = train(TaskConfig(gammas=(8,), epochs=20.0), loops, tiny_backbone(), "digest")
-    measured = profile(tiny_backbone(), task, loops, gammas=(0, 8))
-    assert measured.accuracy[8] > measured.accuracy[0] + 0.03
-    assert measured.test_accuracy[8] > measured.test_accuracy[0] + 0.03

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,9 +16,12 @@ from hypothesis import strategies as st
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.cache import VERSIONS, store
 from pliant.bins.runtimes.compile import compile_shapes, package
+from pliant.bins.runtimes.graphs import EagerEngine, GraphsEngine
 from pliant.bins.runtimes.model import load_model
-from pliant.bins.runtimes.runtime import AotEngine, BinsRuntime
-from pliant.errors import ArtifactError, DeviceError, InputError
+from pliant.bins.runtimes.padding import padded
+from pliant.bins.runtimes.runtime import BinsRuntime
+from pliant.errors import ArtifactError, InputError
+from pliant.fallbacks import Collector, Fallback
 from tests.fixtures.bins.encoders import FAMILIES, random_payload, tiny_encoder
 
 SHAPES = (Shape(8, 1), Shape(8, 4), Shape(40, 1), Shape(40, 2), Shape(40, 8, dynamic=True))
@@ -109,41 +110,13 @@ def test_every_shape_answers_as_the_plain_model_for_each_text_alone(bench, engin
 
 
 @pytest.mark.parametrize("engine", ["eager", "onnx"])
-def test_padding_never_changes_a_texts_output(bench, engine):
-    """The same text alone in the smallest shape, beside longer ones, and in the largest shape."""
-    _, runtime = bench.of(engine, *PAIRS[0])
-    rng = np.random.default_rng(0)
-    text, others = random_payload(rng, 7), [random_payload(rng, n) for n in (8, 1, 5)]
-    first = runtime.run(0, [text]).outputs[0]
-    for setting, payloads in [
-        (1, [text]),
-        (1, [text, *others]),
-        (2, [text]),
-        (3, [text, others[0]]),
-        (4, [text, *others]),
-    ]:
-        np.testing.assert_allclose(runtime.run(setting, payloads).outputs[0], first, atol=TOLERANCE)
-
-
-@pytest.mark.parametrize("engine", ["eager", "onnx"])
 @pytest.mark.parametrize(
-    ("setting", "lengths", "message"),
-    [
-        (0, (9,), "text is 9 tokens long, but must be 1 to 8 for 1 x 8"),
-        (1, (8, 8, 8, 8, 8), "payloads is 5 texts, but must be 1 to 4 for 4 x 8"),
-        (4, (41,), "text is 41 tokens long, but must be 1 to 40 for at most 8 x 40"),
-        (4, (1,) * 9, "payloads is 9 texts, but must be 1 to 8 for at most 8 x 40"),
-        (0, (), "payloads is 0 texts"),
-        (0, (0,), "text is 0 tokens long"),
-        (5, (1,), "setting is 5, but must be 0 to 4"),
-        (-1, (1,), "setting is -1"),
-    ],
+    ("setting", "length", "field"), [(0, 9, "text"), (4, 41, "text"), (5, 1, "setting"), (-1, 1, "setting")]
 )
-def test_what_does_not_fit_a_shape_is_refused_before_it_reaches_native_code(bench, engine, setting, lengths, message):
+def test_what_does_not_fit_a_shape_is_refused_before_it_reaches_native_code(bench, engine, setting, length, field):
     _, runtime = bench.of(engine, "bert", "classification")
-    rng = np.random.default_rng(0)
-    with pytest.raises(InputError, match=message):
-        runtime.run(setting, [random_payload(rng, length) for length in lengths])
+    with pytest.raises(InputError, match=f"^{field} is"):
+        runtime.run(setting, [random_payload(np.random.default_rng(0), length)])
 
 
 def test_a_single_placement_holds_one_length_and_swaps_when_told(bench):
@@ -161,85 +134,6 @@ def test_a_single_placement_holds_one_length_and_swaps_when_told(bench):
             else:
                 with pytest.raises(InputError, match="one that is loaded"):
                     single.run(other, [text])
-
-
-@pytest.fixture
-def compiled(bench, tmp_path) -> tuple[Path, dict[str, str]]:
-    """A copy of the compiled files that a test may damage."""
-    bench.of("onnx", *PAIRS[0])
-    shutil.copytree(bench.folder, tmp_path, dirs_exist_ok=True)
-    return tmp_path, bench.files["onnx", *PAIRS[0]]
-
-
-def test_files_of_another_version_or_processor_are_refused(tmp_path, compiled, monkeypatch):
-    folder, files = compiled
-    monkeypatch.setattr("pliant.bins.runtimes.cache._processor", lambda: "another")
-    with pytest.raises(DeviceError, match=r"compiled with processor .*, but here is another"):
-        BinsRuntime(tiny_encoder(), SHAPES, "onnx", folder, files)
-    with pytest.raises(ArtifactError, match=f"{VERSIONS} is not among"):
-        BinsRuntime(tiny_encoder(), SHAPES, "onnx", folder, {})
-
-
-class Noting:
-    """An engine that notes which shapes are opened, and how many threads torch has when one of them runs."""
-
-    def __init__(self, *_) -> None:
-        self.opened, self.threads = [], []
-
-    def open(self, shape: Shape):
-        self.opened.append(shape)
-
-        def call(batch):
-            self.threads.append(torch.get_num_threads())
-            return np.arange(3.0 * len(batch["input_ids"]), dtype=np.float32).reshape(-1, 3)
-
-        return call
-
-
-@pytest.fixture
-def noting(monkeypatch) -> Noting:
-    """The engine that takes the place of plain torch."""
-    engine = Noting()
-    monkeypatch.setattr("pliant.bins.runtimes.runtime.EagerEngine", lambda *_: engine)
-    return engine
-
-
-def test_all_shapes_are_loaded_the_largest_first_or_those_of_one_length_when_asked(noting):
-    shared = BinsRuntime(tiny_encoder(), SHAPES, "eager")
-    assert noting.opened == [SHAPES[4], SHAPES[3], SHAPES[2], SHAPES[1], SHAPES[0]]
-    shared.load(1)
-    assert len(noting.opened) == 5, "all of them stay"
-    with pytest.raises(InputError, match="setting is 5, but must be 0 to 4"):
-        shared.load(5)
-    noting.opened.clear()
-    single = BinsRuntime(tiny_encoder(), SHAPES, "eager", placement="single")
-    assert noting.opened == []
-    single.load(2)
-    single.load(4)
-    assert noting.opened == [SHAPES[3], SHAPES[2], SHAPES[4]]
-
-
-def test_a_launch_has_its_own_threads_its_seconds_and_an_output_per_text(noting):
-    before = torch.get_num_threads()
-    runtime = BinsRuntime(tiny_encoder(), SHAPES, "eager", threads=before + 2)
-    text = random_payload(np.random.default_rng(0), 3)
-    result = runtime.run(1, [text, text])
-    assert [output.tolist() for output in result.outputs] == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
-    assert 0.0 < result.seconds < 60.0
-    assert (noting.threads, torch.get_num_threads()) == ([before + 2], before)
-
-
-@pytest.mark.parametrize("engine", ["onnx", "aot"])
-def test_engines_with_files_want_their_folder(engine):
-    with pytest.raises(InputError, match=f"folder is None, but must be where compiled files are, for engine {engine}"):
-        BinsRuntime(tiny_encoder(), SHAPES, engine)
-
-
-def test_without_onnx_runtime_the_other_engines_are_named(monkeypatch, tmp_path):
-    files = store(tmp_path, "onnx", lambda target: None)
-    monkeypatch.setitem(sys.modules, "pliant.bins.runtimes.onnx_session", None)
-    with pytest.raises(InputError, match=r"engine is onnx, but must be aot, graphs or eager: .* is not installed here"):
-        BinsRuntime(tiny_encoder(), SHAPES, "onnx", tmp_path, files)
 
 
 class Package:
@@ -282,16 +176,212 @@ def test_a_compiled_package_shares_the_encoders_weights_and_is_refused_where_it_
     assert bad.loaded == {}
 
 
-@pytest.mark.parametrize(("device", "index"), [("cuda:1", 1), ("cuda", -1), ("cpu", -1)])
-def test_a_compiled_package_is_loaded_to_the_device_of_the_encoder(monkeypatch, tmp_path, device, index):
-    placed = SimpleNamespace(device=torch.device(device))
-    model = SimpleNamespace(inputs=(), parameters=lambda: iter([placed]), named_parameters=dict, named_buffers=dict)
-    loaded = []
+def states_alone(encoder: Encoder, payload) -> np.ndarray:
+    """Return the hidden states of one text's tokens, by the plain module and unpadded."""
+    model = load_model(encoder)
+    ids, types = (torch.from_numpy(array.astype(np.int64))[None] for array in payload)
+    token_types = {"token_type_ids": types} if model.typed else {}
+    with torch.inference_mode():
+        return model.model(input_ids=ids, **token_types).last_hidden_state[0].numpy()
 
-    def load(path, **options):
-        loaded.append(options)
-        return Package([])
 
+EMBEDDERS = [
+    *(("eager", family, head) for family in FAMILIES for head in ("mean", "cls")),
+    *(pytest.param(engine, *pair, marks=pytest.mark.slow) for engine in ("onnx", "aot") for pair in PAIRS[1:]),
+    pytest.param("onnx", "bert", "mean", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("engine", "family", "head"), EMBEDDERS)
+def test_tokens_that_are_wanted_unpooled_have_the_hidden_states_of_their_text_alone(bench, engine, family, head):
+    encoder, runtime = bench.of(engine, family, head)
+    rng = np.random.default_rng(7)
+    for setting, shape in enumerate(runtime.shapes):
+        lengths = [shape.length, max(1, shape.length // 2), 1][: shape.batch]
+        payloads = [random_payload(rng, length) for length in lengths]
+        for unpooled in ({len(payloads) - 1}, set(range(len(payloads)))):
+            outputs = runtime.run(setting, payloads, unpooled).outputs
+            for number, (output, payload) in enumerate(zip(outputs, payloads, strict=True)):
+                expected = (states_alone if number in unpooled else alone)(encoder, payload)
+                assert (output.shape, output.dtype) == (expected.shape, np.float32)
+                np.testing.assert_allclose(output, expected, atol=TOLERANCE * max(1, np.abs(expected).max()))
+
+
+def test_a_classifier_has_no_embeddings_of_tokens():
+    runtime = BinsRuntime(tiny_encoder(), [Shape(8, 1)], "eager")
+    payload = random_payload(np.random.default_rng(0), 8)
+    with pytest.raises(InputError, match=r"unpooled is \[0\], but must be empty, as tiny gives no embeddings"):
+        runtime.run(0, [payload], [0])
+
+
+IDS = torch.arange(5, 15).view(2, 5)
+HALF = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+
+
+def hidden(encoder, **inputs) -> torch.Tensor:
+    return load_model(encoder).model(**inputs).last_hidden_state
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_embedding_is_the_mean_of_valid_tokens_or_the_first_one(family):
+    mean = tiny_encoder(family, "embedding", "mean", normalize=False)
+    with torch.inference_mode():
+        token_BNH = hidden(mean, input_ids=IDS, attention_mask=HALF)
+        expected = torch.stack([token_BNH[0].mean(0), token_BNH[1, :3].mean(0)])
+        torch.testing.assert_close(load_model(mean)(IDS, HALF), expected)
+        torch.testing.assert_close(load_model(mean)(IDS), load_model(mean)(IDS, torch.ones_like(IDS)))
+        first = load_model(replace(mean, pooling="cls"))(IDS, HALF)
+    torch.testing.assert_close(first, token_BNH[:, 0])
+
+
+@pytest.mark.parametrize("head", ["classification", "embedding"])
+def test_weights_that_do_not_fit_are_told_by_name(head):
+    encoder = tiny_encoder("bert", head)
+    name = next(name for name in encoder.weights if name.endswith("word_embeddings.weight"))
+    lacking = {key: array for key, array in encoder.weights.items() if key != name}
+    for weights in (lacking, {**encoder.weights, name: np.zeros((2, 2), np.float32)}):
+        with pytest.raises(ArtifactError, match=f"the weights of tiny do not fit its configuration: .*{name}"):
+            load_model(replace(encoder, weights=weights))
+
+
+CPU = torch.device("cpu")
+
+
+class Calls:
+    """A capture that keeps the call. As with a graph, what it reads later is what lies at the same addresses then."""
+
+    def __init__(self) -> None:
+        self.captured = self.replayed = 0
+
+    def __call__(self, call):
+        self.captured += 1
+        call()
+
+        def replay():
+            self.replayed += 1
+            return call()
+
+        return replay
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_graph_answers_for_what_its_buffers_hold_now(family):
+    encoder, capture = tiny_encoder(family, "embedding"), Calls()
+    model = load_model(encoder)
+    eager, graphs = EagerEngine(model, CPU), GraphsEngine(model, model.inputs, CPU, capture)
+    rng = np.random.default_rng(0)
+    shapes = [Shape(12, 3), Shape(12, 1), Shape(5, 2)]
+    calls = {shape: graphs.open(shape) for shape in shapes}
+    for _ in range(2):
+        for shape, call in calls.items():
+            payloads = [random_payload(rng, int(rng.integers(1, shape.length + 1))) for _ in range(shape.batch)]
+            batch = padded(shape, payloads, model.pad, model.typed)
+            np.testing.assert_allclose(call(batch), eager.open(shape)(batch), atol=1e-5)
+    assert (capture.captured, capture.replayed) == (3, 6)
+
+
+def test_only_a_mask_is_left_out_and_nothing_is_learnt_from_what_runs():
+    passed = []
+
+    def model(**inputs):
+        passed.append((sorted(inputs), torch.is_inference_mode_enabled()))
+        return torch.zeros(1, 1)
+
+    batch = {name: np.ones((1, 2), np.int64) for name in ("input_ids", "attention_mask", "token_type_ids")}
+    EagerEngine(model, CPU).open(Shape(2, 1))(batch)
+    graphs = GraphsEngine(model, tuple(batch), CPU, Calls())
+    graphs.open(Shape(2, 1))(batch)
+    every = sorted(batch)
+    assert passed == [(["input_ids", "token_type_ids"], True), (every, True), (every, True)]
+
+
+def test_a_shape_that_cannot_be_captured_runs_without_a_graph_beside_the_others_and_is_told():
+    model, good, notes = load_model(tiny_encoder()), Calls(), []
+
+    def capture(call):
+        if good.captured == 1:
+            good.captured += 1
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return good(call)
+
+    shapes = [Shape(12, 2), Shape(8, 2), Shape(8, 1)]
+    engine = GraphsEngine(model, model.inputs, CPU, capture, lambda *noted: notes.append(noted))
+    calls = {shape: engine.open(shape) for shape in shapes}
+    reason = "2 x 8 runs without a CUDA graph (operation not permitted when stream is capturing)"
+    assert notes == [("capture", reason)]
+    for shape, call in calls.items():
+        payloads = [random_payload(np.random.default_rng(0), 5)] * shape.batch
+        batch = padded(shape, payloads, model.pad, model.typed)
+        np.testing.assert_allclose(call(batch), EagerEngine(model, CPU).open(shape)(batch), atol=1e-5)
+    assert good.replayed == 2
+
+
+@pytest.mark.parametrize("setting", [1, len(SHAPES) - 1])
+def test_texts_that_the_device_has_no_memory_for_run_in_smaller_batches_in_the_dynamic_runtime(monkeypatch, setting):
+    texts = [random_payload(np.random.default_rng(seed), 3 + seed) for seed in range(4)]
+    expected = BinsRuntime(tiny_encoder(), SHAPES, "eager").run(setting, texts).outputs
+    runtime = BinsRuntime(tiny_encoder(), SHAPES, "eager")
+    call, sizes = EagerEngine._call, []
+
+    def short_of_memory(engine, batch):
+        sizes.append(batch["input_ids"].shape)
+        if len(batch["input_ids"]) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return call(engine, batch)
+
+    runtime._calls = {
+        number: lambda batch: short_of_memory(runtime._engine._engine, batch) for number in runtime._calls
+    }
+    for _ in range(2):
+        np.testing.assert_allclose(runtime.run(setting, texts).outputs, expected, atol=1e-5)
+    assert [rows for rows, _ in sizes] == [4, 2, 2, 2, 2], "the larger batch is not tried again"
+    assert [length for _, length in sizes[1:]] == [4, 6, 4, 6], "as long as the texts need"
+    (text,) = runtime.fallbacks
+    assert text.endswith("runs at most 2 at a time: the device lacked memory for 4")
+
+
+@pytest.mark.parametrize("head", ["classification", "embedding"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_may_be_converted_to_half_precision_and_outputs_stay_float32(monkeypatch, family, head):
+    monkeypatch.setattr("pliant.precision.has_bfloat16", lambda device: True)
+    encoder = tiny_encoder(family, head)
+    half, plain = (BinsRuntime(encoder, SHAPES, "eager", precision=name) for name in ("bfloat16", "float32"))
+    assert {weight.dtype for weight in half._engine._engine._model.parameters()} == {torch.bfloat16}
+    texts = [random_payload(np.random.default_rng(seed), 5 + seed) for seed in range(3)]
+    for low, exact in zip(half.run(4, texts).outputs, plain.run(4, texts).outputs, strict=True):
+        assert low.dtype == np.float32
+        np.testing.assert_allclose(low, exact, atol=0.05)
+
+
+def test_a_precision_that_the_engine_or_the_device_lacks_is_refused():
+    with pytest.raises(InputError, match="precision is bfloat16, but must be float32 with the engine onnx"):
+        BinsRuntime(tiny_encoder(), SHAPES, "onnx", precision="bfloat16")
+    with pytest.raises(InputError, match="precision is float16, but must be float32 here: float16 is for GPUs"):
+        BinsRuntime(tiny_encoder(), SHAPES, "eager", precision="float16")
+
+
+def test_a_shape_that_cannot_be_compiled_is_left_to_plain_torch_and_the_others_are_packages(monkeypatch, tmp_path):
+    noted, shapes, loaded = Collector(), SHAPES[:2], []
+
+    def compile_and_package(program, package_path, inductor_configs) -> None:
+        Path(package_path).write_text("half a package")
+        if package_path.endswith("8x4.pt2"):
+            raise RuntimeError("no kernel for this shape")
+
+    def load(path, **_):
+        loaded.append(Path(path).name)
+        return SimpleNamespace(get_constant_fqns=list, load_constants=lambda *_, **__: None)
+
+    monkeypatch.setattr(torch.export, "export", lambda *_, **__: None)
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", compile_and_package)
     monkeypatch.setattr(torch._inductor, "aoti_load_package", load)
-    AotEngine(model, tmp_path, {package(SHAPES[1])}).open(SHAPES[1])
-    assert loaded == [{"device_index": index}]
+    files = compile_shapes(tiny_encoder(), shapes, "aot", tmp_path)
+    (fallback,) = noted.take()
+    reason = "4 x 8 could not be compiled for aot: RuntimeError: no kernel for this shape"
+    assert fallback == Fallback("package", reason)
+    assert {Path(name).name for name in files} == {"8x1.pt2", VERSIONS}
+    runtime = BinsRuntime(tiny_encoder(), shapes, "aot", tmp_path, files)
+    assert runtime.fallbacks == ("tiny: 4 x 8 runs in plain torch, as it could not be compiled",)
+    assert loaded == ["8x1.pt2"]
+    texts = [random_payload(np.random.default_rng(0), 5)]
+    assert runtime.run(1, texts).outputs[0].shape == (3,)

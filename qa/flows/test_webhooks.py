@@ -1,0 +1,93 @@
+"""A real tracking server tells a registered service that a release was moved."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from pliant.errors import RegistryError
+from pliant.flows import servers, settings
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import release
+from pliant.registry.webhooks import moves_release, register, remove, verified
+
+SECRET, NOW = "a secret of the service", 1_800_000_000.0
+
+
+class Receiver(ThreadingHTTPServer):
+    """A service's endpoint."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[bytes, dict[str, str]]] = []
+        super().__init__((servers.HOST, 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://{servers.HOST}:{self.server_port}/v1/registry"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.messages.append((body, dict(self.headers.items())))
+        self.send_response(202)
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch) -> Iterator[MlflowRegistry]:
+    for name, value in {
+        "PLIANT_HOME": str(tmp_path / "home"),
+        "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'mlflow.db'}",
+        "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http,https",
+        "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
+        "MLFLOW_WEBHOOK_CACHE_TTL": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with servers.mlflow_server(settings.read(), servers.free_port()) as address:
+        yield MlflowRegistry(address, "pliant-tokens", tmp_path / "artifacts")
+
+
+def test_a_real_server_tells_a_registered_service_of_a_moved_release_until_it_is_removed(registry, receiver):
+    client, name = registry.connect(create=True), release("tokens")
+    first = register(registry, "tokens", receiver.url, "a secret of before")
+    assert register(registry, "tokens", receiver.url, SECRET) == first  # the same, with another secret
+    assert register(registry, "bins", receiver.url, SECRET) != first
+    assert len(client.list_webhooks()) == 2
+    assert remove(registry, "bins", receiver.url)
+    client.create_registered_model(name)
+    client.create_model_version(name, "s3://nowhere/model")
+    client.set_registered_model_alias(name, "champion", "1")
+    until = time.monotonic() + 60
+    while not receiver.messages and time.monotonic() < until:
+        time.sleep(0.05)
+    ((body, sent),) = receiver.messages
+    assert json.loads(body)["data"] == {"name": name, "alias": "champion", "version": "1"}
+    assert verified(body, sent, SECRET, time.time())
+    assert not verified(body, sent, "a secret of before", time.time())
+    assert moves_release(body, "tokens")
+    assert not moves_release(body, "bins")
+    assert remove(registry, "tokens", receiver.url)
+    assert not remove(registry, "tokens", receiver.url)
+    assert list(client.list_webhooks()) == []
+    with pytest.raises(RegistryError, match=r"the webhook could not be registered at http://127.0.0.1.*scheme"):
+        register(registry, "tokens", "ftp://host/hook", SECRET)

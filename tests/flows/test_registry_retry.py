@@ -1,0 +1,108 @@
+"""A scheduled run outlasts a registry that is away for a moment; a command that a person typed fails at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from pliant.errors import RefusedError, RegistryError, UnreachableError
+from pliant.flows import registry_retry
+from pliant.flows.champions import RECORD, fetch_champions, read_record, record_to_json, tagged_version
+from pliant.flows.registry_retry import OUTAGE_WAITS, retried
+from pliant.registry.package import Published
+from pliant.tokens.artifact import Task
+
+AWAY = UnreachableError("no MLflow server answers")
+
+
+class Answers:
+    """Gives one answer at each call; an error is raised."""
+
+    def __init__(self, *answers) -> None:
+        self.answers, self.calls = list(answers), 0
+
+    def __call__(self):
+        self.calls += 1
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    waits = []
+    monkeypatch.setattr(registry_retry.time, "sleep", waits.append)
+    return waits
+
+
+@pytest.fixture
+def scheduled(monkeypatch):
+    monkeypatch.setattr(registry_retry, "current_run", lambda: SimpleNamespace(deployment_id="a deployment"))
+
+
+def test_a_scheduled_run_tries_again_until_the_registry_answers(waits, scheduled, caplog):
+    assert retried(Answers(AWAY, AWAY, "an answer")) == "an answer"
+    assert waits == [3, 15]
+    assert caplog.messages == [f"no MLflow server answers; tried again in {seconds} s" for seconds in (3, 15)]
+
+
+def test_it_gives_up_after_as_long_as_a_release_does(waits, scheduled):
+    read = Answers(*[AWAY] * 4, "too late")
+    with pytest.raises(UnreachableError):
+        retried(read)
+    assert waits == list(OUTAGE_WAITS) and read.calls == 4
+
+
+@pytest.mark.parametrize("error", [RefusedError("a wrong password"), RegistryError("there is none")])
+def test_what_another_try_does_not_mend_is_not_tried_again(waits, scheduled, error):
+    with pytest.raises(type(error)):
+        retried(Answers(error, "an answer"))
+    assert waits == []
+
+
+@pytest.mark.parametrize("run", [None, SimpleNamespace(deployment_id=None)])
+def test_a_command_fails_at_once(waits, monkeypatch, run):
+    monkeypatch.setattr(registry_retry, "current_run", lambda: run)
+    with pytest.raises(UnreachableError):
+        retried(Answers(AWAY, "an answer"))
+    assert waits == []
+
+
+def test_champions_are_read_patiently(waits, scheduled):
+    registry = SimpleNamespace(exists=lambda: True, versions=lambda prefix: answers(), fetch=None)
+    answers = Answers(AWAY, {"pliant-tokens-task-a": 1})
+    fetches = Answers(AWAY, RegistryError("fetched"))
+    registry.fetch = lambda name, which: fetches()
+    with pytest.raises(RegistryError, match="fetched"):
+        list(fetch_champions(registry, Task, "pliant-tokens-task-"))
+    assert waits == [3, 3]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    threads: int
+
+
+def version(**tags: str) -> Published:
+    return Published("things", 3, "sha256:x", "models:/things/3", tags)
+
+
+def test_a_record_comes_back_as_it_was_written():
+    assert read_record(Record, version(**{RECORD: record_to_json(Record(4))}), "bins") == Record(4)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"threads": "four"}', '{"threads": 1, "cores": 2}', "threads"])
+def test_a_record_of_other_settings_than_todays_is_told(text):
+    with pytest.raises(RegistryError, match=r"the tag pliant\.record of models:/things/3 cannot be read"):
+        read_record(Record, version(**{RECORD: text}), "bins")
+
+
+def test_a_version_that_the_flow_did_not_publish_is_told():
+    with pytest.raises(RegistryError, match=r"was not published by the bins flow: it has no tag pliant\.record"):
+        read_record(Record, version(), "bins")
+    with pytest.raises(RegistryError, match=r"was not published by the packing flow: it has no tag part"):
+        tagged_version(version(part="newest"), "part", "packing")
+    assert tagged_version(version(part="12"), "part", "packing") == 12
