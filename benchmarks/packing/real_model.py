@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from pliant.benchmarks import places
-from pliant.benchmarks.harness import Context, Measured, need, table
-from pliant.benchmarks.packing.turns import FORMS, Contender, Row, serve
+from pliant.benchmarks.harness import Context, Measured, need
+from pliant.benchmarks.packing.turns import Contender, Row, serve
 from pliant.benchmarks.places import ALPACA
 from pliant.benchmarks.results import Target
 from pliant.flows import settings
@@ -93,7 +93,6 @@ def real(context: Context) -> Measured:
     need(missing())
     with context.stage("a real language model, two engines in turns") as progress:
         result = measure(progress)
-    table(f"{NAME} on Alpaca's prompts", ("load", "contender", *FORMS), [row.cells() for row in result.rows])
     rows = [{"load": row.load, "contender": row.contender.title, **row.figures()} for row in result.rows]
     details = {"rate": result.rate, "rows": rows, "memory": asdict(MEMORY)}
     return result.targets(), {**details, "predictor": dict(result.predictor.metrics)}
