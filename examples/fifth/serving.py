@@ -15,7 +15,7 @@ from pliant.serving.lifecycle.artifacts import Artifacts
 from pliant.serving.lifecycle.assembly import Blueprint
 from pliant.serving.lifecycle.catalog import Held, TaskCatalog, load_tasks
 from pliant.serving.lifecycle.endpoint import Endpoint
-from pliant.serving.lifecycle.system import Parts, ServedSystem
+from pliant.serving.lifecycle.system import Dependencies, ServedSystem
 from pliant.serving.observe import Observation, Served
 from pliant.serving.watch.drift import class_readings
 from pliant.serving.workers.device_plan import DevicePlan
@@ -70,7 +70,7 @@ class WordsSystem(ServedSystem[WordsSettings, Catalog, Handler, WordsEndpoint]):
             builds=[Build(tasks, DevicePlan(device_of(settings, 0), settings.threads, None, ()))],
         )
 
-    def endpoint(self, parts: Parts[Catalog, Handler]) -> WordsEndpoint:
+    def endpoint(self, parts: Dependencies[Catalog, Handler]) -> WordsEndpoint:
         return WordsEndpoint(self.settings, parts.refresher, parts.metrics, parts.clock)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from pliant.serving.lifecycle.artifacts import Artifacts, Registry
 from pliant.serving.lifecycle.assembly import Blueprint
-from pliant.serving.lifecycle.system import Parts, ServedSystem
+from pliant.serving.lifecycle.system import Dependencies, ServedSystem
 from pliant.serving.tokens.catalog import Catalog, TaskInfo, load_catalog
 from pliant.serving.tokens.endpoint import NAMES, TokensEndpoint
 from pliant.serving.tokens.messages import TokensBuild
@@ -62,7 +62,7 @@ class TokensSystem(ServedSystem[TokensSettings, Catalog, TaskInfo, TokensEndpoin
     async def extend(self, present: TokensGeneration, target: Catalog) -> TokensGeneration | None:
         return await self._registrar.extend(present, target)
 
-    def endpoint(self, parts: Parts[Catalog, TaskInfo]) -> TokensEndpoint:
+    def endpoint(self, parts: Dependencies[Catalog, TaskInfo]) -> TokensEndpoint:
         self._registrar.pins.count_in(parts.counted)
         settings, registrar = self.settings, self._registrar
         return TokensEndpoint(
