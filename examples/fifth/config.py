@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -44,22 +44,10 @@ def train(parser: ArgumentParser) -> None:
     options.training(parser, "as for cascade")
 
 
-def run_flow(args: Namespace) -> dict[str, Any]:
-    from pliant.flows.run import run_flow
-
-    return run_flow(
-        "words", args.config, options.given(args, ("data", "device", "other_device", "limit")), args.new_task
-    )
-
-
-serve = options.serving
-
-
 def simulate(parser: ArgumentParser) -> None:
     options.load(parser, "seconds")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WordsSettings(Settings):
     SYSTEM: ClassVar[str] = "words"
 

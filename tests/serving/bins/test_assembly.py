@@ -86,7 +86,7 @@ def test_a_deadline_is_the_streams_slo_unless_the_header_or_the_body_says_otherw
 
 def test_under_placement_single_each_device_begins_with_the_runtime_that_the_scheduler_planned(registry):
     publish_tiny(registry, placement="single")
-    with serving(registry, replace(QUIET, workers=6)) as service:
+    with serving(registry, QUIET.replace(workers=6)) as service:
         for text in (SHORT, TEXT, LONG):
             for path in ("/meanings/embed", "/colours/predict"):
                 told = service.post(path, {"inputs": text})
@@ -100,7 +100,7 @@ def test_under_placement_single_each_device_begins_with_the_runtime_that_the_sch
 def test_a_low_load_is_served_by_few_devices_if_the_settings_allow_it(registry, least, used):
     publish_tiny(registry)
     catalog = load_catalog(registry, "champion")
-    scheduler = make_scheduler(replace(QUIET, workers=3, least_workers=least), catalog)
+    scheduler = make_scheduler(QUIET.replace(workers=3, least_workers=least), catalog)
     stream = catalog.plans[0].name
     asked = [Request(i, float(i), i + 1.0, stream, 1.0, 8) for i in range(300)]
     simulate(scheduler, asked, SimulatedBins(knowledge_of(catalog.plans), asked))
@@ -109,7 +109,7 @@ def test_a_low_load_is_served_by_few_devices_if_the_settings_allow_it(registry, 
 
 def test_overload_is_429_with_retry_after_and_what_was_taken_is_answered(registry):
     publish_tiny(registry)
-    with serving(registry, replace(QUIET, max_waiting=2)) as service:
+    with serving(registry, QUIET.replace(max_waiting=2)) as service:
         service.devices[0].seconds = 0.05
 
         async def ask():
@@ -215,7 +215,7 @@ def test_a_stream_that_goes_is_refused_from_then_on(registry):
 
 def test_what_can_be_known_before_serving_is_refused_before_serving(registry, tmp_path, monkeypatch):
     monkeypatch.setattr(system, "open_registry", lambda settings: registry)
-    told = replace(QUIET, home=tmp_path / "home")
+    told = QUIET.replace(home=tmp_path / "home")
     publish_compiled(registry, told.home, "meanings")
     BinsSystem(told).check()
     (served,) = load_catalog(registry, "champion").streams.values()
@@ -234,7 +234,7 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(registry, tm
     registry.publish(BINS_PREFIX + "meanings", served.bins)
     monkeypatch.setattr(bins_assembly, "find_spec", lambda name: None)
     with pytest.raises(WorkerError, match=r"Ray is missing here: pip install -e '\.\[ray\]'"):
-        BinsSystem(replace(told, pool="ray")).check()
+        BinsSystem(told.replace(pool="ray")).check()
     publish_tiny(registry, "colours", device_class="another device")
     with pytest.raises(DeviceError, match="on 2 classes of device"):
         BinsSystem(told).check()
@@ -246,7 +246,7 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(registry, tm
 def test_a_compiled_stream_answers_as_its_plain_encoder(registry, tmp_path):
     publish_compiled(registry, tmp_path / "home", "meanings")
     publish_tiny(registry, "colours")
-    with serving(registry, replace(QUIET, home=tmp_path / "home")) as service:
+    with serving(registry, QUIET.replace(home=tmp_path / "home")) as service:
         quick = service.wait(embed(service, TEXT, LONG))
         assert quick.headers["x-pliant-length"].endswith(f",{MOST}")
         publish_tiny(registry, "meanings")
@@ -261,7 +261,7 @@ def test_devices_may_be_actors_of_a_ray_cluster(registry):
     publish_tiny(registry)
 
     async def main():
-        assembly = await BinsSystem(replace(QUIET, pool="ray")).assemble(registry, counted=CollectorRegistry())
+        assembly = await BinsSystem(QUIET.replace(pool="ray")).assemble(registry, counted=CollectorRegistry())
         try:
             request = TextRequest("meanings", ((TEXT, None), (SHORT, None)))
             return await assembly.endpoint.run(request, assembly.endpoint.now)

@@ -20,7 +20,7 @@ from tests.fixtures.cascade.published import publish_tiny, tiny_cascade
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.registry import FolderRegistry
 
-ALL = replace(QUIET, agreement_share=1.0)
+ALL = QUIET.replace(agreement_share=1.0)
 LARGE = 1  # number of the large model
 
 
@@ -172,7 +172,7 @@ def test_the_journal_with_comparisons_replays_to_itself(registry, tmp_path):
         known = make_knowledge(ALL, service.present.catalog)
         return make_scheduler(ALL, known)
 
-    scheduler = serve(registry, check, replace(ALL, journal=journal))
+    scheduler = serve(registry, check, ALL.replace(journal=journal))
     entries = read(journal)
     assert sum(isinstance(entry.event, Arrived) for entry in entries) > 8
     assert replay(scheduler, entries) == entries
@@ -196,7 +196,7 @@ def test_whatever_comes_is_answered_exactly_as_without_comparisons(registry, pla
             assert len({answer["id"] for answer in answers}) == len(plan)
             return [(answer["label"], answer["levels"], answer["probabilities"]) for answer in answers]
 
-        return serve(registry, check, replace(QUIET, agreement_share=share))
+        return serve(registry, check, QUIET.replace(agreement_share=share))
 
     for with_share, without in zip(answers(1.0), answers(0.0), strict=True):
         assert with_share[:2] == without[:2]
