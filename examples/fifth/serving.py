@@ -16,8 +16,8 @@ from pliant.serving.lifecycle.assembly import Blueprint
 from pliant.serving.lifecycle.catalog import Held, TaskCatalog, load_tasks
 from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.system import Dependencies, ServedSystem
-from pliant.serving.observe import Observation, Served
-from pliant.serving.watch.drift import class_readings
+from pliant.serving.loop.drift import class_readings
+from pliant.serving.loop.observe import Observation, Served
 from pliant.serving.workers.device_plan import DevicePlan
 from pliant.serving.workers.devices import device_of
 

@@ -26,8 +26,8 @@ from pliant.serving.http.json_body import shorten
 from pliant.serving.http.routing import select
 from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
 from pliant.serving.lifecycle.generation import Generation
-from pliant.serving.observe import Observation, Served
-from pliant.serving.watch.drift import LENGTHS, Kind, Reading, class_readings
+from pliant.serving.loop.drift import LENGTHS, Kind, Reading, class_readings
+from pliant.serving.loop.observe import Observation, Served
 from pliant.serving.window import run_each, width
 from pliant.watch.binning import logarithmic
 

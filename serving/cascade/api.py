@@ -50,7 +50,7 @@ from pliant.serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers
 from pliant.serving.http.oip.tensors import texts as text_tensor
 from pliant.serving.http.routing import arrival, guarded, read_fields
 from pliant.serving.http.schemas import Score, TeiError, errors, route_options
-from pliant.serving.outcomes.routes import add_outcomes
+from pliant.serving.loop.outcome_routes import add_outcomes
 
 
 def create_app(swagger: Path) -> FastAPI:

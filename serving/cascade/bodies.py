@@ -23,7 +23,7 @@ from pliant.serving.http.oip.models import Parameters
 from pliant.serving.http.routing import select
 from pliant.serving.http.schemas import CommonStatus, Error, ServingDevice
 from pliant.serving.http.texts import Texts, VisibleText, check_count, cleaned
-from pliant.serving.outcomes.routes import AlarmDetails, TakenLabel
+from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel
 
 EXAMPLES: Any = {
     "one": {"summary": "One text", "value": {"task": "reviews", "text": "A film to remember.", "deadline": 0.5}},

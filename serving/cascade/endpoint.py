@@ -21,9 +21,9 @@ from pliant.serving.clock import Clock
 from pliant.serving.http.api_errors import api_error_of, api_error_of_drop, error_content
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
 from pliant.serving.lifecycle.refresh import Refresher
+from pliant.serving.loop.observe import Observation, Served
+from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.metrics import Metrics
-from pliant.serving.observe import Observation, Served
-from pliant.serving.outcomes.outcomes import Outcomes
 from pliant.serving.window import run_each, width
 
 Answered = tuple[dict[str, Any], Observation]

@@ -24,9 +24,9 @@ from pliant.protocol import Result
 from pliant.serving.answers import Completed, Pending
 from pliant.serving.cascade.catalog import ServedTask
 from pliant.serving.cascade.messages import Payload
-from pliant.serving.observe import Observation
-from pliant.serving.watch.drift import CONFIDENCE, CONFIDENCES, LENGTHS, class_readings, labels
-from pliant.serving.watch.drift import Reading as DriftReading
+from pliant.serving.loop.drift import CONFIDENCE, CONFIDENCES, LENGTHS, class_readings, labels
+from pliant.serving.loop.drift import Reading as DriftReading
+from pliant.serving.loop.observe import Observation
 
 Draw = Callable[[], float]
 """Draws a number from [0, 1) uniformly, for the gates of the published baselines that decide at random."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from pliant.registry import names
-from pliant.serving.outcomes.settings import OutcomeSettings
+from pliant.serving.loop.settings import OutcomeSettings
 from pliant.serving.settings import Margin
 from pliant.settings import Count, OneOf, Share
 

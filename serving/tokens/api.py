@@ -37,8 +37,8 @@ from pliant.serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec, num
 from pliant.serving.http.routing import arrival, unknown_task
 from pliant.serving.http.schemas import errors
 from pliant.serving.http.texts import check_count
-from pliant.serving.outcomes.outcomes import chosen_id
-from pliant.serving.outcomes.routes import add_outcomes
+from pliant.serving.loop.outcome_routes import add_outcomes
+from pliant.serving.loop.outcomes import chosen_id
 from pliant.serving.tokens.bodies import (
     Alarm,
     ImageRequest,

@@ -22,7 +22,7 @@ from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.bodies import Closed, Utility, deadline, schema_of
 from pliant.serving.http.json_body import as_object, check_type, parse, read_body, shorten
 from pliant.serving.http.schemas import Artifact, CommonStatus, Refresh, ServingDevice
-from pliant.serving.outcomes.routes import AlarmDetails, TakenLabel
+from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel
 from pliant.serving.workers.helper_process import small_pieces
 
 NUMBERS = ("deadline", "utility")

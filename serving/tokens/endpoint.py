@@ -17,16 +17,16 @@ from pliant.serving.clock import Clock
 from pliant.serving.http.api_errors import api_error_of_drop
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
 from pliant.serving.lifecycle.poller import join_versions
+from pliant.serving.loop.drift import Kind, Reading, class_readings
+from pliant.serving.loop.observe import Observation, Served
+from pliant.serving.loop.outcomes import Names, Outcomes
 from pliant.serving.metrics import Metrics
-from pliant.serving.observe import Observation, Served
-from pliant.serving.outcomes.outcomes import Names, Outcomes
 from pliant.serving.request_context import is_copy
 from pliant.serving.tokens.bodies import ImageRequest
 from pliant.serving.tokens.catalog import Catalog, Origin, TaskInfo
 from pliant.serving.tokens.decoders import Decoders
 from pliant.serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
 from pliant.serving.tokens.settings import TokensSettings
-from pliant.serving.watch.drift import Kind, Reading, class_readings
 from pliant.watch.binning import linear, logarithmic
 
 

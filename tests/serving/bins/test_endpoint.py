@@ -16,8 +16,8 @@ from pliant.serving.bins.endpoint import AT_ONCE, BinsEndpoint, Handler
 from pliant.serving.bins.metric_list import ORIGINS
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.http.api_errors import ApiError
+from pliant.serving.loop.drift import DriftCounter
 from pliant.serving.metrics import Metrics
-from pliant.serving.watch.drift import DriftCounter
 from tests.fixtures.fakes import run_virtually
 
 

@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.files import read_inputs, read_labels
 from pliant.serving.client import Client
-from pliant.serving.observe import Observer
-from pliant.serving.outcomes.outcomes import Outcomes, chosen_id, open_outcomes
+from pliant.serving.loop.drift import DriftCounter
+from pliant.serving.loop.observe import Observer
+from pliant.serving.loop.outcomes import Outcomes, chosen_id, open_outcomes
 from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
 from pliant.serving.tokens.endpoint import NAMES, kept, kind_of
 from pliant.serving.tokens.settings import TokensSettings
-from pliant.serving.watch.drift import DriftCounter
 from tests.fixtures.observed import observed
 from tests.fixtures.tokens.http import ask, png, serve
 from tests.fixtures.tokens.samples import tiny_task

@@ -11,7 +11,7 @@ from pliant.registry.releases import RegistryRelease
 from pliant.serving.lifecycle import assembly
 from tests.fixtures.packing.in_process import QUIET, events, publish, serving
 from tests.fixtures.registry import FolderRegistry
-from tests.serving.rollout.service import Record
+from tests.serving.loop.trial_service import Record
 
 COPIES = {"trial_copied": 1.0, "trial_copies": 6, "trial_copy_time": 1.0}
 SHORT = {**COPIES, "trial_steps": "0.5,1", "trial_requests": 8, "trial_seconds": 0.0}
