@@ -23,11 +23,12 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pliant.errors import InputError
 from pliant.jsonl import PRIVATE, write_whole
 from pliant.serving.client import Client
+from pliant.serving.settings import Settings
 
 ROLES = ("use", "admin", "monitor")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -219,16 +220,7 @@ def update_keys(path: Path, change: Callable[[Keys], tuple[Keys, T]]) -> T:
     return result
 
 
-class KeySettings(Protocol):
-    @property
-    def keys(self) -> str: ...
-    @property
-    def keys_file(self) -> Path | None: ...
-    @property
-    def home(self) -> Path: ...
-
-
-def key_source(settings: KeySettings) -> KeySource | None:
+def key_source(settings: Settings) -> KeySource | None:
     """Return the keys of a service; None if there are none, so that everybody on this machine may call it.
 
     Raises `InputError` for keys that are not valid, and for two sources.
