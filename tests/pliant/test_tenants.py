@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from pliant.fairness import FairnessConfig
 from pliant.packing.scheduling import journal as packing_journal
@@ -27,6 +27,7 @@ STRICT = FairnessConfig(burst=0.0, slack=0.0)
 NAMES, WEIGHTS = ("", "ann", "ben", "cleo"), {"": 1.0, "ann": 1.0, "ben": 2.0, "cleo": 4.0}
 
 
+@settings(max_examples=20)  # each of several simulations
 @given(samples.seeds)
 def test_packing_with_tenants_replays_and_one_tenant_is_as_none(seed):
     scene = samples.scene(seed)

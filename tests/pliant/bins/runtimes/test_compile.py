@@ -24,6 +24,7 @@ from tests.fixtures.bins.encoders import random_payload, tiny_encoder
 SHAPES = (Shape(8, 1), Shape(40, 2, dynamic=True))
 
 
+@pytest.mark.slow  # exports
 def test_a_static_session_takes_its_shape_alone_and_progress_ends_at_all(tmp_path):
     reported = []
     files = compile_shapes(tiny_encoder(), SHAPES, "onnx", tmp_path, progress=lambda *at: reported.append(at))
