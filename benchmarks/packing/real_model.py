@@ -24,14 +24,14 @@ from pliant.benchmarks.results import Target
 from pliant.flows import settings
 from pliant.flows.champions import Champion
 from pliant.flows.packing.champions import fetch_generator, fetch_predictor, load_champions
-from pliant.flows.packing.lengths import rendered
+from pliant.flows.packing.stages import rendered
 from pliant.flows.release import open_registry
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import PredictorModel, tokenizer_of
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
-from pliant.packing.scheduling.plan import rules_of
+from pliant.packing.scheduling.reference import rules_of
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.progress import Progress, share, silent
 from pliant.training.packing import prompts

@@ -32,8 +32,8 @@ from pliant.flows import settings
 from pliant.flows.release import open_registry
 from pliant.progress import Progress
 from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event
-from pliant.serving.rollout.record import ON_TRIAL, WAITING
-from pliant.serving.rollout.trials import SUPERSEDED
+from pliant.serving.loop.record import ON_TRIAL, WAITING
+from pliant.serving.loop.trials import SUPERSEDED
 from qa.stack.night import ENDED, Night, night
 
 LIMIT = 15 * 60.0  # seconds from a change to the first answer of what was learnt from it

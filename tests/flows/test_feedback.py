@@ -16,7 +16,7 @@ from pliant.flows.config import read
 from pliant.flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of, tenants
 from pliant.outcomes.files import INPUTS, LABELS
 from pliant.outcomes.labels import LabelRecord
-from pliant.serving.outcomes.store import Inputs
+from pliant.serving.loop.outcome_store import Inputs
 
 NOW = 1000 * DAY
 RECORD = LabelRecord("x", "digit", 1, "0", "0", "3", 0.5, {}, "8", False, "acme", "k", NOW - 10, NOW - 20)
