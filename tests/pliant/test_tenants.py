@@ -99,3 +99,10 @@ def test_a_tenant_keeps_its_half_of_what_it_has_alone_beside_30_connections_of_a
 def test_another_with_64_texts_at_once_refuses_nobody_and_makes_nobody_late(places, every, asks):
     assert tenants.many_outputs(places, 0, asks, 0.0) == 1.0, "alone"
     assert tenants.many_outputs(places, 0, asks, every) >= 0.99
+
+
+def test_a_tenant_at_ten_times_its_share_does_not_slow_the_others():
+    """Under tokens; `make attacks ONLY=08` holds all four systems to it."""
+    compared = tenants.compared("tokens", seed=0, seconds=6.0)
+    assert compared.p99 <= 1.15 and compared.throughput >= 0.97 and compared.kept >= 0.99
+    assert compared.blind.on_time < 0.8 * compared.others.on_time, "without tenants the others are starved"
