@@ -25,6 +25,7 @@ from pliant.progress import Progress
 
 RESULTS = Path("benchmarks/results")
 LIMIT = 570.0  # seconds of the quick setting
+SHOWN = 40  # rows of a table
 INCOMPLETE = 3
 """Exit status where every measured target is met, but parts were left out."""
 
@@ -96,6 +97,7 @@ def run(name: str, parts: Mapping[str, Part], full: bool, names: Sequence[str], 
         if measured:
             show_targets(measured)
         if details:
+            show_rows(part, details)
             setting = {"setting": "full" if full else "quick"}
             Console().print(f"Written to {write(RESULTS, f'{name}-{part}', measured, details | setting)}")
     Console().rule("all targets")
@@ -116,6 +118,21 @@ def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) ->
     for row in rows:
         printed.add_row(*row)
     Console().print(printed)
+
+
+def show_rows(title: str, details: Mapping[str, Any]) -> None:
+    """Print what of the details is rows alike, `SHOWN` of each at most: figures and texts, no lists within a row."""
+    for name, value in details.items():
+        if isinstance(value, Mapping):
+            show_rows(f"{title}, {name}", value)
+        elif isinstance(value, Sequence) and value and all(isinstance(row, Mapping) and row for row in value):
+            kept = [key for key, cell in value[0].items() if isinstance(cell, str | int | float)]
+            rows = [[_cell(row.get(key, "")) for key in kept] for row in value[:SHOWN]]
+            table(f"{title}: {name}" + (f", {SHOWN} of {len(value)}" if len(value) > SHOWN else ""), kept, rows)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def show_targets(measured: Sequence[Target]) -> None:

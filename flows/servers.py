@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pliant.errors import PliantError
 from pliant.flows.settings import Settings
-from pliant.lines import open_log
+from pliant.jsonl import open_log
 
 HOST = "127.0.0.1"
 

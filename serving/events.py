@@ -25,7 +25,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pliant.errors import InputError
-from pliant.lines import PRIVATE, append_whole, complete_lines
+from pliant.jsonl import PRIVATE, append_whole, complete_lines
 from pliant.serving.state_file import Writing
 
 logger = logging.getLogger("pliant")

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from pliant.errors import InputError
 from pliant.journal import decode, encode
-from pliant.lines import complete_lines
+from pliant.jsonl import complete_lines
 from pliant.protocol import Journal, JournalEntry
 from pliant.serving.state_file import FULL, Writing
 

@@ -23,7 +23,7 @@ from types import FrameType
 import pliant.errors
 from pliant import systems
 from pliant.errors import InputError, WorkerError
-from pliant.lines import open_log
+from pliant.jsonl import open_log
 from pliant.serving.http.access.hosts import is_wildcard
 from pliant.serving.http.access.settings import check_access
 from pliant.serving.settings import PREFIX, Settings, to_environment

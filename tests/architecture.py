@@ -59,7 +59,6 @@ _ENGINE = tuple(
         "sampling",
         "paged_engine",
         "page_attention",
-        "attention_choice",
         "grammar",
     )
 )
@@ -103,7 +102,7 @@ FRAMEWORK_HOMES = {
     "onnxruntime": ("pliant/bins/runtimes/onnx_*.py",),
     "ray": ("serving/workers/ray_*.py",),
     "llguidance": ("pliant/packing/engine/grammar.py",),
-    "vllm": ("pliant/packing/vllm/adapter.py", "pliant/packing/vllm/queue.py", "serving/packing/vllm/*.py"),
+    "vllm": ("pliant/packing/vllm/adapter.py", "pliant/packing/vllm/adapter.py", "serving/packing/vllm/*.py"),
     "datasets": OFFLINE,
     "pyarrow": OFFLINE,
     "sklearn": OFFLINE,
@@ -130,7 +129,7 @@ BARE_MACHINE = {
 PURE_FILES = ("scheduler.py", "plan.py", "batching.py", "simulator.py", "protocol.py")
 IMPURE_MODULES = ("time", "random", "asyncio", "logging", "datetime", "os", "secrets", "uuid", "threading", "socket")
 RANDOM_VALUES = ("Generator",)  # of numpy.random: a type, draws nothing by itself
-STATES = ("Batch", "Choice", "InFlightOutput", "Lease", "Pending", "TextInProgress", "WorkerSlot")
+STATES = ("Batch", "Choice", "InFlight", "InFlightOutput", "Lease", "Pending", "TextInProgress", "WorkerSlot")
 """Dataclasses that change while several modules use them. Any other that is not a module's own is frozen."""
 READ_ONLY = ("Mapping", "Sequence", "Set", "frozenset", "tuple", "Final", "ClassVar", "TypeAlias")
 

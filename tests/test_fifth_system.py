@@ -13,7 +13,7 @@ import pliant.serving
 from pliant import systems
 from pliant.cli.main import main
 from pliant.registry.names import experiment, prefix
-from pliant.serving.settings import from_environment, settings_of, to_environment
+from pliant.serving.settings import settings_of
 from pliant.systems import System
 from tests.fixtures.places import ROOT
 
@@ -50,10 +50,6 @@ def test_every_command_offers_it_with_its_summary(command, capsys):
     assert f"echo {ECHO.summary}" in shown([command, "--help"], capsys)
 
 
-def test_the_demo_offers_it_too(capsys):
-    assert "tokens, bins, cascade, packing, echo" in shown(["demo", "--help"], capsys)
-
-
 @pytest.mark.parametrize("command", ["train", "serve"])
 def test_its_options_are_offered_with_those_of_every_system(command, capsys):
     text = shown([command, "echo", "--help"], capsys)
@@ -63,11 +59,6 @@ def test_its_options_are_offered_with_those_of_every_system(command, capsys):
 def test_its_flow_is_run_with_its_options(capsys):
     assert main(["train", "echo", "--loudness", "2"]) == 0
     assert "loudness 2.0" in capsys.readouterr().out
-
-
-def test_its_loads_are_simulated(capsys):
-    assert main(["simulate", "echo", "--load", "poisson:5:1", "--seed", "3"]) == 0
-    assert capsys.readouterr().out == "echo: poisson:5:1, seed 3\n"
 
 
 def test_its_service_is_checked_with_its_own_settings_before_it_starts(capsys):
@@ -88,11 +79,6 @@ def test_an_option_of_another_system_is_refused_with_a_sentence(command, option,
     assert main([*command.split(), option, "3"]) == 2
     sentence = f"option is {option}, but must be one of `pliant {command}`; it is an option of {having}"
     assert capsys.readouterr().err == f"pliant: {sentence}\n"
-
-
-def test_its_settings_survive_the_way_through_an_environment():
-    kind = settings_of("echo")
-    assert from_environment(to_environment(kind(loudness=7.0)), kind) == kind(loudness=7.0)
 
 
 def test_its_variables_reach_its_service_and_its_options_go_before_them(monkeypatch, capsys):

@@ -80,14 +80,6 @@ def test_a_live_journal_of_bins_replays_exactly(placement, workers):
     assert replay(scheduler(knowledge, workers), map(decode, map(encode, journal))) == journal
 
 
-def test_the_golden_journal_of_bins_holds_swaps_batches_and_both_streams():
-    journal = golden_journals.read("bins")
-    launches = [action for entry in journal for action in entry.actions if isinstance(action, Launch)]
-    assert {launch.kind for launch in launches} == {"run", "restart", "load"}
-    assert max(len(launch.requests) for launch in launches) == 4
-    assert {e.event.request.task for e in journal if isinstance(e.event, Arrived)} == {"mail", "chat"}
-
-
 @pytest.mark.parametrize("name", ["bins", "bins_shared"])
 def test_the_comparison_fails_for_a_journal_of_bins_with_other_lengths(name):
     fresh, _ = golden_journals.GOLDEN[name]

@@ -12,7 +12,6 @@ from itertools import product
 
 import numpy as np
 
-from pliant.benchmarks import harness
 from pliant.benchmarks.bins import study, traces
 from pliant.benchmarks.bins.study import (
     PAIR,
@@ -84,28 +83,6 @@ class Contest:
             Target("mean latency over the published pair's, worst setting and seed", max(every), "<=", MOST_LOSS, "x"),
         ]
 
-    def table(self) -> list[tuple[str, ...]]:
-        """Return each scheme's mean latency over the published pair's (and of the worst seed); and violations of both."""
-        rows = []
-        for setting in self.settings():
-            pair = self.means(PAIR, setting)
-            cells = [_cell(self.means(scheme, setting), pair) for scheme in SCHEMES if scheme is not PAIR]
-            broken = [f"{100 * self.violations(scheme, setting):.2f}" for scheme in (PAIR, SHARED)]
-            rows.append((" ".join(map(str, setting)), f"{1e3 * float(pair.mean()):.2f}", *cells, " / ".join(broken)))
-        return rows
-
-
-HEADINGS = (
-    *("setting", "pair, ms", *(f"{scheme.name} / pair" for scheme in SCHEMES if scheme is not PAIR)),
-    "violations %, pair / ours",
-)
-
-
-def _cell(means: Floats, pair: Floats) -> str:
-    """Return the means over the pair's as text: of all seeds, and of the worst. Some have only the first seeds."""
-    pair = pair[: len(means)]
-    return f"{means.mean() / pair.mean():.2f} ({(means / pair).max():.2f})" if len(means) else "-"
-
 
 def contest(context: Context) -> Measured:
     """Compare; in the smallest setting ours and the pair alone, in the first setting of the first target."""
@@ -115,7 +92,6 @@ def contest(context: Context) -> Measured:
         if not context.smallest:
             jobs = _jobs(context.full)
         result = Contest(tuple(run_all(study.serve, jobs, min(os.cpu_count() or 1, 4), progress)))
-    harness.table("mean latency over the published pair's (worst seed)", HEADINGS, result.table())
     return result.targets(), {"rows": study.plain(result.rows)}
 
 

@@ -14,20 +14,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pliant.benchmarks.demo.comparison import Comparison
+from pliant.benchmarks.demo.comparison import Comparison, keep
 from pliant.benchmarks.endpoint import serving_each
 from pliant.benchmarks.load_generator import Form, Parsed, capacity, replay, turns, warm
 from pliant.bins.artifact import Bins
 from pliant.errors import RegistryError
 from pliant.flows.bins import champions
-from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
 from pliant.progress import Progress
 from pliant.protocol import Request
@@ -56,7 +54,6 @@ PROBE, CLIENTS, POOL = 2.0, 8, 32  # seconds of saturation, by so many clients, 
 WARM = 10
 PATIENT = 20.0  # seconds: a deadline that the probe's requests cannot miss
 HEADINGS = ("", "requests", "answered in time", "mean ms", "p50 ms", "p98 ms of the answered")
-COLOURS: Mapping[str, str] = {OURS: "#c1440e", OTHER: "#1f5f8b"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +107,10 @@ def demo(project: Settings, console: Console) -> Comparison:
         f"[bold]{compared.lead:.2f}x[/bold] (median of {ROUNDS} turns; no answer counts as {1e3 * bins.slo:.0f} ms). A long "
         "text takes the time of many short ones, and lets them go first."
     )
-    console.print(f"\nThe picture of this run: {_record(project, compared)}")
+    seconds = {f"mean_seconds.{policy}": compared.mean(name) for name, policy in POLICIES.items()}
+    in_time = {f"in_time.{policy}": compared.in_time(name) for name, policy in POLICIES.items()}
+    picture = keep(project, "bins", {name: compared.seen(name) for name in POLICIES}, seconds | in_time, {})
+    console.print(f"\nThe picture of this run: {picture}")
     reason = "Where all texts take about as long, or few have to wait, there is little to win."
     return Comparison("mean time of first come, first served, over Pliant's", compared.lead, reason)
 
@@ -196,24 +196,3 @@ def _seconds(seen: Observation) -> float:
     """Return the seconds to the answer; of a request without one all the time that it had."""
     end = seen.request.deadline if seen.answered is None else seen.answered
     return end - seen.request.arrival
-
-
-def _record(project: Settings, compared: Compared) -> Path:
-    """Keep the figure as PNG and in MLflow; return the PNG's path."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    for name in compared.rounds:
-        seen = compared.seen(name)
-        took = np.sort([o.answered - o.request.arrival for o in seen if o.answered is not None])
-        axes.plot(100 * np.arange(1, len(took) + 1) / len(seen), 1e3 * took, color=COLOURS[name], label=name)
-    axes.set(xlabel="% of requests answered within", ylabel="latency (ms)", yscale="log", xlim=(0, 100))
-    axes.legend(frameon=False)
-    path = project.home / "bins_load.png"
-    figure.savefig(path, dpi=110)
-    with open_registry(project, "bins").run("bins load", {"kind": "replay"}) as run:
-        run.metrics({f"in_time.{policy}": compared.in_time(name) for name, policy in POLICIES.items()})
-        run.metrics({f"mean_seconds.{policy}": compared.mean(name) for name, policy in POLICIES.items()})
-        run.figure("load", figure)
-    return path

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pliant.benchmarks.bins import traces
 from pliant.benchmarks.bins.published import BERT_BASE, LONGEST
 from pliant.benchmarks.bins.study import published_bins
-from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import seconds_of
 from pliant.bins.artifact import Shape
@@ -49,10 +49,8 @@ LIMITS = {BATCH: 1e6, HANDLE: 150e3}  # decisions/s
 REPEATS = 3
 PREEMPTED = 1e-3  # seconds
 NO_PLAN = 1000.0  # seconds between plans: longer than any trace here
-HEADINGS = ("how", "dispatch", "utilisation", "decisions", "decisions/s")
 FEW, MANY = 8, 1000  # devices
 LEAST_SHARE = 0.6  # of the requests a second of a core that few devices allow, with many
-SERVED_HEADINGS = ("placement", "devices", "requests", "requests/s a core")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +79,6 @@ def dispatch(context: Context) -> Measured:
     need(traces.missing())
     with context.stage("dispatch") as progress:
         rates = measure(progress)
-    rows = [(r.how, r.dispatch, f"{r.utilisation:g}", f"{r.decisions:,}", f"{r.per_second:,.0f}") for r in rates]
-    table("decisions a second", HEADINGS, rows)
     targets = []
     for how, limit in LIMITS.items():
         worst = min(rate.per_second for rate in rates if rate.how == how)
@@ -92,8 +88,6 @@ def dispatch(context: Context) -> Measured:
     if not context.smallest:
         with context.stage("few devices and many") as progress:
             served = serve(progress)
-        cells = [(r.placement, f"{r.devices:,}", f"{r.requests:,}", f"{r.per_second:,.0f}") for r in served]
-        table("requests a second of a core", SERVED_HEADINGS, cells)
     details = {"rates": [asdict(rate) for rate in rates], "served": [asdict(rate) for rate in served]}
     return targets + many_over_few(served), details | {"preempted_seconds": PREEMPTED}
 

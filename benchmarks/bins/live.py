@@ -36,7 +36,7 @@ from pliant.benchmarks.bins.requests import (
     texts_for,
 )
 from pliant.benchmarks.contenders import Contender, Opener, Turn, key, named, send, winners, with_choice
-from pliant.benchmarks.harness import Context, Measured, Stage, need, table
+from pliant.benchmarks.harness import Context, Measured, Stage, need
 from pliant.benchmarks.load_generator import capacity, in_turns, warm
 from pliant.benchmarks.results import Target
 from pliant.progress import Progress
@@ -48,7 +48,6 @@ LIMITS = {PADDED: 0.4, BENTOML: 0.75, SENTENCE: 0.75}  # of ours over theirs, lo
 LOW_LIMIT = 1.03
 LENGTHS_SEED = 99  # no seed of the comparison: bins are chosen for other requests than those measured
 LENGTHS_RATE, LENGTHS_SECONDS = 50.0, 600.0
-HEADINGS = ("load", "contender", "mean ms", "p50 ms", "p98 ms", "answered", "generator late p99 ms", "generator busy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +110,6 @@ class Live:
         name = "live, low load: mean latency over dynamic shapes one by one"
         return [*loaded, Target(name, self.ratio(LOW, DYNAMIC), "<=", LOW_LIMIT, "x")]
 
-    def table(self) -> list[tuple[str, ...]]:
-        """Return the cells under HEADINGS, all turns of a contender together."""
-        groups: dict[object, list[Row]] = {}
-        for row in self.rows:
-            groups.setdefault((row.load, *key(row.name, row.setting)), []).append(row)
-        return [_line(rows) for rows in groups.values()]
-
     def plain(self) -> dict[str, Any]:
         """Return what the results' file holds: quantiles in place of every latency."""
         rows = []
@@ -140,7 +132,6 @@ def live(context: Context) -> Measured:
     texts = texts_for(traces.stretched()[0], maker, MAX_LENGTH, config.each, config.seed)
     missing = {tried.name: tried.rival.missing for tried in RIVALS if tried.rival.missing is not None}
     result = compare(contenders(served), texts, maker.least, config, context.stage, missing)
-    table("over HTTP, tweets' lengths, all-MiniLM-L6-v2", HEADINGS, result.table())
     for name, why in missing.items():
         Console().print(f"Not compared: {name}, {why}.")
     return result.targets(), result.plain()
@@ -158,19 +149,6 @@ def contenders(served: Served) -> list[Contender]:
     installed = [tried for tried in RIVALS if tried.rival.missing is None]
     rivals = [Contender(tried.name, tried.options, theirs(tried), service=True) for tried in installed]
     return [Contender(OURS, {}, ours), *rivals]
-
-
-def _line(rows: Sequence[Row]) -> tuple[str, ...]:
-    seconds = np.concatenate([row.latencies for row in rows])
-    setting = " ".join(f"{name}={value}" for name, value in rows[0].setting.items())
-    return (
-        rows[0].load,
-        f"{rows[0].name} {setting}".strip(),
-        *(f"{1e3 * figure:.2f}" for figure in (seconds.mean(), *np.quantile(seconds, (0.5, 0.98)))),
-        f"{sum(row.answered - row.wrong for row in rows)} of {len(seconds)}",
-        f"{1e3 * max(row.sent_late_p99 for row in rows):.1f}",
-        f"{np.mean([row.generator_busy for row in rows]):.2f}",
-    )
 
 
 def compare(

@@ -60,13 +60,6 @@ class Loss:
     returned: float  # from when the new node was up until a launch had ended there
     rates: tuple[float, float, float]  # with all nodes, without one, again with all
 
-    def row(self) -> tuple[str, ...]:
-        """Return the cells of a table: counts, seconds, rates."""
-        counts = (self.accepted, self.answered, self.late, self.refused)
-        times = (self.noticed, self.replanned, self.silence, self.returned)
-        rates = ", ".join(f"{rate:.0f}" for rate in self.rates)
-        return self.placement, *map(str, counts), *(f"{seconds:.2f}" for seconds in times), rates
-
     def targets(self) -> list[Target]:
         loss = f"node loss, {self.placement}:"
         return [
@@ -121,11 +114,6 @@ class HeadLoss:
     unanswered: int
     wrong: int  # got another one's output
     failed: int  # launches, restarts included
-
-    def row(self) -> tuple[str, ...]:
-        """Return the cells of a table."""
-        counts = (self.accepted, self.answered, self.refused, self.unanswered, self.failed)
-        return (f"{self.away:g}", *map(str, counts))
 
     def targets(self) -> list[Target]:
         loss = f"head away for {self.away:g} s:"

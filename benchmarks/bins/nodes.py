@@ -24,7 +24,7 @@ import numpy as np
 
 from pliant.benchmarks.bins.cluster import Nodes, cluster
 from pliant.benchmarks.bins.node_loss import NEVER, HeadLoss, Loss, Moments, Reply, Story, back_in_use, head_loss, loss
-from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.harness import Context, Measured, need
 from pliant.bins.artifact import PLACEMENTS, Bins, Shape
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.scheduler import BinsScheduler
@@ -92,13 +92,6 @@ class Multiplier:
         self._held = number
 
 
-HEADINGS = (
-    *("placement", "accepted", "answered", "late", "refused"),
-    *("noticed s", "planned anew s", "silence s", "back in use s", "answers/s before, without, after"),
-)
-HEAD_HEADINGS = ("head away s", "accepted", "answered", "refused", "unanswered", "failed launches")
-
-
 def nodes(context: Context) -> Measured:
     """Lose a node under each placement, then the head: in the full setting for 5 minutes.
 
@@ -120,8 +113,6 @@ def nodes(context: Context) -> Measured:
                 losses.append(loss(story, placement, load.period))
             if not context.smallest:
                 heads.append(asyncio.run(lose_the_head(around, pool, measured, load)))
-    table("node loss", HEADINGS, [each.row() for each in losses])
-    table("the head lost", HEAD_HEADINGS, [head.row() for head in heads])
     targets = [target for each in losses for target in each.targets()]
     targets += [target for head in heads for target in head.targets()]
     return targets, {"losses": [asdict(each) for each in losses], "heads": [asdict(head) for head in heads]}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.benchmarks.bins.published import BERT_BASE, BERT_LARGE, LONGEST
-from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import seconds_of
 from pliant.bins.planning.allocate import Demand, allocate
@@ -27,7 +27,6 @@ PUBLISHED = {(50, 8): 0.156, (200, 12): 0.623, (1000, 16): 2.612}  # seconds of 
 LIMITS = {(200, 12): 10.0, (1000, 16): 150.0}  # milliseconds
 LOADS = (0.3, 0.45, 0.6, 0.7, 0.8, 0.875, 0.95)
 REPEATS = 3
-HEADINGS = ("devices x runtimes", "instances", "mean ms", "worst ms", "published solver")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +48,6 @@ def planner(context: Context) -> Measured:
         for devices, runtimes in PUBLISHED:
             timings.append(_timed(devices, runtimes, 20 if context.full else 6))
             progress(len(timings), len(PUBLISHED))
-    rows = [
-        (
-            f"{t.devices} x {t.runtimes}",
-            str(t.instances),
-            f"{1e3 * t.mean:.2f}",
-            f"{1e3 * t.worst:.2f}",
-            f"{t.published:.3f} s, {t.published / t.worst:.0f}x",
-        )
-        for t in timings
-    ]
-    table("published programme, one core", HEADINGS, rows)
     worst = {(t.devices, t.runtimes): 1e3 * t.worst for t in timings}
     targets = [
         Target(f"worst time per plan, {devices} x {runtimes}", worst[devices, runtimes], "<=", limit, "ms")

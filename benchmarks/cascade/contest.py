@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.benchmarks import harness
 from pliant.benchmarks.cascade.material import Material, materials
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
@@ -34,10 +33,6 @@ MATCHED = "matched"
 SPLITS = 20
 HELPS = 0.95  # of the single model's seconds: below it a cascade helps
 FEWER, QUICKER, CUT, SETS, MISSED = 0.9, 0.93, 0.25, 5, 0.05
-HEADINGS = (
-    "data", "method", "accuracy", "points to the large model", "splits below target", "ms", "ms over single",
-    "answered first", "read by the largest", "words kept",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +76,6 @@ def contest(context: Context) -> Measured:
             for seed in range(SPLITS):
                 rounds[name].append(one_round(material, seed))
                 progress(seed + 1, SPLITS)
-    harness.table("means over the splits", HEADINGS, rows(rounds))
     return targets(rounds), {name: _plain(each) for name, each in rounds.items()}
 
 
@@ -232,21 +226,6 @@ def targets(rounds: Rounds) -> list[Target]:
         Target(f"data sets {of} with 25% lower mean latency than single, target met", len(cut), ">=", SETS),
         Target("splits on which the target is missed", float(np.mean(rates)), "<=", MISSED),
     ]
-
-
-def rows(rounds: Rounds) -> list[tuple[str, ...]]:
-    """Return the cells under HEADINGS, a row a data set and method: means over the splits."""
-    lines = []
-    for name, each in rounds.items():
-        single, large = mean(each, "single", "seconds"), float(np.mean([split.large for split in each]))
-        for method in (*METHODS, MATCHED):
-            if showings(each, method):
-                accuracy, seconds = mean(each, method, "accuracy"), mean(each, method, "seconds")
-                below = "" if method == MATCHED else f"{missed(each, method):.0%}"
-                cells = (f"{accuracy:.4f}", f"{100 * (accuracy - large):+.2f}", below, f"{1e3 * seconds:.2f}")
-                shares = (f"{mean(each, method, what):.1%}" for what in ("early", "large", "kept"))
-                lines.append((name, method, *cells, f"{seconds / single:.2f}", *shares))
-    return lines
 
 
 def _plain(rounds: Sequence[Round]) -> dict[str, Any]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from pliant.benchmarks.cascade.replay import HEADINGS, KEPT, LoadConfig, Loaded, largest, measure
-from pliant.benchmarks.demo.comparison import Comparison
-from pliant.flows.release import open_registry
+from pliant.benchmarks.demo.comparison import Comparison, keep
 from pliant.flows.settings import Settings
 
 # Chosen on one core with AVX2 at some 10 Gflop/s, where training both levels takes half a minute (docs/log).
@@ -72,7 +70,9 @@ def demo(project: Settings, console: Console) -> Comparison:
             else "The small model was right too seldom on this machine for a promise, so the large one serves alone."
         )
     )
-    console.print(f"\nThe picture of this run: {record(project, compared)}")
+    borne = {"capacity": compared.capacity, "rate": compared.rate}
+    picture = keep(project, "cascade", compared.seen(), borne, compared.plain())
+    console.print(f"\nThe picture of this run: {picture}")
     reason = "Where the small model is hardly faster than the large one with its way over HTTP, there is little to win."
     return Comparison("texts answered correctly and in time, over the large model alone", ratio, reason)
 
@@ -111,32 +111,3 @@ def words(compared: Loaded, promised: float, confidence: float) -> str:
     return (
         f"{said} The others are right in {kept.accuracy:.3f}: less, {much} than chance explains with {kept.requests}."
     )
-
-
-def record(project: Settings, compared: Loaded) -> Path:
-    """Keep the figure as PNG and everything measured, in MLflow and beside the state; return the PNG's path."""
-    figure, path = load_figure(compared), project.home / "cascade_load.png"
-    figure.savefig(path, dpi=110)
-    with open_registry(project, "cascade").run("cascade load", {"kind": "replay"}) as run:
-        run.params({"capacity": compared.capacity, "rate": compared.rate})
-        run.document("load", compared.plain())
-        run.figure("load", figure)
-    return path
-
-
-def load_figure(compared: Loaded) -> Any:
-    """Draw every answer's latency over its arrival, and by share of all requests, dropped ones included."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(2, 1), sharey=True)
-    for colour, (name, replies) in zip(("#1b6ca8", "#777777", "#e08e0b"), compared.replies.items(), strict=False):
-        seen = [r.observation for r in replies if r.observation.answered is not None]
-        took = [1e3 * ((o.answered or 0.0) - o.request.arrival) for o in seen]
-        left.plot([o.request.arrival for o in seen], took, ".", ms=3, color=colour, label=name)
-        right.plot(100 * np.arange(1, len(took) + 1) / len(replies), sorted(took), color=colour)
-    left.set(xlabel="arrival (s)", ylabel="latency (ms)", yscale="log")
-    left.legend(frameon=False)
-    right.set(xlabel="% of requests answered within", xlim=(0, 100))
-    return figure

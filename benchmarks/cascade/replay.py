@@ -26,7 +26,7 @@ from pliant.flows import settings
 from pliant.flows.cascade.champions import champion_artifacts
 from pliant.progress import Progress, silent
 from pliant.protocol import Request
-from pliant.report import Report, summarise
+from pliant.report import Observation, Report, summarise
 from pliant.training import docstrings
 from pliant.training.text_data import TextData
 from pliant.workload import poisson
@@ -64,13 +64,18 @@ class Loaded:
     replies: Mapping[str, Sequence[Reply]]  # by candidate
     levels: tuple[str, ...]
 
+    def seen(self) -> dict[str, list[Observation]]:
+        """Return how all requests fared, by candidate."""
+        return {name: [reply.observation for reply in replies] for name, replies in self.replies.items()}
+
     def report(self, candidate: str) -> Report:
-        return summarise(reply.observation for reply in self.replies[candidate])
+        return summarise(self.seen()[candidate])
 
     def cut_short(self, candidate: str, whether: bool = True) -> Report:
         """Report on the answers that a deadline cut short, or on those that it did not, which the promise is about."""
-        seen = [reply.observation for reply in self.replies[candidate]]
-        return summarise(answer for answer in seen if answer.setting is not None and answer.setting % 2 == whether)
+        return summarise(
+            answer for answer in self.seen()[candidate] if answer.setting is not None and answer.setting % 2 == whether
+        )
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the cells under HEADINGS: one line a candidate, and one of its answers that were not cut short.

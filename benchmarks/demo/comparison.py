@@ -1,12 +1,21 @@
-"""What the demo of a system ends with: one figure, and whether Pliant is ahead by it."""
+"""What the demo of a system ends with: a picture, one figure, and whether Pliant is ahead by it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
+
+from pliant.flows.release import open_registry
+from pliant.flows.settings import Settings
+from pliant.report import Observation
+
+COLOURS = ("#c1440e", "#1f5f8b", "#777777", "#e08e0b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +55,31 @@ def conclude(console: Console, comparisons: Mapping[str, Comparison]) -> list[st
             f"this machine during a turn can do that, too: `pliant demo {system}` repeats it."
         )
     return behind
+
+
+def keep(
+    project: Settings,
+    system: str,
+    seen: Mapping[str, Sequence[Observation]],
+    metrics: Mapping[str, float],
+    document: Mapping[str, Any],
+) -> Path:
+    """Keep a picture as PNG, and it and all that was measured in MLflow; return the PNG's path.
+
+    It shows, of all requests of each that is compared, the share that was answered within so many milliseconds.
+    """
+    from matplotlib.figure import Figure
+
+    figure, path = Figure(figsize=(8, 4), layout="constrained"), project.home / f"{system}_load.png"
+    axes = figure.subplots()
+    for colour, (name, some) in zip(COLOURS, seen.items(), strict=False):
+        took = np.sort([each.answered - each.request.arrival for each in some if each.answered is not None])
+        axes.plot(100 * np.arange(1, len(took) + 1) / max(len(some), 1), 1e3 * took, color=colour, label=name)
+    axes.set(xlabel="% of requests answered within", ylabel="latency (ms)", yscale="log", xlim=(0, 100))
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=110)
+    with open_registry(project, system).run(f"{system} load", {"kind": "replay"}) as run:
+        run.metrics(metrics)
+        run.document("load", document)
+        run.figure("load", figure)
+    return path

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -16,12 +16,13 @@ from rich.table import Table
 
 from pliant.benchmarks.ledger import measure
 from pliant.benchmarks.ledger.entries import ELSEWHERE, ENTRIES, Entry
-from pliant.benchmarks.ledger.measure import Measure, Origin
-from pliant.benchmarks.ledger.rule import Figure, Line, figure, from_plain, kept, limit, to_plain
+from pliant.benchmarks.ledger.measure import Figure, Line, Measure, Origin
 from pliant.benchmarks.results import git
 from pliant.flows import settings
 
 LEDGER = Path("benchmarks/ledger.json")
+STYLES = {"met": "green", "elsewhere": "dim", "missed": "red", "missed twice": "bold red"}
+"""Colours of verdicts; the others are yellow."""
 
 
 def landed(path: Path = LEDGER) -> dict[str, Figure]:
@@ -36,30 +37,33 @@ def stored(path: Path) -> dict[str, Figure]:
 
 
 def _figures(text: str) -> dict[str, Figure]:
-    return {each.name: each for each in map(from_plain, json.loads(text))}
+    return {each["name"]: Figure(**each) for each in json.loads(text)}
 
 
-def write(figures: Sequence[Figure], path: Path = LEDGER) -> None:
-    """Write the figures as JSON, one line each."""
-    rows = ",\n".join(json.dumps(to_plain(each)) for each in figures)
-    path.write_text(f"[\n{rows}\n]\n", encoding="utf-8")
+def kept(lines: Sequence[Line], before: Mapping[str, Figure], accepted: Sequence[str] = ()) -> list[Figure]:
+    """Return the figures of the next ledger: those that were there `before`, in their order, and what was measured now.
 
-
-STYLES = {"met": "green", "elsewhere": "dim", "missed": "red", "missed twice": "bold red"}
-"""Colours of verdicts; the others are yellow."""
+    Neither a lost figure, unless its name is `accepted`, nor a skipped one takes the place of the one that landed: a
+    promise is given up by its name, never by measuring.
+    """
+    figures = dict(before)
+    for line in lines:
+        stays = (line.lost and line.now.name not in accepted) or line.verdict == "skipped"
+        figures[line.now.name] = line.landed if stays and line.landed is not None else line.now
+    return list(figures.values())
 
 
 def table(lines: Sequence[Line]) -> Table:
     """Return the table of the ledger."""
     shown = Table("promise", "covers", "limit", "landed", "now", "", "s")
     for line in lines:
-        target, verdict = line.now.target, f"[{STYLES.get(line.verdict, 'yellow')}]{line.verdict}[/]"
-        landed = "" if line.landed is None else f"{figure(line.landed.target)} ({line.landed.day})"
-        now, bound = figure(target), f"{target.sense} {limit(target)}"
-        if line.now.skipped:
-            now, bound = escape(line.now.skipped), ""
-        seconds = f"{line.now.seconds:.0f}" if line.now.seconds else ""
-        shown.add_row(line.now.name, line.now.covers, bound, landed, now, verdict, seconds)
+        verdict = f"[{STYLES.get(line.verdict, 'yellow')}]{line.verdict}[/]"
+        landed = "" if line.landed is None else f"{line.landed.measured} ({line.landed.date})"
+        now, seconds = (
+            escape(line.now.skipped) or line.now.measured,
+            f"{line.now.seconds:.0f}" if line.now.seconds else "",
+        )
+        shown.add_row(line.now.name, line.now.covers, line.now.bound, landed, now, verdict, seconds)
     return shown
 
 
@@ -73,10 +77,12 @@ def run(
     console, former, before, began, lines = Console(), landed(path), stored(path), time.monotonic(), list[Line]()
     for line in measure.lines(entries, former, origin, part):
         lines.append(line)
-        write(kept(lines, before, accepted), path)
-        said = line.now.skipped or figure(line.now.target)
+        rows = ",\n".join(json.dumps(each.plain()) for each in kept(lines, before, accepted))
+        path.write_text(f"[\n{rows}\n]\n", encoding="utf-8")
         progress = f"{len(lines)} of {len(entries)}, {time.monotonic() - began:.0f} s"
-        console.print(f"{progress}: {line.now.name}: {said}, {line.verdict}", markup=False)
+        console.print(
+            f"{progress}: {line.now.name}: {line.now.skipped or line.now.measured}, {line.verdict}", markup=False
+        )
     console.print(table(lines))
     lost = [line for line in lines if line.lost and line.now.name not in accepted]
     for line in lost:
@@ -90,7 +96,7 @@ def outside(today: date) -> None:
     console.print(table(lines))
     for each, line in zip(ELSEWHERE, lines, strict=True):
         if line.verdict == "stale":
-            last = f"last measured on {line.now.day} ({line.now.commit})" if line.now.day else "never measured"
+            last = f"last measured on {line.now.date} ({line.now.commit})" if line.now.date else "never measured"
             console.print(f"{each.name} is stale, {last}: {each.command}", markup=False)
 
 

@@ -25,8 +25,8 @@ from pliant.packing.engine.model import in_precision, load_generator, weights
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.iteration_cost import LinearCost, fit
-from pliant.packing.scheduling.plan import best_batch
 from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.reference import best_batch
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.profiling.packing.steps import StepsConfig, profile
 

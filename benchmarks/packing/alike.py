@@ -14,7 +14,7 @@ from time import perf_counter as clock
 import numpy as np
 import torch
 
-from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.packing.turns import device
 from pliant.benchmarks.results import Target
 from pliant.packing.artifact import Generator
@@ -29,7 +29,6 @@ from pliant.progress import Progress, silent
 ALIKE, OWN, OUTPUT = 1000, 24, 8  # tokens
 TOGETHER, AFTER = "all at once", "one after another"
 LIMIT = 0.2  # times the time without sharing
-HEADINGS = ("arrivals", "sharing", "first token ms, mean", "prompt tokens read", "pages, most")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +39,6 @@ class Row:
     read: int  # tokens of prompts
     pages: int  # used at once, at most
     texts: tuple[tuple[int, ...], ...]
-
-    def cells(self) -> tuple[str, ...]:
-        return (
-            self.arrivals, "yes" if self.sharing else "no", f"{1e3 * self.seconds:.1f}", f"{self.read:,}", f"{self.pages}",
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +63,6 @@ def alike(context: Context) -> Measured:
     """Judge both ways of arriving, and that the texts stay the same."""
     with context.stage("prompts that begin alike, with and without sharing") as progress:
         result = measure(progress=progress)
-    table("the time to the first token", HEADINGS, [row.cells() for row in result.rows])
     rows = [asdict(row) for row in result.rows]
     return result.targets(), {"rows": [{name: row[name] for name in row if name != "texts"} for row in rows]}
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
-from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.packing.transformers_engine import ContinuousBatching
 from pliant.benchmarks.packing.turns import device
 from pliant.benchmarks.results import Target
@@ -29,7 +29,6 @@ SEQUENCES = (1, FEW, 32, 64, MANY)
 CACHED = 100  # tokens of each sequence when the measurement begins
 ROUNDS, WARM = 25, 3  # iterations that count, after so many that do not
 PAGE, CONTEXT = 16, 384
-HEADINGS = ("engine", "sequences", "iteration ms", "tokens/s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,6 @@ def batches(context: Context) -> Measured:
     """Measure both engines with every number of sequences."""
     with context.stage("iterations of growing batches, two engines in turns") as progress:
         result = measure(progress=progress)
-    rows = [(r.engine, str(r.sequences), f"{1e3 * r.seconds:.2f}", f"{r.speed:,.0f}") for r in result.rows]
-    table("an iteration, by its sequences", HEADINGS, rows)
     return result.targets(), asdict(result)
 
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from pliant.benchmarks.demo.comparison import Comparison
+from pliant.benchmarks.demo.comparison import Comparison, keep
 from pliant.benchmarks.packing.chats import live_packing, questions
 from pliant.benchmarks.packing.live import HEADINGS, OURS, RIVAL, Contest, ContestConfig, contest
-from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
 
 OVERRIDES: Mapping[str, Any] = {
@@ -34,15 +32,10 @@ not yet follow from the questions, and there was nothing to predict. The memory 
 """
 LOAD = ContestConfig()
 NAMES = {OURS: "Pliant", RIVAL: "first come, first served"}
-TITLES = {
-    OURS: "Pliant: the order and the room of each by its predicted length",
-    RIVAL: "first come, first served, pages on demand",
-}
 REASON = (
     "Pliant wins by starting the chats that can still be in time, by how long their texts will be and how long the engine "
     "takes: where either is forecast wrongly, it starts the wrong ones."
 )
-COLOURS = {OURS: "#c1440e", RIVAL: "#1f5f8b"}
 
 
 def demo(project: Settings, console: Console) -> Comparison:
@@ -68,7 +61,10 @@ def demo(project: Settings, console: Console) -> Comparison:
         "come than can be answered: Pliant starts those that can probably still be in time, and the others end at their "
         "deadlines without an answer."
     )
-    console.print(f"\nThe picture of this run: {record(project, result)}")
+    seen = {NAMES[policy]: [reply.observation for reply in fared.replies] for policy, fared in result.fared.items()}
+    metrics = {f"in_time.{policy}": fared.in_time for policy, fared in result.fared.items()}
+    picture = keep(project, "packing", seen, metrics, {"config": asdict(LOAD), **result.plain()})
+    console.print(f"\nThe picture of this run: {picture}")
     return Comparison("chats answered in time, over first come, first served", result.ahead, REASON)
 
 
@@ -86,34 +82,3 @@ def table(result: Contest) -> Table:
         row = dict(zip(HEADINGS, fared.row(), strict=True))
         rows.add_row(NAMES[policy], *(row[name] for name in columns), style="bold" if policy == OURS else "")
     return rows
-
-
-def record(project: Settings, result: Contest) -> Path:
-    """Keep the figure as PNG and everything measured, in MLflow and beside the state; return the PNG's path."""
-    figure, path = load_figure(result), project.home / "packing_load.png"
-    figure.savefig(path, dpi=110)
-    with open_registry(project, "packing").run("packing load", {"kind": "replay"}) as run:
-        for policy, fared in result.fared.items():
-            shares = {"in_time": fared.in_time, "accepted": fared.accepted, "kept": fared.kept}
-            run.metrics({f"{name}.{policy}": share for name, share in shares.items()})
-        run.metrics({"generation": result.generation})
-        run.document("load", {"config": asdict(LOAD), **result.plain()})
-        run.figure("load", figure)
-    return path
-
-
-def load_figure(result: Contest) -> Any:
-    """Draw, of all chats, the share that was answered within so many seconds, up to the deadline."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    for policy, fared in result.fared.items():
-        took, chats = fared.took, max(len(fared.replies), 1)
-        within = np.array([0.0, *took, result.deadline])
-        shares = 100 * np.array([*range(len(took) + 1), len(took)]) / chats
-        axes.step(within, shares, where="post", color=COLOURS[policy], label=TITLES[policy])
-    axes.set(xlabel="answered within (s)", ylabel="% of the chats", xlim=(0, result.deadline), ylim=(0, 100))
-    axes.legend(frameon=False)
-    return figure

@@ -18,7 +18,6 @@ from pliant.packing.artifact import BUCKETS
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES
 
 BINS = 20
-HEADINGS = ("predictor", "tau", "pinball", "constant's", *(f"below {x:.0%}" for x in QUANTILES), "class", "majority")
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,6 @@ class Quality:
     coverage: tuple[float, ...]  # share of the outputs at or below the forecast, by level
     accuracy: float  # of the class of length
     majority: float  # what the commonest class would reach
-
-    def row(self) -> tuple[str, ...]:
-        figures = (self.tau, self.pinball, self.constant, *self.coverage, self.accuracy, self.majority)
-        return self.name, *(f"{x:.3f}" for x in figures)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.benchmarks import places
-from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing.hardware import (
     A100,
     ALONE,
@@ -60,7 +60,6 @@ WITHIN = 0.12
 STAGES = (6, 8, 10)  # of the pipeline that serves GPT-3
 HOST_BYTES = 256e9  # for what S3 preempts; never full here
 UNBOUNDED = 10**6  # queries and sequences an iteration: memory alone binds
-HEADINGS = ("model", "devices", "policy", "published", "simulated", "ratio", "tokens/s", "preemptions")
 
 Ints = NDArray[np.int64]
 
@@ -80,11 +79,6 @@ class Cell:
     @property
     def ratio(self) -> float:
         return self.batch / self.published
-
-    def row(self) -> tuple[str, ...]:
-        """Return the cells under HEADINGS."""
-        batches = f"{self.published:g}", f"{self.batch:.1f}", f"{self.ratio:.3f}"
-        return self.model, str(self.devices), self.policy, *batches, f"{self.tokens:,.0f}", str(self.preemptions)
 
 
 @dataclass(frozen=True)
@@ -124,8 +118,6 @@ def published(context: Context) -> Measured:
             pipeline += [run(GPT_3_175B, policy, outputs, spread=Spread(stages)) for policy in POLICIES]
             progress(len(cells) + len(pipeline), count)
     result = PublishedTables(tuple(cells), tuple(pipeline))
-    rows = [cell.row() for cell in (*cells, *pipeline)]
-    table("S3's Table 2, mean batch on an A100, and GPT-3 in a pipeline", HEADINGS, rows)
     return result.targets(), asdict(result)
 
 

@@ -17,21 +17,21 @@ import numpy as np
 import torch
 
 from pliant.benchmarks import places
-from pliant.benchmarks.harness import Context, Measured, need, table
-from pliant.benchmarks.packing.turns import FORMS, Contender, Row, serve
+from pliant.benchmarks.harness import Context, Measured, need
+from pliant.benchmarks.packing.turns import Contender, Row, serve
 from pliant.benchmarks.places import ALPACA
 from pliant.benchmarks.results import Target
 from pliant.flows import settings
 from pliant.flows.champions import Champion
 from pliant.flows.packing.champions import fetch_generator, fetch_predictor, load_champions
-from pliant.flows.packing.lengths import rendered
+from pliant.flows.packing.stages import rendered
 from pliant.flows.release import open_registry
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import PredictorModel, tokenizer_of
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
-from pliant.packing.scheduling.plan import rules_of
+from pliant.packing.scheduling.reference import rules_of
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.progress import Progress, share, silent
 from pliant.training.packing import prompts
@@ -93,7 +93,6 @@ def real(context: Context) -> Measured:
     need(missing())
     with context.stage("a real language model, two engines in turns") as progress:
         result = measure(progress)
-    table(f"{NAME} on Alpaca's prompts", ("load", "contender", *FORMS), [row.cells() for row in result.rows])
     rows = [{"load": row.load, "contender": row.contender.title, **row.figures()} for row in result.rows]
     details = {"rate": result.rate, "rows": rows, "memory": asdict(MEMORY)}
     return result.targets(), {**details, "predictor": dict(result.predictor.metrics)}

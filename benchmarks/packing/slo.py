@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing import traces
 from pliant.benchmarks.packing.forecasts import Foretold, by_prompt
 from pliant.benchmarks.packing.hardware import A100, LLAMA_13B
@@ -42,7 +42,6 @@ TRACES = ("sharegpt", "azure")
 CONTEXT = 4096
 LOADS = (1.2, 1.5)  # of what the device bears with its memory full
 RUNNING, WAITING = 256, 2000  # in the measured decisions and refusals
-HEADINGS = ("trace", "load", "policy", "clients", "accepted", "kept of accepted", "goodput /s", "worst seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +137,9 @@ class SloResult:
         """Return the median of a figure over the seeds."""
         return median([float(getattr(row, figure)) for row in self._rows(trace, load, policy, gives_up)])
 
-    def cells(self) -> list[Sequence[str]]:
-        """Return the cells under HEADINGS, medians of the seeds."""
-        kinds = dict.fromkeys((row.trace, row.load, row.policy, row.gives_up) for row in self.rows)
-        return [self._cells(*kind) for kind in kinds]
-
     def _rows(self, trace: str, load: float, policy: str, gives_up: bool) -> list[SloRow]:
         kind = (trace, load, policy, gives_up)
         return [row for row in self.rows if (row.trace, row.load, row.policy, row.gives_up) == kind]
-
-    def _cells(self, trace: str, load: float, policy: str, gives_up: bool) -> Sequence[str]:
-        rows = self._rows(trace, load, policy, gives_up)
-        accepted = median(row.accepted / row.requests for row in rows)
-        kept, goodput = (median([float(getattr(row, name)) for row in rows]) for name in ("kept", "goodput"))
-        worst = min(row.goodput for row in rows)
-        clients = "refused at once" if policy == OURS else "give up" if gives_up else "wait"
-        shown = f"{accepted:.0%}", f"{kept:.1%}", f"{goodput:.2f}", f"{worst:.2f}"
-        return trace, f"{load:g}x", policy, clients, *shown
 
 
 def slo(context: Context) -> Measured:
@@ -162,7 +147,6 @@ def slo(context: Context) -> Measured:
     need(traces.missing(*TRACES))
     with context.stage("targets under overload, simulated, and what deciding costs") as progress:
         result = measure(context.choose(QUICK, FULL, SMALLEST), progress)
-    table("goodput with targets of 1 s or 4 s to the first token and 0.1 s a token", HEADINGS, result.cells())
     waiting = {f"{load:g}": result.ratio(load, gives_up=True) for load in LOADS}
     over = ", ".join(f"{ratio:.2f}x at {load}x" for load, ratio in waiting.items())
     Console().print(f"Over the best of them where clients give up once their first token is due: {over}.")

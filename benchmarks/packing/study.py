@@ -14,9 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-import numpy as np
-
-from pliant.benchmarks import harness
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing import vicuna
 from pliant.benchmarks.packing.forecasts import Foretold
@@ -35,12 +32,6 @@ RATE = 90.0  # requests/s
 PEAK = replace(A100, efficiency=1.0)
 SHORT_OF_PEAK = replace(A100, efficiency=0.6)
 PEAK_13B, PEAK_33B, SLOWER, NO_HOST = "13B", "33B", "13B at 60% of the arithmetic", "13B without the host's memory"
-RATIOS = ("rate / s3", "mean / oracle", "rate / oracle", "p99 / paged")
-VERDICTS = ("", "mean below s3", *RATIOS, "recomputed", "batch / s3")
-HEADINGS = (
-    *("policy", "requests/s", "tokens/s", "mean s", "p50 s", "p99 s", "s/token", "in SLO", "preempted", "recomputed"),
-    *("moved", "batch"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +79,6 @@ class Row:
     swapped: float  # tokens moved to the host, over the same
     batch: float  # mean sequences an iteration
     level: float  # of confidence, at the end
-
-    def cells(self) -> tuple[str, ...]:
-        seconds = (f"{x:.2f}" for x in (self.mean, self.p50, self.p99))
-        shares = (f"{100 * x:.1f}%" for x in (self.within, self.preemptions, self.recomputed, self.swapped))
-        speed = f"{self.rate:.2f}", f"{self.tokens:,.0f}"
-        return self.policy, *speed, *seconds, f"{self.token:.3f}", *shares, f"{self.batch:.1f}"
 
 
 def serve(job: Job) -> Row:
@@ -161,18 +146,6 @@ class Study:
             Target(f"33B at {RATE:g} requests/s: mean batch over s3", wide.least("batch", "s3"), ">=", 1.6),
         ]
 
-    def verdicts(self) -> list[tuple[str, ...]]:
-        """Return the targets' ratios in every section that has the rivals with all seeds: the worst seed's."""
-        names = [name for name in (PEAK_13B, SLOWER, PEAK_33B) if name in self.sections]
-        return [(name, *Verdict(self.sections[name]).cells()) for name in names]
-
-    def table(self, section: str) -> list[tuple[str, ...]]:
-        """Return medians over the seeds, by policy."""
-        policies: dict[str, list[Row]] = {}
-        for row in self.sections[section]:
-            policies.setdefault(row.policy, []).append(row)
-        return [_middle(rows).cells() for rows in policies.values()]
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -195,12 +168,6 @@ class Verdict:
     def recomputed(self) -> float:
         return max(row.recomputed for row in self.rows if row.policy == "default")
 
-    def cells(self) -> tuple[str, ...]:
-        below, p99 = 1 - self.most("mean", "s3"), self.most("p99", "paged")
-        over = self.least("rate", "s3"), self.most("mean", "oracle"), self.least("rate", "oracle"), p99
-        shares = f"{below:.1%}", f"{self.recomputed:.1%}"
-        return shares[0], *(f"{x:.2f}" for x in over), shares[1], f"{self.least('batch', 's3'):.2f}"
-
 
 def study(context: Context) -> Measured:
     """Simulate all sections. What is forecast of Vicuna's lengths has been trained before."""
@@ -211,9 +178,6 @@ def study(context: Context) -> Measured:
         sections = _sections(config, foretold)
         done = iter(run_all(serve, [job for jobs in sections.values() for job in jobs], config.processes, progress))
         result = Study({name: [next(done) for _ in jobs] for name, jobs in sections.items()})
-    for name, rows in result.sections.items():
-        harness.table(f"{name}: {rows[0].load}", HEADINGS, result.table(name))
-    harness.table("the default against the others, worst seed (simulated)", VERDICTS, result.verdicts())
     plain = {name: [asdict(row) for row in rows] for name, rows in result.sections.items()}
     return result.targets(), {"sections": plain}
 
@@ -234,10 +198,3 @@ def _jobs(
     ground: Ground, foretold: Foretold, loads: Sequence[tuple[int, Load]], policies: Sequence[str] = tuple(POLICIES)
 ) -> list[Job]:
     return [Job(ground, load, foretold, policy, seed) for seed, load in loads for policy in policies]
-
-
-def _middle(rows: Sequence[Row]) -> Row:
-    """Return a row of medians."""
-    numbers = [name for name, value in asdict(rows[0]).items() if isinstance(value, float)]
-    middle = {name: float(np.median([getattr(row, name) for row in rows])) for name in numbers}
-    return replace(rows[0], **middle)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -43,19 +43,10 @@ Make = Callable[[Deliver, Clock], Engine]
 """An engine that has not been started."""
 
 
-FORMS: Mapping[str, str] = {
-    "sequences/s": ".1f",
-    "tokens/s": ",.0f",
-    "mean s": ".2f",
-    "p99 s": ".2f",
-    "ms a token": ".1f",
-    "preemptions": ".0f",
-    "recomputed": ".1%",
-    "batch": ".1f",
-    "iteration ms": ".2f",
-    "deciding ms": ".2f",
-}
-"""The figures of a row, and how each is printed."""
+FIGURES = (
+    *("sequences/s", "tokens/s", "mean s", "p99 s", "ms a token"),
+    *("preemptions", "recomputed", "batch", "iteration ms", "deciding ms"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +82,14 @@ class Row:
     ran: TurnOutcome
 
     def figures(self) -> dict[str, float]:
-        """Return the figures of FORMS. Iterations and what was decided count the one that warmed up."""
+        """Return the values of FIGURES. Iterations and what was decided count the one that warmed up."""
         ran, status, taken = self.ran, self.ran.status, np.array(self.ran.taken)
         lengths, iterations = [len(text) for text in ran.texts], max(status.iterations, 1)
         speed = len(taken) / ran.seconds, sum(lengths) / ran.seconds
         seconds = float(taken.mean()), float(np.quantile(taken, 0.99)), 1e3 * float((taken / lengths).mean())
         preempted = status.preemptions, status.recomputed / max(status.tokens, 1)
         iteration = status.sequences / iterations, 1e3 * status.busy / iterations, 1e3 * status.deciding / iterations
-        return dict(zip(FORMS, (*speed, *seconds, *preempted, *iteration), strict=True))
-
-    def cells(self) -> tuple[str, ...]:
-        figures = (format(figure, FORMS[name]) for name, figure in self.figures().items())
-        return (self.load, self.contender.title, *figures)
+        return dict(zip(FIGURES, (*speed, *seconds, *preempted, *iteration), strict=True))
 
 
 def serve(

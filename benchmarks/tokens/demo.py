@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from pliant.benchmarks.demo.comparison import Comparison
+from pliant.benchmarks.demo.comparison import Comparison, keep
 from pliant.benchmarks.tokens.endpoint import live_bundle, test_examples, together
-from pliant.benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, figure, rows
+from pliant.benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, rows
 from pliant.flows import settings
-from pliant.flows.release import open_registry
 from pliant.flows.run import run_flow
 from pliant.flows.settings import Settings
 from pliant.flows.tokens.champions import load_champion
@@ -66,7 +64,8 @@ def demo(project: Settings, console: Console) -> Comparison:
     """Replay the load at gamma 0 and with adaptation, the scheduling being the same, print the table, name the picture."""
     replayed = measure(SHORT)
     print_table(console, replayed)
-    picture = record(project, replayed)
+    ratios = {f"utility_ratio.{half}": replayed.ratio(loud) for half, loud in HALVES.items()}
+    picture = keep(project, "tokens", replayed.seen(), ratios, replayed.plain())
     console.print(f"\nThe picture of this run: {picture}")
     reason = "Where merging tokens hardly makes a batch faster, or costs many right answers, there is little to win."
     return Comparison("utility on the loud half, over the same scheduler at gamma 0", replayed.ratio(True), reason)
@@ -81,22 +80,6 @@ def measure(config: ReplayConfig) -> Replayed:
         with stage("endpoints") as progress:
             endpoint = stack.enter_context(together(progress))
         return compare(endpoint, test_examples(live_bundle()), config, stage)
-
-
-def record(project: Settings, replayed: Replayed) -> Path:
-    """Keep the figure as PNG and everything measured, in MLflow and beside the state; return the PNG's path."""
-    drawn, path = figure(replayed), project.home / "replay.png"
-    drawn.savefig(path, dpi=110)
-    with open_registry(project, "tokens").run("tokens replay", {"kind": "replay"}) as run:
-        run.params({"capacity": replayed.capacity, "requests": len(replayed.load.requests)})
-        run.metrics({f"utility_ratio.{half}": replayed.ratio(loud) for half, loud in HALVES.items()})
-        for policy in replayed.replies:
-            report, prefix = replayed.report(policy), policy.replace(" ", "_")
-            names = ("utility", "attainment", "accuracy", "p50", "p99")
-            run.metrics({f"{prefix}.{name}": getattr(report, name) for name in names})
-        run.document("replay", replayed.plain())
-        run.figure("replay", drawn)
-    return path
 
 
 def print_table(console: Console, replayed: Replayed) -> None:

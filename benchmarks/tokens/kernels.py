@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import seconds_of
 from pliant.device import threads as torch_threads
@@ -67,8 +67,6 @@ def kernels_of_vit(context: Context) -> Measured:
     backbone, tasks = (bundle.backbone, bundle.tasks) if bundle else untrained()
     with context.stage("kernels") as progress:
         kernels = measure(backbone, tasks, quick=not context.full, progress=progress)
-    rows = [(f"{r.gamma:+d}", str(r.batch), f"{r.images_per_second:.0f}", f"{r.ratio:.2f}") for r in kernels.rows]
-    table("kernels", ("gamma", "batch", "images/s", "over plain timm"), rows)
     return kernels.targets(), {**asdict(kernels), "backbone": backbone.source}
 
 

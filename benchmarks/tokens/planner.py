@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import seconds_of
 from pliant.tokens.batching import Batch, BatchingConfig, Queue
@@ -51,7 +51,6 @@ def planner(context: Context) -> Measured:
         timings = measure(100 if context.full else 10)
         progress(1, 1)
     rows = [asdict(timing) for timing in timings]
-    table("time per plan, ms", list(rows[0]), [[f"{value:.4g}" for value in row.values()] for row in rows])
     slowest = {n: max(t.median for t in timings if (t.batches, t.devices) == (n, 1)) for n in LIMITS}
     targets = [Target(f"time per plan, {n} batches", slowest[n], "<=", limit, "ms") for n, limit in LIMITS.items()]
     return targets, {"timings": rows}

@@ -14,22 +14,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from pliant.benchmarks.harness import Stage
 from pliant.benchmarks.load_generator import Example, Reply, capacity, later, replay, turns
 from pliant.progress import Progress
 from pliant.protocol import Request
-from pliant.report import Report, summarise
+from pliant.report import Observation, Report, summarise
 from pliant.tokens.reference import ReferenceConfig, ReferenceLoad, reference_load
 
 ADAPTIVE, FIXED = "adaptive", "gamma 0"
 HALVES: Mapping[str, bool | None] = {"quiet": False, "loud": True, "all": None}
 HEADINGS = ("half", "policy", "utility", "in time", "p50 ms", "p99 ms", "accuracy", "answered by gamma")
-
-COLOURS = {ADAPTIVE: "#d1495b", FIXED: "#2a5db0"}
 
 Endpoint = Callable[[str], AbstractContextManager[str]]
 """Given a policy (ADAPTIVE or FIXED), serves while the context lasts and gives the address."""
@@ -55,6 +50,10 @@ class Replayed:
         """Report on the loud half, the quiet half, or all."""
         some = [r for r in self.replies[policy] if loud is None or (r.observation.request.id in self.load.loud) == loud]
         return summarise(reply.observation for reply in some)
+
+    def seen(self) -> dict[str, list[Observation]]:
+        """Return how all requests fared, by policy."""
+        return {policy: [reply.observation for reply in some] for policy, some in self.replies.items()}
 
     def ratio(self, loud: bool | None = None) -> float:
         """Return the utility of adaptation over that of gamma 0."""
@@ -124,40 +123,3 @@ def rows(replayed: Replayed) -> list[tuple[str, ...]]:
             figures = (f"{r.utility:.0f}", f"{100 * r.attainment:.1f}%", f"{1000 * r.p50:.0f}", f"{1000 * r.p99:.0f}")
             lines.append((half, policy, *figures, f"{100 * r.accuracy:.1f}%", gammas))
     return lines
-
-
-def figure(replayed: Replayed) -> Figure:
-    """Draw over time: requests per second, the gamma that each answered request got, utility per second of both."""
-    drawn = Figure(figsize=(10, 8.5), layout="constrained")
-    rate, gamma, utility = drawn.subplots(3, 1, sharex=True)
-    load, edges = replayed.load, np.cumsum([0.0, *(segment.seconds for segment in replayed.load.segments)])
-    arrivals = np.array([request.arrival for request in load.requests])
-    rate.plot(*_per_bin(arrivals, np.ones(len(arrivals)), edges[-1]), color="#333333", linewidth=1.5, label="offered")
-    rate.axhline(replayed.capacity, color=COLOURS[FIXED], linestyle="--", label="served at gamma 0")
-    rate.set(ylabel="requests per second", title="The load: quiet and loud stretches (shaded)")
-    answered = [seen for reply in replayed.replies[ADAPTIVE] if (seen := reply.observation).answered is not None]
-    times, settings = [seen.request.arrival for seen in answered], [float(seen.setting or 0) for seen in answered]
-    gamma.scatter(times, settings, s=3, alpha=0.15, color=COLOURS[ADAPTIVE])
-    gamma.set(ylabel="gamma", title="The gamma that each answered request got")
-    for name, replies in replayed.replies.items():
-        earned = [seen.request for reply in replies if (seen := reply.observation).outcome == "accurate"]
-        sums = _per_bin(np.array([r.arrival for r in earned]), np.array([r.utility for r in earned]), edges[-1])
-        utility.plot(*sums, linewidth=2, label=name, color=COLOURS[name])
-    utility.set(ylabel="utility per second", xlabel="seconds")
-    utility.set_title("What was earned: correct answers in time, by their utility")
-    panels: tuple[Axes, ...] = (rate, gamma, utility)
-    for axes in panels:
-        for start, end in zip(edges[1::2], edges[2::2], strict=True):
-            axes.axvspan(float(start), float(end), color="#f3d9a4", alpha=0.4, linewidth=0)
-        axes.margins(x=0)
-    for axes in (rate, utility):
-        axes.legend(loc="upper right")
-    return drawn
-
-
-def _per_bin(
-    times: NDArray[np.float64], weights: NDArray[np.float64], until: float, width: float = 0.5
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    edges = np.arange(0.0, until + width, width)
-    sums, _ = np.histogram(times, edges, weights=weights)
-    return (edges[:-1] + edges[1:]) / 2, sums / width

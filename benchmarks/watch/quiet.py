@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
 from pliant.benchmarks.watch import streams
@@ -31,7 +31,6 @@ from pliant.watch.system import ALPHA, part
 RUNS, DAYS, SIZE = 20, 30, 60
 MINUTES = 24 * 60  # blocks of a day
 COURSE = 0.2  # by which a block's mean swings, in standard deviations of the mean of independent values
-HEADINGS = ("system", "stream", "observations", "false alarms", "most evidence / threshold", "odds move", "tolerance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,6 @@ def quiet(context: Context) -> Measured:
     runs = 5 * RUNS if context.full else RUNS
     with context.stage("quiet months") as progress:
         results = measure(recordings(), runs, DAYS, progress, 2)
-    table(f"{runs} quiet months", HEADINGS, [row(result) for result in results])
     pairs = {(result.system, run) for result in results for run in result.runs}
     first = sum(run < RUNS for _, run in pairs)
     targets = [Target(f"false alarms in {RUNS} quiet months, all systems", first, "<=", 1)]
@@ -78,13 +76,6 @@ def measure(
         work.append(_Job(item, part(number[item.system], ALPHA), runs, days))
         number[item.system] += 1
     return run_all(_months, work, processes, progress)
-
-
-def row(result: QuietMonths) -> tuple[str, ...]:
-    """Return the cells under HEADINGS."""
-    odds = "its own course" if np.isnan(result.odds) else f"x {result.odds:.2f}"
-    cells = (f"{result.observations:,}", str(len(result.runs)), f"{result.evidence:.2g}", odds)
-    return (result.system, result.stream, *cells, f"x {result.tolerance:.2f}")
 
 
 def _months(job: _Job) -> QuietMonths:

@@ -2,42 +2,25 @@
 
 Each run is a whole rollout by `pliant/rollout/controller.py`, in virtual time: shadow, then a canary, every canaried request
 with a copy to the champion. Answers are synthetic pairs, latencies of one distribution for both releases; labels come with
-the answers.
-
-What is possible at all. Let a share d of the pairs be discordant: one answer alone is right. Only these tell anything, and
-a challenger 3 points worse loses (1 + 0.03 / d) / 2 of them. 500 pairs hold on average 500 * KL nats against "no worse";
-evidence of 20 (alpha 5%) is 3.0 nats, and being there in 95% of the runs takes about 3.3 standard errors:
-
-    d       nats in 500   standard errors   power of one look at the end (normal approximation)
-    3%             10.4               3.9   99%
-    4%              6.3               3.4   96%
-    5%              4.8               3.0   91%
-    6%              3.9               2.8   86%
-    10%             2.3               2.1   68%
-    unpaired        1.1               1.5   44%   (500 answers a side, wrong in 10% and 13%)
-
-So plain labels reach 95% within 500 pairs only if at most some 4% of the pairs are discordant, whatever the test, and
-unpaired ones never. `limits` computes the figures.
+the answers. Only discordant pairs, of which one answer alone is right, tell anything: plain labels show 3 points within 500
+pairs in 95% of the runs only where at most some 4% are discordant, whatever the test (docs/log/watch.md).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
-from pliant.benchmarks.harness import Context, Measured, table
+from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import Rollout, Stage
 from pliant.rollout.events import CanaryOutcome, Event, Label, ShadowCompared
-from pliant.rollout.evidence import information
-from pliant.rollout.measures import CORRECTNESS, GUARDS, MARGIN, Measure
+from pliant.rollout.measures import CORRECTNESS, MARGIN
 
 RUNS = 200
 CANARIED = 500  # requests within which a worse challenger must be taken back
@@ -45,13 +28,7 @@ LENGTH = 2500  # pairs of a run, at most
 WORSE = 0.03
 SECOND = 2.5  # between two pairs: a step takes its requests' time rather than the clock's
 
-Kind = Literal["right or wrong", "unpaired"]
 Challenger = Literal["worse", "equal", "better", "half"]
-MEASURES: Mapping[Kind, tuple[Measure, ...]] = {
-    "right or wrong": CORRECTNESS,
-    "unpaired": (Measure("outcome", MARGIN, 0.8), *GUARDS),
-}
-"""What is known of the answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +79,6 @@ class Setting:
     """
 
     discordance: float
-    kind: Kind = "right or wrong"
     challenger: Challenger = "worse"
     copies: int = 0
     target: bool = False
@@ -110,7 +86,7 @@ class Setting:
     @property
     def name(self) -> str:
         shadow = f"{self.copies} copies first" if self.copies else "no shadow"
-        return f"synthetic, {100 * self.discordance:g}% discordant; {self.kind}; {shadow}"
+        return f"synthetic, {100 * self.discordance:g}% discordant; right or wrong; {shadow}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,48 +123,16 @@ SETTINGS: tuple[Setting, ...] = (
 """95% are demanded where `target` is set, in a setting that is realistic; the others show what is possible. Of every good
 challenger at most 5% may be taken back."""
 FURTHER: tuple[Setting, ...] = (
-    Setting(HARD[-1], "unpaired"),
     *(Setting(share) for share in HARD[1:-1]),
     *(Setting(share, copies=1000) for share in (0.05, 0.1)),
     Setting(0.05, challenger="half"),
-    Setting(0.1, "unpaired", "equal"),
 )
 """With --full."""
-HEADINGS = ("setting", "challenger", "worse", "discordant", "taken back", "within 500", "promoted", "median requests")
-
-
-def limits(shares: Sequence[float] = HARD, worse: float = WORSE, pairs: int = CANARIED) -> list[dict[str, float]]:
-    """Return for each share of discordant pairs what the pairs can tell: nats, standard errors, power of one look at 5%.
-
-    The power is that of the normal approximation. The last row, with a share of 1, is for unpaired labels of releases
-    that are wrong in 10% and 10% + `worse`.
-    """
-    rows = []
-    for share in shares:
-        expected, deviation = worse * pairs, math.sqrt(pairs * (share - worse**2))
-        power = float(norm.cdf((expected - norm.ppf(0.95) * math.sqrt(pairs * share)) / deviation))
-        nats = pairs * information(share, worse)
-        rows.append({"discordance": share, "nats": nats, "errors": expected / deviation, "power": power})
-    wrong = (0.1, 0.1 + worse)
-    errors = worse / math.sqrt(sum(share * (1 - share) for share in wrong) / pairs)
-    nats = pairs * _unpaired_information(*wrong)
-    return [
-        *rows,
-        {"discordance": 1.0, "nats": nats, "errors": errors, "power": float(norm.cdf(errors - norm.ppf(0.95)))},
-    ]
-
-
-def _unpaired_information(first: float, second: float) -> float:
-    """Return the nats of one answer of each arm that the arms are wrong at two rates rather than at one."""
-    rates, mean = np.array([first, second]), (first + second) / 2
-    return float(np.sum(rates * np.log(rates / mean) + (1 - rates) * np.log((1 - rates) / (1 - mean))))
 
 
 def config_of(setting: Setting) -> RolloutConfig:
-    """Return the default configuration with the measures of the setting, and with time never the reason to wait."""
-    config = RolloutConfig(measures=MEASURES[setting.kind], shadow_requests=setting.copies, max_seconds=1e8)
-    # Unpaired arms at half of the traffic each, which is the best case for them.
-    return replace(config, steps=(0.5, 1.0), step_requests=600) if setting.kind == "unpaired" else config
+    """Return the default configuration with labels as the measure, and with time never the reason to wait."""
+    return RolloutConfig(measures=CORRECTNESS, shadow_requests=setting.copies, max_seconds=1e8)
 
 
 def draw(setting: Setting, rng: np.random.Generator) -> Pairs:
@@ -217,7 +161,7 @@ def simulate(setting: Setting, pairs: Pairs, rng: np.random.Generator) -> Run:
     others = rng.permutation(LENGTH)  # the champion's own requests are not the canary's
     used = LENGTH
     for index in range(LENGTH):
-        for event in _events(setting, rollout, pairs, index, int(others[index]), latencies, failed):
+        for event in _events(rollout, pairs, index, int(others[index]), latencies, failed):
             rollout.handle(event, SECOND * index)
         if rollout.decided:
             used = index + 1
@@ -227,27 +171,14 @@ def simulate(setting: Setting, pairs: Pairs, rng: np.random.Generator) -> Run:
 
 
 def _events(
-    setting: Setting, rollout: Rollout, pairs: Pairs, index: int, other: int, latencies: np.ndarray, failed: np.ndarray
+    rollout: Rollout, pairs: Pairs, index: int, other: int, latencies: np.ndarray, failed: np.ndarray
 ) -> list[Event]:
     """Return what the rollout hears of the pair, of the canary's answer, and of one of the champion's own meanwhile."""
     id = str(index)
     champion, challenger = (float(value) for value in pairs.correct[:, index])
-    unpaired = setting.kind == "unpaired"
-    events: list[Event] = [
-        CanaryOutcome(
-            f"o{id}",
-            "champion",
-            float(latencies[0, other]),
-            bool(failed[0, other]),
-            utility=float(pairs.correct[0, other]) if unpaired else None,
-        )
-    ]
+    events: list[Event] = [CanaryOutcome(f"o{id}", "champion", float(latencies[0, other]), bool(failed[0, other]))]
     if rollout.stage == "canary":
-        utility = challenger if unpaired else None
-        latency = float(latencies[1, index])
-        events.append(CanaryOutcome(id, "canary", latency, bool(failed[1, index]), utility=utility))
-    if unpaired:
-        return events
+        events.append(CanaryOutcome(id, "canary", float(latencies[1, index]), bool(failed[1, index])))
     return [*events, ShadowCompared(id, None, None, None), Label(id, champion > 0, challenger > 0, None, None)]
 
 
@@ -289,11 +220,5 @@ def rollout(context: Context) -> Measured:
             progress(done + 1, len(settings))
     good = [row for row in rows if row.challenger != "worse"]
     targets.append(Target("good challengers taken back, largest share", max(r.taken_back for r in good), "<=", 0.05))
-    table("rollouts", HEADINGS, [_cells(row) for row in rows])
-    details = {"rows": [asdict(row) for row in rows], "limits": limits(), "reasons": reasons}
+    details = {"rows": [asdict(row) for row in rows], "reasons": reasons}
     return targets, details
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    shares = (row.worse, row.discordance, row.taken_back, row.in_time, row.promoted)
-    return (row.setting, row.challenger, *(f"{share:.1%}" for share in shares), f"{row.median:.0f}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pliant.flows.packing.config import PackingFlowConfig
-    from pliant.flows.packing.measure import Measured
+    from pliant.flows.packing.stages import Measured
     from pliant.packing.artifact import Generator
     from pliant.progress import Progress
 
@@ -41,7 +41,7 @@ def _measure(
 ) -> Measured:
     """Measure vLLM's iterations with the memory of the settings, in pages that vLLM has. It moves nothing to the host."""
     from pliant.flows.device import configured_class
-    from pliant.flows.packing.measure import Measured, fitting_memory, on_device, token_bytes
+    from pliant.flows.packing.stages import Measured, fitting_memory, on_device, token_bytes
     from pliant.packing.scheduling.iteration_cost import fit
     from pliant.profiling.packing.steps import states
     from pliant.serving.packing.vllm.measuring import AHEAD, MeasuringSpec, measure

@@ -22,9 +22,8 @@ from pliant.flows import settings
 from pliant.flows.packing import champions
 from pliant.flows.release import open_registry
 from pliant.packing.artifact import Packing
-from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.policy import POLICIES
-from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load
+from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load, rules_of
 from pliant.packing.scheduling.request import Prompt
 from pliant.packing.scheduling.simulated import Summary, simulate, summary
 

@@ -11,8 +11,8 @@ from pliant.errors import InputError
 from pliant.flows import config
 from pliant.flows.starts import is_embedded, pretrained
 from pliant.packing.artifact import PRECISIONS
+from pliant.packing.scheduling.policy import BOUNDS
 from pliant.packing.scheduling.reference import ReferenceConfig
-from pliant.packing.scheduling.safety import BOUNDS
 from pliant.profiling.packing.steps import StepsConfig
 from pliant.training.packing.generator import GeneratorConfig
 from pliant.training.packing.predictor import PredictorConfig

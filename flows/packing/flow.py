@@ -16,12 +16,10 @@ from pliant.flows.champions import Champion
 from pliant.flows.packing import publish
 from pliant.flows.packing.champions import load_champions, origin_of
 from pliant.flows.packing.config import PackingFlowConfig
-from pliant.flows.packing.contest import Challenger, challenger_of, champion_against
-from pliant.flows.packing.gate import Candidate, judge
+from pliant.flows.packing.gate import Candidate, Challenger, challenger_of, champion_against, judge
 from pliant.flows.packing.learn import RetrainResults
-from pliant.flows.packing.lengths import select_prompts
 from pliant.flows.packing.plan import describe
-from pliant.flows.packing.stages import ModelData, ModelResults, load_corpus, run_model
+from pliant.flows.packing.stages import ModelData, ModelResults, load_corpus, run_model, select_prompts
 from pliant.flows.pipeline import Pipeline, Shown, U, Verdicts
 from pliant.flows.progress import tell
 from pliant.flows.release import Publication, Release, open_registry

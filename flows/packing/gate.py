@@ -2,21 +2,25 @@
 
 It may if its predictor is no worse in pinball loss on the same held-out prompts, and if in the simulator, on the same
 reference workload of the lengths observed last, requests complete no later on average, no later in the tail and no fewer
-of them. Each side forecasts with its own predictor, but of the same generator alone (see contest.py). Knows no Prefect and
-no registry.
+of them. Each side forecasts with its own predictor, but of the same generator alone (`champion_against`). Knows no Prefect.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import pliant.training.packing.predictor
 from pliant.flows.gate import FIRST, Judged, other_device, rejection
+from pliant.flows.packing import champions
 from pliant.flows.packing.config import GateConfig
+from pliant.flows.packing.learn import RetrainResults
 from pliant.flows.packing.plan import PolicyFigures, simulate_policy
+from pliant.flows.packing.stages import ModelResults, forecasts_of
 from pliant.packing.artifact import Packing
-from pliant.packing.scheduling.plan import rules_of
-from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load
+from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load, rules_of
 from pliant.progress import Progress, silent
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.training.packing.lengths import LengthData
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +118,46 @@ def _rejection(new: Side, old: Side, config: GateConfig, same: bool) -> str:
 
 def _ms(seconds: float) -> str:
     return f"{1000 * seconds:.0f} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Challenger:
+    """The new side, and the held-out prompts that both are judged on; their order is that of the plan's requests.
+
+    `ignorant`: the pinball loss on them of the training lengths' own quantiles, whatever the prompt.
+    """
+
+    candidate: Candidate
+    held_out: LengthData
+    ignorant: float
+
+
+def challenger_of(results: ModelResults | RetrainResults, context: int) -> Challenger:
+    """Return the challenger that a run of a flow made."""
+    held_out = results.lengths.load().part(held_out=True)
+    figures = pliant.training.packing.predictor.judge(results.predictor.load(), held_out)
+    candidate = Candidate(results.plan.load(), context, figures["pinball"])
+    return Challenger(candidate, held_out, figures["constant_pinball"])
+
+
+def champion_against(registry: MlflowRegistry, challenger: Challenger) -> Candidate | None:
+    """Return the champion of the same name, with its own predictor's forecasts of the challenger's requests.
+
+    A champion's predictor says nothing of the lengths that another generator gives. There the challenger's predictor is
+    compared with one that knows nothing, and the plans with the same forecasts. None where there is no champion.
+    """
+    new = challenger.candidate.packing
+    champion = champions.load_champions(registry).get(new.name)
+    if champion is None:
+        return None
+    old = champion.artifact
+    context = champions.fetch_generator(registry, champion).context
+    if old.predictor == new.predictor or old.generator != new.generator:
+        packing = replace(old, forecasts=new.forecasts, buckets=new.buckets)
+        same = old.generator == new.generator
+        return Candidate(packing, context, challenger.candidate.pinball if same else challenger.ignorant)
+    predictor = champions.fetch_predictor(registry, champion)
+    forecasts, buckets = forecasts_of(predictor, challenger.held_out.prompts)
+    packing = replace(old, forecasts=forecasts, buckets=buckets)
+    figures = pliant.training.packing.predictor.judge(predictor, challenger.held_out)
+    return Candidate(packing, context, figures["pinball"])

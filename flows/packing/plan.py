@@ -7,17 +7,18 @@ steps that were measured. Knows no Prefect and no registry.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from pliant.flows.packing.config import PlanConfig
-from pliant.packing.artifact import Packing
-from pliant.packing.scheduling.plan import rules_of
+from pliant.packing.artifact import Packing, Predictor
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.reference import ReferenceConfig, ReferenceLoad, capacity, reference_load
+from pliant.packing.scheduling.reference import ReferenceConfig, ReferenceLoad, capacity, reference_load, rules_of
 from pliant.packing.scheduling.simulated import simulate, summary
+from pliant.profiling.packing import pace
 from pliant.progress import Progress, silent
 
 COMPARED = ("default", "paged", "s3", "orca", "oracle")
@@ -114,3 +115,44 @@ def describe(choice: Choice) -> str:
         f"(on-demand paging {1000 * paged.mean:.0f} ms), p99 {1000 * best.p99:.0f} ms ({1000 * paged.p99:.0f} ms), "
         f"{best.recomputed:.1%} of the tokens computed again ({paged.recomputed:.1%}){missed}"
     )
+
+
+logger = logging.getLogger("pliant.flows")
+
+WAIT = 0.05  # seconds that a service waits for a forecast by default (PLIANT_PREDICT_LIMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """`alone`: seconds until one prompt is forecast. `engine`: requests a second that the engine serves at most."""
+
+    alone: float
+    prompts_per_second: float
+    engine: float
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether forecasts come in time at every rate that the engine serves."""
+        return self.alone < WAIT and self.prompts_per_second > self.engine
+
+    def describe(self) -> str:
+        """Return a sentence for people."""
+        figures = (
+            f"the predictor forecasts {self.prompts_per_second:.0f} prompts/s, one alone in {1000 * self.alone:.1f} ms; "
+            f"the engine serves at most {self.engine:.1f} requests/s"
+        )
+        if self.keeps_up:
+            return figures
+        return f"{figures}: many forecasts will be late, so choose a smaller encoder, or serve the predictor on a GPU"
+
+    def metrics(self) -> dict[str, float]:
+        return {f"pace.{name}": value for name, value in asdict(self).items()}
+
+
+def measure_pace(predictor: Predictor, prompts: Sequence[str], packing: Packing, device: str) -> Pace:
+    """Measure the predictor on the device. A predictor that does not keep up is served nevertheless, with a warning."""
+    measured = pace.measure(predictor, prompts, device)
+    result = Pace(measured.alone, measured.prompts_per_second, capacity(packing))
+    if not result.keeps_up:
+        logger.warning("%s: %s", packing.name, result.describe())
+    return result

@@ -18,8 +18,7 @@ from pliant.flows.packing import figures as packing_figures
 from pliant.flows.packing.champions import GENERATOR, ORIGIN, PREDICTOR, Record, origin_of
 from pliant.flows.packing.config import PackingFlowConfig
 from pliant.flows.packing.learn import LoadedChampion, RetrainResults
-from pliant.flows.packing.pace import Pace
-from pliant.flows.packing.plan import Choice, PolicyFigures, describe
+from pliant.flows.packing.plan import Choice, Pace, PolicyFigures, describe
 from pliant.flows.packing.stages import ModelResults
 from pliant.flows.release import TRAINING, Publication, commit, metric
 from pliant.flows.stage import Notes, StageResult

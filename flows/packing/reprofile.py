@@ -24,11 +24,10 @@ from pliant.flows.packing.champions import (
     origin_of,
 )
 from pliant.flows.packing.config import PackingFlowConfig
-from pliant.flows.packing.measure import Measure, token_bytes
-from pliant.flows.packing.measure import measure as measure_embedded
 from pliant.flows.packing.plan import Choice, describe
 from pliant.flows.packing.publish import log_plan, plan_package
-from pliant.flows.packing.stages import finish
+from pliant.flows.packing.stages import Measure, finish, token_bytes
+from pliant.flows.packing.stages import measure as measure_embedded
 from pliant.flows.release import open_registry
 from pliant.flows.reprofile import Profiled
 from pliant.flows.reprofile import reprofile as reprofile_champions

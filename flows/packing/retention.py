@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pliant.flows.settings import Settings
-from pliant.packing.vllm.model_folder import FOLDER, folder_of
+from pliant.packing.vllm import FOLDER, folder_of
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import PACKING_GENERATOR
 

@@ -16,11 +16,10 @@ from pliant.errors import RegistryError
 from pliant.flows import configuration, settings
 from pliant.flows.packing import config as packing_config
 from pliant.flows.packing import learn
-from pliant.flows.packing import observed as packing_observed
 from pliant.flows.packing.champions import Record, champion_artifacts, fetch_generator, fetch_predictor, load_champions
 from pliant.flows.packing.config import PackingFlowConfig
-from pliant.flows.packing.contest import Challenger, challenger_of
 from pliant.flows.packing.flow import JudgedPlans
+from pliant.flows.packing.gate import Challenger, challenger_of
 from pliant.flows.packing.learn import LoadedChampion, RetrainData, RetrainResults
 from pliant.flows.packing.publish import register_retrained
 from pliant.flows.packing.reprofile import config_of
@@ -43,7 +42,7 @@ class RetrainPipeline(JudgedPlans[RetrainData, RetrainResults]):
     run_name = "packing retrain"
 
     def load(self, progress: Progress) -> list[RetrainData]:
-        outputs = packing_observed.read(self.path, self.config.retrain.latest)
+        outputs = learn.read(self.path, self.config.retrain.latest)
         progress(1, 1)
         observed = learn.observed_of(outputs, self.champion, self.config.lengths)
         return [RetrainData(self.config.name, outputs, observed)]
@@ -110,7 +109,7 @@ def _files(observed: Path | None) -> dict[str, Path]:
         named = f" named as {observed.name}" if observed else ""
         raise RegistryError(f"the registry holds no champion of packing{named}: run `pliant train packing` first")
     home = settings.read().home_of("packing")
-    return {name: observed or packing_observed.default_path(home, name) for name in names}
+    return {name: observed or learn.default_path(home, name) for name in names}
 
 
 def _retrain(config: PackingFlowConfig, loaded: LoadedChampion, path: Path) -> Release:

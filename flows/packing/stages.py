@@ -1,39 +1,327 @@
-"""The stages of the packing flow: generator -> lengths -> predictor -> steps -> plan. Knows no Prefect and no MLflow."""
+"""The stages of the packing flow: generator -> lengths -> predictor -> steps -> plan. Knows no Prefect and no MLflow.
+
+The lengths of a generator's outputs are observed in the engine that serves. The predictor learns from the prompts to fit and
+is judged by those held out. Of the embedded corpus neither are of texts that the generator was trained on: what it knows by
+heart it answers at another length. Iterations are measured on the device at hand, with the memory and in the precision that
+it is served with.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from hashlib import sha256
 from importlib.metadata import version
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
-import pliant.flows.packing.lengths
-import pliant.flows.packing.pace
-import pliant.flows.packing.plan
 import pliant.training.loading
 import pliant.training.packing.comparison
 import pliant.training.packing.corpus
 import pliant.training.packing.encoder
 import pliant.training.packing.generator
 import pliant.training.packing.predictor
+import pliant.training.packing.prompts
+from pliant.device import free_bytes, reporting_memory
+from pliant.errors import ArtifactError, InputError
 from pliant.flows.device import configured_class
 from pliant.flows.keys import contents
-from pliant.flows.packing.config import CORPUS, EMBEDDED, MemoryConfig, PackingFlowConfig
-from pliant.flows.packing.lengths import Observed, PromptSet
-from pliant.flows.packing.measure import Measured, converted, known_precision, measure, token_bytes
-from pliant.flows.packing.plan import Choice
+from pliant.flows.packing.config import CORPUS, EMBEDDED, LengthsConfig, MemoryConfig, PackingFlowConfig
+from pliant.flows.packing.plan import Choice, choose, measure_pace
 from pliant.flows.stage import Notes, Run, Stage, StageResult
 from pliant.packing.artifact import Generator, Packing, Predictor
-from pliant.packing.engine.model import PredictorModel
-from pliant.packing.scheduling.plan import best_batch
-from pliant.precision import has_bfloat16
+from pliant.packing.chat import template_of
+from pliant.packing.engine.complete import complete
+from pliant.packing.engine.model import PredictorModel, in_precision, tokenizer_of
+from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
+from pliant.packing.scheduling.reference import best_batch
+from pliant.packing.scheduling.request import Memory, check_fits, pages_within
+from pliant.precision import has_bfloat16, usable_precision
+from pliant.profiling.packing.precision import fastest
+from pliant.profiling.packing.steps import profile
 from pliant.progress import Progress
-from pliant.training.packing.corpus import Corpus
+from pliant.training import groups
+from pliant.training.groups import Repeats
+from pliant.training.packing.corpus import PARTS, Corpus
+from pliant.training.packing.lengths import LengthData
+
+DEFAULT, LOW = "float32", "bfloat16"
+BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of a number in each precision: the cache has the model's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A stage's result alone: iterations as they were measured, and their fit."""
+
+    KIND: ClassVar[str] = "packing-steps"
+    SCHEMA: ClassVar[int] = 1
+
+    device: str  # device class
+    memory: Memory
+    points: tuple[Point, ...]
+    steps: LinearCost
+    precision: str = "float32"  # in which the generator ran
+    engine: str = "pliant"  # that ran it
+
+
+Measure = Callable[[PackingFlowConfig, Generator, Progress], Measured]
+"""Measures a generator as `measure` does, by an engine of its own."""
+
+
+def measure(config: PackingFlowConfig, generator: Generator, progress: Progress) -> Measured:
+    """Measure iterations of the engine on the device, with the memory that is served with.
+
+    A generator whose precision the device lacks is measured, and then served, in float32.
+    """
+    generator = on_device(generator, config.device)
+    memory = fitting_memory(config, generator)
+    with reporting_memory(config.device):
+        measured = profile(generator, memory, config.steps, config.device, config.threads, progress)
+    cost = fit(measured.points, measured.swap)
+    return Measured(configured_class(config), memory, tuple(measured.points), cost, generator.precision)
+
+
+def fitting_memory(config: PackingFlowConfig, generator: Generator) -> Memory:
+    """Return the memory to serve with, of as many pages as fit where the settings name no number.
+
+    Raises `InputError` where more is required than the device has free, and as `memory_of`.
+    """
+    free, weights = free_bytes(config.device), weight_bytes(generator)
+    each = token_bytes(generator.config, generator.precision)
+    wanted = config.memory
+    if wanted.follows_device:
+        fitting = pages_within(free, weights, each * wanted.page_tokens, config.device != "cpu")
+        wanted = replace(wanted, pages=max(fitting, 1))
+    memory = memory_of(wanted, generator, each)
+    check_fits(memory, each, weights, free, config.device)
+    return memory
+
+
+def weight_bytes(generator: Generator) -> int:
+    return sum(array.nbytes for array in generator.weights.values())
+
+
+def token_bytes(config: str, precision: str) -> int:
+    """Return the bytes of one token's keys and values in `precision`; `config` is transformers' config.json."""
+    return kv_bytes(config, BYTES[precision])
+
+
+def kv_bytes(config: str, element: int) -> int:
+    """Return the bytes of one token's keys and values in all layers; `element`: bytes of a number.
+
+    `config` is transformers' config.json.
+
+    Raises `InputError` for a configuration that does not say how many heads and layers there are.
+    """
+    values = json.loads(config)
+    layers, heads, width = (
+        _first(values, *names)
+        for names in (
+            ("num_hidden_layers", "n_layer", "num_layers"),
+            ("num_attention_heads", "n_head", "num_heads"),
+            ("hidden_size", "n_embd", "d_model"),
+        )
+    )
+    each = int(values.get("head_dim") or width // heads)
+    return 2 * layers * int(values.get("num_key_value_heads") or heads) * each * element
+
+
+def _first(values: Mapping[str, object], *names: str) -> int:
+    value = next((values[name] for name in names if values.get(name)), None)
+    if not isinstance(value, int):
+        raise InputError("the generator's configuration", "incomplete", f"one that has {' or '.join(names)}")
+    return value
+
+
+def memory_of(config: MemoryConfig, generator: Generator, token_bytes: int) -> Memory:
+    """Return the memory to serve with; `token_bytes`: of one token's keys and values.
+
+    Raises `InputError` where the memory holds no page.
+    """
+    pages = config.pages or 1
+    if config.megabytes is not None:
+        pages = int(config.megabytes * 2**20 // (token_bytes * config.page_tokens))
+    sequences = min(config.sequences, config.step_tokens)
+    memory = Memory(pages, config.page_tokens, config.host_pages, config.step_tokens, sequences)
+    if memory.pages * memory.page_tokens < 2:
+        raise InputError("memory", f"{memory.pages} pages of {memory.page_tokens} tokens", "at least 2 tokens")
+    return replace(memory, pages=min(memory.pages, memory.need(generator.context) * sequences))
+
+
+def known_precision(config: PackingFlowConfig) -> str:
+    """Return the precision that the generator will have, as far as that is known without measuring; else empty.
+
+    Of "auto" it is known where the device lacks bfloat16, and on a GPU that has it.
+    """
+    if config.precision != "auto":
+        return config.precision
+    if not has_bfloat16(config.device):
+        return DEFAULT
+    return LOW if config.device.startswith("cuda") else ""
+
+
+def converted(generator: Generator, config: PackingFlowConfig) -> tuple[Generator, dict[str, float]]:
+    """Return the generator in the precision to serve it in, and the seconds by which that was chosen, if it was."""
+    precision = known_precision(config)
+    seconds: dict[str, float] = {}
+    if not precision:
+        precision, seconds = fastest(generator, (DEFAULT, LOW), config.lengths.sequences, config.threads)
+    return in_precision(generator, precision), seconds
+
+
+def on_device(generator: Generator, device: str) -> Generator:
+    """Return the generator in the precision in which the device runs it: its own where the device has that natively."""
+    return in_precision(generator, usable_precision(generator.precision, device))
+
+
+LEAST = 10  # prompts of either part
+PAGE_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSet:
+    """Prompts before any chat template. `fingerprint` identifies both parts."""
+
+    name: str
+    fit: tuple[str, ...]
+    held_out: tuple[str, ...]
+    fingerprint: str
+    repeats: Repeats | None = None  # among all that were to choose from
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A stage's result alone. The first `fit` rows are to learn from, the others are held out. Shapes: R prompts."""
+
+    KIND: ClassVar[str] = "packing-lengths"
+    SCHEMA: ClassVar[int] = 1
+
+    name: str
+    prompts: tuple[str, ...]  # as a service has the predictor read them: without special tokens
+    prompt_tokens: NDArray[np.int32]  # [R]
+    output_tokens: NDArray[np.int32]  # [R] with the token that ended them
+    limited: float  # share of the outputs that the limit ended
+    fit: int
+    data: str  # fingerprint of prompts and lengths
+
+    def part(self, held_out: bool) -> LengthData:
+        """Return the rows that the predictor is trained on, or judged by."""
+        rows = slice(self.fit, None) if held_out else slice(0, self.fit)
+        name, mark = ("held-out", "#held-out") if held_out else ("fit", "#fit")
+        return LengthData(f"{self.name}-{name}", self.prompts[rows], self.output_tokens[rows], self.data + mark)
+
+
+def select_prompts(config: PackingFlowConfig, corpus: Corpus | None) -> PromptSet:
+    """Return as many different prompts as `lengths.requests` says, in random order.
+
+    Raises `InputError` where there are too few.
+    """
+    lengths, rng = config.lengths, np.random.default_rng(config.seed)
+    if config.prompts == CORPUS:
+        if corpus is None:
+            raise InputError("prompts", CORPUS, "an address of prompts, where there is no corpus")
+        asks = {part: [turn.ask for turn in pliant.training.packing.corpus.select(corpus, part)] for part in PARTS}
+        trained, texts = set(map(groups.key, asks["fit"])), (*asks["profiling"], *asks["test"])
+        fit, held = (
+            [text for text in _shuffled(asks[part], rng) if groups.key(text) not in trained]
+            for part in ("profiling", "test")
+        )
+        name = CORPUS
+    else:
+        name, texts = pliant.training.packing.prompts.load(config.prompts, config.column)
+        mixed = _shuffled(texts, rng)[: lengths.requests]
+        count = round(lengths.held_out * len(mixed))
+        held, fit = mixed[:count], mixed[count:]
+    count = round(lengths.held_out * lengths.requests)
+    fit = fit[: lengths.requests - count]
+    known = {groups.key(text) for text in fit}
+    held = [text for text in held if groups.key(text) not in known][:count]
+    if min(len(fit), len(held)) < LEAST:
+        raise InputError("prompts", f"{len(fit)} and {len(held)} held out", f"at least {LEAST} each")
+    repeats = Repeats(len(texts), len(set(map(groups.key, texts))))
+    return PromptSet(name, tuple(fit), tuple(held), _fingerprint(fit, held), repeats)
+
+
+def _memory(config: LengthsConfig, generator: Generator) -> Memory:
+    """Return the memory that prompts are run with: at least one sequence of the whole context."""
+    pages = max(config.pages, -(-generator.context // PAGE_TOKENS))
+    return Memory(pages, PAGE_TOKENS, step_tokens=2 * config.sequences, sequences=config.sequences)
+
+
+def _shuffled(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
+    distinct = [texts[row] for row in groups.firsts(groups.of_texts(texts))]
+    return [distinct[at] for at in rng.permutation(len(distinct))]
+
+
+def _fingerprint(*parts: Sequence[str]) -> str:
+    mark = sha256()
+    for part in parts:
+        mark.update(b"\1")
+        for text in part:
+            mark.update(text.encode() + b"\0")
+    return f"sha256:{mark.hexdigest()}"
+
+
+def rendered(generator: Generator, tokenizer: Tokenizer, asks: Sequence[str]) -> list[str]:
+    """Return the questions in the generator's template, or as they are where it has none.
+
+    Raises `InputError` for a template that cannot be read or refuses a user's message.
+    """
+    try:
+        template = template_of(generator, tokenizer)
+        return [template.render([{"role": "user", "content": ask}]) for ask in asks]
+    except (ArtifactError, InputError) as error:
+        raise InputError("the generator's chat template", error, "one that takes a user's message") from error
+
+
+def observe(
+    generator: Generator,
+    prompts: PromptSet,
+    config: LengthsConfig,
+    device: str,
+    threads: int,
+    seed: int,
+    progress: Progress,
+) -> Observed:
+    """Run every prompt. Those that leave the generator no token of its context to answer with are left out.
+
+    Raises `InputError` for more pages than the device has room for.
+    """
+    tokenizer = tokenizer_of(generator.tokenizer)
+    texts, own = rendered(generator, tokenizer, (*prompts.fit, *prompts.held_out)), bool(generator.chat_template)
+    encoded = [tuple(encoding.ids) for encoding in tokenizer.encode_batch(texts, add_special_tokens=not own)]
+    kept = [at for at, ids in enumerate(encoded) if 0 < len(ids) < generator.context]
+    run = [encoded[at] for at in kept]
+    memory = _memory(config, generator)
+    check_fits(
+        memory, token_bytes(generator.config, generator.precision), weight_bytes(generator), free_bytes(device), device
+    )
+    with reporting_memory(device):
+        completions = complete(
+            generator, run, memory, config.limit, config.temperature, seed, device, threads, progress
+        )
+    lengths = np.array([len(completion.tokens) for completion in completions], np.int32)
+    fit = sum(at < len(prompts.fit) for at in kept)
+    if min(fit, len(kept) - fit) < LEAST:
+        wanted = f"at least {LEAST} of each part shorter than the context, {generator.context}"
+        raise InputError("prompts", f"{fit} and {len(kept) - fit} held out", wanted)
+    return Observed(
+        prompts.name,
+        tuple(tokenizer.decode_batch([list(ids) for ids in run], skip_special_tokens=True)),
+        np.array([len(ids) for ids in run], np.int32),
+        lengths,
+        float(np.mean([completion.finished == "length" for completion in completions])),
+        fit,
+        f"sha256:{sha256(prompts.fingerprint.encode() + lengths.tobytes()).hexdigest()}",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +420,7 @@ def make_lengths(
     config: PackingFlowConfig, generator: StageResult[Generator], prompts: PromptSet, progress: Progress
 ) -> tuple[Observed, Notes]:
     began = time.monotonic()
-    observed = pliant.flows.packing.lengths.observe(
-        generator.load(), prompts, config.lengths, config.device, config.threads, config.seed, progress
-    )
+    observed = observe(generator.load(), prompts, config.lengths, config.device, config.threads, config.seed, progress)
     return observed, {
         "seconds": time.monotonic() - began,
         "requests": len(observed.output_tokens),
@@ -214,7 +500,7 @@ def make_plan(
         precision=measured.precision,
     )
     planned, choice = finish(draft, loaded.context, config, progress)
-    pace = pliant.flows.packing.pace.measure(forecaster, observed.part(held_out=True).prompts, planned, config.device)
+    pace = measure_pace(forecaster, observed.part(held_out=True).prompts, planned, config.device)
     return planned, {"choice": asdict(choice), "pace": asdict(pace)}
 
 
@@ -223,7 +509,7 @@ def finish(draft: Packing, context: int, config: PackingFlowConfig, progress: Pr
     allowed = min(config.memory.sequences, config.memory.step_tokens)
     best = best_batch(draft.steps, draft.prompt_tokens.tolist(), draft.output_tokens.tolist(), allowed)
     draft = replace(draft, memory=replace(draft.memory, sequences=best))
-    choice = pliant.flows.packing.plan.choose(draft, context, config.plan, config.reference, progress)
+    choice = choose(draft, context, config.plan, config.reference, progress)
     return replace(draft, level=choice.level, patience=choice.patience), choice
 
 

@@ -28,7 +28,7 @@ from prefect.events import emit_event
 from pliant import systems
 from pliant.flows import settings
 from pliant.flows.release import Release, open_registry
-from pliant.lines import append_whole
+from pliant.jsonl import append_whole
 from pliant.redaction import redact
 
 logger = logging.getLogger("pliant.flows")

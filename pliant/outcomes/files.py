@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import InputError
-from pliant.lines import Torn, blank_lines, complete_lines
+from pliant.jsonl import Torn, blank_lines, complete_lines
 from pliant.outcomes.labels import LabelRecord, record_of
 
 LABELS = "labels.jsonl"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pliant.packing.engine.submission import Progress, Status, Submission
-from pliant.serving.packing.messages import NO_STATUS, Deliver, EngineBuild
+from pliant.serving.packing.engine.engine_process import NO_STATUS, Deliver, EngineBuild
 from pliant.serving.workers.device_plan import BuildPlan
 from qa.attacks.overload import Message, post
 

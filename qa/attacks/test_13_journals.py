@@ -17,7 +17,7 @@ import pytest
 from pliant.errors import WorkerError
 from pliant.flows.bins.config import EdgesConfig, StreamConfig
 from pliant.flows.bins.stages import observe
-from pliant.flows.packing.observed import read as read_observed
+from pliant.flows.packing.learn import read as read_observed
 from pliant.progress import silent
 from pliant.serving.journal import read
 from pliant.serving.launch import Service, launch

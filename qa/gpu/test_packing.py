@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pliant.packing.engine.attention_choice import page_cache
-from pliant.packing.engine.page_attention import PageBatch, PageCache
+from pliant.packing.engine.page_attention import PageBatch, PageCache, page_cache
 from pliant.packing.engine.submission import Sampling
 from pliant.packing.scheduling.policy import Rules
 from tests.fixtures.packing.generators import (

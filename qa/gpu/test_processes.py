@@ -13,8 +13,7 @@ import pytest
 from pliant.errors import WorkerError
 from pliant.packing.scheduling.policy import Rules
 from pliant.registry import codec
-from pliant.serving.packing.engine.worker import EngineProcess
-from pliant.serving.packing.messages import EngineBuild
+from pliant.serving.packing.engine.engine_process import EngineBuild, EngineProcess
 from pliant.serving.workers.device_plan import DevicePlan
 from pliant.serving.workers.worker import ProcessWorker
 from qa.gpu.processes import HUNGRY, HungryBuild, cases, on_worker

@@ -24,7 +24,7 @@ from pliant.benchmarks.places import ROOT
 from pliant.errors import PliantError
 from pliant.flows import servers
 from pliant.flows.settings import Settings
-from pliant.lines import open_log
+from pliant.jsonl import open_log
 
 POOL = "pliant"
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")

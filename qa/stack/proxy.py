@@ -15,7 +15,7 @@ from pathlib import Path
 from pliant.benchmarks.places import ROOT
 from pliant.errors import PliantError
 from pliant.flows import servers
-from pliant.lines import open_log
+from pliant.jsonl import open_log
 from qa.stack.programs import program
 from tests.fixtures.certificate import Certificate
 

@@ -9,7 +9,6 @@ import os
 import shutil
 import sqlite3
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,49 +20,9 @@ from pliant.registry.names import TOKENS_TASK, experiment
 from pliant.registry.package import Package
 from qa.stack import backup as page
 from qa.stack.backup import follow
-from qa.stack.backup_picture import Picture, broken_of, differences, near, versions_of
+from qa.stack.backup_picture import broken_of, versions_of
 from qa.stack.backup_publisher import publish
 from tests.fixtures.tokens.samples import tiny_task
-
-SEEN = Picture(
-    live=2,
-    answers=[{"label": "7", "probabilities": {"7": 0.9}}],
-    kept={"release 1": {"m": 1}, "m 1": "a", "m 2": "b", "run r": "COMPLETED"},
-    counts={"labels of digit": 10, "events": 3},
-    known=frozenset({"the alarm 1", "the promise digit"}),
-    schedules={"flow": ["hourly"]},
-)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"kept": {**SEEN.kept, "m 2": "c"}}, "m 2 is lost"),
-        ({"kept": {**SEEN.kept, "m 3": "c"}}, "m 3 is not what it was"),
-        ({"kept": {"m 1": "a", "m 2": "b", "run r": "COMPLETED"}}, "release 1 is lost"),
-        ({"counts": {"events": 3}}, "labels of digit: 0, not from 10 to 10"),
-        ({"counts": {**SEEN.counts, "events": 4}}, "events: 4, not from 3 to 3"),
-        ({"known": frozenset({"the alarm 1"})}, "the promise digit is forgotten"),
-        ({"schedules": {}}, "schedules: {}"),
-        ({"live": 3}, "release 3 is served, was 2"),
-        ({"answers": [{"label": "1", "probabilities": {"7": 0.9}}]}, "the same release answers otherwise"),
-    ],
-)
-def test_what_is_lost_or_other_than_before_is_said(change, said):
-    assert differences(SEEN, SEEN, SEEN) == []
-    assert any(said in sentence for sentence in differences(SEEN, SEEN, replace(SEEN, **change)))
-
-
-def test_what_came_during_a_back_up_may_be_in_it_or_not():
-    later = replace(SEEN, kept={**SEEN.kept, "m 3": "c"}, counts={"labels of digit": 20, "events": 5})
-    for restored in (SEEN, later, replace(later, counts={"labels of digit": 15, "events": 4})):
-        assert differences(SEEN, later, restored) == []
-
-
-def test_values_are_near_but_for_rounding():
-    assert near({"a": [0.5, "x"]}, {"a": [0.50001, "x"]})
-    for other in ({"a": [0.6, "x"]}, {"a": [0.5]}, {"b": [0.5, "x"]}, {"a": [0.5, "y"]}):
-        assert not near({"a": [0.5, "x"]}, other)
 
 
 class Laptop:

@@ -13,7 +13,7 @@ from pliant.packing import artifact
 from pliant.packing.artifact import Generator, Packing
 from pliant.packing.engine.complete import Completion, complete
 from pliant.packing.engine.model import PredictorModel, in_precision, tokenizer_of
-from pliant.packing.scheduling.plan import rules_of
+from pliant.packing.scheduling.reference import rules_of
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.simulated import simulate
 from pliant.precision import usable_precision

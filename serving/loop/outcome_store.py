@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pliant.errors import InputError
-from pliant.lines import PRIVATE, append_whole
+from pliant.jsonl import PRIVATE, append_whole
 from pliant.outcomes.answered import Answered, Row
 from pliant.outcomes.figures import Alarm, Key
 from pliant.outcomes.files import BUSY_SECONDS, INPUTS, LABELS, OLDER, KeptInput

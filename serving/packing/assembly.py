@@ -17,11 +17,11 @@ from itertools import count
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
-from pliant.packing.engine.budget import check_fits
 from pliant.packing.scheduling.admission import Admission
-from pliant.packing.scheduling.plan import rules_of
 from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import Rules
+from pliant.packing.scheduling.reference import rules_of
+from pliant.packing.scheduling.request import check_fits
 from pliant.serving.clock import Clock
 from pliant.serving.lifecycle.artifacts import Artifacts
 from pliant.serving.lifecycle.assembly import Make
@@ -29,14 +29,19 @@ from pliant.serving.lifecycle.generation import Generation, numbered_journal
 from pliant.serving.lifecycle.system import Parts, ServedSystem
 from pliant.serving.packing.catalog import Catalog, ServedModel, load_catalog
 from pliant.serving.packing.endpoint import Handler, PackingEndpoint, PackingGeneration
-from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits
+from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits, SequenceLimit
 from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool
+from pliant.serving.packing.engine.engine_process import (
+    Build,
+    EngineBuild,
+    EngineProcess,
+    EngineWorker,
+    PredictorBuild,
+    VllmBuild,
+)
 from pliant.serving.packing.engine.forecaster import Forecaster, ForecastLimits
 from pliant.serving.packing.engine.metrics import PackingMetrics
 from pliant.serving.packing.engine.observed import ObservedLengths, observed_path
-from pliant.serving.packing.engine.suspects import SequenceLimit
-from pliant.serving.packing.engine.worker import EngineProcess, EngineWorker
-from pliant.serving.packing.messages import Build, EngineBuild, PredictorBuild, VllmBuild
 from pliant.serving.packing.reading import PromptReader
 from pliant.serving.packing.settings import PackingSettings
 from pliant.serving.packing.vllm import engine as installed

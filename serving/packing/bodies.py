@@ -1,7 +1,7 @@
 """The bodies that the packing service takes, as models that parse and document them.
 
 They follow OpenAI's documentation and, where that has nothing, vLLM's. Our own fields are `deadline`, `slo_ttft_ms`,
-`slo_tpot_ms`, `utility` and `offline`. fields.py has what depends on several fields, on headers or on settings.
+`slo_tpot_ms`, `utility` and `offline`. request.py has what depends on several fields, on headers or on settings.
 """
 
 from __future__ import annotations

@@ -21,19 +21,23 @@ from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Refresher
 from pliant.serving.loop.observe import Observer, Served
 from pliant.serving.packing.catalog import Catalog, ServedModel
-from pliant.serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
+from pliant.serving.packing.engine.engine import (
+    OPEN_CHARACTERS,
+    CannotKeepError,
+    EngineDriver,
+    EngineReport,
+    InFlightOutput,
+    SequenceLimit,
+)
 from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool, merged_report
 from pliant.serving.packing.engine.forecaster import Forecast, Forecaster
-from pliant.serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
 from pliant.serving.packing.engine.metrics import PackingMetrics
 from pliant.serving.packing.engine.observation import observation
 from pliant.serving.packing.engine.observed import ObservedLengths
-from pliant.serving.packing.engine.suspects import SequenceLimit
 from pliant.serving.packing.engine.traced import add_generation
-from pliant.serving.packing.logprobs import LogprobsWriter
 from pliant.serving.packing.openai import unknown_model
 from pliant.serving.packing.reading import PromptReader, Tokens
-from pliant.serving.packing.reply import Choice, Reply, ReplyInfo
+from pliant.serving.packing.reply import Choice, LogprobsWriter, Reply, ReplyInfo
 from pliant.serving.packing.request import GenerationRequest, PromptInput
 from pliant.serving.packing.settings import PackingSettings
 from pliant.serving.request_context import current_trace, current_way_back, is_copy, note_decided
@@ -410,7 +414,7 @@ def _engine(report: EngineReport) -> dict[str, Any]:
 async def _until_ended(reply: Reply) -> Exception | None:
     """Return when all choices of a reply have ended, or one has failed, and why. What the client left or did not read is not
     the service's fault."""
-    await reply.until(lambda reply: reply.ended or reply.api_error() is not None)
+    await reply.until_over()
     error = reply.api_error()
     if error is not None and any(choice.output.finish == "cancelled" for choice in reply.choices):
         return ApiError(499, "cancelled", "the client has left")

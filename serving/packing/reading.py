@@ -17,10 +17,9 @@ from pliant.packing.engine.grammar import Grammars
 from pliant.packing.tools import ToolFormat
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing.catalog import ServedGenerator
-from pliant.serving.packing.grammar_checks import GrammarChecks
+from pliant.serving.packing.grammar import GrammarChecks
 from pliant.serving.packing.request import PromptInput
-from pliant.serving.packing.text import Detokenizer, Writer
-from pliant.serving.packing.token_texts import TokenTexts
+from pliant.serving.packing.text import Detokenizer, TokenTexts, Writer
 
 MIN_TOKEN_CHARACTERS = 64  # that the longest token is assumed to have at least
 

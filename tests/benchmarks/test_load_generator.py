@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -80,28 +79,6 @@ def test_latency_counts_from_the_planned_time_and_the_delay_of_the_generator_is_
     assert latency > second.sent_late
     assert latency == pytest.approx(second.sent_late + second.overhead, abs=1e-6)
     assert first.sent_late < second.sent_late
-
-
-def test_a_reply_is_judged_by_label_and_deadline():
-    early = replayed(at_once, burst(1))[0].observation
-    wrong = replayed(at_once, burst(1, "loops"))[0].observation
-    past = replayed(at_once, [Request(0, 0.0, 1e-6, "digit")])[0].observation
-    assert (early.outcome, wrong.outcome, past.outcome) == ("accurate", "wrong", "late")
-    assert (early.setting, early.batch) == (-5, 4)
-
-
-def test_each_request_carries_its_task_deadline_and_utility_and_its_reply_comes_in_its_place():
-    bodies = []
-
-    async def handler(request: web.Request) -> web.Response:
-        bodies.append(json.loads(await request.read()))
-        return web.json_response(ANSWER)
-
-    requests = [Request(7, 0.00, 0.25, "loops", 0.75), Request(3, 0.05, 1.05, "digit", 0.25)]
-    replies = replayed(handler, requests)
-    assert [reply.observation.request for reply in replies] == requests
-    assert bodies[0] == {"image": "BBBB", "task": "loops", "deadline": 0.25, "utility": 0.75}
-    assert bodies[1] == {"image": "AAAA", "task": "digit", "deadline": pytest.approx(1.0), "utility": 0.25}
 
 
 def test_capacity_counts_answers_and_no_refusals():

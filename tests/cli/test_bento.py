@@ -8,9 +8,8 @@ import pytest
 
 from pliant.cli import bento
 from pliant.cli.main import main
-from pliant.errors import InputError, PliantError
+from pliant.errors import InputError
 from tests.fixtures.commands import refused
-from tests.fixtures.places import ROOT
 
 BUILT = "pliant_tokens:abc"
 
@@ -54,24 +53,10 @@ def test_changed_files_are_told_from_a_commit_and_no_commit_is_none(monkeypatch,
     assert bento.commit_of(tmp_path) == ""
 
 
-def test_without_git_there_is_no_commit(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert bento.commit_of(tmp_path) == ""
-
-
 def test_without_a_checkout_nothing_can_be_built(monkeypatch, tmp_path):
     monkeypatch.setattr(bento.pliant.errors, "__file__", str(tmp_path / "pliant" / "errors.py"))
     with pytest.raises(InputError, match="a checkout, with deploy/bento"):
         bento.checkout()
-
-
-def test_what_bentoml_says_last_is_why_it_failed(monkeypatch):
-    def run(command, **_options):
-        return subprocess.CompletedProcess(command, 1, "", "Traceback\nBentoMLException: no such file\n")
-
-    monkeypatch.setattr(bento.subprocess, "run", run)
-    with pytest.raises(PliantError, match="could not build the bento: BentoMLException: no such file"):
-        bento.build(ROOT, "tokens")
 
 
 def test_the_image_is_made_from_a_folder_with_a_dockerfile(builds, capsys, monkeypatch, tmp_path):

@@ -15,7 +15,6 @@ from pliant.cli.service import service_settings
 from pliant.errors import InputError
 from pliant.flows import settings
 from pliant.packing.scheduling.policies import BY_NAME
-from pliant.packing.scheduling.policy import POLICIES, SERVED
 from pliant.serving.http.access.keys import Keys, new_key
 from pliant.serving.settings import settings_of
 from pliant.tokens.policies import make
@@ -84,14 +83,3 @@ def test_a_command_takes_every_value_that_its_help_offers():
     assert ("serve packing", "--policy", "s3") in offered and ("simulate packing", "--policy", "oracle") in offered
     against = {choice: said for choice in offered if (said := refused(*choice))}
     assert against == {}
-
-
-def test_what_is_no_choice_is_refused_so_that_the_test_above_can_fail():
-    for command in ("serve packing", "serve tokens", "simulate tokens", "simulate packing"):
-        assert refused(command, "--policy", "clairvoyant")
-    assert "one of default, paged" in str(refused("serve packing", "--policy", "oracle"))
-    assert refused("simulate bins", "--placement", "own") and refused("keys add", "--role", "king")
-
-
-def test_a_service_offers_all_policies_but_those_that_need_what_only_a_simulation_knows():
-    assert set(POLICIES) - set(SERVED) == {name for name in POLICIES if BY_NAME[name].needs_exact}

@@ -42,11 +42,6 @@ def test_it_removes_what_it_has_shown(old, capsys):
     assert "Everything is needed." in capsys.readouterr().out
 
 
-def test_limits_can_be_given(old, capsys):
-    assert main(["clean", "--days", "101"]) == 0
-    assert "Everything is needed." in capsys.readouterr().out and old.is_dir()
-
-
 @pytest.mark.parametrize(
     "words, message",
     [

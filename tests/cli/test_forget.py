@@ -94,8 +94,3 @@ def test_observed_prompts_go_by_the_answers_id_by_tenant_and_by_age_while_a_serv
     assert sorted(entry["id"] for entry in left) == ["c", "e"]
     assert shown(["forget", "packing", "--all"], capsys) == "packing: removed 2 observed prompts.\n"
     assert not b"".join(path.read_bytes() for path in folder.iterdir()).strip()
-
-
-def test_inputs_older_than_some_days_go(inputs, capsys):
-    assert shown(["forget", "tokens", "--days", "1"], capsys) == "tokens: removed 0 kept inputs.\n"
-    assert shown(["forget", "tokens", "--days", "0"], capsys) == "tokens: removed 6 kept inputs.\n"

@@ -24,11 +24,6 @@ def test_a_bursty_load_has_quiet_and_loud_stretches():
     assert counts.mean() == pytest.approx(100, rel=0.25)
 
 
-def test_another_kind_of_load_is_not_drawn():
-    assert loads.drawn("reference", 10, RNG(0)) is None
-    assert loads.drawn("trace:x.csv", 10, RNG(0)) is None
-
-
 @pytest.mark.parametrize("numbers", ["", "5", "1:2:3", "x:y", "nan:1", "-1:1", "inf:1", "1e30:1", "0:5", "5:0"])
 @pytest.mark.parametrize("kind", ["poisson", "bursty"])
 def test_numbers_that_are_none_are_refused(kind, numbers):

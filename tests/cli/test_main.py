@@ -9,26 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pliant import systems
 from pliant.cli.main import main
-from tests.fixtures.commands import refused, shown
-
-COMMANDS = (
-    "demo",
-    "status",
-    "promote",
-    "rollback",
-    "init",
-    "train",
-    "profile",
-    "serve",
-    "simulate",
-    "bench",
-    "clean",
-    "schedule",
-    "watch",
-    "forget",
-)
+from tests.fixtures.commands import refused
 
 OPTIONS = {
     ("demo",): ["--keep", "--check", "--story"],
@@ -56,14 +38,6 @@ OPTIONS = {
 }
 
 
-def test_help_names_every_command(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    text = capsys.readouterr().out
-    assert ended.value.code == 0
-    assert all(command in text for command in COMMANDS)
-
-
 @pytest.mark.parametrize("command", OPTIONS)
 def test_help_of_a_command_names_its_options(command, capsys):
     with pytest.raises(SystemExit) as ended:
@@ -71,13 +45,6 @@ def test_help_of_a_command_names_its_options(command, capsys):
     text = capsys.readouterr().out
     assert ended.value.code == 0
     assert all(option in text for option in OPTIONS[command])
-
-
-@pytest.mark.parametrize("system", systems.names())
-def test_help_says_what_becomes_of_the_journal_of_a_former_run(system, capsys):
-    with pytest.raises(SystemExit):
-        main(["serve", system, "--help"])
-    assert "the file of a former run is kept as FILE.1" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -97,12 +64,6 @@ def test_a_demo_of_an_unknown_system_is_one_sentence_before_anything_starts(here
     assert list(here.iterdir()) == []
 
 
-def test_an_unknown_system_is_answered_with_the_known_ones(capsys):
-    with pytest.raises(SystemExit):
-        main(["simulate", "chess"])
-    assert "tokens" in capsys.readouterr().err.splitlines()[-1]
-
-
 WITHOUT_A_REGISTRY = [
     [command, system, *options]
     for command, options in (("simulate", []), ("profile", []), ("serve", ["--port", "0"]))
@@ -116,24 +77,8 @@ def test_without_a_registry_a_command_says_what_to_run_and_makes_no_database(wor
     assert not list(here.rglob("*.db"))
 
 
-def test_a_load_that_is_none_is_refused(published, capsys):
-    assert "poisson:x:y" in refused(["simulate", "tokens", "--load", "poisson:x:y"], capsys)
-
-
-def test_a_load_of_a_file_that_is_not_there_is_refused(published, capsys):
-    assert "absent.parquet" in refused(["simulate", "tokens", "--load", "absent.parquet"], capsys)
-
-
 def test_a_gamma_that_was_not_profiled_is_refused(published, capsys):
     assert "gamma is 3" in refused(["simulate", "tokens", "--policy", "vpt", "--gamma", "3"], capsys)
-
-
-def test_no_worker_at_all_is_refused(here, capsys):
-    assert "workers is 0" in refused(["simulate", "tokens", "--workers", "0"], capsys)
-
-
-def test_a_negative_seed_is_refused(published, capsys):
-    assert "seed is -1" in refused(["simulate", "tokens", "--seed", "-1"], capsys)
 
 
 @pytest.mark.parametrize("threads", ["0", "-2"])
@@ -146,10 +91,6 @@ def test_a_number_of_threads_that_is_none_is_refused(threads, published, capsys)
 @pytest.mark.parametrize("device", ["abacus", "cuda:99"])
 def test_a_device_that_is_not_there_is_refused(command, device, published, capsys):
     assert f"device is {device}" in refused([command, "tokens", "--device", device, *_port(command)], capsys)
-
-
-def test_a_load_is_replayed_on_the_champion(published, capsys):
-    assert "utility" in shown(["simulate", "tokens", "--load", "poisson:50:1"], capsys)
 
 
 def test_a_port_that_is_taken_is_refused_before_anything_is_started(published, capsys, taken_port):

@@ -56,28 +56,6 @@ def test_a_folder_of_the_state_that_cannot_be_written(words, said, home, registr
     assert answer.startswith("pliant: " + said.format(home=home)) and answer.endswith("(Permission denied)")
 
 
-def test_a_folder_of_the_state_that_cannot_be_made(home, registry):
-    home.chmod(0o555)
-    answer = sentence("status bins", home / "deep", registry)
-    assert answer == f"pliant: PLIANT_HOME is {home}/deep, but must be a folder that can be made (Permission denied)"
-
-
-def test_keys_that_cannot_be_read(home, registry):
-    (home / "keys.json").write_text("{}")
-    (home / "keys.json").chmod(0)
-    answer = sentence("serve bins --port 0", home, registry)
-    assert str(home / "keys.json") in answer and answer.endswith("(Permission denied)")
-
-
-def test_a_journal_that_cannot_be_written(home, registry):
-    (home / "journals").mkdir(mode=0o555)
-    answer = sentence(f"serve bins --port 0 --journal {home}/journals/bins.jsonl", home, registry)
-    assert (
-        answer
-        == f"pliant: journal is {home}/journals/bins.jsonl, but must be a file that this user can write (Permission denied)"
-    )
-
-
 def test_a_registry_that_cannot_be_read_is_named_at_once(home):
     (home.parent / "mlflow.db").touch(mode=0)
     answer = sentence("status bins", home, f"sqlite:///{home.parent}/mlflow.db")

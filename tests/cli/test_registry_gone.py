@@ -64,10 +64,3 @@ def test_a_registry_that_goes_after_the_commit_is_one_sentence_and_the_release_i
         assert "could not be marked: the server is gone" in refused(["promote", "bins", "2"], capsys)
     assert served() == 2, "the commit is one write, and it was done"
     assert "release 2 is served" in shown(["status", "bins"], capsys)
-
-
-def test_a_database_that_is_none_any_more_is_one_sentence(here, capsys):
-    (here / "mlruns").mkdir()
-    (here / "mlruns" / "mlflow.db").write_bytes(b"no database, but long enough to be looked at " * 30)
-    for words in COMMANDS:
-        assert "mlflow.db" in refused(words, capsys)

@@ -106,12 +106,6 @@ def test_what_cannot_be_is_refused_with_a_sentence(words, message, place, capsys
     assert served() == 3
 
 
-def test_without_a_registry_nothing_is_made(here, capsys):
-    assert "tokens: nothing is served yet" in shown(["status", "tokens"], capsys)
-    assert "must be one with a release" in refused(["rollback", "bins"], capsys)
-    assert not (here / "mlruns").exists()
-
-
 def test_services_on_this_machine_see_the_change_by_the_time_of_the_lock(place, capsys):
     lock = lock_file((place / "mlruns" / "mlflow.db"), "bins")
     before = lock.stat().st_mtime_ns

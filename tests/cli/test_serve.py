@@ -46,14 +46,3 @@ def test_every_option_reaches_the_settings_of_the_service(system, here, monkeypa
     assert type(settings) is kind
     assert {name: getattr(settings, name) for name in values} == values
     assert all(value != getattr(kind(), name) for name, value in values.items())
-
-
-@pytest.mark.parametrize("system", systems.names())
-def test_without_options_the_settings_are_those_of_the_system(system, here, monkeypatch):
-    started = []
-    monkeypatch.setattr(pliant.serving.launch, "serve", lambda settings, *_rest: started.append(settings) or 0)
-    assert main(["serve", system]) == 0
-    plain = settings_of(system)(threads=1)
-    assert {name: getattr(started[0], name) for name in options(system)} == {
-        name: getattr(plain, name) for name in options(system)
-    }

@@ -98,22 +98,8 @@ def test_whatever_is_missing_is_said_in_one_sentence(place, capsys, words, sente
     assert sentence in refused(words, capsys)
 
 
-def test_a_system_without_versions_and_a_place_without_registry_are_a_sentence_each(place, capsys, tmp_path):
-    shown(["sign", "--new-key", "release.pem"], capsys)
-    assert "run `pliant train tokens` first" in refused(["sign", "tokens", "--key", "release.pem"], capsys)
-    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{tmp_path / 'none.db'}"
-    assert "run `pliant train bins` first" in refused(["sign", "bins", "--key", "release.pem"], capsys)
-    assert not (tmp_path / "none.db").exists()
-
-
 def test_a_key_that_is_there_is_never_replaced(here, capsys):
     shown(["sign", "--new-key", "release.pem"], capsys)
     before = (here / "release.pem").read_bytes()
     assert "a key that is there is never replaced" in refused(["sign", "--new-key", "release.pem"], capsys)
     assert (here / "release.pem").read_bytes() == before
-
-
-@pytest.mark.parametrize("name", ["PLIANT_SIGNING_KEY", "PLIANT_TRUSTED_KEYS"])
-def test_an_empty_setting_is_an_error_and_no_permission(place, capsys, name):
-    os.environ[name] = ""
-    assert f"{name} is empty, but must be a path" in refused(["rollback", "bins"], capsys)

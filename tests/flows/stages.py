@@ -18,10 +18,10 @@ from pliant.flows.cascade import feedback
 from pliant.flows.cascade import stages as cascade_stages
 from pliant.flows.champions import Champion
 from pliant.flows.packing import config as packing_config
-from pliant.flows.packing import learn, observed
+from pliant.flows.packing import learn
 from pliant.flows.packing import stages as packing_stages
 from pliant.flows.packing.learn import LoadedChampion
-from pliant.flows.packing.lengths import select_prompts
+from pliant.flows.packing.stages import select_prompts
 from pliant.flows.stage import Run
 from pliant.flows.tokens import config as tokens_config
 from pliant.flows.tokens import remeasure
@@ -97,7 +97,7 @@ def packing(folder: Path, run: Run, **changes: Any) -> None:
         tiny_packing.some_packing(), Published("things", 1, "sha256:p", "models:/things/1", {}), "packing"
     )
     loaded = LoadedChampion(champion, generators.load(f"path:{path}", "float32"), tiny_packing.some_predictor())
-    outputs = observed.read(tiny_packing.write_observed(folder / "observed.jsonl", champion, 60), 60)
+    outputs = learn.read(tiny_packing.write_observed(folder / "observed.jsonl", champion, 60), 60)
     lengths = run(learn.OBSERVED, learn.observed_of(outputs, loaded, config.lengths))
     predictor = run(learn.PREDICTOR, config, loaded, lengths)
     run(learn.PLAN, config, loaded, lengths, predictor)

@@ -14,8 +14,7 @@ import pytest
 from pliant.flows import closure, keys
 from pliant.flows.closure import ROOT, code_of_tree, is_apart, libraries
 from pliant.flows.packing.config import read
-from pliant.flows.packing.measure import known_precision
-from pliant.flows.packing.stages import generator_stage
+from pliant.flows.packing.stages import generator_stage, known_precision
 from pliant.flows.stage import Stage, StageResult
 from tests.fixtures.packing.tiny import setting, write_generator
 from tests.flows.stages import SYSTEMS

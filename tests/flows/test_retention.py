@@ -15,7 +15,7 @@ from pliant.flows.bins import retention as bins
 from pliant.flows.packing import retention as packing
 from pliant.flows.retention import DAY, Limits, after_flow, limits, remove, survey, unused_folders
 from pliant.flows.settings import Settings
-from pliant.packing.vllm.model_folder import folder_of
+from pliant.packing.vllm import folder_of
 from pliant.progress import silent
 from pliant.registry.store import FolderStore
 from tests.fixtures.bins.tiny import some_bins

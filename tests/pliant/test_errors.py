@@ -14,10 +14,10 @@ import tempfile
 
 import pytest
 
-from pliant import fallbacks, lines
+from pliant import fallbacks, jsonl
 from pliant.errors import DigestError, InputError, RegistryError
 from pliant.fallbacks import Collector, Fallback
-from pliant.lines import Torn, complete_lines, open_log, open_to_append
+from pliant.jsonl import Torn, complete_lines, open_log, open_to_append
 from pliant.progress import share
 from pliant.temporary import OwnedFolder, abandoned, remove_abandoned
 from tests.fixtures.places import ROOT
@@ -110,7 +110,7 @@ def test_a_torn_line_gets_its_end_before_another_is_appended(tmp_path, before, a
 
 
 def test_a_log_that_has_grown_too_large_is_kept_beside_and_another_begun(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "LOG_BYTES", 4)
+    monkeypatch.setattr(jsonl, "LOG_BYTES", 4)
     path = tmp_path / "new" / "folder" / "log"
     for text in (b"1234", b"5", b"6"):
         with open_log(path) as file:

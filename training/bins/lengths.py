@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from pliant.bins.artifact import Encoder
 from pliant.errors import InputError
 from pliant.journal import decode
-from pliant.lines import Torn, complete_lines
+from pliant.jsonl import Torn, complete_lines
 from pliant.progress import Progress, silent
 from pliant.protocol import Arrived
 from pliant.training.tables import Faults, read

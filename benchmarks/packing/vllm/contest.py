@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from pliant.benchmarks import places
-from pliant.benchmarks.harness import Context, Measured, need, table
+from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing import real_model
 from pliant.benchmarks.packing.vllm import decisions, load, server
 from pliant.benchmarks.packing.vllm.decisions import DecisionConfig
@@ -132,13 +132,6 @@ def contest(context: Context) -> Measured:
         for repeat in range(config.repeats):
             rows += bench.visit(contenders[:: -1 if repeat % 2 else 1], config.loads, rate, repeat)
     cost = decisions.measure(config.decisions)
-    shown = ("mean", "p99", "first", "tokens", "rate", *(f"good {times:g}x" for times in WITHIN))
-    cells = [
-        (name, contender.title, *(f"{median(row.figures[each] for row in mine):,.3f}" for each in shown))
-        for name, contender in dict.fromkeys((row.load, row.contender) for row in rows)
-        for mine in [[row for row in rows if (row.load, row.contender) == (name, contender)]]
-    ]
-    table("vLLM on this machine, medians over the repeats", ("load", "contender", *shown), cells)
     measured = [*targets(rows, config.loads), _cost_target(cost.p99)]
     return measured, {
         "capacity": rate,

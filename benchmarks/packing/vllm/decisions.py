@@ -14,7 +14,7 @@ import numpy as np
 
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.vllm.decisions import Decisions, State, Step
-from pliant.packing.vllm.lengths import LearnedLengths
+from pliant.packing.vllm.forecasts import LearnedLengths
 from pliant.packing.vllm.settings import Settings
 
 CONTEXT = 2048

@@ -18,7 +18,7 @@ from pliant.benchmarks.places import ROOT
 from pliant.errors import WorkerError
 from pliant.flows import settings
 from pliant.flows.servers import HOST, free_port
-from pliant.lines import open_log
+from pliant.jsonl import open_log
 
 MODEL = "model"
 """The name by which requests name the served model."""

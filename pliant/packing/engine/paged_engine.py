@@ -22,11 +22,10 @@ from transformers import AttentionInterface
 
 from pliant.errors import InputError, SchedulerError
 from pliant.models.packed import PackedLinear, can_pack
-from pliant.packing.engine.attention_choice import page_cache
 from pliant.packing.engine.grammar import Grammars, Matcher
-from pliant.packing.engine.logprobs import TokenLogprobs
-from pliant.packing.engine.page_attention import NAME, PageBatch, attention_of_transformers
+from pliant.packing.engine.page_attention import NAME, PageBatch, attention_of_transformers, page_cache
 from pliant.packing.engine.sampling import change_logits, draw, logprobs_of
+from pliant.packing.engine.submission import TokenLogprobs
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 
 STEPS = ((16, 4), (64, 8), (256, 32), (1 << 30, 64))

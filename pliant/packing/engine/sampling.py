@@ -20,8 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pliant.packing.engine.logprobs import TokenLogprobs
-from pliant.packing.engine.submission import Sampling
+from pliant.packing.engine.submission import Sampling, TokenLogprobs
 
 MASK = 0xFFFFFFFF
 MASK64 = 0xFFFFFFFFFFFFFFFF

@@ -1,16 +1,16 @@
 """Refuses at once the requests whose targets cannot be kept, by a forecast from those that wait and run.
 
 Targets are seconds to the first token, and a token: who names one gets a promise, or is told at once. Who names a deadline
-alone is never refused by a forecast: the scheduler starts whom it can still serve in time (in_time.py).
+alone is never refused by a forecast: the scheduler starts whom it can still serve in time (targets.py).
 
 The forecast is a fluid one. As many texts run together as memory, places and their paces allow; each runs for as many
 iterations as its forecast output has tokens; prompts are read in the order in which first tokens are due. A request is
 accepted if its own first token and those of all that are due later come in time, less a margin that adapts to what was
 missed. It never waits for an iteration, so that a refusal takes no time.
 
-Where there are several tenants, those that wait begin in the order in which they will be served (sharing.py), and texts of
-tenants that have received much more pause. So what others ask for beyond their shares refuses nobody: a promise to a tenant
-beyond its share holds as long as the others leave it what it takes.
+Where there are several tenants, those that wait begin in the order in which they will be served (waiting_queue.py), and
+texts of tenants that have received much more pause. So what others ask for beyond their shares refuses nobody: a promise to
+a tenant beyond its share holds as long as the others leave it what it takes.
 
 Shape suffix: W waiting requests.
 """
@@ -28,8 +28,8 @@ from pliant.fairness import Fairness
 from pliant.packing.scheduling.forecast import QUANTILES, Floats, mean, ordered
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.request import FOREVER, Memory, Prompt
-from pliant.packing.scheduling.sharing import SHARING, can_pause, in_turn, predicted_of
 from pliant.packing.scheduling.targets import SHARE, Clock, Margin, due
+from pliant.packing.scheduling.waiting_queue import SHARING, can_pause, in_turn, predicted_of
 
 FULL = 0.95  # share of the memory that sequences fill
 PROBES = 5.0  # usual seconds until a target, after which what was measured is old

@@ -36,9 +36,13 @@ def encode(now: float, step_input: StepInput, plan: StepPlan) -> str:
     """Return one line, without its line end."""
     entry = {key: getattr(step_input, key) for key in INPUT_KEYS}
     entry |= {key: getattr(plan, name) for name, key in PLAN_KEYS.items()}
-    entry["arrived"] = [_prompt_fields(prompt) for prompt in step_input.arrived]
+    prompts = [{name: getattr(prompt, name) for name in PROMPT} for prompt in step_input.arrived]
+    entry["arrived"] = [{name: value for name, value in each.items() if value != PROMPT[name]} for each in prompts]
     entry["corrected"] = [astuple(correction) for correction in step_input.corrected]
-    entry["chunks"] = [_chunk_fields(chunk) for chunk in plan.prefill_chunks]
+    entry["chunks"] = [
+        (chunk.id, chunk.tokens, *((chunk.taken, chunk.kept) if chunk.taken or chunk.kept else ()))
+        for chunk in plan.prefill_chunks
+    ]
     return json.dumps({"now": now} | {key: value for key, value in entry.items() if value})
 
 
@@ -50,7 +54,13 @@ def decode(line: str) -> Entry:
         unknown = set(entry) - {*INPUT_KEYS, *PLAN_KEYS.values()}
         if unknown or not isinstance(now, float | int):
             raise ValueError(f"unknown: {', '.join(sorted(unknown))}" if unknown else f"now is {now!r}")
-        return now, _step_input(entry), _plan(entry)
+        arrived = tuple(_prompt(values) for values in entry.get("arrived", ()))
+        corrected = tuple(Correction(*row) for row in entry.get("corrected", ()))
+        ended = tuple(entry.get("finished", ())), tuple(entry.get("cancelled", ()))
+        rows = {name: tuple(entry.get(key, ())) for name, key in PLAN_KEYS.items()}
+        rows["dropped"] = tuple((id, reason) for id, reason in rows["dropped"])
+        rows["prefill_chunks"] = tuple(map(_chunk, rows["prefill_chunks"]))
+        return now, StepInput(arrived, *ended, corrected), StepPlan(**rows)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError("journal line", repr(line[:80]), f"one entry as written by encode ({error})") from None
 
@@ -60,37 +70,12 @@ def replay(scheduler: StepScheduler, journal: Iterable[Entry]) -> Journal:
     return [(now, step_input, scheduler.handle(step_input, now)) for now, step_input, _ in journal]
 
 
-def _prompt_fields(prompt: Prompt) -> dict[str, Any]:
-    """Return the fields that differ from their defaults."""
-    values = {name: getattr(prompt, name) for name in PROMPT}
-    return {name: value for name, value in values.items() if value != PROMPT[name]}
-
-
-def _chunk_fields(chunk: Chunk) -> tuple[Any, ...]:
-    """Return the fields of a chunk, without those of common pages where it has none."""
-    common = (chunk.taken, chunk.kept) if chunk.taken or chunk.kept else ()
-    return (chunk.id, chunk.tokens, *common)
-
-
 def _chunk(row: Sequence[Any]) -> Chunk:
     id, tokens, *common = row
     taken, kept = common or ((), ())
     return Chunk(id, tokens, tuple(taken), tuple((place, number) for place, number in kept))
 
 
-def _step_input(entry: Mapping[str, Any]) -> StepInput:
-    arrived = tuple(_prompt(values) for values in entry.get("arrived", ()))
-    corrected = tuple(Correction(*row) for row in entry.get("corrected", ()))
-    return StepInput(arrived, tuple(entry.get("finished", ())), tuple(entry.get("cancelled", ())), corrected)
-
-
 def _prompt(values: Mapping[str, Any]) -> Prompt:
     lists = {name: tuple(values[name]) for name in ("forecast", "beginnings") if name in values}
     return Prompt(**{**values, **lists})
-
-
-def _plan(entry: Mapping[str, Any]) -> StepPlan:
-    rows = {name: tuple(entry.get(key, ())) for name, key in PLAN_KEYS.items()}
-    rows["dropped"] = tuple((id, reason) for id, reason in rows["dropped"])
-    rows["prefill_chunks"] = tuple(map(_chunk, rows["prefill_chunks"]))
-    return StepPlan(**rows)

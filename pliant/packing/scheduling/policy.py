@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from pliant.errors import InputError
 from pliant.packing.scheduling.common_pages import CommonPages, missing
 from pliant.packing.scheduling.forecast import Grid, Past
-from pliant.packing.scheduling.in_time import Chances
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.running import Running
-from pliant.packing.scheduling.targets import Pace
+from pliant.packing.scheduling.targets import Chances, Clock, Pace
 from pliant.packing.scheduling.waiting_queue import Priority, Waiting, WaitingQueue
 
 POLICIES = {
@@ -49,7 +48,7 @@ class Rules:
     policy: str = "default"
     context: int = 2048
     safety: float = 1.0  # where the adaptive safety starts, in standard deviations of the predicted pages
-    preemption_target: float = 0.05  # preemptions of usual cost (safety.py), per finished sequence, where it settles
+    preemption_target: float = 0.05  # preemptions of usual cost (`Safety`), per finished sequence, where it settles
     reorder_patience: float = 1.5  # times the recent delay by which a request of typical size is put back
     recalibrate: bool = True  # correct forecasts by the outputs that have finished
     share: bool = True  # let prompts that begin alike share pages, where the policy does
@@ -199,3 +198,45 @@ class Policy(ABC):
             chosen.append(int(running.column("id")[row]))
             excess -= int(needed[row])
         return chosen
+
+
+GAIN = 0.1  # standard deviations that one preemption adds which costs `USUAL`
+BOUNDS = (-2.0, 4.0)  # below 0 more is admitted than is expected to fit, for where preemptions cost little
+USUAL = 1 / 3  # of the time between two ends: what it takes to bring back a sequence whose preemption counts as one
+MOST = 2.0  # as so many a preemption counts at most
+RECENT = 0.05  # weight of the latest end in the mean time between two
+
+
+class Safety:
+    """The safety of admission: the standard deviations of the predicted pages that must fit, by what preemptions have cost.
+
+    It settles where preemptions take a certain share of the device's time. One that is brought back in a small part of the
+    time between two ends is cheap, and more of them are worth the texts that run meanwhile. `clock`: of iterations; None:
+    every preemption counts as one.
+    """
+
+    def __init__(self, rules: Rules, clock: Clock | None) -> None:
+        self.value = rules.safety
+        self._rules = rules
+        # With `turnover_preemptions` their number has been chosen by what they cost.
+        self._clock = None if rules.turnover_preemptions else clock
+        self._ended = self._between = 0.0
+
+    def end(self, running: int, now: float) -> None:
+        """Note that a sequence has ended while others wait, whom the safety might hold back. `running`: the others."""
+        allowed = self._rules.preemption_target + self._rules.turnover_preemptions / (running + 1)
+        self._add(-GAIN * allowed)
+        if self._ended:
+            self._between += (RECENT if self._between else 1.0) * (now - self._ended - self._between)
+        self._ended = now
+
+    def preempt(self, tokens: int, to_host: bool, sequences: int, cached: int) -> None:
+        """Note that a sequence of so many tokens is preempted, beside `sequences` with `cached` tokens."""
+        if self._clock is None or not self._between:
+            self._add(GAIN)
+        else:
+            seconds = self._clock.again(tokens, to_host, sequences, cached)
+            self._add(GAIN * min(seconds / (USUAL * self._between), MOST))
+
+    def _add(self, change: float) -> None:
+        self.value = min(max(self.value + change, BOUNDS[0]), BOUNDS[1])

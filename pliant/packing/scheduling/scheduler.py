@@ -17,10 +17,8 @@ import numpy as np
 from pliant.fairness import Fairness
 from pliant.packing.scheduling.common_pages import CommonPages
 from pliant.packing.scheduling.forecast import Calibration, Grid, Past, mean
-from pliant.packing.scheduling.in_time import InTime
 from pliant.packing.scheduling.policies import make, size
-from pliant.packing.scheduling.policy import Recent, Rules, View
-from pliant.packing.scheduling.reading import Reading
+from pliant.packing.scheduling.policy import Recent, Rules, Safety, View
 from pliant.packing.scheduling.request import (
     Chunk,
     Correction,
@@ -32,11 +30,20 @@ from pliant.packing.scheduling.request import (
     check_length,
     validate,
 )
-from pliant.packing.scheduling.running import Ints, Running
-from pliant.packing.scheduling.safety import Safety
-from pliant.packing.scheduling.sharing import SHARING, Delays, beyond_places, predicted, received, with_places
-from pliant.packing.scheduling.targets import Pace
-from pliant.packing.scheduling.waiting_queue import Deadlines, InOrder, Waiting, WaitingQueue
+from pliant.packing.scheduling.running import Ints, Reading, Running
+from pliant.packing.scheduling.targets import InTime, Pace
+from pliant.packing.scheduling.waiting_queue import (
+    SHARING,
+    Deadlines,
+    Delays,
+    InOrder,
+    Waiting,
+    WaitingQueue,
+    beyond_places,
+    predicted,
+    received,
+    with_places,
+)
 
 ADMIT_EVERY = 16  # iterations after which admission is tried again although nothing has happened
 RECENT = 0.02  # weight of the latest request in the recent means of size and delay

@@ -116,13 +116,6 @@ class _Life:
         )
 
 
-def _length(prompt: Prompt, lengths: Mapping[int, int]) -> int:
-    length = lengths.get(prompt.id, 0)
-    if length < 1:
-        raise InputError(f"length of prompt {prompt.id}", length, "at least 1 token")
-    return length
-
-
 class _Simulation:
     def __init__(
         self,
@@ -137,9 +130,13 @@ class _Simulation:
         self.coming = [(prompt.arrival, prompt.id) for prompt in prompts]
         heapq.heapify(self.coming)
         self.passed: deque[tuple[float, int]] = deque()  # through the front door: when, and which
+        self.lives: dict[int, _Life] = {}
         for prompt in prompts:
             scheduler.validate(prompt)
-        self.lives = {p.id: _Life(p, min(_length(p, lengths), p.limit)) for p in prompts}
+            length = lengths.get(prompt.id, 0)
+            if length < 1:
+                raise InputError(f"length of prompt {prompt.id}", length, "at least 1 token")
+            self.lives[prompt.id] = _Life(prompt, min(length, prompt.limit))
         if len(self.lives) < len(prompts):
             raise InputError("ids", f"{len(self.lives)} for {len(prompts)} prompts", "all different")
         self.give_up = False
@@ -178,22 +175,16 @@ class _Simulation:
             safety=self.scheduler.safety,
         )
 
-    def _due(self, now: float) -> bool:
-        return self._next_arrival() <= now or self.scheduler.next_deadline < now
-
     def _next_arrival(self) -> float:
         """Return when the next prompt comes or has passed the front door; for ever without one."""
         coming = self.coming[0][0] if self.coming else np.inf
         return min(coming, self.passed[0][0]) if self.passed else coming
 
-    def _pass(self, now: float) -> None:
-        """Have what has come by now pass the front door."""
-        while self.coming and self.coming[0][0] <= now:
+    def _arrived(self) -> tuple[Prompt, ...]:
+        """Have what has come by now pass the front door, and return what has passed and is accepted."""
+        while self.coming and self.coming[0][0] <= self.now:
             arrival, id = heapq.heappop(self.coming)
             self.passed.append((self.door.passes(arrival) if self.door is not None else arrival, id))
-
-    def _arrived(self) -> tuple[Prompt, ...]:
-        self._pass(self.now)
         arrived = []
         while self.passed and self.passed[0][0] <= self.now:
             at, id = self.passed.popleft()
@@ -270,7 +261,7 @@ class _Simulation:
     def _leap(self) -> None:
         """Take all iterations at once that decide nothing, up to the first end, arrival or deadline."""
         steps_until_decision = self.scheduler.steps_until_decision()
-        if steps_until_decision < 1 or self._due(self.now):
+        if steps_until_decision < 1 or self._next_arrival() <= self.now or self.scheduler.next_deadline < self.now:
             return
         generating = self.scheduler.generating()
         limit = min(

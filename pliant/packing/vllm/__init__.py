@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+FOLDER = "vllm-models"
+
+
+def folder_of(home: Path, digest: str) -> Path:
+    """Return the folder of the generator with this digest."""
+    return home / FOLDER / digest.rsplit(":", 1)[-1][:24]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.core.sched.request_queue import SchedulingPolicy
+from vllm.v1.core.sched.request_queue import RequestQueue, SchedulingPolicy
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.request import Request, RequestStatus
@@ -32,10 +34,61 @@ from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import FOREVER, Memory, Prompt
 from pliant.packing.vllm import settings as reading
 from pliant.packing.vllm.decisions import Decisions, Journal, State, Step
-from pliant.packing.vllm.forecasts import Predictions
+from pliant.packing.vllm.forecasts import LearnedLengths, Predictions
 from pliant.packing.vllm.journal import JournalFile
-from pliant.packing.vllm.lengths import LearnedLengths
-from pliant.packing.vllm.queue import AdmittedFirst
+
+
+class AdmittedFirst(RequestQueue):
+    """Waiting requests by name. Only those of the last `offer` come to the front; without one the queue looks empty."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Any] = {}
+        self._offered: deque[Any] = deque()
+
+    def offer(self, names: Sequence[str]) -> None:
+        """Offer these waiting requests, in this order, and no others. Names of others than waiting ones are ignored."""
+        self._offered = deque(self._held[name] for name in names if name in self._held)
+
+    def add_request(self, request: Any) -> None:
+        self._held[request.request_id] = request
+
+    def pop_request(self) -> Any:
+        request = self._offered.popleft()
+        del self._held[request.request_id]
+        return request
+
+    def peek_request(self) -> Any:
+        if not self._offered:
+            raise IndexError("peek from an empty queue")
+        return self._offered[0]
+
+    def prepend_request(self, request: Any) -> None:
+        self.add_request(request)
+
+    def prepend_requests(self, requests: Iterable[Any]) -> None:
+        for request in requests:
+            self.add_request(request)
+
+    def remove_request(self, request: Any) -> None:
+        self.remove_requests((request,))
+
+    def remove_requests(self, requests: Iterable[Any]) -> None:
+        for request in requests:
+            if self._held.pop(request.request_id, None) is not None and request in self._offered:
+                self._offered.remove(request)
+
+    def __bool__(self) -> bool:
+        return bool(self._offered)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._held.values()))
+
+    def __contains__(self, request: object) -> bool:
+        return getattr(request, "request_id", None) in self._held
+
 
 logger = logging.getLogger("vllm.pliant")
 

@@ -1,7 +1,7 @@
 """Drives an engine's process: submits outputs, receives their tokens, and restarts the process if it dies or hangs.
 
 After a restart every output goes on from the tokens that it has; the same seed gives the same text. Outputs that were in two
-processes when they died are suspects, and the one that kills them fails (see suspects.py). A process that lacked memory
+processes when they died are suspects, and the one that kills them fails (see `Suspects`). A process that lacked memory
 is no sign against any of them as long as the next one can take fewer sequences an iteration (`SequenceLimit`).
 """
 
@@ -9,22 +9,196 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import count
+from math import nan
 from typing import Any
 
 from pliant.errors import WorkerError
 from pliant.fairness import Fairness
-from pliant.packing.engine.submission import Progress, Status
+from pliant.packing.engine.submission import PackedLogprobs, Progress, Status, Submission, TokenLogprobs
 from pliant.packing.scheduling.admission import Admission
+from pliant.packing.scheduling.forecast import MEDIAN
 from pliant.packing.scheduling.request import Prompt
 from pliant.serving.clock import Clock
-from pliant.serving.packing.engine.in_flight import InFlightOutput
-from pliant.serving.packing.engine.suspects import SequenceLimit, Suspects
-from pliant.serving.packing.engine.worker import EngineWorker
-from pliant.serving.packing.messages import NO_STATUS
+from pliant.serving.packing.engine.engine_process import NO_STATUS, EngineWorker
+from pliant.serving.packing.text import Writer
+
+OPEN_CHARACTERS = 64 * 1024  # of text that nobody has read, after which the output is cancelled
+
+
+@dataclass(slots=True, eq=False)
+class InFlightOutput:
+    """An output.
+
+    `finish`: "stop", "length", "cancelled", "late", "full" (another tenant's took its place in the queue), "failed" or
+    "slow" (nobody read its text) or "grammar" (its grammar became too complex to go on); empty: not ended.
+    """
+
+    first: Submission
+    writer: Writer
+    ends: frozenset[int]  # tokens that end an output and have no text
+    on_progress: Callable[[InFlightOutput], None]
+    max_open: float = OPEN_CHARACTERS  # characters of unread text; infinite if the answer is not a stream
+    silent: bool = False  # only its prompt is asked about: the one token that an engine must generate is dropped
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)  # of each token, where requested
+    prompt_logprobs: tuple[TokenLogprobs, ...] | PackedLogprobs = ()  # of the prompt's from its second on, if requested
+    finish: str = ""
+    fault: str = ""  # why it failed, for the client
+    at_stop_string: bool = False  # it ended there
+    first_token_at: float = nan  # on the service's clock
+    last_token_at: float = nan
+    queued: float = 0.0  # seconds
+    seconds: float = 0.0  # of the device
+    preemptions: int = 0
+    recomputed: int = 0  # tokens
+    crashes: int = 0  # of the engine's process
+
+    @property
+    def id(self) -> int:
+        return self.first.prompt.id
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has a token or has ended."""
+        return bool(self.tokens) or bool(self.finish)
+
+    @property
+    def tokens_left(self) -> float:
+        """Return the tokens that it is predicted to need still: of its prompt, if it has not begun, and of its text."""
+        prompt = self.first.prompt
+        reading = 0 if self.tokens else prompt.tokens
+        return reading + max(prompt.forecast[MEDIAN] - len(self.tokens), 1.0)
+
+    def submission(self) -> Submission:
+        """Return what an engine needs to go on from the present tokens."""
+        ids = (*self.first.ids, *self.tokens)
+        return replace(self.first, ids=ids, generated=len(self.tokens))
+
+    def take(self, progress: Progress) -> None:
+        """Take the progress of one iteration. After the end it is ignored."""
+        self.seconds += progress.seconds
+        if self.finish:
+            return
+        self.queued, self.preemptions, self.recomputed = progress.queued, progress.preemptions, progress.recomputed
+        self.prompt_logprobs = progress.prompt_logprobs or self.prompt_logprobs
+        if self.silent:  # the first token, which is dropped, is the end
+            if progress.tokens or progress.finished:
+                self.end("length" if progress.tokens else progress.finished)
+            return
+        self.logprobs += progress.logprobs
+        finish = self._read(progress.tokens) or progress.finished
+        del self.logprobs[len(self.tokens) :]  # of tokens behind a stop string
+        if finish:
+            self.end(finish)
+        elif progress.tokens:
+            self.on_progress(self)
+
+    def end(self, finish: str, fault: str = "") -> None:
+        """End the output, unless it has ended."""
+        if self.finish:
+            return
+        self.writer.end()
+        self.finish, self.fault = finish, fault
+        self.on_progress(self)
+        self.on_progress = _nothing  # it knows the reply, which knows this output: garbage collectors are slow
+
+    def _read(self, tokens: tuple[int, ...]) -> str:
+        """Take tokens. Return how the output ends with one of them; empty: it goes on."""
+        for token in tokens:
+            self.tokens.append(token)
+            may_stop = len(self.tokens) > self.first.sampling.min_tokens
+            if token not in self.ends and self.writer.put(token, may_stop):
+                self.at_stop_string = True
+                return "stop"
+        return "slow" if self.writer.waiting > self.max_open else ""
+
+
+def _nothing(_output: InFlightOutput) -> None:
+    """What follows the end of an output."""
+
+
+MAX_CRASHES = 2  # of the process, without progress between them, after which an output is suspect
+CLEAR = 8  # tokens beyond those at the crash after which an output is no suspect
+
+
+class Suspects:
+    """The suspects that wait to be tried, and the one that is tried now: outputs that were in two processes when they died.
+
+    If it is one, it is given up. Several are tried in turn: one at a time goes on in the next process, beside outputs that
+    are no suspects, until it has got further than before by some tokens. The one with which the process dies again is given
+    up. An output that has got further is no suspect any more, so processes that somebody kills now and then fail no output.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[InFlightOutput] = deque()
+        self._tried: InFlightOutput | None = None
+        self._tokens: dict[int, int] = {}  # at the crash, of the outputs that were in one since they last got further
+
+    def holds(self, output: InFlightOutput) -> bool:
+        """Return whether the output waits to be tried, so that the engine does not know it."""
+        return output in self._waiting
+
+    def died(self, outputs: Iterable[InFlightOutput]) -> list[InFlightOutput]:
+        """Note that the process died with these outputs pending, and return those to give up."""
+        inside = [output for output in outputs if not self.holds(output) and not output.finish]
+        for output in inside:
+            output.crashes += 1
+            self._tokens[output.id] = len(output.tokens)
+        tried, self._tried = self._tried, None
+        if tried is not None and tried in inside:
+            return [tried]
+        suspects = [output for output in inside if output.crashes >= MAX_CRASHES]
+        if len(suspects) == 1:
+            return suspects
+        self._waiting.extend(suspects)
+        return []
+
+    def next(self) -> InFlightOutput | None:
+        """Return the suspect to try now; None if one is being tried, or there is none."""
+        if self._tried is not None or not self._waiting:
+            return None
+        self._tried = self._waiting.popleft()
+        return self._tried
+
+    def advanced(self, output: InFlightOutput) -> None:
+        """Note that an output may have new tokens."""
+        if output.crashes and len(output.tokens) >= self._tokens.get(output.id, 0) + CLEAR:
+            output.crashes = 0
+            self.forget(output)
+
+    def forget(self, output: InFlightOutput) -> None:
+        """Note that an output has ended, or is no suspect any more."""
+        self._tokens.pop(output.id, None)
+        if self._tried is output:
+            self._tried = None
+        if output in self._waiting:
+            self._waiting.remove(output)
+
+
+class SequenceLimit:
+    """The limit of one engine, for the next start of its process. `on_change` is called after each lack of memory."""
+
+    def __init__(self, planned: int, on_change: Callable[[SequenceLimit], None] = lambda _limit: None) -> None:
+        self.planned, self.value, self._on_change = planned, planned, on_change
+        self.exhausted = 0  # processes that ran out of memory
+
+    def lower(self, running: int) -> bool:
+        """Note that a process ran out of memory with so many sequences, and return whether the next one takes fewer.
+
+        It takes half of them, and half of the limit where it ran none. One sequence alone cannot be lowered.
+        """
+        self.exhausted += 1
+        before = min(self.value, running or self.value)
+        if before > 1:
+            self.value = before // 2
+        self._on_change(self)
+        return before > 1
+
 
 logger = logging.getLogger("pliant.serving")
 
@@ -270,20 +444,16 @@ class EngineDriver:
                 if future is not None and not future.done():
                     future.set_result(EngineReport(self.status, accounting_error))
             case "out_of_memory":
-                self._lower(value)
+                self._lowered = self.sequences.lower(value)
+                text = (
+                    "an engine's process ran out of memory with %d sequences; an iteration has at most %d from now on"
+                )
+                logger.error(text, value, self.sequences.value)
             case "rejected":
                 id, fault = value
                 if id in self._outputs:
                     self._outputs[id].end("failed", fault)
                     self._forget(id)
-
-    def _lower(self, running: int) -> None:
-        self._lowered = self.sequences.lower(running)
-        logger.error(
-            "an engine's process ran out of memory with %d sequences; an iteration has at most %d from its restart on",
-            running,
-            self.sequences.value,
-        )
 
     def _take(self, updates: Sequence[Progress]) -> None:
         for progress in updates:
@@ -291,9 +461,19 @@ class EngineDriver:
             if output is None:
                 continue
             before, begun = output.finish, bool(output.tokens)
-            self._deliver(output, progress)
+            try:
+                output.take(progress)
+            except Exception as error:  # a bug of ours, but no reason to lose the other outputs
+                logger.error("the progress of output %d could not be processed", progress.id, exc_info=error)
+                output.finish = "failed"
+                output.fault = f"its text could not be decoded: {type(error).__name__}: {error}"
+                output.on_progress(output)
             if progress.tokens:
-                self._note_token(output, first=not begun)
+                output.last_token_at = now = self._clock()
+                if not begun:
+                    output.first_token_at = now
+                    if self._admission is not None:
+                        self._admission.began(output.id, now)
             if output.begun:
                 self._begun(output)
             self._suspects.advanced(output)
@@ -302,22 +482,6 @@ class EngineDriver:
             elif output.finish and not before:  # here: at a stop string, or because nobody reads it
                 self._worker.send("cancel", progress.id)
         self._try_next()
-
-    def _note_token(self, output: InFlightOutput, first: bool) -> None:
-        """Note when an output's first and last tokens came."""
-        output.last_token_at = now = self._clock()
-        if first:
-            output.first_token_at = now
-            if self._admission is not None:
-                self._admission.began(output.id, now)
-
-    def _deliver(self, output: InFlightOutput, progress: Progress) -> None:
-        try:
-            output.take(progress)
-        except Exception as error:  # a bug of ours, but no reason to lose the other outputs
-            logger.error("the progress of output %d could not be processed", progress.id, exc_info=error)
-            output.finish, output.fault = "failed", f"its text could not be decoded: {type(error).__name__}: {error}"
-            output.on_progress(output)
 
     def _forget(self, id: int) -> None:
         output = self._outputs.pop(id, None)

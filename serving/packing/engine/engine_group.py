@@ -13,11 +13,10 @@ from itertools import count
 
 from pliant.packing.engine.submission import Status
 from pliant.packing.scheduling.request import Prompt
-from pliant.serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport
+from pliant.serving.packing.engine.engine import CannotKeepError, EngineDriver, EngineReport, InFlightOutput
 from pliant.serving.packing.engine.forecaster import Forecaster
-from pliant.serving.packing.engine.in_flight import InFlightOutput
 from pliant.serving.packing.engine.observed import ObservedLengths
-from pliant.serving.packing.grammar_checks import GrammarChecks
+from pliant.serving.packing.grammar import GrammarChecks
 
 _NOT_SUMMED = ("alive", "error", "out_of_memory", "slowness")
 

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pliant.lines import blank_lines, open_to_append
+from pliant.jsonl import blank_lines, open_to_append
 from pliant.outcomes.files import OBSERVED, prompt_of
 from pliant.serving.packing.reply import Choice
 from pliant.serving.state_file import Writing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 
-from pliant.serving.packing.engine.in_flight import InFlightOutput
+from pliant.serving.packing.engine.engine import InFlightOutput
 from pliant.serving.tracing.traced import Traced, Value, zero_of
 
 PROVIDER = "pliant"

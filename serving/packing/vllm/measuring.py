@@ -87,7 +87,7 @@ def main(channel: socket.socket, incoming: IO[bytes]) -> None:
 
 def _points(spec: MeasuringSpec, report: Callable[[int], None]) -> list[Point]:
     from pliant.packing.vllm.adapter import Embedding
-    from pliant.serving.packing.vllm.llm_engine import llm_engine, set_variables
+    from pliant.serving.packing.vllm.running import llm_engine, set_variables
 
     set_variables(spec.memory, spec.token_bytes, spec.device, spec.threads)
     embedding = Embedding(Rules("paged", spec.context + 1), spec.memory.sequences, None)

@@ -1,57 +1,80 @@
 """vLLM as an engine of packing: one thread that runs its steps under Pliant's scheduler and reports the new tokens.
 
-It has the methods of pliant/packing/engine/runtime.py. Texts are the same after a crash where they are greedy; sampled
+Texts are the same after a crash where they are greedy; sampled
 ones go on with other draws, since vLLM's depend on what it has drawn before.
 """
 
 from __future__ import annotations
 
-import threading
+import math
+import os
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from pliant.device import is_out_of_memory
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.logprobs import TokenLogprobs
-from pliant.packing.engine.submission import Progress, Status, Submission
+from pliant.packing.engine.submission import Status, Submission, TokenLogprobs
+from pliant.packing.engine.thread import Deliver, EngineThread, InFlight
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
-from pliant.packing.vllm.adapter import Embedding, PliantScheduler
+from pliant.packing.vllm import folder_of
+from pliant.packing.vllm.adapter import Embedding, PliantScheduler, embedded
 from pliant.packing.vllm.decisions import Journal
-from pliant.packing.vllm.model_folder import folder_of
 from pliant.registry import codec
-from pliant.serving.packing.engine.journal import recorder
-from pliant.serving.packing.messages import Deliver, VllmBuild
-from pliant.serving.packing.vllm.llm_engine import llm_engine, set_variables
+from pliant.serving.packing.engine.engine_process import VllmBuild, recorder
 from pliant.serving.packing.vllm.model_folder import pages_of, write
 
+
+def set_variables(memory: Memory, token_bytes: int, device: str, threads: int | None) -> None:
+    """Set the variables that vLLM reads when it is imported. `token_bytes`: of one token's keys and values; 0: not known.
+
+    `threads`: of a CPU; 0 or None: one for each that it has.
+    """
+    # Its core runs in this process, where its scheduler is.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    if device == "cpu":
+        gigabytes = math.ceil((memory.pages + 1) * memory.page_tokens * max(token_bytes, 1) / 2**30)
+        os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(max(gigabytes, 1))
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        os.environ["OMP_NUM_THREADS"] = str(threads or os.cpu_count() or 1)
+
+
+def llm_engine(
+    folder: Path,
+    context: int,
+    memory: Memory,
+    embedding: Embedding,
+    precision: str,
+    on_cpu: bool,
+    processes: int = 1,
+) -> Any:
+    """Return vLLM's engine of the model in `folder`. Raises what vLLM raises where it cannot be built."""
+    from vllm import EngineArgs, LLMEngine
+    from vllm.config import StructuredOutputsConfig
+
+    arguments = EngineArgs(
+        str(folder),
+        dtype=precision,
+        max_model_len=context,
+        max_num_seqs=2 * memory.sequences,  # those that pause for others included
+        max_num_batched_tokens=max(memory.step_tokens, 2 * memory.sequences),
+        num_gpu_blocks_override=memory.pages + 1,  # one stands for none
+        block_size=memory.page_tokens,
+        enforce_eager=on_cpu,
+        tensor_parallel_size=processes,
+        scheduler_cls=embedded(embedding),
+        generation_config="vllm",
+        disable_log_stats=True,
+        # The library by which the service has tried each grammar. By itself vLLM would give some to another one.
+        structured_outputs_config=StructuredOutputsConfig(backend="guidance"),
+    )
+    return LLMEngine.from_engine_args(arguments)
+
+
 ENDS = {"stop": "stop", "length": "length", "abort": "late"}  # by vLLM's finish reason
-
-
-@dataclass(slots=True)
-class _InFlight:
-    submission: Submission
-    since: float
-    generated: int
-    started: float = 0.0
-    preemptions: int = 0
-    recomputed: int = 0
-    seconds: float = 0.0
-
-    logprobs: tuple[TokenLogprobs, ...] = ()  # not yet reported, as the next
-    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-
-    def report(self, tokens: tuple[int, ...], finished: str, now: float) -> Progress:
-        queued, seconds, self.seconds = (self.started or now) - self.since, self.seconds, 0.0
-        logprobs, self.logprobs, self.prompt_logprobs = (self.logprobs, self.prompt_logprobs), (), ()
-        id, counts = self.submission.prompt.id, (self.preemptions, self.recomputed, self.generated)
-        return Progress(id, tokens, finished, queued, *counts, seconds, *logprobs)
 
 
 def logprobs_of(token: int, known: Mapping[int, Any], top: int) -> TokenLogprobs:
@@ -60,8 +83,8 @@ def logprobs_of(token: int, known: Mapping[int, Any], top: int) -> TokenLogprobs
     return TokenLogprobs(known[token].logprob, tuple(likeliest[:top]))
 
 
-class VllmEngine:
-    """Generates texts in a thread of its own, by vLLM. Raises what vLLM raises where it cannot be built."""
+class VllmEngine(EngineThread):
+    """Generates texts by vLLM. Raises what vLLM raises where it cannot be built."""
 
     def __init__(
         self,
@@ -75,34 +98,13 @@ class VllmEngine:
         processes: int = 1,
         journal: Journal | None = None,
     ) -> None:
+        super().__init__(deliver)
         embedding = Embedding(rules, memory.sequences, journal)
         self._engine = llm_engine(folder, generator.context, memory, embedding, precision, on_cpu, processes)
         self._scheduler: PliantScheduler = self._engine.engine_core.engine_core.scheduler
-        self._generator, self._memory, self._deliver = generator, memory, deliver
-        self._flights: dict[int, _InFlight] = {}
-        self._known: set[int] = set()
-        self._inbox: list[Submission] = []
-        self._cancelled: list[int] = []
-        self._checks: list[Future[None]] = []
-        self._wake, self._stopping, self._error = threading.Condition(), False, ""
-        self._out_of_memory = False
-        self._iterations = self._tokens = self._sequences = self._preemptions = 0
-        self._busy = 0.0
-        self._thread = threading.Thread(target=self._run, name="packing engine", daemon=True)
+        self._generator, self._memory = generator, memory
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread. Texts in the engine are reported as cancelled."""
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
-        self._thread.join()
-
-    def submit(self, submission: Submission) -> None:
-        """Add a text. Raises `InputError` if it can never run, `WorkerError` if the engine has stopped."""
+    def _validate(self, submission: Submission) -> None:
         prompt, context = submission.remaining(), self._generator.context
         if prompt.tokens + prompt.limit > context:
             raise InputError("prompt and max_tokens", f"{prompt.tokens + prompt.limit} tokens", f"at most {context}")
@@ -111,30 +113,6 @@ class VllmEngine:
         outside = next((id for id in submission.ids if not 0 <= id < vocabulary), None)
         if outside is not None:
             raise InputError("ids", outside, f"from 0 to {vocabulary - 1}")
-        with self._wake:
-            if self._stopping or self._error:
-                raise WorkerError(f"the engine has stopped: {self._error or 'it was told to'}")
-            if submission.prompt.id in self._known:
-                raise InputError("id", submission.prompt.id, "one that is not in flight")
-            self._known.add(submission.prompt.id)
-            self._inbox.append(submission)
-            self._wake.notify()
-
-    def cancel(self, id: int) -> None:
-        """Cancel a text. Does nothing if it has ended."""
-        with self._wake:
-            self._cancelled.append(id)
-            self._wake.notify()
-
-    def check(self) -> None:
-        """Raises AssertionError if the scheduler's books contradict themselves or vLLM's. Waits for one step."""
-        done: Future[None] = Future()
-        with self._wake:
-            self._checks.append(done)
-            self._wake.notify()
-        if not self._thread.is_alive():
-            self._compare_all()
-        done.result()
 
     def status(self) -> Status:
         """Return counts and seconds since the start. Any thread may call this."""
@@ -142,60 +120,37 @@ class VllmEngine:
         running = max(len(self._flights) - books.waiting, 0)  # the books learn of an end with the next step
         used = round(self._scheduler.get_kv_cache_usage() * self._memory.pages)
         return Status(
-            *(self._thread.is_alive(), self._error, running, books.waiting, self._memory.pages, used, 0),
+            *(self._alive, self._error, running, books.waiting, self._memory.pages, used, 0),
             *(self._iterations, self._tokens, self._preemptions, books.discarded, self._sequences, self._busy),
             *(self._scheduler.deciding, self._out_of_memory, books.tokens_taken),
         )
 
-    def _run(self) -> None:
-        try:
-            while self._wait():
-                self._iterate()
-        except Exception as error:  # anything from vLLM; every text is reported as failed
-            with self._wake:
-                self._out_of_memory = is_out_of_memory(error)
-                self._error = f"{type(error).__name__}: {error}"
-        self._end_all("failed" if self._error else "cancelled")
-
-    def _wait(self) -> bool:
-        """Wait until there is something to do. Returns False if the engine is to end."""
-        with self._wake:
-            while not (self._stopping or self._flights or self._inbox or self._cancelled or self._checks):
-                self._wake.wait()
-            return not self._stopping
-
-    def _iterate(self) -> None:
+    def _iterate(self) -> bool:
         began = time.perf_counter()
-        news = self._take_up()
+        self._take_up()
         outputs = self._engine.step() if self._flights else []
         now, scheduled = time.monotonic(), self._scheduler.take_scheduled()
         self._note(scheduled, now, time.perf_counter() - began)
         for output in outputs:
-            news += self._progress(output, now)
-        self._busy += time.perf_counter() - began
-        self._compare_all()
-        self._deliver(news)  # also if it is empty: a sign of life
+            self._progress(output, now)
+        return False
 
-    def _take_up(self) -> list[Progress]:
-        """Hand over what came, and end what was cancelled. Returns the reports of these."""
-        with self._wake:
-            inbox, self._inbox = self._inbox, []
-            cancelled, self._cancelled = self._cancelled, []
+    def _take_up(self) -> None:
+        """Hand over what came, and end what was cancelled."""
+        submitted, cancelled = self._take_inbox()
         now = time.monotonic()
-        for submission in inbox:
+        for submission in submitted:
             id = submission.prompt.id
-            self._flights[id] = _InFlight(submission, now, submission.generated)
+            self._flights[id] = InFlight(submission, now, submission.generated)
             prompt: dict[str, Any] = {"prompt_token_ids": list(submission.ids)}
             if submission.prompt.tenant:
                 # Tenants share no pages: times to the first token would show what others send.
                 prompt["cache_salt"] = submission.prompt.tenant
             self._engine.add_request(str(id), prompt, self._sampling(submission))
-        news = []
-        for id in dict.fromkeys(cancelled):
+        for id in cancelled:
             if id in self._flights:
                 self._engine.abort_request([str(id)])
-                news.append(self._end(id, (), "cancelled", now))
-        return news
+                self._end(id, (), "cancelled", now)
 
     def _sampling(self, submission: Submission) -> Any:
         from vllm import SamplingParams
@@ -239,11 +194,11 @@ class VllmEngine:
             flight.preemptions, flight.recomputed = preemptions, discarded
             flight.seconds += seconds / len(scheduled)
 
-    def _progress(self, output: Any, now: float) -> list[Progress]:
+    def _progress(self, output: Any, now: float) -> None:
         id, first = int(output.request_id), output.outputs[0]
         flight = self._flights.get(id)
         if flight is None:
-            return []
+            return
         tokens = tuple(first.token_ids)
         flight.generated += len(tokens)
         self._tokens += len(tokens)
@@ -253,39 +208,21 @@ class VllmEngine:
         if tokens and flight.generated == len(tokens) and wanted.prompt_logprobs >= 0:
             known = output.prompt_logprobs or ()
             ids = flight.submission.ids
-            flight.prompt_logprobs = tuple(map(logprobs_of, ids[1:], known[1:], repeat(wanted.prompt_logprobs)))
+            of_prompt = map(logprobs_of, ids[1:], known[1:], repeat(wanted.prompt_logprobs))
+            flight.prompt_logprobs = dict(enumerate(of_prompt))
         if not output.finished:
-            return [flight.report(tokens, "", now)] if tokens else []
-        if first.finish_reason not in ENDS:
+            if tokens:
+                self._news.append(flight.report(tokens, "", now))
+        elif first.finish_reason in ENDS:
+            self._end(id, tokens, ENDS[first.finish_reason], now)
+        else:
             raise WorkerError(f"vLLM ended a text with the reason {first.finish_reason}")
-        return [self._end(id, tokens, ENDS[first.finish_reason], now)]
 
-    def _end(self, id: int, tokens: tuple[int, ...], how: str, now: float) -> Progress:
-        with self._wake:
-            self._known.discard(id)
-        return self._flights.pop(id).report(tokens, how, now)
+    def _compare(self) -> None:
+        self._scheduler.check()
 
-    def _end_all(self, how: str) -> None:
-        now = time.monotonic()
-        with self._wake:
-            self._stopping = True
-            inbox, self._inbox = self._inbox, []
-        self._flights.update({new.prompt.id: _InFlight(new, now, new.generated) for new in inbox})
-        news = [self._end(id, (), how, now) for id in list(self._flights)]
-        self._compare_all()
-        if news:
-            self._deliver(news)
-
-    def _compare_all(self) -> None:
-        with self._wake:
-            checks, self._checks = self._checks, []
-        for done in checks:
-            try:
-                self._scheduler.check()
-            except AssertionError as error:
-                done.set_exception(error)
-            else:
-                done.set_result(None)
+    def _close(self, gone: Sequence[int], now: float) -> None:
+        """Nothing: vLLM ends with its process."""
 
 
 def build(spec: VllmBuild, deliver: Deliver) -> VllmEngine:

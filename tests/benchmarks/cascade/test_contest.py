@@ -15,7 +15,6 @@ from pliant.benchmarks.cascade.contest import (
     halves,
     one_round,
     plan,
-    ratio,
 )
 from pliant.benchmarks.cascade.material import Material
 from pliant.cascade.evaluate import EvaluationData, evaluate, subset
@@ -65,9 +64,3 @@ def made(accuracies, wanted: float, seed: int = 0) -> Round:
 def test_equal_accuracy_is_read_off_between_the_matched_ways():
     found = equal([made((0.8, 0.9), 0.83)])
     assert (found.accuracy, found.seconds, found.large) == pytest.approx((0.83, 0.083, 0.415))
-
-
-def test_the_ratio_is_ours_over_the_published_ones_at_equal_accuracy():
-    rounds = [made((0.8, 0.9), 0.83)]
-    assert ratio(rounds, "seconds") == pytest.approx(0.83)
-    assert ratio(rounds, "large") == pytest.approx(0.83)

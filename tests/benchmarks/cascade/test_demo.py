@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from pliant.benchmarks.cascade.demo import OVERRIDES, words
+from pliant.benchmarks.cascade.demo import words
 from pliant.benchmarks.cascade.replay import Loaded
 from pliant.benchmarks.load_generator import Reply
-from pliant.flows.cascade import config
 from pliant.protocol import Request
 from pliant.report import Observation
-
-
-def test_the_demos_sizes_are_settings_of_the_flow_and_its_large_level_reads_more_than_it_learns_from():
-    quick = config.read(None, OVERRIDES)
-    assert quick.tasks == config.CascadeFlowConfig().tasks, "the load takes held-out texts of the usual split"
-    small, large = quick.levels_of(quick.tasks[0])
-    assert (small.name, large.name) == ("small", "large")
-    assert large.classifier.train_length is not None
-    assert large.classifier.train_length < large.classifier.max_length
 
 
 def answers(*given: tuple[int, bool]) -> Loaded:

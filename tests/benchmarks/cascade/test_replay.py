@@ -42,14 +42,6 @@ def loaded(*replies: Reply) -> Loaded:
     return Loaded(100.0, 90.0, {"default": replies, "only large": [reply(0, 4)]}, QUANTILES)
 
 
-def test_answers_that_were_not_cut_short_have_a_line_of_their_own_with_their_accuracy_and_share_of_all():
-    found = loaded(reply(0, 0), reply(1, 1, correct=False), reply(2, 4, after=0.5), refused(3))
-    name, in_time, accuracy, *_, cut = found.rows()[1]
-    assert (name, in_time, accuracy, cut) == ("default, not cut short", "25.0%", "1.000", "0.0%")
-    assert (found.cut_short("default").requests, found.cut_short("default").accuracy) == (1, 0.0)
-    assert found.cut_short("default", False).requests == 2
-
-
 def compared(**config) -> Loaded:
     told = LoadConfig(**{"seconds": 2.0, "share": 1.5, "turns": 2, **config})
     return compare("", "topics", QUANTILES, ["default", "only large"], [SINGLE], told)

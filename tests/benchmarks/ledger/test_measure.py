@@ -1,4 +1,4 @@
-"""How entries are measured: each part once, and once more in doubt. What the parts measure is made up."""
+"""How entries are measured and judged: each part once, and once more in doubt. What the parts measure is made up."""
 
 from __future__ import annotations
 
@@ -8,67 +8,75 @@ from datetime import date
 import pytest
 
 from pliant.benchmarks.harness import Skipped
+from pliant.benchmarks.ledger.__main__ import landed, run
 from pliant.benchmarks.ledger.entries import Elsewhere, Entry
-from pliant.benchmarks.ledger.measure import Origin, known, lines
-from pliant.benchmarks.ledger.rule import Machine
+from pliant.benchmarks.ledger.measure import STALE, Origin, known, lines
 from pliant.benchmarks.results import Target, write
 from pliant.errors import WorkerError
 
-ORIGIN = Origin(date(2026, 11, 27), "abc", Machine(2, "AVX2"))
-ENTRIES = (Entry("fast", "bins", "bins", "one", "speed"), Entry("good", "bins", "bins", "one", "quality"))
+ORIGIN = Origin(date(2026, 11, 27), "abc", {"cores": 2, "avx": "AVX2"})
+ENTRIES = (Entry("fast", "bins", "bins", "one", "speed"),)
+MET, MISSED, SKIPPED, BROKEN = 2.0, 0.5, Skipped("needs Ray"), WorkerError("the cluster's process ended")
 
 
-def measured(*rounds: dict[str, float] | Exception):
-    """Give a part whose targets, at least 1, are these the first time, these the second; and the list of its rounds."""
+def part(*rounds: float | Exception):
+    """Give a part whose target, at least 1, is this the first time, this the second; and the list of its rounds."""
     left = list(rounds)
 
     def measure():
-        figures = left.pop(0)
-        if isinstance(figures, Exception):
-            raise figures
-        return [Target(name, value, ">=", 1.0) for name, value in figures.items()]
+        figure = left.pop(0)
+        if isinstance(figure, Exception):
+            raise figure
+        return [Target("speed", figure, ">=", 1.0, "x"), Target("another", 0.0, ">=", 1.0)]
 
-    return lambda _bench, _part: measure, left
-
-
-def landed(**figures: float):
-    part, _ = measured({"speed": figures["fast"], "quality": figures["good"]})
-    return {line.now.name: line.now for line in lines(ENTRIES, {}, ORIGIN, part)}
+    return (lambda _bench, _part: measure), left
 
 
-@pytest.mark.parametrize(("second", "verdict"), [(1.2, "met at the second"), (0.8, "missed twice")])
-def test_a_part_with_a_figure_that_was_met_and_is_missed_is_measured_once_more(second, verdict):
-    part, left = measured({"speed": 0.9, "quality": 2.0}, {"speed": second, "quality": 0.1})
-    judged = list(lines(ENTRIES, landed(fast=1.5, good=1.5), ORIGIN, part))
-    assert [line.verdict for line in judged] == [verdict, "met"]  # of the other the first measurement counts
-    assert judged[0].now.target.measured == second and not left
+@pytest.mark.parametrize(
+    ("landed", "rounds", "verdict"),
+    [
+        (MET, [MET], "met"),
+        (MISSED, [MET], "met"),
+        (None, [MET], "met"),
+        (MET, [MISSED, MISSED], "missed twice"),
+        (MET, [MISSED, MET], "met at the second"),
+        (MISSED, [MISSED], "missed"),  # as it was
+        (None, [MISSED], "missed"),  # new: nothing is lost
+        (SKIPPED, [MISSED], "missed"),  # nothing was kept before
+        (MET, [BROKEN, BROKEN], "missed twice"),
+        (MET, [BROKEN, MET], "met at the second"),
+        (MET, [SKIPPED], "skipped"),
+    ],
+)
+def test_a_promise_is_lost_only_where_it_was_met_and_is_missed_twice(landed, rounds, verdict):
+    former = {} if landed is None else {"fast": next(lines(ENTRIES, {}, ORIGIN, part(landed)[0])).now}
+    measure, left = part(*rounds)
+    (line,) = lines(ENTRIES, former, ORIGIN, measure)
+    assert (line.verdict, line.lost, left) == (verdict, verdict == "missed twice", [])
 
 
-def test_what_cannot_be_measured_here_is_left_out_with_the_reason_and_other_errors_are_not_hidden():
-    part, _ = measured(Skipped("needs Ray"))
-    judged = list(lines(ENTRIES, landed(fast=1.5, good=1.5), ORIGIN, part))
-    assert [line.verdict for line in judged] == ["skipped"] * 2 and judged[0].now.skipped == "needs Ray"
-    part, _ = measured(ZeroDivisionError("a fault of ours"))
+def test_an_error_of_ours_is_not_hidden():
     with pytest.raises(ZeroDivisionError):
-        list(lines(ENTRIES, {}, ORIGIN, part))
+        list(lines(ENTRIES, {}, ORIGIN, part(ZeroDivisionError("a fault"))[0]))
 
 
-def test_a_part_that_breaks_twice_has_lost_what_it_promised():
-    broken = WorkerError("the cluster's process ended")
-    part, _ = measured(broken, broken)
-    (fast, good) = lines(ENTRIES, landed(fast=1.5, good=0.5), ORIGIN, part)
-    assert (fast.verdict, good.verdict) == ("missed twice", "missed")
-    assert fast.sentence.startswith("fast: the part ended (the cluster's process ended), its figure is - where >= 1 is")
-    part, _ = measured(broken, {"speed": 2.0, "quality": 2.0})
-    assert next(lines(ENTRIES, landed(fast=1.5, good=0.5), ORIGIN, part)).verdict == "met at the second"
+def test_a_run_writes_lines_and_a_lost_promise_stays_until_it_is_given_up(tmp_path, capsys):
+    path = tmp_path / "ledger.json"
+    assert run(ENTRIES, ORIGIN, part(MET)[0], (), path) == 0
+    (speed,) = json.loads(path.read_text())
+    assert (speed["figure"], speed["sense"], speed["limit"], speed["met"]) == (2.0, ">=", 1.0, True)
+    assert run(ENTRIES, ORIGIN, part(MISSED, MISSED)[0], (), path) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "fast: speed is 0.5 x where >= 1 x is promised, twice in a row" in said and "ACCEPT='fast'" in said
+    assert landed(path)["fast"].figure == MET
+    assert run(ENTRIES, ORIGIN, part(MISSED, MISSED)[0], ("fast",), path) == 0
+    assert landed(path)["fast"].figure == MISSED
 
 
-def test_what_is_measured_elsewhere_stands_with_the_day_and_commit_of_its_last_run(tmp_path):
+@pytest.mark.parametrize(("days", "verdict"), [(STALE, "elsewhere"), (STALE + 1, "stale")])
+def test_what_is_measured_elsewhere_stands_as_measured_last_and_grows_stale(tmp_path, days, verdict):
     each = Elsewhere("bins, live", "bins", "bins-live", "latency")
     assert known(each, ORIGIN.today, tmp_path).verdict == "stale"
-    assert each.command == "pliant bench bins --part live"
     write(tmp_path, "bins-live", [Target("mean latency", 0.5, "<=", 1.0, "x"), Target("others", 1, ">=", 0)], {})
-    line = known(each, date.today(), tmp_path)
-    assert (line.verdict, line.now.met, line.now.target.measured) == ("elsewhere", True, 0.5)
-    assert line.now.day == date.today().isoformat()
-    assert line.now.commit == json.loads((tmp_path / "bins-live.json").read_text())["commit"]
+    line = known(each, date.fromordinal(date.today().toordinal() + days), tmp_path)
+    assert (line.verdict, line.now.met, line.now.figure) == (verdict, True, 0.5)

@@ -11,7 +11,6 @@ from pliant.benchmarks.packing.hardware import (
     GPT_NEOX_20B,
     LLAMA_13B,
     LLAMA_33B,
-    Roofline,
     Spread,
     capacity,
 )
@@ -31,15 +30,4 @@ def test_the_fullest_stage_bounds_the_cache():
     assert capacity(GPT_3_175B, A100, Spread(10)) < 0.95 * even
     assert capacity(GPT_3_175B, A100, Spread(8)) == pytest.approx(
         (8 * A100.memory - GPT_3_175B.weight_bytes) / GPT_3_175B.kv_bytes, rel=1e-3
-    )
-
-
-def test_a_long_prompt_takes_as_long_as_its_products():
-    assert Roofline(LLAMA_13B, A100).seconds(4096, 1, 4096) == pytest.approx(2 * 13.016e9 * 4096 / (312e12 * 0.6))
-
-
-def test_a_preempted_sequence_moves_over_the_link_to_the_host():
-    assert Roofline(LLAMA_13B, A100).swap_seconds(100) == pytest.approx(100 * LLAMA_13B.kv_bytes / 16e9)
-    assert Roofline(GPT_3_175B, A100, Spread(8)).swap_seconds(100) == pytest.approx(
-        100 * GPT_3_175B.kv_bytes / 8 / 16e9
     )

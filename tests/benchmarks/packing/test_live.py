@@ -8,12 +8,11 @@ import pytest
 
 from pliant.benchmarks.load_generator import Reply
 from pliant.benchmarks.packing import live
-from pliant.benchmarks.packing.live import HEADINGS, OURS, ContestConfig, Fared, stretch
+from pliant.benchmarks.packing.live import HEADINGS, OURS, ContestConfig, Fared
 from pliant.protocol import Request
 from pliant.report import Observation
 
 CONFIG = ContestConfig(stretches=3, chats=300, overload=1.5, places=40)
-BORNE = 10.0  # chats a second
 
 
 def _reply(arrival: float, took: float | None, tokens: int = 10, deadline: float = 2.0) -> Reply:
@@ -24,13 +23,6 @@ def _reply(arrival: float, took: float | None, tokens: int = 10, deadline: float
 
 def _fared(policy: str, *took: float | None, refused: int = 0) -> Fared:
     return Fared(policy, (tuple(_reply(float(at), one) for at, one in enumerate(took)),), 10.0, 3, refused)
-
-
-def test_a_stretch_is_the_same_for_every_policy_and_no_question_comes_in_two():
-    one, again, other = (stretch("tiny", BORNE, number, CONFIG) for number in (1, 1, 2))
-    assert one == again
-    assert not {r.id for r in one} & {r.id for r in other}
-    assert [r.arrival for r in one] != [r.arrival for r in other]
 
 
 def test_who_is_answered_after_the_deadline_or_never_does_not_count():

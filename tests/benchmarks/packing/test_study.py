@@ -32,13 +32,6 @@ def test_every_policy_serves_every_request_to_its_last_token():
     assert all(row.rate * row.seconds == pytest.approx(row.requests) for row in rows)
 
 
-def test_memory_that_binds_makes_reserving_the_longest_output_the_slowest():
-    rows = {row.policy: row for row in contend(ground(), LOAD, OF)}
-    assert rows["orca"].rate < rows["s3"].rate < rows["default"].rate
-    assert rows["orca"].preemptions == rows["oracle"].preemptions == 0 < rows["s3"].preemptions
-    assert rows["default"].mean < rows["oracle"].mean
-
-
 def _row(policy: str, seed: int, **figures):
     (row,) = contend(ground(), at_once(OF.lengths, 3, 0), OF, ["paged"])
     return replace(row, policy=policy, seed=seed, **figures)

@@ -6,9 +6,8 @@ import numpy as np
 import pandas
 import pytest
 
-from pliant.benchmarks.packing.traces import SOURCES, Lengths, at_rate, lengths, missing
+from pliant.benchmarks.packing.traces import SOURCES, Lengths, at_rate, lengths
 
-needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 MADE = Lengths("made up", np.arange(1, 11), np.arange(11, 21), np.arange(10) / 2)
 
 
@@ -26,12 +25,3 @@ def test_a_poisson_load_has_the_rate_and_repeats_a_row_only_when_all_were_taken(
     assert (np.diff(load.arrivals) >= 0).all() and set(load.rows[:10].tolist()) == set(range(10))
     assert (load.arrivals == again.arrivals).all() and (load.rows == again.rows).all()
     assert len(other.rows) != len(load.rows) or (other.rows != load.rows).any()
-
-
-@needs_data
-@pytest.mark.parametrize(
-    ("name", "rows", "longest"), [("vicuna", 10_000, 512), ("sharegpt", 30_731, 1024), ("azure", 19_366, 1000)]
-)
-def test_a_recorded_trace_has_the_rows_and_lengths_that_its_description_tells(name, rows, longest):
-    found = lengths(name)
-    assert len(found.output) == rows and found.output.max() == longest and found.prompt.min() >= 1

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.benchmarks.packing.forecasts import by_prompt
 from pliant.benchmarks.packing.vicuna import cached, crossed, missing, vicuna
-from pliant.errors import InputError
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES
-from tests.fixtures.packing.scenarios import lengths, with_forecasts
+from tests.fixtures.packing.scenarios import with_forecasts
 
 needs_data = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 
@@ -36,15 +34,6 @@ def test_conditional_quantiles_cover_what_they_say_on_rows_they_were_not_fitted_
     assert np.abs(np.array(quality.coverage) - QUANTILES).max() < 0.03
     assert quality.tau > 0.3 and quality.pinball < 0.9 * quality.constant
     assert 0 < quality.majority <= quality.accuracy + 0.05
-
-
-def test_a_trace_without_prompts_is_forecast_by_their_length_on_its_later_half():
-    of = lengths(1000)
-    found = by_prompt(of, 100)
-    assert found.left_out == int((of.prompt + of.output > 100).sum()) > 0
-    assert len(found.buckets) == len(found.lengths.prompt) == -(-(1000 - found.left_out) // 2)
-    with pytest.raises(InputError, match="context"):
-        by_prompt(of, 8)
 
 
 @needs_data

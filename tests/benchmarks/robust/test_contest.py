@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from pliant import systems
 from pliant.benchmarks.robust import contest
-from pliant.benchmarks.robust.contest import Cell, contestant
-from pliant.worlds import worlds
-
-OFFERING = [system for system in systems.names() if systems.system(system).has("benchmarks", "robust")]
-
-
-@pytest.mark.parametrize("system", OFFERING)
-def test_a_map_has_every_world_at_every_load_and_other_clients_in_two_worlds(system: str) -> None:
-    places, offered = list(contest.cells(system)), contestant(system)
-    every = worlds(offered.DEADLINE, offered.SECONDS)
-    assert {(p.world, p.load) for p in places} >= {(world.name, load) for world in every for load in offered.LOADS}
-    others = [place for place in places if place.clients != "patient"]
-    assert len(others) == 6
-    assert len(set(places)) == len(places)
+from pliant.benchmarks.robust.contest import Cell
 
 
 def test_the_rival_that_does_best_counts_and_the_worst_seed_of_all_is_beside_it() -> None:

@@ -12,17 +12,10 @@ from pliant.benchmarks.tokens.demo import OVERRIDES, SHORT
 from pliant.device import threads
 from pliant.flows.tokens import config as tokens_config
 from pliant.flows.tokens import stages
-from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.registry.store import FolderStore
 
 BATCH = 16  # pictures
 FLOOR = {"digit": 0.6, "loops": 0.6}  # share of the measured pictures; chance: 0.1 and about 0.6
-
-
-def test_the_sizes_are_settings_of_the_flow_that_train_on_less_than_its_own():
-    small, whole = tokens_config.read(None, OVERRIDES), TokensFlowConfig()
-    assert small.foundation.images < whole.foundation.images
-    assert set(small.data) < set(whole.data)
 
 
 def test_the_gate_judges_by_the_load_that_is_replayed():

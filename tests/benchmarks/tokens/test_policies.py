@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -11,13 +10,10 @@ from pliant.benchmarks.tokens.policies import (
     BOUND,
     COLUMNS,
     LOADS,
-    Job,
     Setting,
-    fixed,
     grounds,
     jobs,
     ratio,
-    requests_of,
     run,
     targets,
 )
@@ -36,28 +32,6 @@ def test_every_policy_and_the_bound_is_run_at_every_load():
     made = list(jobs(TINY, [GROUND]))
     assert {(job.policy, job.load) for job in made} == {(p, load) for p in (BOUND, *COLUMNS) for load in LOADS}
     assert {job.policy for job in made if job.seed == 1} == {BOUND, "default", "otas"}
-
-
-def test_all_policies_get_the_same_requests_and_a_measured_ground_its_own_tasks():
-    one = Job(GROUND, "synthetic", 1.0, 0, "default", 2.0)
-    assert requests_of(one) == requests_of(replace(one, policy="otas"))
-    known = GROUND.knowledge
-    renamed = replace(known, accuracy=dict(zip("xyz", known.accuracy.values(), strict=True)))
-    assert {r.task for r in requests_of(replace(one, ground=replace(GROUND, knowledge=renamed)))} == {"x", "y", "z"}
-
-
-@pytest.mark.parametrize(
-    ("policy", "known", "gamma"),
-    [
-        ("tome", (-20, -15, -10, -5, 0, 8), -15),
-        ("tome", (-60, -40, -20, 0, 8), -20),
-        ("vpt", (-20, 0, 2, 4), 4),
-        ("default", (-20, 0, 8), None),
-        ("pets", (-20, 0, 8), None),
-    ],
-)
-def test_a_policy_of_one_gamma_keeps_to_the_measured_one_nearest_to_its_own(policy, known, gamma):
-    assert fixed(policy, known) == gamma
 
 
 def test_nobody_earns_more_than_the_bound_but_by_luck(rows):

@@ -10,7 +10,7 @@ from pliant.benchmarks.tokens import replay
 from pliant.benchmarks.tokens.replay import ADAPTIVE, FIXED, ReplayConfig, compare
 from pliant.protocol import Request
 from pliant.tokens.reference import ReferenceConfig
-from tests.fixtures.load_samples import CAPACITY, LOAD, answered, lost, replayed
+from tests.fixtures.load_samples import CAPACITY, LOAD, answered, replayed
 
 
 def test_pairs_of_stretches_go_to_both_in_turns_and_make_one_load_again(monkeypatch):
@@ -48,8 +48,3 @@ def test_the_ratio_of_a_half_counts_that_half_alone():
     assert compared.ratio(loud=False) == pytest.approx(1.0)
     assert compared.ratio(loud=True) > 1e6
     assert 1.0 < compared.ratio() < 5.0
-
-
-def test_a_refusal_is_an_answer_and_a_lost_connection_is_none():
-    assert replayed(lambda r: lost(r, 503), answered).unanswered() == 0
-    assert replayed(lambda r: lost(r, 0), answered).unanswered() == len(LOAD.requests)

@@ -8,9 +8,8 @@ import numpy as np
 import pandas
 import pytest
 
-from pliant.cli import loads
-from pliant.cli.bins.simulate import compared, requests_of, simulate_load, typical
-from pliant.errors import InputError, RegistryError
+from pliant.cli.bins.simulate import compared, requests_of, typical
+from pliant.errors import InputError
 from pliant.registry.names import BINS_PREFIX
 from tests.fixtures.bins.scenarios import bins
 from tests.fixtures.commands import KINDS, columns, refused, shown, write_trace
@@ -40,30 +39,6 @@ def test_the_reference_load_grows_with_the_number_of_devices():
     assert double == pytest.approx(2 * single, rel=0.1)
 
 
-def test_a_recorded_load_is_read_from_the_last_numeric_column(tmp_path):
-    path = tmp_path / "trace.parquet"
-    pandas.DataFrame({"second": [0, 1, 2], "count": [5, 0, 3], "note": ["a", "b", "c"]}).to_parquet(path)
-    arrivals = [request.arrival for request in requests_of(str(path), [MAIL], 1, 0)]
-    assert [sum(int(at) == second for at in arrivals) for second in range(3)] == [5, 0, 3]
-
-
-BAD = ("x:y", "5", "1:2:3", "nan:1", "-1:1", "inf:1", "1e30:1", "0:5", "5:0", "5:5:drift")
-
-
-@pytest.mark.parametrize("load", [f"poisson:{bad}" for bad in BAD])
-def test_a_load_that_is_none_is_refused(load):
-    with pytest.raises(InputError, match="load"):
-        requests_of(load, [MAIL], 1, 0)
-
-
-def test_a_load_that_is_no_parquet_file_is_refused(tmp_path):
-    with pytest.raises(InputError, match="parquet file"):
-        requests_of(str(tmp_path / "absent.parquet"), [MAIL], 1, 0)
-    (tmp_path / "text.parquet").write_text("no parquet")
-    with pytest.raises(InputError, match="can be read as parquet"):
-        requests_of(str(tmp_path / "text.parquet"), [MAIL], 1, 0)
-
-
 @pytest.mark.parametrize(
     ("column", "match"),
     [(["a", "b"], "numeric column"), ([1.0, -1.0], "at least 0"), ([1.0, None], "at least 0"), ([0, 0], "1 to")],
@@ -85,11 +60,6 @@ def test_the_same_requests_are_served_by_all_and_ours_is_no_worse():
     assert "mail dynamic" in columns[8][2] and columns[8][1].startswith("mail 512:")
 
 
-def test_a_placement_and_a_dispatch_can_be_asked_for():
-    table = compared([MAIL], "poisson:100:1", "published", "single", 2, 0)
-    assert next(iter(table.columns[0].cells)) == "ours, published"
-
-
 @pytest.mark.parametrize(
     ("dispatch", "placement", "match"),
     [
@@ -101,13 +71,6 @@ def test_a_placement_and_a_dispatch_can_be_asked_for():
 def test_what_the_scheduler_does_not_know_is_refused(dispatch, placement, match):
     with pytest.raises(InputError, match=match):
         compared([MAIL], "poisson:100:1", dispatch, placement, 2, 0)
-
-
-def test_without_a_champion_it_is_told_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
-    monkeypatch.setenv("PLIANT_HOME", str(tmp_path))
-    with pytest.raises(RegistryError, match="pliant train bins"):
-        simulate_load("reference", "completion", None, 1, 0)
 
 
 @pytest.fixture
@@ -122,12 +85,6 @@ def test_every_request_of_a_recorded_trace_is_simulated_at_its_length(kind, cham
     assert set(table["requests"]) == {"4"} and len(table["requests"]) == 4
     assert (table["in time"][0], table["ran as"][0]) == ("100.0%", "64:25% 128:50% 512:25%")
     assert table["ran as"][1] == "512:100%"
-
-
-def test_a_bursty_load_is_simulated(champion, capsys):
-    count = len(loads.drawn("bursty:40:5", 1000, np.random.default_rng(3)))
-    table = columns(shown([*COMMAND, "bursty:40:5", "--seed", "3"], capsys))
-    assert set(table["requests"]) == {str(count)}
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from pliant.cascade.plan import PlanConfig
-from pliant.cli import loads
 from pliant.flows.cascade.champions import Record, Saved
 from pliant.flows.champions import RECORD, record_to_json
 from pliant.flows.settings import read
@@ -14,7 +12,7 @@ from pliant.profiling.cascade.latency import LatencyConfig
 from pliant.registry.names import CASCADE_TASK
 from pliant.registry.store import FolderStore
 from tests.fixtures.cascade.tiny import some_cascade, some_outputs
-from tests.fixtures.commands import BAD_TRACES, KINDS, columns, refused, shown, write_bad_trace, write_trace
+from tests.fixtures.commands import KINDS, columns, refused, shown, write_trace
 
 COMMAND = ["simulate", "cascade", "--load"]
 CANDIDATES = ["default", "single"]
@@ -38,21 +36,9 @@ def test_every_request_of_a_recorded_trace_is_simulated(kind, champion, tmp_path
     assert (table["requests"], table["in time"]) == (["3"] * 2, ["100.0%"] * 2)
 
 
-def test_a_bursty_load_is_simulated(champion, capsys):
-    count = len(loads.drawn("bursty:40:5", 1000, np.random.default_rng(3)))
-    table = columns(shown([*COMMAND, "bursty:40:5", "--seed", "3"], capsys))
-    assert table["requests"] == [str(count)] * 2
-
-
 def test_the_reference_load_is_simulated_for_the_candidate_that_is_named(champion, capsys):
     table = columns(shown([*COMMAND, "reference", "--candidate", "single"], capsys))
     assert table["candidate"] == ["single"] and int(table["requests"][0]) > 100
-
-
-@pytest.mark.parametrize("wrong", BAD_TRACES)
-def test_a_trace_that_cannot_be_used_is_refused_with_a_sentence(wrong, champion, tmp_path, capsys):
-    load, sentence = write_bad_trace(tmp_path, wrong)
-    assert sentence in refused([*COMMAND, load], capsys)
 
 
 @pytest.mark.parametrize("load", ["nonsense", "trace.parquet", "poisson:1e9:1e9"])

@@ -26,10 +26,6 @@ def chosen(*words: str):
     return measuring.arguments(parser.parse_args(words))
 
 
-def test_by_default_nothing_is_measured_otherwise_than_for_the_embedded_engine():
-    assert chosen() == chosen("--engine", "pliant") == {}
-
-
 def test_without_vllm_the_command_says_how_to_install_it(monkeypatch, tmp_path):
     monkeypatch.setenv("PLIANT_HOME", str(tmp_path))
     with pytest.raises(PliantError, match=r"docs/vllm\.md"):

@@ -8,7 +8,6 @@ import numpy as np
 import pandas
 import pytest
 
-from pliant.cli import loads
 from pliant.cli.packing.simulate import COLUMNS, HEADINGS, compared, requests_of
 from pliant.errors import InputError
 from pliant.packing.scheduling.policy import POLICIES
@@ -33,22 +32,10 @@ def test_a_poisson_load_draws_observed_requests_with_their_own_forecasts():
     assert all(prompt.tokens + prompt.limit == CONTEXT for prompt in prompts)
 
 
-def test_the_reference_load_is_that_of_the_plan():
-    prompts = requests_of("reference", TINY, CONTEXT, 0).prompts
-    assert len(prompts) > 100 and prompts == requests_of("reference", TINY, CONTEXT, 0).prompts
-
-
 def _file(folder, rows):
     path = folder / "trace.parquet"
     pandas.DataFrame(rows, columns=["seconds", *COLUMNS]).to_parquet(path)
     return f"trace:{path}"
-
-
-def test_a_recorded_load_comes_in_order_and_without_what_the_model_cannot_hold(tmp_path):
-    load = _file(tmp_path, [(7.0, 10, 20), (5.0, 30, 40), (6.0, CONTEXT, 1)])
-    requests = requests_of(load, TINY, CONTEXT, 0)
-    fields = [(prompt.arrival, prompt.tokens, prompt.exact) for prompt in requests.prompts]
-    assert requests.left_out == 1 and fields == [(0, 30, 40), (2, 10, 20)]
 
 
 def test_a_cache_that_is_smaller_than_the_context_limits_the_output(tmp_path):
@@ -105,12 +92,6 @@ def test_every_request_of_a_recorded_trace_is_simulated_with_its_lengths(kind, c
     seconds = 2 / float(table["requests/s"][0])
     assert table["requests"] == ["2"]
     assert float(table["tokens/s"][0]) * seconds == pytest.approx(50 + 40, rel=0.05)
-
-
-def test_a_bursty_load_is_simulated_under_every_policy(champion, capsys):
-    count = len(loads.drawn("bursty:20:3", 1000, np.random.default_rng(3)))
-    table = columns(shown([*COMMAND, "bursty:20:3", "--seed", "3"], capsys))
-    assert (table["policy"], set(table["requests"])) == (list(POLICIES), {str(count)})
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas
 import pytest
 
-from pliant.cli import loads
 from pliant.cli.tokens.simulate import requests_of
 from pliant.errors import InputError
-from tests.fixtures.commands import BAD_TRACES, KINDS, cells, refused, shown, write_bad_trace, write_trace
+from tests.fixtures.commands import KINDS, cells, shown, write_trace
 from tests.fixtures.load_samples import bundle
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 
@@ -33,23 +31,6 @@ def test_a_recorded_load_is_read_from_the_last_numeric_column(tmp_path):
     pandas.DataFrame({"second": [0, 1, 2], "count": [5, 0, 3], "note": ["a", "b", "c"]}).to_parquet(path)
     arrivals = [request.arrival for request in requests_of(str(path), bundle(), 1, 0)]
     assert [sum(int(a) == second for a in arrivals) for second in range(3)] == [5, 0, 3]
-
-
-@pytest.mark.parametrize(
-    "load",
-    ["poisson:x:y", "poisson:5", "poisson:1:2:3", "poisson:nan:1", "poisson:-1:1", "poisson:inf:1", "poisson:1e30:1"],
-)
-def test_a_poisson_load_that_is_none_is_refused(load):
-    with pytest.raises(InputError):
-        requests_of(load, bundle(), 1, 0)
-
-
-def test_a_load_that_is_no_parquet_file_is_refused(tmp_path):
-    with pytest.raises(InputError, match="parquet file"):
-        requests_of(str(tmp_path / "absent.parquet"), bundle(), 1, 0)
-    (tmp_path / "text.parquet").write_text("no parquet")
-    with pytest.raises(InputError, match="can be read as parquet"):
-        requests_of(str(tmp_path / "text.parquet"), bundle(), 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +60,3 @@ def test_every_request_of_a_recorded_trace_is_simulated(kind, champion, tmp_path
     load = write_trace(tmp_path, kind, {"seconds": [907.0, 905.0, 905.1], "note": [1, 2, 3]})
     result = report(shown([*COMMAND, load], capsys))
     assert (result["requests"], result["attainment"]) == ("3", "1")
-
-
-def test_a_bursty_load_is_simulated(champion, capsys):
-    count = len(loads.drawn("bursty:40:5", 1000, np.random.default_rng(3)))
-    assert report(shown([*COMMAND, "bursty:40:5", "--seed", "3"], capsys))["requests"] == str(count)
-
-
-@pytest.mark.parametrize("wrong", BAD_TRACES)
-def test_a_trace_that_cannot_be_used_is_refused_with_a_sentence(wrong, champion, tmp_path, capsys):
-    load, sentence = write_bad_trace(tmp_path, wrong)
-    assert sentence in refused([*COMMAND, load], capsys)

@@ -14,27 +14,12 @@ def test_nothing_given_is_the_embedded_generator_asked_about_docstrings():
     assert (config.name, config.generator, config.prompts) == ("docstrings", "embedded", "docstrings")
 
 
-@pytest.mark.parametrize(
-    ("generator", "name"),
-    [("path:models/tales/", "tales"), ("hub:someone/Some-Model_1.5", "Some-Model_1.5"), ("hub:a b", "a-b")],
-)
-def test_a_generator_from_outside_gives_the_model_its_name(generator, name):
-    assert read(overrides={"generator": generator}).name == name
-    assert read(overrides={"generator": generator, "name": "mine"}).name == "mine"
-
-
 def test_an_address_of_prompts_may_carry_the_models_name():
     config = read(overrides={"data": ["mine=parquet:a.parquet"], "limit": 50, "predictor": "path:encoder"})
     assert (config.name, config.prompts) == ("mine", "parquet:a.parquet")
     assert config.lengths.requests == 50
     assert config.predictor.encoder == "path:encoder"
     assert read(overrides={"predictor": {"epochs": 2}}).predictor.epochs == 2
-
-
-@pytest.mark.parametrize("data", ["parquet:a", [], ["a:b", "c:d"]])
-def test_other_than_one_address_of_prompts_is_refused(data):
-    with pytest.raises(InputError, match="a list of one"):
-        read(overrides={"data": data})
 
 
 @pytest.mark.parametrize(

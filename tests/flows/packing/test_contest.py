@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pliant.flows.packing import champions, contest
+from pliant.flows.packing import champions
+from pliant.flows.packing import gate as contest
 from pliant.flows.packing.config import GateConfig
-from pliant.flows.packing.contest import Challenger, champion_against
-from pliant.flows.packing.gate import Candidate, judge
+from pliant.flows.packing.gate import Candidate, Challenger, champion_against, judge
 from pliant.packing.scheduling.reference import ReferenceConfig
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
 

@@ -16,7 +16,7 @@ from pliant.flows.packing.champions import (
     fetch_predictor,
     load_champions,
 )
-from pliant.flows.packing.observed import default_path
+from pliant.flows.packing.learn import default_path
 from pliant.flows.packing.retrain import packing_retrain
 from pliant.flows.release import open_registry
 from pliant.flows.run import run as run_flow_of

@@ -10,7 +10,6 @@ import pytest
 from pliant.flows.packing.config import GateConfig
 from pliant.flows.packing.gate import Candidate, judge
 from pliant.packing.scheduling.reference import ReferenceConfig
-from pliant.packing.scheduling.request import Memory
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
 
 SHORT = ReferenceConfig(quiet=(0.8,), loud=(1.5,), requests=60)
@@ -40,12 +39,6 @@ def test_forecasts_that_say_nothing_make_requests_wait_and_are_refused():
     assert "a request takes" in verdict.reason
     assert "worse than the champion's" in verdict.reason
     assert judge(Candidate(vague, CONTEXT, 0.1), candidate(), ONCE, LONG).passed
-
-
-def test_less_memory_of_the_same_device_is_refused():
-    small = candidate(memory=Memory(pages=16, page_tokens=16, step_tokens=128, sequences=64))
-    assert not judge(candidate(), small, ONCE, SHORT).passed
-    assert judge(small, candidate(), ONCE, SHORT).passed
 
 
 def test_both_are_asked_the_requests_that_were_observed_last():

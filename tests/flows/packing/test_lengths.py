@@ -10,7 +10,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.flows.packing.config import LengthsConfig, read
-from pliant.flows.packing.lengths import PromptSet, observe, rendered, select_prompts
+from pliant.flows.packing.stages import PromptSet, observe, rendered, select_prompts
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import tokenizer_of
 from pliant.packing.scheduling.request import Memory
@@ -19,7 +19,7 @@ from pliant.registry.store import FolderStore
 from pliant.training.data import Split
 from pliant.training.packing.corpus import Corpus, Turn
 from pliant.training.packing.generator import load
-from tests.fixtures.packing.tiny import setting, write_generator, write_prompts
+from tests.fixtures.packing.tiny import write_generator, write_prompts
 
 TEMPLATE = (
     "{% for m in messages %}{{ bos_token }}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -57,12 +57,6 @@ def test_of_a_file_a_share_is_held_out_and_no_prompt_is_in_both_parts(tmp_path):
     assert len(prompts.held_out) == 15
     assert not set(prompts.fit) & set(prompts.held_out)
     assert len(set(prompts.fit)) == len(prompts.fit)
-
-
-def test_other_prompts_or_another_division_have_another_fingerprint():
-    configs = (config(), config(held_out=0.3), config(requests=50))
-    marks = {select_prompts(each, corpus()).fingerprint for each in configs}
-    assert len(marks) == 3
 
 
 def test_too_few_prompts_are_refused_before_anything_runs(tmp_path):
@@ -106,15 +100,6 @@ def test_the_predictor_reads_what_a_service_has_it_read_and_not_the_template(gen
     assert (seen.prompt_tokens == plain.prompt_tokens + 2).all()
 
 
-def test_prompts_beyond_the_context_are_left_out(generator):
-    long = " ".join(["apple"] * 80)
-    prompts = PromptSet("x", (long, *(f"the oak {n}" for n in range(12))), tuple(f"iron {n}" for n in range(12)), "f")
-    seen = observe(generator, prompts, LengthsConfig(limit=3, pages=64), "cpu", 1, 0, silent)
-    assert (seen.fit, len(seen.prompts)) == (12, 24)
-    with pytest.raises(InputError, match="shorter than the context"):
-        observe(generator, replace(prompts, fit=(long,) * 12), LengthsConfig(limit=3), "cpu", 1, 0, silent)
-
-
 def test_a_chat_template_is_applied_with_the_models_own_special_tokens(generator):
     tokenizer = tokenizer_of(generator.tokenizer)
     config = json.dumps(json.loads(generator.config) | {"bos_token_id": 2})
@@ -123,14 +108,3 @@ def test_a_chat_template_is_applied_with_the_models_own_special_tokens(generator
         (text,) = rendered(replace(templated, special_tokens=special), tokenizer, ["hello"])
         assert text == f"{first}<user>hello<go>"
     assert rendered(generator, tokenizer, ["hello"]) == ["hello"]
-
-
-@pytest.mark.parametrize("template", ["{% for", "{{ raise_exception('no users') }}"])
-def test_a_template_that_cannot_be_used_is_refused(generator, template):
-    templated = replace(generator, chat_template=template)
-    with pytest.raises(InputError, match="one that takes a user's message"):
-        rendered(templated, tokenizer_of(generator.tokenizer), ["hello"])
-
-
-def test_the_tiny_setting_is_one_that_the_flow_takes(tmp_path):
-    assert read(overrides=setting(tmp_path)).name == "things"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pliant.flows.packing.observed import Output as Seen
-from pliant.flows.packing.observed import default_path, drift, read, usable_outputs
+from pliant.flows.packing.learn import Output as Seen
+from pliant.flows.packing.learn import default_path, drift, read, usable_outputs
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.request import Prompt
+from pliant.serving.packing.engine.engine import InFlightOutput
 from pliant.serving.packing.engine.forecaster import Forecast
-from pliant.serving.packing.engine.in_flight import InFlightOutput
 from pliant.serving.packing.engine.observed import ObservedLengths, observed_path
 from pliant.serving.packing.reply import Choice
 
@@ -68,10 +68,6 @@ def test_what_the_service_writes_is_what_is_read(tmp_path, at_stop_string, finis
     assert read(path, 10) == (expected,)
 
 
-def test_no_file_is_no_outputs(tmp_path):
-    assert read(tmp_path / "none.jsonl", 10) == ()
-
-
 def test_a_last_line_that_a_killed_process_left_is_passed_over(tmp_path):
     path = write(tmp_path / "m.jsonl", {}, {})
     path.write_text(path.read_text() + '{"prompt": "half a li')
@@ -100,13 +96,6 @@ def test_a_line_that_the_service_did_not_write_is_passed_over_and_named(tmp_path
     assert re.search(rf"they are no observed outputs: 2 \(line 2: .*line 2, {words} is", message)
 
 
-@pytest.mark.parametrize("line", ["{", "[]", "3"])
-def test_what_is_no_json_object_is_passed_over_too(tmp_path, line, caplog):
-    (tmp_path / "m.jsonl").write_text(f"{line}\n")
-    assert read(tmp_path / "m.jsonl", 10) == ()
-    assert re.search(r"line 1, is .* a JSON object", caplog.messages[0])
-
-
 def test_outputs_that_others_cut_short_or_another_generator_made_tell_of_no_length(tmp_path):
     whole, cut = {"finish": "length", "limit": 95}, {"finish": "length", "limit": 20}
     seen = outputs(tmp_path, {}, {"finish": "string"}, whole, cut, {"generator": "other"})
@@ -121,7 +110,3 @@ def test_drift_tells_how_often_forecasts_held_and_how_far_they_were_off(tmp_path
     assert shares == [0.25, 0.25, 0.25, 0.5, 0.5, 0.5, 0.75, 0.75]
     assert figures["over"] == pytest.approx((29 + 20) / 4)
     assert figures["under"] == pytest.approx((5 + 31) / 4)
-
-
-def test_nothing_predicted_is_no_drift(tmp_path):
-    assert drift(outputs(tmp_path, {"prediction": "failed"})) == {"outputs": 1.0, "predicted": 0.0}

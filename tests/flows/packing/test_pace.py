@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pliant.flows.packing import pace
-from pliant.flows.packing.pace import Pace
+from pliant.flows.packing import plan as pace
+from pliant.flows.packing.plan import Pace
 from pliant.packing.scheduling.reference import capacity
 from pliant.profiling.packing.pace import PredictorPace
 from tests.fixtures.packing.in_process import packing
@@ -24,6 +24,6 @@ def test_one_that_does_not_keep_up_is_a_warning(monkeypatch, caplog, speed, warn
     asked = []
     monkeypatch.setattr(pace.pace, "measure", lambda *what: asked.append(what) or PredictorPace(0.001, speed))
     plan = packing("g", "p")
-    found = pace.measure("a predictor", ["a prompt"], plan, "cuda")
+    found = pace.measure_pace("a predictor", ["a prompt"], plan, "cuda")
     assert found == Pace(0.001, speed, capacity(plan)) and asked == [("a predictor", ["a prompt"], "cuda")]
     assert caplog.messages == ([f"tales: {found.describe()}"] if warned else [])

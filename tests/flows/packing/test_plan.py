@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
@@ -11,10 +10,10 @@ import numpy as np
 import pytest
 
 from pliant.errors import InputError
-from pliant.flows.packing import measure
-from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig, PlanConfig, read
-from pliant.flows.packing.measure import fitting_memory, kv_bytes, memory_of, token_bytes, weight_bytes
-from pliant.flows.packing.plan import COMPARED, PolicyFigures, choose, describe, excess
+from pliant.flows.packing import stages as measure
+from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig, PlanConfig
+from pliant.flows.packing.plan import choose, describe, excess
+from pliant.flows.packing.stages import fitting_memory, kv_bytes, memory_of, token_bytes, weight_bytes
 from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.progress import silent
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
@@ -24,22 +23,6 @@ SHAPE = json.dumps({"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_si
 GENERATOR = SimpleNamespace(
     context=CONTEXT, config=SHAPE, precision="float32", weights={"a": np.zeros(1000, np.float32)}
 )
-
-
-@pytest.mark.parametrize(
-    ("config", "values"),
-    [
-        (
-            {"num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 64, "num_key_value_heads": 2},
-            2 * 3 * 2 * 16,
-        ),
-        ({"num_hidden_layers": 3, "num_attention_heads": 4, "hidden_size": 64, "head_dim": 32}, 2 * 3 * 4 * 32),
-        ({"n_layer": 2, "n_head": 2, "n_embd": 8}, 2 * 2 * 2 * 4),
-    ],
-)
-def test_keys_and_values_of_a_token_are_counted_over_all_layers(config, values):
-    assert kv_bytes(json.dumps(config), 4) == 4 * values
-    assert kv_bytes(json.dumps(config), 2) == 2 * values
 
 
 def test_the_bytes_are_those_that_the_model_really_caches():
@@ -59,17 +42,6 @@ def test_the_bytes_are_those_that_the_model_really_caches():
 def test_a_configuration_without_layers_is_refused():
     with pytest.raises(InputError, match="num_hidden_layers or n_layer"):
         kv_bytes(json.dumps({"hidden_size": 64}), 4)
-
-
-def test_megabytes_are_as_many_pages_as_they_hold():
-    memory = memory_of(MemoryConfig(megabytes=0.5, page_tokens=16), GENERATOR, 1024)
-    assert memory.pages == 32
-    assert memory_of(MemoryConfig(pages=40), GENERATOR, 1024).pages == 40
-
-
-def test_more_pages_than_all_sequences_can_fill_are_not_kept():
-    memory = memory_of(MemoryConfig(pages=10**6, page_tokens=16, sequences=8), GENERATOR, 1024)
-    assert memory.pages == 8 * CONTEXT // 16
 
 
 def test_a_memory_that_holds_nothing_is_refused():
@@ -94,12 +66,6 @@ def test_more_pages_than_there_is_room_for_are_refused_with_the_numbers_before_a
         measure.measure(config, GENERATOR, silent)
 
 
-def test_the_embedded_generator_is_served_with_a_memory_small_enough_to_bind():
-    assert read().memory.pages == 48
-    assert read(None, {"memory": {"megabytes": 1.0}}).memory.pages is None
-    assert read(None, {"generator": "path:here"}).memory.follows_device
-
-
 def test_the_pair_that_completes_soonest_within_the_limits_is_taken_of_the_whole_grid():
     config = PlanConfig(levels=(0.0, 1.0, 2.0), patience=(0.25, 4.0))
     choice = choose(some_packing(), CONTEXT, config, SHORT)
@@ -111,11 +77,6 @@ def test_the_pair_that_completes_soonest_within_the_limits_is_taken_of_the_whole
     assert (choice.level, choice.patience) == (choice.policies[0].level, choice.policies[0].patience)
 
 
-def test_every_policy_is_shown_beside_the_chosen_one():
-    choice = choose(some_packing(), CONTEXT, PlanConfig(levels=(1.0,), patience=(1.0,)), SHORT)
-    assert sorted(figures.policy for figures in choice.policies) == sorted(COMPARED)
-
-
 def test_where_no_pair_keeps_the_limits_the_one_that_misses_them_least_is_taken_and_it_is_said():
     config = PlanConfig(levels=(1.0, 2.0), patience=(1.0, 4.0), tail=0.01)
     choice = choose(some_packing(), CONTEXT, config, SHORT)
@@ -123,11 +84,3 @@ def test_where_no_pair_keeps_the_limits_the_one_that_misses_them_least_is_taken_
     paged = choice.policies[1]
     assert choice.policies[0] == min(choice.tried, key=lambda figures: excess(figures, paged, config))
     assert "keeps the plan's limits" in describe(choice)
-
-
-def test_the_limits_are_those_of_the_plan():
-    paged = PolicyFigures("paged", 0, 0, 1.0, 2.0, 100, 0.1, 5, 8, 0)
-    fine = replace(paged, policy="default", p99=3.0, recomputed=0.03)
-    assert excess(fine, paged, PlanConfig()) == 0
-    assert excess(replace(fine, p99=3.3), paged, PlanConfig()) == pytest.approx(0.1)
-    assert excess(replace(fine, recomputed=0.05), paged, PlanConfig()) == pytest.approx(0.02)

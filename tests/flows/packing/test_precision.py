@@ -9,20 +9,25 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.flows.device import check_device
-from pliant.flows.packing import measure as choosing
-from pliant.flows.packing import measure as measuring
 from pliant.flows.packing import stages
+from pliant.flows.packing import stages as choosing
+from pliant.flows.packing import stages as measuring
 from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig
-from pliant.flows.packing.measure import converted, known_precision, measure, on_device, token_bytes
-from pliant.flows.packing.stages import GENERATOR, STEPS, make_generator, make_steps
+from pliant.flows.packing.stages import (
+    GENERATOR,
+    STEPS,
+    converted,
+    make_steps,
+    measure,
+    on_device,
+)
 from pliant.flows.stage import StageResult
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.model import in_precision, load_generator
+from pliant.packing.engine.model import in_precision
 from pliant.packing.scheduling.iteration_cost import Point
 from pliant.progress import silent
 from pliant.registry.store import FolderStore
 from tests.fixtures.packing.generators import tiny_generator
-from tests.fixtures.packing.tiny import write_generator
 
 AUTO = PackingFlowConfig(memory=MemoryConfig(megabytes=0.01, page_tokens=4))
 POINTS = tuple(Point(queries, 1, queries + 1, 1e-3 * queries) for queries in (1, 2, 4, 8))
@@ -54,23 +59,6 @@ def measured(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize(
-    ("precision", "device", "native", "known"),
-    [
-        ("auto", "cpu", False, "float32"),
-        ("auto", "cpu", True, ""),
-        ("auto", "cuda", False, "float32"),
-        ("auto", "cuda:1", True, "bfloat16"),
-        ("float32", "cpu", True, "float32"),
-        ("bfloat16", "cpu", True, "bfloat16"),
-        ("float16", "cuda", False, "float16"),
-    ],
-)
-def test_only_on_a_processor_with_bfloat16_must_the_precision_be_measured(processor, precision, device, native, known):
-    processor(native)
-    assert known_precision(replace(AUTO, precision=precision, device=device)) == known
-
-
 @pytest.mark.parametrize("fastest", ["float32", "bfloat16"])
 def test_of_two_precisions_the_one_that_was_measured_faster_is_taken(processor, fastest):
     processor(True, fastest)
@@ -96,15 +84,6 @@ def test_a_precision_that_the_device_lacks_is_refused_before_anything_is_trained
     with pytest.raises(InputError) as caught:
         check_device(PackingFlowConfig(precision=precision))
     assert str(caught.value) == sentence
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_generator_from_outside_is_stored_in_its_precision(processor, tmp_path, precision):
-    processor(True)
-    write_generator(tmp_path)
-    config = replace(AUTO, generator=f"path:{tmp_path / 'generator'}", name="things", precision=precision)
-    generator, notes = make_generator(config, None, silent)
-    assert notes["precision"] == generator.precision == precision
 
 
 def test_what_was_made_in_one_precision_is_not_taken_for_another(processor):
@@ -141,14 +120,3 @@ def test_where_the_device_lacks_a_generators_precision_it_is_measured_in_float32
     processor(True)
     assert on_device(low, "cpu") is low
     assert on_device(in_precision(tiny_generator(), "float16"), "cpu").precision == "float32"
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-def test_a_tokens_bytes_are_those_that_the_model_caches_in_each_precision(precision):
-    import torch
-
-    generator = in_precision(tiny_generator(), precision)
-    with torch.no_grad():
-        cache = load_generator(generator)(torch.tensor([[1, 2, 3]]), use_cache=True).past_key_values
-    cached = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    assert token_bytes(generator.config, precision) == cached // 3

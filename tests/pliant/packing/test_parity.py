@@ -10,11 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.journal import decode, encode, replay
+from pliant.packing.scheduling.journal import decode, encode
 from pliant.packing.scheduling.request import Chunk, Prompt, StepInput, StepPlan
-from pliant.packing.scheduling.scheduler import PackingScheduler
-from pliant.packing.scheduling.simulated import simulate
-from tests.fixtures.packing.samples import STEPS, policies, scene, seeds
 
 ids = st.integers(0, 2**53)
 some = st.lists(ids, max_size=4).map(tuple)
@@ -36,27 +33,11 @@ def test_an_entry_comes_back_from_its_line_to_the_last_bit(now, step_input, plan
     assert repr(decode(line)) == repr((now, step_input, plan))
 
 
-@given(seeds, policies)
-def test_a_simulated_journal_replays_where_no_iteration_is_left_out(seed, policy):
-    load, journal = scene(seed), []
-
-    def note(now, step_input, plan, scheduler):
-        journal.append((now, step_input, plan))
-
-    simulate(load.prompts, load.lengths, load.rules(policy), load.memory, STEPS, leaps=False, observe=note)
-    assert replay(PackingScheduler(load.rules(policy), load.memory), journal) == journal
-
-
 FORECAST = (1.0, 2.0, 3.0, 4.5, 5.0, 6.0, 7.0, nextafter(8.0, 9.0))
 PLAIN = Prompt(1, 0.1, 5, 7, FORECAST)
 FULL = Prompt(2, 0.2, 6, 8, FORECAST, 10, 3.5, 0.5, True, 4, "ann", 2.0)
 INPUT = StepInput((PLAIN, FULL), (3, 4), (5,))
 PLAN = StepPlan(((1, "late"), (2, "full")), (3,), (4,), (5, 6), (Chunk(5, 9), Chunk(6, 1)), (7,))
-
-
-def test_an_iteration_in_which_nothing_happens_takes_its_time_alone():
-    assert encode(1.5, StepInput(), StepPlan()) == '{"now": 1.5}'
-    assert decode('{"now": 1.5}') == (1.5, StepInput(), StepPlan())
 
 
 def test_a_line_has_the_keys_that_journals_have_always_had():
@@ -88,15 +69,3 @@ def test_a_line_that_holds_no_entry_is_refused_with_its_beginning_and_the_reason
     with pytest.raises(InputError, match=r"journal line is .* must be one entry as written by encode") as caught:
         decode(line)
     assert reason in str(caught.value)
-
-
-def test_a_replay_asks_for_the_same_inputs_at_the_same_times():
-    class Echo:
-        def handle(self, step_input, now):
-            return StepPlan(admitted=(int(now), *step_input.finished))
-
-    journal = [(1.0, StepInput(finished=(8,)), PLAN), (2.0, StepInput(), PLAN)]
-    assert replay(Echo(), journal) == [
-        (1.0, StepInput(finished=(8,)), StepPlan(admitted=(1, 8))),
-        (2.0, StepInput(), StepPlan(admitted=(2,))),
-    ]

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.errors import InputError
 from pliant.packing.chat import ChatTemplate
 from pliant.packing.engine.grammar import Grammars
 from pliant.packing.tools import (
@@ -20,8 +19,6 @@ from pliant.packing.tools import (
     ToolCall,
     ToolFormat,
     calls_grammar,
-    described,
-    format_of,
 )
 from tests.fixtures.packing.fakes import new_tokenizer
 
@@ -94,11 +91,6 @@ def test_what_looks_like_a_call_and_is_none_stays_text(text: str) -> None:
     assert parsed(HERMES, text, [5, 7]) == [text]
 
 
-def test_arguments_may_be_left_out_and_only_the_first_call_counts_where_one_is_wanted() -> None:
-    assert parsed(HERMES, '<tool_call>{"name": "stop"}</tool_call>', []) == [ToolCall("stop", "{}")]
-    assert parsed(HERMES, written(HERMES, CALL, CALL), [], parallel=False) == [ToolCall("add", '{"a": 3}')]
-
-
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 def test_the_grammar_of_calls_allows_what_the_parser_reads_and_nothing_else(form: ToolFormat) -> None:
     grammars = Grammars(TOKENIZER.to_str(), TOKENIZER.get_vocab_size(), (0,))
@@ -144,17 +136,6 @@ def test_a_template_that_takes_tools_writes_them_itself() -> None:
     assert template.render(CONVERSATION).startswith("user:1 + 2?;"), "no tools, no word of them"
 
 
-def test_a_template_that_writes_tools_in_an_unknown_format_writes_them_too() -> None:
-    template = ChatTemplate(QWEN.replace("tool_call>", "function>"), {})
-    assert template.tool_format is HERMES and template.render(CONVERSATION, None, TOOLS).count("<tools>") == 2
-
-
-def test_tools_as_the_client_wrote_them_are_what_a_template_gets() -> None:
-    given = {"function": {"parameters": {}, "name": "stop", "strict": True}}
-    text = ChatTemplate("{{ tools | tojson }}", {}).render(CONVERSATION, None, [Tool("stop", "", {}, given)])
-    assert json.loads(text) == [given] and text.index("parameters") < text.index("name")
-
-
 @pytest.mark.parametrize("source", [ANY, STRICT, ""])
 def test_any_other_template_gets_tools_calls_and_results_as_texts(source: str) -> None:
     template = ChatTemplate(source, {})
@@ -164,23 +145,3 @@ def test_any_other_template_gets_tools_calls_and_results_as_texts(source: str) -
     assert '<tool_call>\n{"name": "add", "arguments": {"a": 3}}\n</tool_call>' in text
     assert "<tool_response>\n3\n</tool_response>" in text and "tool:3" not in text
     assert ("system:" in text) is (source == ANY)
-
-
-def test_tools_stand_behind_the_system_message_that_is_there() -> None:
-    first, second = described([{"role": "system", "content": "Be short."}, CONVERSATION[0]], TOOLS)
-    assert first["content"].startswith("Be short.\n\nYou may call one or more functions") and second == CONVERSATION[0]
-    assert described(CONVERSATION[:1], ()) == CONVERSATION[:1]
-
-
-def test_a_conversation_that_a_template_rejects_is_rejected_with_and_without_tools() -> None:
-    template = ChatTemplate("{{ raise_exception('never') }}", {})
-    for tools in ((), TOOLS):
-        with pytest.raises(InputError, match="never"):
-            template.render(CONVERSATION, None, tools)
-
-
-def test_formats_are_known_by_their_signs() -> None:
-    assert format_of("... [TOOL_CALLS] ...") is MISTRAL
-    assert format_of('... "parameters" ...') is LLAMA
-    assert format_of("... <tool_call> ...") is HERMES
-    assert format_of("... <function= ...") is None

@@ -18,7 +18,6 @@ from pliant.rollout.events import (
     CanaryOutcome,
     Cancelled,
     Label,
-    Note,
     Promote,
     SetShare,
     ShadowCompared,
@@ -99,16 +98,6 @@ def test_a_broken_or_cancelled_one_is_taken_back_at_once_and_for_good(event, wor
     assert feed(rollout, 30) == []
     assert rollout.handle(Broken("again"), 99.0) == []
     assert rollout.to_dict() == before
-
-
-def test_evidence_against_it_holds_it_at_its_share_with_a_single_note():
-    rollout = Rollout(replace(CANARY, hold=1.2, measures=CORRECTNESS))
-    rollout.handle(Label("bad", True, False), 0.0)
-    rollout.handle(Label("worse", True, False), 0.0)
-    actions = feed(rollout, 15, 1.0)
-    assert [type(action) for action in actions] == [Note]
-    assert "stays at 10% of traffic" in actions[0].sentence
-    assert rollout.share == 0.1
 
 
 def test_undecided_it_is_taken_back_or_promoted_as_configured():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 
@@ -65,28 +64,6 @@ def test_the_fast_sums_equal_the_product_of_exact_factors(outcomes, margin):
     exact = float((1 - Fraction(SEEKING)) * grid + Fraction(SEEKING) * wealth[-1])
     assert evidence.value == pytest.approx(exact, rel=1e-9)
     assert evidence.outcomes == len(outcomes)
-
-
-@given(OUTCOMES)
-def test_outcomes_in_blocks_of_equal_ones_count_as_each_alone(outcomes):
-    blocks = Evidence(Hypothesis(0.0025, horizon=25))
-    plain = Evidence(Hypothesis(0.0025, horizon=25))
-    for x in outcomes:
-        blocks.add(x, 3)
-        for _ in range(3):
-            plain.add(x)
-    assert blocks.value == pytest.approx(plain.value, rel=1e-9)
-    assert blocks.outcomes == plain.outcomes
-
-
-@given(OUTCOMES, MARGINS)
-def test_the_state_survives_json_exactly(outcomes, margin):
-    evidence = evidence_after(outcomes, margin)
-    copy = Evidence.from_dict(evidence.hypothesis, json.loads(json.dumps(evidence.to_dict())))
-    assert copy.to_dict() == evidence.to_dict()
-    evidence.add(1.0)
-    copy.add(1.0)
-    assert copy.value == evidence.value
 
 
 @pytest.mark.parametrize("x", [-1.1, 1.1, math.nan])

@@ -33,17 +33,6 @@ def test_a_block_compares_the_means_of_both_arms():
     assert late.evidence.outcomes == 1, "a new block waits for the champion"
 
 
-@given(st.lists(st.tuples(st.sampled_from(("champion", "canary")), st.floats(0, 1)), max_size=60))
-def test_blocks_never_leave_their_limits_and_survive_json(outcomes):
-    late = comparison(prove=0.1)
-    for arm, loss in outcomes:
-        late.add_outcome(arm, loss)
-        late.check()
-    copy = comparison(prove=0.1)
-    copy.restore(json.loads(json.dumps(late.to_dict())))
-    assert copy.to_dict() == late.to_dict()
-
-
 def test_both_arms_slow_at_once_are_no_evidence_and_a_slow_canary_is():
     rng = np.random.default_rng(0)
     together, alone = comparison(), comparison()
@@ -117,10 +106,3 @@ def test_keys_are_spread_evenly():
 def test_a_growing_share_only_adds_keys(salt, key, first, second):
     low, high = sorted((first, second))
     assert is_copied(salt, key, low) <= is_copied(salt, key, high)
-
-
-@given(st.text(), st.text(alphabet=st.characters()))
-def test_no_share_is_nobody_and_the_whole_is_everybody(salt, key):
-    assert not is_copied(salt, key, 0.0)
-    assert is_copied(salt, key, 1.0)
-    assert 0 <= position(salt, key) < 1

@@ -93,14 +93,6 @@ def test_the_fast_wealth_is_the_plain_one(numbers, ordered, blocks):
     assert fast == pytest.approx(slow, rel=1e-9)
 
 
-@given(st.integers(0, 200), st.integers(1, 200), st.floats(0.0001, 0.2))
-def test_bounds_hold_the_share_and_narrow_with_its_size(hits, more, alpha):
-    share = np.array([hits / (hits + more)])
-    low, high = bounds(share, hits + more, alpha)
-    nearer = bounds(share, 10 * (hits + more), alpha)
-    assert 0 <= low <= nearer[0] <= share <= nearer[1] <= high <= 1
-
-
 def test_bounds_are_wrong_as_seldom_as_they_say():
     rng = np.random.default_rng(0)
     for probability in (0.02, 0.3):

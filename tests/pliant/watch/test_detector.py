@@ -44,18 +44,6 @@ def test_a_class_that_becomes_frequent_is_noticed_and_named():
     assert "was 1" in alarm.sentence.replace("was 9", "was 1")
 
 
-def test_an_alarm_comes_once_until_the_reset():
-    detector = Detector(CLASS)
-    feed(detector, [0.1, 0.3, 0.3, 0.3], 100)
-    first = feed(detector, [0.7, 0.1, 0.1, 0.1], 50)
-    assert first is not None
-    assert feed(detector, [0.7, 0.1, 0.1, 0.1], 50) is None
-    assert (detector.state, detector.alarm) == ("alarm", first)
-    detector.reset()
-    assert (detector.state, detector.observations) == ("learning", 0)
-    assert feed(detector, [0.7, 0.1, 0.1, 0.1], 50) is None
-
-
 @pytest.mark.parametrize("stream", [CLASS, SCORE, replace(CLASS, reference=Reference(CLASS.binning, (0.25,) * 4))])
 @pytest.mark.parametrize("blocks", [0, 10, 21, 60, 120])
 def test_a_state_is_the_same_after_a_round_trip_and_goes_on_alike(stream, blocks):

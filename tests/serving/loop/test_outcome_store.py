@@ -135,7 +135,7 @@ def test_a_full_disk_is_logged_once_and_what_waits_is_written_later(tmp_path, ca
             raise OSError(28, "No space left on device")
         return write(descriptor, data)
 
-    monkeypatch.setattr("pliant.lines.os.write", short)
+    monkeypatch.setattr("pliant.jsonl.os.write", short)
     with caplog.at_level(logging.WARNING, "pliant.serving"):
         for number in range(3):
             tracker.remember(str(number), answered(), 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -15,11 +14,11 @@ from pliant.serving.lifecycle import system
 from pliant.serving.packing import assembly
 from pliant.serving.packing.assembly import Maker, PackingSystem, rules, spread
 from pliant.serving.packing.catalog import load_catalog
+from pliant.serving.packing.engine.engine_process import EngineBuild
 from pliant.serving.packing.engine.metrics import PackingMetrics
-from pliant.serving.packing.messages import EngineBuild, PredictorBuild
 from pliant.serving.workers.device_plan import DevicePlan
 from tests.fixtures.packing.fakes import FakePredictor, FakeWorker
-from tests.fixtures.packing.in_process import MARGINAL, QUIET, generator, packing, predictor, publish, serving
+from tests.fixtures.packing.in_process import QUIET, generator, packing, predictor, publish, serving
 from tests.fixtures.registry import FolderRegistry
 
 
@@ -110,42 +109,6 @@ def test_gpus_hold_as_many_times_the_pages_and_main_memory_does_not(catalog, dev
     assert found.packing.memory == replace(memory, pages=expected)
 
 
-def test_of_more_devices_than_models_each_model_has_its_share(catalog):
-    making = Making(catalog, device="cuda:0,cuda:1,cuda:2")
-    used = {name: [device for device, _ in h.on_devices] for name, h in making.generation.handlers.items()}
-    assert used == {"songs": ["cuda:0", "cuda:2"], "tales": ["cuda:1"]}
-
-
-def test_predictors_start_with_the_engines_and_the_deaths_of_both_are_counted(catalog):
-    async def run():
-        making = Making(catalog, launch_limit=8.0)
-        pool = making.generation.driver
-        await pool.start()
-        assert [fake.starts for _, fake in making.predictors] == [1, 1] and pool.ready
-        for worker in making.workers:
-            worker.die()
-        assert making.counted.get_sample_value("pliant_worker_failures_total") == 2
-        forecast = (await pool.forecasters[0].forecast(["a"]))[0]
-        assert forecast.tokens == MARGINAL, "where no prediction comes, all lengths are forecast"
-        making.predictors[1][1].die()
-        deaths = [
-            making.counted.get_sample_value("pliant_predictor_failures_total", {"task": t}) for t in ("songs", "tales")
-        ]
-        assert deaths == [None, 1]
-        await pool.stop()
-
-    asyncio.run(run())
-
-
-def test_the_predictor_of_a_model_runs_on_its_engines_device_unless_the_settings_name_another(catalog):
-    builds = [build for build, _ in Making(catalog, device="cuda:0, cuda:1", threads=3).predictors]
-    for build, (name, device) in zip(builds, [("songs", "cuda:0"), ("tales", "cuda:1")], strict=True):
-        predictor = catalog.models[name].predictor
-        assert build == PredictorBuild(predictor.folder, predictor.digest, DevicePlan(device, 1, None, ()))
-    other = [build for build, _ in Making(catalog, device="cuda", predict_device="cpu").predictors]
-    assert [build.plan.device for build in other] == ["cpu", "cpu"]
-
-
 @pytest.mark.parametrize(
     ("device", "predict_device", "first"),
     [("cpu", "", False), ("cuda", "", True), ("cuda", "cpu", False), ("cpu", "cuda:1", True)],
@@ -172,18 +135,6 @@ def test_settings_artifacts_and_devices_are_checked_before_a_service_starts(chec
     with pytest.raises(ArtifactError, match="the generator's tokenizer cannot be read"):
         checking()
     assert PackingSystem(QUIET).source(registry).registry is registry
-
-
-def test_pages_that_a_device_has_no_room_for_are_refused_with_the_numbers_before_a_service_starts(
-    checking, monkeypatch
-):
-    monkeypatch.setattr(assembly, "free_memory", lambda device: {"cuda:0": 1 << 40, "cuda:1": 1 << 10}[device])
-    with pytest.raises(InputError, match=r"memory is \d+ pages of .* beside .* of weights, .* which cuda:1 has free"):
-        checking(device="cuda:0,cuda:1")
-    monkeypatch.setattr(assembly, "free_memory", lambda device: 40_000)
-    checking(device="cpu")
-    with pytest.raises(InputError, match="which cpu has free"):
-        checking(device="cpu,cpu,cpu,cpu,cpu")
 
 
 def test_a_later_catalog_must_be_of_the_same_class_of_device_unless_the_settings_say_otherwise(registry):

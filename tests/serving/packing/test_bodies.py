@@ -13,8 +13,7 @@ from pliant.packing.tools import Tool
 from pliant.serving.http.api_errors import ApiError, api_error_of
 from pliant.serving.packing.api import create_app
 from pliant.serving.packing.bodies import ChatBody, CompletionBody
-from pliant.serving.packing.fields import IGNORED, NO_EFFECT, read_request
-from pliant.serving.packing.request import NO_TOOLS, ToolRequest
+from pliant.serving.packing.request import IGNORED, NO_EFFECT, NO_TOOLS, ToolRequest, read_request
 from pliant.serving.packing.settings import PackingSettings
 from tests.fixtures.documented import body_schema, check_body
 

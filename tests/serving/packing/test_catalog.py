@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from pliant.errors import ArtifactError, DeviceError
+from pliant.errors import ArtifactError
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from pliant.serving.packing.catalog import Catalog, load_catalog
-from tests.fixtures.packing.in_process import CONTEXT, MARGINAL, MEMORY, generator, packing, predictor, publish
+from tests.fixtures.packing.in_process import CONTEXT, MARGINAL, generator, packing, predictor, publish
 from tests.fixtures.registry import FolderRegistry
 
 GENERATOR, PREDICTOR, PLAN = PACKING_GENERATOR + "tales", PACKING_PREDICTOR + "tales", PACKING_PREFIX + "tales"
@@ -89,28 +87,3 @@ def test_parts_that_are_missing_or_not_those_of_the_plan_are_errors(registry, tm
     with pytest.raises(ArtifactError, match=rf"^{PLAN} holds a plan that calls itself songs, but should be tales$"):
         registry.publish(PLAN, packing(digest, other, name="songs"))
         loaded(registry)
-
-
-def test_a_predictor_that_names_no_generator_fits_each(registry):
-    (model,) = loaded(registry)[0].models.values()
-    digest = registry.publish(PREDICTOR, predictor(""))
-    registry.publish(PLAN, packing(model.generator.digest, digest))
-    assert loaded(registry)[0].models["tales"].predictor.digest == digest
-
-
-def test_what_generator_and_cache_hold_limits_the_context(registry):
-    (model,) = loaded(registry)[0].models.values()
-    for pages, context in ((CONTEXT // 4 - 1, CONTEXT - 4), (CONTEXT // 4 + 1, CONTEXT)):
-        memory = replace(MEMORY, pages=pages, page_tokens=4)
-        assert replace(model, packing=replace(model.packing, memory=memory)).context == context
-
-
-def test_models_are_of_one_class_of_device(registry):
-    catalog, _ = loaded(registry)
-    (model,) = catalog.models.values()
-    assert catalog.device == "a-device"
-    other = replace(model, packing=replace(model.packing, device_class="a GPU"))
-    both = replace(catalog, models={"tales": model, "songs": other})
-    with pytest.raises(DeviceError, match=r"the models were profiled on 2 classes of device \(a GPU, a-device\)"):
-        both.device  # noqa: B018
-    assert not both.serves_as(catalog) and not catalog.serves_as(both)

@@ -11,9 +11,9 @@ from pliant.errors import InputError, WorkerError
 from pliant.packing.engine.grammar import KEPT_BYTES, Grammars
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.packing import grammar_checks as module
-from pliant.serving.packing import grammar_process as process
-from pliant.serving.packing.grammar_checks import GrammarChecks
+from pliant.serving.packing import grammar as module
+from pliant.serving.packing import grammar as process
+from pliant.serving.packing.grammar import GrammarChecks
 from tests.fixtures.packing.fakes import new_tokenizer
 from tests.fixtures.packing.hostile_grammars import hostile
 from tests.serving.packing.test_output_form import grammar_of

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from itertools import chain
 
 import pytest
 
-from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.serving.packing import schemas
-from pliant.serving.packing.logprobs import LOWEST, finite, mean_logprob
-from pliant.serving.packing.token_texts import TokenTexts
+from pliant.serving.packing.text import TokenTexts
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import TALE, logprobs_of, new_tokenizer
-from tests.fixtures.packing.in_process import events, publish, serving
-from tests.fixtures.registry import FolderRegistry
+from tests.fixtures.packing.in_process import events
 
 TOKENIZER = new_tokenizer()
 TEXTS = TokenTexts(TOKENIZER)
 OUTPUT = [*TOKENIZER.encode(TALE).ids, 0]
 PROMPT = TOKENIZER.encode("Tell me").ids
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish(registry)
-    with serving(registry) as service:
-        yield service
 
 
 def top_of(token: int, top: int) -> dict[str, float]:
@@ -54,28 +42,6 @@ def test_a_completion_has_those_of_its_tokens_the_last_included(service, top):
         assert not whole or TALE[begin:end] == TEXTS.text_of(token)
 
 
-def test_an_echo_has_those_of_the_prompt_but_for_its_first_token(service):
-    response = service.complete(logprobs=2, echo=True)
-    (choice,) = response.json()["choices"]
-    logprobs, wanted = choice["logprobs"], expected([*PROMPT, *OUTPUT], 2)
-    assert choice["text"] == "Tell me" + TALE
-    assert logprobs["tokens"] == wanted["tokens"]
-    for name in ("token_logprobs", "top_logprobs"):
-        assert logprobs[name] == [None, *wanted[name][1:]]
-    assert logprobs["text_offset"][len(PROMPT)] == len("Tell me")
-    check_answer(schemas.Completion, response.json())
-
-
-def test_a_prompt_alone_is_scored_without_an_output(service):
-    """As evaluators of log-likelihoods ask."""
-    answer = service.complete(logprobs=1, echo=True, max_tokens=0).json()
-    (choice,) = answer["choices"]
-    assert (choice["text"], choice["finish_reason"]) == ("Tell me", "length")
-    assert choice["logprobs"]["token_logprobs"] == [None, *expected(PROMPT, 1)["token_logprobs"][1:]]
-    assert answer["usage"] == {"prompt_tokens": len(PROMPT), "completion_tokens": 0, "total_tokens": len(PROMPT)}
-    assert choice["pliant"]["prediction"] == "given"
-
-
 def test_a_chat_has_tokens_with_bytes_and_the_likeliest_ones(service):
     response = service.chat(logprobs=True, top_logprobs=2)
     logprobs = response.json()["choices"][0]["logprobs"]
@@ -92,11 +58,6 @@ def test_a_chat_has_tokens_with_bytes_and_the_likeliest_ones(service):
             ],
         }
     check_answer(schemas.ChatCompletion, response.json())
-
-
-def test_nobody_gets_log_probabilities_unasked(service):
-    assert service.complete().json()["choices"][0]["logprobs"] is None
-    assert service.chat().json()["choices"][0]["logprobs"] is None
 
 
 @pytest.mark.parametrize("echo", [False, True])
@@ -119,7 +80,7 @@ def test_pieces_make_the_same_answers_as_a_whole(service, monkeypatch):
         return [[choice["logprobs"] for choice in whole], chat, [part["tokens"] for part in parts if part]]
 
     in_one = asked()
-    monkeypatch.setattr("pliant.packing.engine.logprobs.PIECE", 6)
+    monkeypatch.setattr("pliant.packing.engine.submission.PIECE", 6)
     in_pieces = asked()
     assert in_pieces[:2] == in_one[:2]
     assert [*chain(*in_pieces[2])] == [*chain(*in_one[2])] and len(in_pieces[2]) > len(in_one[2])
@@ -131,45 +92,3 @@ def test_log_probabilities_of_prompts_are_limited_by_tokens_and_alternatives(ser
     refused = service.complete(logprobs=3, echo=True, n=2)
     assert refused.status_code == 400 and "tokens x (logprobs + 1) x n" in refused.text
     assert service.complete(logprobs=20).status_code == 200, "without its prompt"
-
-
-def test_a_streamed_chat_has_every_token_once(service):
-    whole = service.chat(logprobs=True).json()["choices"][0]["logprobs"]["content"]
-    *chunks, _ = events(service.chat(logprobs=True, stream=True))
-    parts = [chunk["choices"][0]["logprobs"] for chunk in chunks]
-    assert [entry for part in parts if part for entry in part["content"]] == whole
-
-
-def test_tokens_behind_a_stop_string_have_none(service):
-    (choice,) = service.complete(logprobs=0, stop="small").json()["choices"]
-    assert choice["text"] == TALE.partition("small")[0]
-    shown = "".join(choice["logprobs"]["tokens"])
-    assert shown.startswith(choice["text"] + "small") and len(shown) < len(TALE)
-
-
-def test_the_best_of_several_outputs_are_answered_the_best_first(service):
-    fields = {"temperature": 1, "max_tokens": 4, "seed": 3, "logprobs": 0}
-    every = service.complete(n=5, **fields).json()
-    answer = service.complete(n=2, best_of=5, **fields).json()
-    mean = {
-        choice["text"]: sum(choice["logprobs"]["token_logprobs"]) / len(choice["logprobs"]["token_logprobs"])
-        for choice in every["choices"]
-    }
-    assert len(set(mean.values())) == 5
-    best = sorted(mean, key=lambda text: -mean[text])[:2]
-    assert [(choice["index"], choice["text"]) for choice in answer["choices"]] == list(enumerate(best))
-    assert answer["usage"] == every["usage"], "what is not answered has been generated, too"
-    quiet = service.complete(n=2, best_of=5, **{**fields, "logprobs": None}).json()
-    assert [(choice["text"], choice["logprobs"]) for choice in quiet["choices"]] == [(text, None) for text in best]
-
-
-def test_the_best_are_chosen_for_each_prompt(service):
-    answer = service.complete(["a", "b"], best_of=3, temperature=1, max_tokens=2, seed=1)
-    assert [choice["index"] for choice in answer.json()["choices"]] == [0, 1]
-    assert answer.headers["x-pliant-actual-tokens"] == "2,2"
-
-
-def test_minus_infinity_is_a_number_that_json_can_hold():
-    assert (finite(-math.inf), finite(-3.5)) == (LOWEST, -3.5)
-    assert mean_logprob([TokenLogprobs(-1.0), TokenLogprobs(-3.0)]) == -2.0
-    assert mean_logprob([]) == 0.0

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from types import SimpleNamespace
 
 import pytest
 from starlette.requests import ClientDisconnect
 
-from pliant.packing.scheduling.request import Prompt
-from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing import openai
-from pliant.serving.packing.answer import Form
-from pliant.serving.packing.reply import Choice, Reply, ReplyInfo
-from pliant.serving.packing.stream import DisconnectedError
-from tests.fixtures.packing.fakes import TALE
+from pliant.serving.packing.openai import DisconnectedError
+from pliant.serving.packing.reply import Reply
 from tests.fixtures.packing.in_process import error_of, generator, publish, serving
 from tests.fixtures.registry import FolderRegistry
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish(registry)
-    with serving(registry) as service:
-        yield service
 
 
 @pytest.mark.parametrize("error", [DisconnectedError, ClientDisconnect])
@@ -38,24 +25,6 @@ def test_a_client_that_has_gone_is_no_error_of_the_service(error):
     request = SimpleNamespace(state=SimpleNamespace(), scope={}, app=None)
     response = asyncio.run(openai.guarded(gone, lambda _request: endpoint)(request))
     assert (response.status_code, response.body, counted) == (499, b"", [])
-
-
-def test_an_unknown_model_is_named_with_those_that_are_served(service):
-    error = error_of(service.get("/models/gpt"))
-    assert error == {
-        "message": "model is 'gpt', but must be one of tales",
-        "type": "invalid_request_error",
-        "param": "model",
-        "code": "model_not_found",
-    }
-    assert service.get("/models/gpt").status_code == 404
-
-
-def test_only_an_output_that_may_have_killed_the_engine_must_not_be_sent_again():
-    for code, header in (("engine_failed", "false"), ("late", None), ("invalid", None)):
-        response = openai.error_response(ApiError(500, code, "a message"))
-        assert response.headers.get("x-should-retry") == header
-        assert json.loads(response.body)["error"]["code"] == ("invalid_value" if code == "invalid" else code)
 
 
 def test_an_error_gives_up_all_outputs_of_the_request(service, monkeypatch):
@@ -81,77 +50,6 @@ def test_an_error_gives_up_all_outputs_of_the_request(service, monkeypatch):
     response = service.wait(run())
     assert (response.status_code, error_of(response)["code"], cancelled) == (429, "rate_limit_exceeded", [3])
     assert service.complete().status_code == 200 and cancelled == [3], "what has ended well is not cancelled"
-
-
-def test_events_are_lines_of_json_in_utf_8_without_spaces(service):
-    response = service.complete(stream=True)
-    lines = response.content.split(b"\n\n")
-    assert lines[-2:] == [b"data: [DONE]", b""] and all(line.startswith(b"data: {") for line in lines[:-2])
-    assert "é".encode() in response.content and b'": ' not in response.content
-    assert "".join(json.loads(line[6:])["choices"][0]["text"] for line in lines[:-2]) == TALE
-
-
-def streaming(outputs, usage: bool = False) -> tuple[Reply, list]:
-    """A reply whose choices are these outputs, and its events as they come."""
-    forecast = SimpleNamespace(tokens=(4.0,) * 8, origin="predicted")
-    reply = Reply(ReplyInfo("tales", "f", 3, 2.5, usage, False), lambda _output: None)
-    reply.choices = [Choice(index, output, forecast, "", "p") for index, output in enumerate(outputs)]
-    return reply, []
-
-
-class Output(SimpleNamespace):
-    def __init__(self, text: str = "", finish: str = "") -> None:
-        times = {"first_token_at": 1.0, "last_token_at": 1.0}
-        first = SimpleNamespace(prompt=Prompt(0, 0.0, 3, 9, (1.0,) * 8))
-        rest = {"queued": 0.0, "preemptions": 0, "recomputed": 0, "fault": ""}
-        super().__init__(finish=finish, tokens=[7], first=first, **times, **rest)
-        self.text = text
-        self.writer = SimpleNamespace(take=self.take)
-
-    def take(self) -> str:
-        text, self.text = self.text, ""
-        return text
-
-
-async def collect(reply, events) -> None:
-    async for event in openai._events(Form(chat=False), reply):
-        for part in event.decode().split("\n\n")[:-1]:
-            content = part.removeprefix("data: ")
-            if content == "[DONE]":
-                events.append("done")
-            elif "error" in (value := json.loads(content)):
-                events.append(("error", value["error"]["code"]))
-            else:
-                choice = (value["choices"] or [None])[0]
-                events.append((choice["index"], choice["text"], choice["finish_reason"]) if choice else value["usage"])
-
-
-def test_a_stream_tells_of_each_choice_until_all_have_ended_and_then_what_they_took():
-    first, second = Output("one"), Output()
-    reply, events = streaming([first, second], usage=True)
-
-    async def run():
-        task = asyncio.create_task(collect(reply, events))
-        await asyncio.sleep(0)
-        assert events == [(0, "one", None)]
-        second.text, second.finish = "two", "length"
-        reply.notify(second)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert events[1:] == [(1, "two", None), (1, "", "length")]
-        first.finish = "stop"
-        reply.notify(first)
-        await task
-
-    asyncio.run(run())
-    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-    assert events[3:] == [(0, "", "stop"), usage, "done"]
-
-
-def test_a_stream_ends_with_the_error_of_a_choice_after_the_text_that_there_is():
-    reply, events = streaming([Output("one", "failed"), Output("two", "stop")], usage=True)
-    asyncio.run(collect(reply, events))
-    assert events == [(0, "one", None), (1, "two", None), (1, "", "stop"), ("error", "engine_failed"), "done"]
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,10 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.packing.engine.grammar import Grammars
-from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing.bodies import FORM_CHARACTERS, CompletionBody
-from pliant.serving.packing.fields import output_grammar, regex_rule
+from pliant.serving.packing.request import output_grammar, regex_rule
 from tests.fixtures.packing.fakes import new_tokenizer
-from tests.fixtures.packing.in_process import error_of, publish, serving
-from tests.fixtures.registry import FolderRegistry
+from tests.fixtures.packing.in_process import error_of
 from tests.serving.packing.test_bodies import DEEP
 
 TOKENIZER = new_tokenizer()
@@ -70,12 +68,6 @@ def test_a_form_allows_what_it_says_and_nothing_else(fields, allowed, excluded):
     assert not any(allows(fields, text) for text in excluded)
 
 
-def test_no_form_is_no_grammar():
-    assert grammar_of({}) == ("", "response_format")
-    assert grammar_of({"response_format": {"type": "text"}}) == ("", "response_format")
-    assert grammar_of({"response_format": {"type": "text"}, **structured(regex="a")})[1] == "structured_outputs"
-
-
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
@@ -103,24 +95,10 @@ def test_a_form_that_cannot_be_read_is_named(fields, name):
     assert refused.value.field == name
 
 
-def test_what_vllm_alone_has_is_refused_by_name():
-    with pytest.raises(ApiError) as refused:
-        grammar_of(structured(structural_tag="{}"))
-    assert (refused.value.code, refused.value.field) == ("unsupported_parameter", "structured_outputs.structural_tag")
-
-
 @pytest.mark.parametrize("pattern", ["a/b", "a\\/b", "\\\\/", "[/]", "a\\\\", "//"])
 def test_a_rule_of_a_regular_expression_ends_where_it_should(pattern):
     rule = regex_rule(pattern)
     assert not re.search(r"(?<!\\)(\\\\)*/", rule[1:-1])
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish(registry)
-    with serving(registry) as service:
-        yield service
 
 
 def test_the_grammar_reaches_the_engine_with_every_output(service):

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
-from pliant.errors import DeviceError, InputError, WorkerError
 from pliant.registry.names import PACKING_GENERATOR
-from pliant.serving.lifecycle.assembly import Builder
-from pliant.serving.packing.assembly import rules
-from pliant.serving.packing.catalog import load_catalog
-from pliant.serving.workers.devices import SameDevice
-from tests.fixtures.packing.fakes import TALE, FakePredictor, FakeWorker
-from tests.fixtures.packing.in_process import QUIET, generator, publish, serving
+from tests.fixtures.packing.fakes import TALE
+from tests.fixtures.packing.in_process import generator, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
 
@@ -49,12 +43,6 @@ def test_outputs_on_their_way_end_where_they_began(registry):
         assert registry.discarded  # the former's files
 
 
-def test_nothing_new_is_unchanged_and_costs_no_process(registry):
-    with serving(registry) as service:
-        assert service.post("/refresh", {}).json()["outcome"] == "unchanged"
-        assert len(service.workers) == 1
-
-
 def test_a_generator_without_its_plan_is_held_and_the_present_one_serves_on(registry):
     with serving(registry) as service:
         registry.publish(PACKING_GENERATOR + "tales", generator(seed=2))
@@ -70,43 +58,3 @@ def test_a_new_engine_that_cannot_start_leaves_the_present_one(registry):
         response = service.post("/refresh", {})
         assert response.status_code == 503 and "no room" in response.text
         assert service.complete().status_code == 200
-
-
-def test_another_class_of_device_is_an_error_unless_any_profile_is_allowed(registry):
-    catalog = load_catalog(registry, "champion")
-    (served,) = catalog.models.values()
-    other = replace(catalog, models={"tales": replace(served, packing=replace(served.packing, device_class="other"))})
-
-    same = SameDevice("models", any_profile=False)
-    same.check(catalog)
-    with pytest.raises(DeviceError, match="profiled on other, but this device is a-device"):
-        asyncio.run(Builder(lambda *_: pytest.fail("nothing is made"), same).start(other))
-
-
-def test_a_policy_that_needs_exact_lengths_is_not_served_with(registry):
-    (served,) = load_catalog(registry, "champion").models.values()
-    assert rules(replace(QUIET, policy="s3"), served).policy == "s3"
-    with pytest.raises(InputError, match="PLIANT_POLICY is 'oracle', but must be one of default, paged, s3"):
-        replace(QUIET, policy="oracle")
-
-
-def test_an_engine_that_does_not_start_is_no_service(registry):
-    def worker_factory(next_build):
-        return FakeWorker(next_build, trouble="the device has no room")
-
-    from pliant.serving.packing.assembly import PackingSystem
-
-    with pytest.raises(WorkerError, match="no room"):
-        asyncio.run(
-            PackingSystem(QUIET, lambda _build: FakePredictor(lambda texts: [])).assemble(
-                registry, worker_factory, None
-            )
-        )
-
-
-def test_each_engine_process_has_a_journal_of_its_own(registry, tmp_path):
-    with serving(registry, replace(QUIET, journal=tmp_path / "j.jsonl")) as service:
-        publish(registry, seed=1)
-        assert service.post("/refresh", {}).json()["outcome"] == "changed"
-        journals = [build.journal.name for worker in service.workers for build in worker.builds]
-    assert journals == ["j.jsonl", "j-2.jsonl"]

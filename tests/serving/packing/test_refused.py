@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from tests.fixtures.packing.in_process import CONTEXT, error_of, publish, serving
-from tests.fixtures.tokens.http import FolderRegistry
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish(registry)
-    with serving(registry) as service:
-        yield service
-
+from pliant.errors import InputError
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.packing.catalog import ServedGenerator
+from pliant.serving.packing.reading import PromptReader
+from pliant.serving.packing.request import PromptInput
+from tests.fixtures.packing.in_process import CONTEXT, error_of
 
 REFUSED_FIELDS = [
     ({"max_tokens": 10_000}, "max_tokens", 400, "context_length_exceeded"),
@@ -69,3 +68,66 @@ def test_other_addresses_methods_and_types_are_refused_in_the_same_shape(service
     assert error_of(service.get("/completions"))["code"] == "http"
     assert error_of(service.get("/models/gpt"))["code"] == "model_not_found"
     assert error_of(service.post("/completions", b"a=b", content_type="text/plain"))["code"] == "unsupported_media_type"
+
+
+WORDS = ("a", "b", "c", "tell")
+CONTEXT = 6
+
+
+def reader(vocabulary: int | None = None, tokenizer: str | None = None, context: int = CONTEXT) -> PromptReader:
+    words = Tokenizer(models.WordLevel({word: id for id, word in enumerate(WORDS)}, unk_token="a"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.enable_truncation(2)  # as a tokenizer may come; whole prompts are read all the same
+    words.enable_padding(length=4)
+    config = json.dumps({} if vocabulary is None else {"vocab_size": vocabulary})
+    text = words.to_str() if tokenizer is None else tokenizer
+    return PromptReader(ServedGenerator(Path(), 1, "d", config, text, "", context, ()), context)
+
+
+@pytest.mark.parametrize("ids", [False, True])
+def test_a_prompt_leaves_at_least_one_token_for_the_output(ids):
+    def prompt(length):
+        return PromptInput("prompt[1]", ids=(1,) * length) if ids else PromptInput("prompt[1]", text="b " * length)
+
+    assert len(reader().read(prompt(CONTEXT - 1)).ids) == CONTEXT - 1
+    sentence = r"prompt\[1\] is 6 tokens, but must be at most 5 tokens, to leave one for the output"
+    with pytest.raises(ApiError, match=sentence) as refused:
+        reader().read(prompt(CONTEXT))
+    assert (refused.value.status, refused.value.code, refused.value.field) == (
+        400,
+        "context_length_exceeded",
+        "prompt[1]",
+    )
+
+
+@pytest.mark.parametrize(("vocabulary", "last"), [(None, len(WORDS) - 1), (10, 9)])
+def test_ids_must_be_of_the_vocabulary(vocabulary, last):
+    read = reader(vocabulary).read
+    assert read(PromptInput("prompt", ids=(0, last))).ids == (0, last)
+    for id in (last + 1, -1):
+        with pytest.raises(InputError, match=f"prompt is with the token {id}, but must be of tokens from 0 to {last}"):
+            read(PromptInput("prompt", ids=(0, id)))
+
+
+def with_special_tokens(template: str = "") -> PromptReader:
+    """A reader whose tokenizer puts <s> before every text."""
+    vocabulary = {word: index for index, word in enumerate((*WORDS, "<s>"))}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.add_special_tokens(["<s>"])
+    words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", len(WORDS))])
+    return PromptReader(ServedGenerator(Path(), 1, "d", "{}", words.to_str(), template, 20, ()), 20)
+
+
+def test_a_texts_special_tokens_are_the_tokenizers_and_a_conversations_are_the_templates():
+    template = "{% for message in messages %}{{ message['content'] }} {% endfor %}tell"
+    talk = PromptInput("messages", messages=({"role": "user", "content": "a b"}, {"role": "user", "content": "b"}))
+    text = PromptInput("prompt", text="a b")
+    special = len(WORDS)
+    read = with_special_tokens(template).read
+    assert (read(text).ids, read(text).text, read(text).echo) == ((special, 0, 1), "a b", "a b")
+    assert (read(talk).ids, read(talk).echo) == ((0, 1, 1, 3), "a b b tell")
+    plain = with_special_tokens().read(talk)
+    assert (plain.ids, plain.text, plain.echo) == ((special, 0, 1, 1), "a b b", "a b\nb")
+    ids = with_special_tokens().read(PromptInput("prompt", ids=(special, 1)))
+    assert (ids.ids, ids.text, ids.echo) == ((special, 1), "b", "b")

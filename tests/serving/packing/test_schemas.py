@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pliant.serving.packing import schemas
 from pliant.serving.packing.api import create_app
-from pliant.serving.packing.schemas import options_of
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.in_process import publish, serving
 from tests.fixtures.registry import FolderRegistry
-
-
-@pytest.mark.parametrize("path", ["/completions", "/chat/completions"])
-def test_a_route_that_takes_a_body_names_its_errors(path):
-    options = options_of(path)
-    assert options["methods"] == ["POST"]
-    assert set(options["responses"]) == {200, 400, 404, 408, 413, 415, 429, 500, 503}
-    assert options["openapi_extra"]["requestBody"]["required"]
-
-
-@pytest.mark.parametrize("path", ["/models", "/models/{model:path}"])
-def test_a_route_without_a_body_is_a_get(path):
-    options = options_of(path)
-    assert options["methods"] == ["GET"] and set(options["responses"]) == ({200, 404} if "{" in path else {200})
-    assert bool(options["openapi_extra"]["parameters"]) is ("{" in path)
 
 
 def test_answers_models_and_status_have_the_documented_fields_and_no_other(tmp_path):

@@ -14,13 +14,13 @@ import openai
 import psutil
 import pytest
 
-from pliant.flows.packing.observed import read as read_observed
+from pliant.flows.packing.learn import read as read_observed
 from pliant.packing.scheduling.journal import replay
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.serving.lifecycle.artifacts import open_registry
 from pliant.serving.packing.assembly import rules
 from pliant.serving.packing.catalog import load_catalog
-from pliant.serving.packing.engine.journal import read
+from pliant.serving.packing.engine.engine_process import read_journal
 from pliant.serving.packing.engine.observed import observed_path
 from tests.fixtures.clients import PATIENCE, call, wait_for
 from tests.fixtures.live import ConcurrentCalls, end_in_flight, go_on, processes, running
@@ -261,5 +261,5 @@ def test_the_live_journals_replay_to_themselves(folder, settings):
     paths = journals(folder)
     assert len(paths) >= 4  # one killed, one hung, and the new champion's
     for path in paths:
-        journal = read(path)
+        journal = read_journal(path)
         assert journal and replay(PackingScheduler(rules(settings, served), served.packing.memory), journal) == journal

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.serving.packing.stream import DisconnectedError, EventStream, while_connected
 from tests.fixtures.packing.fakes import TALE
 from tests.fixtures.packing.in_process import QUIET, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
@@ -100,19 +99,6 @@ def test_an_asker_that_goes_amid_its_stream_is_given_up(service):
     assert outcome(service, "cancelled") == 1
 
 
-def test_an_asker_that_goes_before_its_whole_answer_is_given_up(service):
-    async def going():
-        client = Client("/completions")
-        asking = await asked(service, client)
-        await service.until(lambda: service.worker.engine.iterations > 3)
-        client.go()
-        await asking
-        await is_idle(service)
-
-    service.wait(going())
-    assert outcome(service, "cancelled") == 1
-
-
 def test_a_client_that_stops_reading_is_given_up_after_the_limit(service):
     async def stalling():
         client = Client("/completions", stream=True, reads=4)
@@ -122,34 +108,6 @@ def test_a_client_that_stops_reading_is_given_up_after_the_limit(service):
 
     service.wait(stalling())
     assert (outcome(service, "cancelled") or 0) + (outcome(service, "stop") or 0) == 1
-
-
-def test_a_slow_reader_gets_what_gathered_in_one_piece(service):
-    class Slow(Client):
-        async def send(self, message) -> None:
-            made = service.worker.engine.iterations
-            await service.until(lambda: service.worker.engine.iterations >= made + 5)
-            await super().send(message)
-
-    async def reading():
-        client = Slow("/completions", stream=True)
-        await client.ask(service)
-        assert client.text == TALE
-        assert len(client.messages) < 15  # of about 30 tokens
-
-    service.wait(reading())
-
-
-def test_other_requests_go_on_while_one_is_given_up(service):
-    async def both():
-        gone, good = Client("/completions", stream=True), Client("/completions", stream=True)
-        asking = [asyncio.create_task(one.ask(service)) for one in (gone, good)]
-        await service.until(lambda: len(gone.messages) > 3)
-        gone.go()
-        await asyncio.gather(*asking)
-        assert good.text == TALE
-
-    service.wait(both())
 
 
 def test_a_dropped_output_is_a_503_before_the_first_token_and_an_error_event_after(service):
@@ -181,148 +139,3 @@ def end(service, how: str) -> None:
     for id in list(service.worker.engine.submitted):
         service.worker.engine._forget(id)
         service.worker.on_message("progress", [Progress(id, (), how, 0.5, 0, 0, 0)])
-
-
-def test_work_ends_with_its_asker():
-    async def going():
-        incoming: asyncio.Queue = asyncio.Queue()
-        ended = asyncio.Event()
-
-        async def work():
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
-
-        incoming.put_nowait({"type": "http.disconnect"})
-        with pytest.raises(DisconnectedError):
-            await while_connected(incoming.get, work())
-        assert ended.is_set()
-
-    asyncio.run(going())
-
-
-def test_work_that_is_done_leaves_nobody_listening():
-    async def working():
-        async def two():
-            return 2
-
-        assert await while_connected(asyncio.Queue().get, two()) == 2
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(working())
-
-
-def test_a_stream_that_breaks_is_done_all_the_same():
-    async def breaking():
-        async def pieces():
-            yield b"data: 1\n\n"
-            raise ValueError("a bug")
-
-        done = []
-        stream = EventStream(pieces(), lambda: done.append(True), 1.0, {})
-
-        async def send(_message):
-            pass
-
-        with pytest.raises(ValueError, match="a bug"):
-            await stream({}, asyncio.Queue().get, send)
-        assert done == [True]
-
-    asyncio.run(breaking())
-
-
-class Sink:
-    """Notes what is sent; `stuck` from a message on, or `broken` as a connection that is closed."""
-
-    def __init__(self, stuck: float = float("inf"), broken: bool = False) -> None:
-        self.messages, self.stuck, self.broken = [], stuck, broken
-
-    async def send(self, message) -> None:
-        if len(self.messages) >= self.stuck:
-            await asyncio.Event().wait()
-        self.messages.append(message)
-        if self.broken:
-            raise OSError("closed")
-
-
-def streamed(sink: Sink, limit: float = 60.0, receive=None) -> list[bool]:
-    async def pieces():
-        yield b"data: 1\n\n"
-        yield b"data: 2\n\n"
-
-    async def run():
-        done = []
-        stream = EventStream(pieces(), lambda: done.append(True), limit, {"x-own": "3"})
-        await stream({}, receive or asyncio.Queue().get, sink.send)
-        assert len(asyncio.all_tasks()) == 1
-        return done
-
-    return asyncio.run(run())
-
-
-MESSAGES = [
-    {
-        "type": "http.response.start",
-        "status": 200,
-        "headers": [
-            (b"cache-control", b"no-cache"),
-            (b"x-accel-buffering", b"no"),
-            (b"x-own", b"3"),
-            (b"content-type", b"text/event-stream; charset=utf-8"),
-        ],
-    },
-    {"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True},
-    {"type": "http.response.body", "body": b"data: 2\n\n", "more_body": True},
-    {"type": "http.response.body", "body": b"", "more_body": False},
-]
-
-
-@pytest.mark.parametrize("broken", [False, True])
-def test_a_stream_has_no_length_and_each_event_is_sent_by_itself(broken):
-    """A connection that is closed is reported by `receive` too, so that an error of `send` is no news."""
-    sink = Sink(broken=broken)
-    assert streamed(sink) == [True] and sink.messages == MESSAGES
-
-
-@pytest.mark.parametrize("count", [0, 2, 3])
-def test_a_client_that_does_not_read_ends_the_stream_after_its_limit_and_is_named_in_the_log(caplog, count):
-    sink = Sink(stuck=count)
-    assert streamed(sink, 0.01) == [True] and sink.messages == MESSAGES[:count]
-    assert caplog.messages == ["a client did not read its stream for 0.01 s; its output is cancelled"]
-
-
-def test_a_client_that_disconnects_ends_the_stream_quietly(caplog):
-    received = [{"type": "http.request"}, {"type": "http.disconnect"}]
-
-    async def receive():
-        await asyncio.sleep(0)
-        return received.pop(0)
-
-    sink = Sink(stuck=1)
-    assert streamed(sink, receive=receive) == [True]
-    assert (sink.messages, received, caplog.messages) == (MESSAGES[:1], [], [])
-
-
-def test_an_error_of_the_work_is_the_callers():
-    async def fail():
-        raise ValueError("a bug")
-
-    async def run():
-        with pytest.raises(ValueError, match="a bug"):
-            await while_connected(asyncio.Queue().get, fail())
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(run())
-
-
-def test_a_caller_that_is_cancelled_leaves_no_work_behind():
-    async def run():
-        work = asyncio.create_task(asyncio.sleep(1e6))
-        caller = asyncio.create_task(while_connected(asyncio.Queue().get, work))
-        await asyncio.sleep(0)
-        caller.cancel()
-        await asyncio.gather(caller, return_exceptions=True)
-        assert work.cancelled() and len(asyncio.all_tasks()) == 1
-
-    asyncio.run(run())

@@ -7,17 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.errors import InputError
-from pliant.serving.packing.settings import PackingSettings
-from tests.fixtures.packing.in_process import QUIET, error_of, predict, publish, serving
-from tests.fixtures.registry import FolderRegistry
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish(registry)
-    return registry
+from tests.fixtures.packing.in_process import error_of, predict, serving
 
 
 @pytest.fixture
@@ -69,45 +59,6 @@ def test_what_no_forecast_could_keep_is_refused_without_one(busy):
     predicted = list[str]()
     busy.predict = lambda texts: predicted.extend(texts) or predict(texts)
     assert busy.complete(slo_ttft_ms=1).status_code == 503 and not predicted
-
-
-def test_of_several_outputs_all_are_accepted_or_none(busy):
-    response = busy.complete(["a", "b", "c"], n=2, slo_ttft_ms=1)
-    assert response.status_code == 503
-    assert busy.status()["pending"] == 300
-
-
-def test_a_service_may_have_targets_of_its_own(registry):
-    with serving(registry, replace(QUIET, slo_ttft_ms=5000.0, slo_tpot_ms=70.0)) as service:
-        service.complete()
-        service.complete(slo_ttft_ms=9000)
-        sent = [arguments[0].prompt for verb, arguments in service.worker.sent if verb == "submit"]
-        assert [(prompt.ttft, prompt.tpot) for prompt in sent] == [(5.0, 0.07), (9.0, 0.07)]
-    for name in ("slo_ttft_ms", "slo_tpot_ms"):
-        with pytest.raises(InputError, match=f"PLIANT_{name.upper()} is -1"):
-            PackingSettings(**{name: -1})
-
-
-def test_an_overloaded_service_says_when_to_come_again(registry):
-    with serving(registry, replace(QUIET, max_waiting=300)) as service:
-        service.worker.held = True
-        replies = [service.wait(service.endpoint.open(request(service), service.endpoint.now)) for _ in range(300)]
-        response = service.complete()
-        assert (response.status_code, error_of(response)["code"]) == (429, "rate_limit_exceeded")
-        wait = service.engine.wait
-        assert wait > 0 and int(response.headers["retry-after"]) == min(max(1, -(-wait // 1)), 60)
-        for reply in replies:
-            reply.cancel()
-
-
-def test_a_policy_that_keeps_no_targets_refuses_nothing(registry):
-    with serving(registry, replace(QUIET, policy="paged")) as service:
-        service.worker.held = True
-        replies = [service.wait(service.endpoint.open(request(service), service.endpoint.now)) for _ in range(50)]
-        reply = service.wait(service.endpoint.open(replace(request(service), ttft=1e-6), service.endpoint.now))
-        assert service.engine.wait == 1.0
-        for each in (*replies, reply):
-            each.cancel()
 
 
 def test_deadline_and_targets_leave_time_for_the_way_back_and_are_what_the_door_goes_by(service, monkeypatch):

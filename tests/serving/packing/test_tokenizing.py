@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from pliant.packing import chat_program
+from pliant.packing import chat as chat_program
 from pliant.serving.packing import schemas
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import new_tokenizer
-from tests.fixtures.packing.in_process import CONTEXT, QUIET, error_of, generator, publish, serving
+from tests.fixtures.packing.in_process import CONTEXT, error_of, generator, publish, serving
 from tests.fixtures.registry import FolderRegistry
 
 TOKENIZER = new_tokenizer()
 CHAT = [{"role": "user", "content": "Tell me"}]
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish(registry)
-    return registry
-
-
-@pytest.fixture(scope="module")
-def service(registry):
-    with serving(registry) as service:
-        yield service
 
 
 def test_a_text_becomes_the_tokens_that_the_model_would_read(service):
@@ -45,19 +30,6 @@ def test_a_conversation_is_written_by_its_template_first(service):
     assert TOKENIZER.decode(tokens, skip_special_tokens=False) == "<|user|>Tell me<|assistant|>"
     read = service.post("/chat/completions", {"messages": CHAT, "max_tokens": 1}).json()
     assert read["usage"]["prompt_tokens"] == len(tokens)
-
-
-def test_special_tokens_and_named_templates_come_through_the_registry(tmp_path):
-    registry, said = FolderRegistry(tmp_path), "{{ bos_token }}{{ pad_token }}{{ messages[0].content }}"
-    named = {"tool_use": "{{ bos_token }}{{ tools[0].function.name }}", "rag": "{{ documents }}"}
-    publish(
-        registry, model=generator(chat_template=said, chat_templates=named, special_tokens={"bos_token": "<|user|>"})
-    )
-    tools = [{"type": "function", "function": {"name": "add"}}]
-    with serving(registry) as service:
-        for more, text in (({}, "<|user|>Tell me"), ({"tools": tools}, "<|user|>add")):
-            tokens = service.post_root("/tokenize", {"messages": CHAT, **more}).json()["tokens"]
-            assert TOKENIZER.decode(tokens, skip_special_tokens=False) == text
 
 
 @pytest.mark.parametrize(
@@ -84,55 +56,12 @@ def test_a_client_is_blamed_for_nothing_but_its_conversation(tmp_path, monkeypat
     }
 
 
-def test_a_text_longer_than_the_context_has_tokens_too(service):
-    assert service.post_root("/tokenize", {"prompt": "tea " * CONTEXT}).json()["count"] > CONTEXT
-
-
 def test_tokens_become_their_text_again_special_ones_included(service):
     ids = [1, *TOKENIZER.encode("Tell me 🙂").ids]
     response = service.post_root("/detokenize", {"tokens": ids})
     assert response.json() == {"prompt": "<|user|>Tell me 🙂"}
     check_answer(schemas.Detokenized, response.json())
     assert service.post_root("/detokenize", {"tokens": []}).json() == {"prompt": ""}
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "param", "status"),
-    [
-        ("/tokenize", {}, "prompt", 400),
-        ("/tokenize", {"prompt": ["a"]}, "prompt", 400),
-        ("/tokenize", {"prompt": "a", "model": "gpt"}, "model", 404),
-        ("/tokenize", {"prompt": "a", "return_token_strs": 1}, "return_token_strs", 400),
-        ("/tokenize", {"prompt": "t" * 100_000}, "prompt", 400),
-        ("/tokenize", {"messages": []}, "messages", 400),
-        ("/tokenize", {"messages": CHAT, "continue_final_message": True}, "continue_final_message", 400),
-        ("/detokenize", {}, "tokens", 400),
-        ("/detokenize", {"tokens": "abc"}, "tokens", 400),
-        ("/detokenize", {"tokens": [300]}, "tokens", 400),
-        ("/detokenize", {"tokens": [True]}, "tokens", 400),
-        ("/detokenize", {"tokens": [-1]}, "tokens", 400),
-        ("/nothing", {}, None, 404),
-    ],
-)
-def test_what_cannot_be_read_is_an_error_in_openais_shape(service, path, body, param, status):
-    response = service.post_root(path, body)
-    assert (response.status_code, error_of(response)["param"]) == (status, param)
-
-
-def test_unknown_fields_are_named_or_refused_where_the_service_is_strict(service, registry):
-    assert service.post_root("/tokenize", {"prompt": "a", "new": 1}).headers["x-pliant-ignored"] == "new"
-    assert service.post_root("/detokenize", {"tokens": [5], "é,": 1}).headers["x-pliant-ignored"] == "??"
-    assert "x-pliant-ignored" not in service.post_root("/tokenize", {"prompt": "a"}).headers
-    with serving(registry, replace(QUIET, strict_fields=True)) as strict:
-        for response in (strict.post_root("/tokenize", {"prompt": "a", "new": 1}), strict.complete(new=1)):
-            assert (response.status_code, error_of(response)["param"]) == (400, "new")
-
-
-def test_an_answer_names_the_fields_that_nobody_knows(service):
-    for fields in ({}, {"stream": True}):
-        response = service.complete(temprature=1, **fields)
-        assert (response.status_code, response.headers["x-pliant-ignored"]) == (200, "temprature")
-    assert "x-pliant-ignored" not in service.complete().headers
 
 
 def test_health_is_that_of_the_engine(service):

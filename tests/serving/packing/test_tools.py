@@ -66,20 +66,6 @@ def test_a_stream_has_each_call_in_one_chunk(service, saying):
     assert (chunks[-1]["choices"][0]["finish_reason"], done) == ("tool_calls", "[DONE]")
 
 
-def test_a_call_that_is_cut_by_the_limit_is_text(service, saying):
-    saying(CALL)
-    (choice,) = service.chat(tools=BOTH, max_tokens=8).json()["choices"]
-    assert choice["finish_reason"] == "length" and "tool_calls" not in choice["message"]
-    assert CALL.startswith(choice["message"]["content"]) and choice["message"]["content"]
-
-
-def test_nothing_is_a_call_where_no_tool_may_be_called(service, saying):
-    saying(CALL)
-    for fields in ({}, {"tools": BOTH, "tool_choice": "none"}):
-        (choice,) = service.chat(**fields).json()["choices"]
-        assert (choice["message"]["content"], choice["finish_reason"]) == (CALL, "stop")
-
-
 def test_what_must_be_called_is_a_grammar_for_the_engine(service):
     named = {"type": "function", "function": {"name": "add"}}
     for choice, grammar in (("required", True), (named, True), ("auto", False)):

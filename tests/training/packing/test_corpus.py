@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pliant.flows.packing.lengths import rendered
+from pliant.flows.packing.stages import rendered
 from pliant.packing.artifact import Generator
 from pliant.training import docstrings
 from pliant.training.docstrings import Docstring

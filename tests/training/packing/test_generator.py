@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from pliant.errors import InputError
 from pliant.flows.keys import contents
-from pliant.packing import chat_program
+from pliant.packing import chat as chat_program
 from pliant.packing.engine.model import load_generator, tokenizer_of
 from pliant.training.data import Split
 from pliant.training.packing import chat

@@ -10,8 +10,16 @@ import torch
 
 from pliant.errors import PliantError
 from pliant.fallbacks import Collector
-from pliant.packing.engine.attention_choice import Case, check, chosen, page_cache
-from pliant.packing.engine.page_attention import CompiledPageCache, GatheredPageCache, PageCache, VariedLengthPageCache
+from pliant.packing.engine.page_attention import (
+    Case,
+    CompiledPageCache,
+    GatheredPageCache,
+    PageCache,
+    VariedLengthPageCache,
+    check,
+    chosen,
+    page_cache,
+)
 from tests.fixtures.packing import varlen
 from tests.fixtures.packing.varlen import FAULTS, PAGED_FAULTS
 

@@ -8,9 +8,8 @@ import pytest
 
 from pliant.errors import InputError, WorkerError
 from pliant.packing.engine import complete as module
-from pliant.packing.engine.complete import Completion, complete
-from pliant.packing.engine.submission import Progress, Sampling
-from pliant.packing.scheduling.policy import Rules
+from pliant.packing.engine.complete import complete
+from pliant.packing.engine.submission import Progress
 from tests.fixtures.packing.generators import CONTEXT, ENDS, HOSTED, LIMIT, SCARCE, generated, prompts, tiny_generator
 
 
@@ -22,15 +21,6 @@ def test_greedy_completions_are_those_of_plain_generation_however_little_memory_
     for completion in completions:
         assert completion.finished == ("stop" if completion.tokens[-1] in ENDS else "length")
         assert completion.finished == "stop" or len(completion.tokens) == LIMIT
-
-
-def test_a_seed_gives_the_same_texts_again_and_another_seed_others():
-    texts = prompts(8)
-    first, again, other = (
-        complete(tiny_generator(), texts, HOSTED, LIMIT, temperature=1.0, seed=seed) for seed in (3, 3, 40)
-    )
-    assert first == again
-    assert first != other
 
 
 def test_without_a_limit_the_context_or_the_memory_is_the_limit():
@@ -75,28 +65,6 @@ def engine(monkeypatch):
 
 def report(id: int, tokens: tuple[int, ...], finished: str = "") -> Progress:
     return Progress(id, tokens, finished, 0.0, 0, 0, 0)
-
-
-def test_reports_are_gathered_by_prompt_until_all_have_ended(engine):
-    engine.news = [
-        [report(1, (5,)), report(0, (6,))],
-        [report(1, (7, 8), "stop")],
-        [report(0, (), "length")],
-        [report(0, (99,))],  # nobody reads on
-    ]
-    seen = []
-    completions = complete(
-        tiny_generator(), [(1, 2), (3,)], HOSTED, 7, 0.5, 40, "cuda", 3, progress=lambda *done: seen.append(done)
-    )
-    assert completions == [Completion((6,), "length"), Completion((5, 7, 8), "stop")]
-    assert seen == [(0, 2), (1, 2), (2, 2)] and engine.calls == ["start", "stop"]
-    generator, memory, rules, _, *rest = engine.options
-    assert (generator, memory) == (tiny_generator(), HOSTED) and rest == ["cuda", 3, True]
-    assert rules == Rules("paged", CONTEXT, recalibrate=False)
-    first, second = engine.submitted
-    assert (first.ids, first.sampling, first.prompt.limit) == ((1, 2), Sampling(0.5, seed=40), 7)
-    assert (second.ids, second.sampling, second.prompt.id) == ((3,), Sampling(0.5, seed=41), 1)
-    assert first.prompt.offline and first.prompt.forecast == (7.0,) * 8
 
 
 def test_an_engine_that_ends_a_prompt_otherwise_or_falls_silent_or_dies_is_an_error_and_is_stopped(engine, monkeypatch):

@@ -81,14 +81,6 @@ def test_texts_keep_to_their_grammar_and_others_stay_as_they_are(temperature: fl
                 assert (desk.last[id].finished, tokens[-1]) == ("stop", 0)
 
 
-def test_a_text_that_reaches_its_limit_is_the_beginning_of_one_that_keeps_to_it() -> None:
-    with running(MEMORY, PAGED, generator=generator()) as (engine, desk):
-        engine.submit(submission(0, prompts(1)[0], limit=3, sampling=Sampling(grammar=DIGITS)))
-        desk.wait(1)
-        assert desk.last[0].finished == "length"
-        assert re.fullmatch("[0-9]{3,}", text_of(desk.texts()[0]))
-
-
 def test_after_a_crash_a_text_goes_on_in_its_grammar() -> None:
     ids, sampling = prompts(1, seed=3)[0], Sampling(1.0, seed=4, grammar=JSON)
     with running(MEMORY, PAGED, generator=generator()) as (engine, desk):

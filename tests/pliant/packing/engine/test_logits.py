@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.packing.engine.logprobs import TokenLogprobs
 from pliant.packing.engine.model import load_generator
 from pliant.packing.engine.sampling import LogitChanges, arguments, change_logits, draw, logprobs_of
-from pliant.packing.engine.submission import Progress, Sampling
+from pliant.packing.engine.submission import Progress, Sampling, TokenLogprobs
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
 from tests.fixtures.packing.generators import (

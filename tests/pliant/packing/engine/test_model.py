@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -23,6 +22,7 @@ from pliant.packing.engine.model import (
     weights,
 )
 from pliant.packing.scheduling.forecast import QUANTILES
+from pliant.packing.scheduling.request import Memory, check_fits, pages_within
 from pliant.registry import codec
 from pliant.training.starts import new_tokenizer
 
@@ -70,12 +70,6 @@ def test_a_generator_says_the_same_after_it_was_stored(tied):
         assert torch.equal(loaded(ids).logits, model(ids).logits)
     assert loaded.generation_config.eos_token_id == [3, 5]
     assert not loaded.training
-
-
-def test_tied_weights_are_stored_once():
-    stored, _ = generator(tied=True)
-    assert "lm_head.weight" not in stored.weights
-    assert "lm_head.weight" in generator(tied=False)[0].weights
 
 
 @pytest.mark.parametrize(
@@ -127,15 +121,6 @@ def test_the_shapes_of_weights_are_known_without_any(tied):
     assert shapes(stored.config) == {name: array.shape for name, array in stored.weights.items()}
 
 
-def test_of_tied_weights_any_one_name_will_do():
-    stored, model = generator(tied=True)
-    values = dict(stored.weights)
-    values["lm_head.weight"] = values.pop("model.embed_tokens.weight")
-    loaded = load_generator(replace(stored, weights=values))
-    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
-    assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
-
-
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_frequencies_of_rotary_embeddings_are_computed_as_without_loading(precision):
     _, model = generator(tied=True)
@@ -148,22 +133,6 @@ def test_frequencies_of_rotary_embeddings_are_computed_as_without_loading(precis
     loaded = load_generator(Generator("g", config, "", "", 64, (3,), "", weights(model, precision)))
     for own, other in zip(loaded.buffers(), model.buffers(), strict=True):
         assert torch.equal(own, other) and own.dtype == other.dtype == torch.float32
-
-
-def test_models_that_other_threads_make_meanwhile_keep_their_weights(monkeypatch):
-    stored, _ = generator(tied=True)
-    made = []
-    make = LlamaForCausalLM._from_config
-
-    def slowly(*given: object, **options: object) -> object:
-        thread = threading.Thread(target=lambda: made.append(torch.nn.Linear(2, 2)))
-        thread.start()
-        thread.join()
-        return make(*given, **options)
-
-    monkeypatch.setattr(LlamaForCausalLM, "_from_config", slowly)
-    load_generator(stored)
-    assert made[0].weight.device.type == torch.nn.Linear(2, 2).weight.device.type == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -183,21 +152,6 @@ def test_a_prompt_is_predicted_alike_alone_and_beside_longer_ones(predictor):
         (alone,) = model.predict([text])
         assert alone.bucket == beside.bucket
         np.testing.assert_allclose(alone.tokens, beside.tokens, rtol=1e-4)
-
-
-def test_many_prompts_keep_their_order(predictor):
-    model = PredictorModel.of(predictor)
-    many = [TEXTS[n % 3] for n in range(200)]
-    single = [model.predict([text])[0].tokens for text in TEXTS[:3]]
-    for n, said in enumerate(model.predict(many)):
-        np.testing.assert_allclose(said.tokens, single[n % 3], rtol=1e-4)
-    assert model.predict([]) == []
-
-
-def test_of_a_long_prompt_the_last_tokens_count(predictor):
-    model, end = PredictorModel.of(predictor), "write an essay on the old sea about dogs"
-    long = [model.predict([f"{start * 400} {end}"])[0].tokens for start in ("say a word ", "old sea ")]
-    assert long[0] == long[1] != model.predict(["say a sentence"])[0].tokens
 
 
 def test_quantiles_ascend_whatever_the_weights_and_the_shift(predictor):
@@ -241,3 +195,29 @@ def test_both_heads_read_the_mean_state_beside_the_largest_words_of_what_is_no_p
         model.shift += 0.5
         torch.testing.assert_close(model(ids, mask)[0], torch.stack(expected, dim=1) + 0.5)
     assert logits.shape == (2, BUCKETS)
+
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+def test_pages_follow_from_what_the_weights_leave_of_the_free_memory():
+    assert pages_within(80 * GIB, 30 * GIB, GIB, on_gpu=True) == 45
+    assert pages_within(80 * GIB, 30 * GIB, GIB, on_gpu=False) == 25
+    assert pages_within(20 * GIB, 30 * GIB, GIB, on_gpu=True) == 0
+
+
+def test_what_fits_passes_to_the_byte_and_what_does_not_is_refused_with_the_numbers():
+    memory = Memory(pages=64, page_tokens=16, host_pages=32)
+    check_fits(memory, MIB, GIB, 2 * GIB, "cuda:1")
+    wanted = r"memory is 64 pages of 16 tokens \(1 GiB\) beside 1 GiB of weights, but .* 2 GiB in all, which cuda:1"
+    with pytest.raises(InputError, match=wanted) as caught:
+        check_fits(memory, MIB, GIB, 2 * GIB - 1, "cuda:1")
+    assert "\n" not in str(caught.value)
+
+
+def test_on_a_cpu_the_pages_of_preempted_sequences_count_too():
+    memory = Memory(pages=64, page_tokens=16, host_pages=32)
+    check_fits(memory, MIB, 0, 3 * GIB // 2, "cpu")
+    with pytest.raises(InputError, match=r"96 pages of 16 tokens \(1.5 GiB\)"):
+        check_fits(memory, MIB, 0, 3 * GIB // 2 - 1, "cpu")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from pliant.packing.engine.page_attention import (
     GatheredPageCache,
     PageBatch,
     PageCache,
-    VariedLengthPageCache,
     attention_of_transformers,
 )
 from tests.fixtures.packing import varlen
@@ -122,14 +119,6 @@ def test_what_a_text_gets_does_not_depend_on_its_company() -> None:
     assert torch.equal(alone.attend(), company.attend()[:3])
 
 
-def test_very_large_and_very_small_scores_are_borne() -> None:
-    case = Case(CompiledPageCache, [(100, 2)], 4, 4, 5)
-    case.queries = [1000 * query for query in case.queries]
-    out = case.attend()
-    assert bool(out.isfinite().all())
-    torch.testing.assert_close(out, case.plain(), rtol=1e-4, atol=1e-4)
-
-
 def test_rows_that_pad_a_batch_go_to_the_page_behind_all_others() -> None:
     case = Case(CompiledPageCache, [(5, 2)], 4, 2, 6)
     before = case.cache.tensor_L2CPGD[:, :, :-1].clone()
@@ -146,35 +135,6 @@ def test_rows_that_pad_a_batch_go_to_the_page_behind_all_others() -> None:
     assert case.cache.tensor_L2CPGD[0, :, -1, 0].any()
 
 
-@pytest.mark.parametrize("version", ["2.14", "2.11"])
-def test_a_gpu_gets_its_tables_once_an_iteration_and_no_mask(monkeypatch, version) -> None:
-    calls: list[Any] = []
-
-    def older(
-        query: Tensor, key: Tensor, value: Tensor, starts: Tensor, keys: None, *most: int, **options: Any
-    ) -> Tensor:
-        calls.append((starts, keys, most, options, key.shape))
-        return query + 1
-
-    def newer(*tensors: Any, enable_gqa: bool, num_splits: int, **options: Any) -> Tensor:
-        return older(*tensors, enable_gqa=enable_gqa, num_splits=num_splits, **options)
-
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", newer if version == "2.14" else older)
-    case = Case(VariedLengthPageCache, [(5, 2), (0, 3)], 6, 2, 7)
-    out = case.attend()
-    torch.testing.assert_close(out, torch.cat(case.queries) + 1)
-    case.batch.attend(0, torch.zeros(1, 6, 5, WIDTH), *[torch.zeros(1, 2, 5, WIDTH)] * 2, None)
-    (starts, keys, most, options, shape), again = calls
-    assert starts.tolist() == [0, 2, 5] and starts.dtype == torch.int32 and keys is None and most == (3, 7)
-    assert shape == (case.cache.pages + 1, PAGE, 2, WIDTH)
-    assert options["window_size"] == (-1, 0) and options["scale"] == 0.3
-    assert options.get("enable_gqa") is (True if version == "2.14" else None)
-    assert options.get("num_splits") == (1 if version == "2.14" else None), "with more, rows stay unwritten"
-    assert options["seqused_k"].tolist() == [7, 3] and options["block_table"].tolist() == case.batch.table_SM.tolist()
-    assert again[0] is starts and again[3]["block_table"] is options["block_table"]
-    assert case.cache.pairs == 2 * 6 * case.pairs()
-
-
 def test_gathered_keys_are_those_of_the_sequences_in_order_and_attention_is_the_references(monkeypatch) -> None:
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen.varlen_attn)
     case, plain = (Case(kind, [(5, 2), (0, 3)], 6, 2, 7) for kind in (GatheredPageCache, PageCache))
@@ -186,15 +146,3 @@ def test_a_layer_that_needs_more_than_full_attention_is_refused(option) -> None:
     none = torch.zeros(1, 1, 1, 4)
     with pytest.raises(InputError, match=option):
         attention_of_transformers(None, none, none, none, None, **{option: 8})
-
-
-def test_transformers_calls_with_its_layer_and_scale() -> None:
-    seen: list[Any] = []
-    pages: Any = SimpleNamespace(attend=lambda *given: seen.append(given) or "out")
-    module = SimpleNamespace(layer_idx=3)
-    q, k, v = (torch.zeros(1) for _ in range(3))
-    assert attention_of_transformers(module, q, k, v, None, scaling=0.5, pages=pages, sliding_window=None) == (
-        "out",
-        None,
-    )
-    assert seen == [(3, q, k, v, 0.5)]

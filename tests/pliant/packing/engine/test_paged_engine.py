@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 from transformers import (
     GemmaConfig,
     GemmaForCausalLM,
@@ -24,11 +23,10 @@ from transformers import (
 )
 
 from pliant.errors import InputError, SchedulerError
-from pliant.models.packed import PackedLinear, can_pack
 from pliant.packing.engine import paged_engine
 from pliant.packing.engine.model import load_generator
 from pliant.packing.engine.page_attention import PageCache
-from pliant.packing.engine.paged_engine import PagedEngine, StepResult, SwapSpace, pack
+from pliant.packing.engine.paged_engine import PagedEngine, StepResult, SwapSpace
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from tests.fixtures.packing.generators import HOSTED, SCARCE, generated, prompts, tiny_generator
 
@@ -99,21 +97,6 @@ def test_exactly_the_chosen_leave_and_come_back_with_their_pages() -> None:
     assert not any(63 in text for text in whole), "nothing ended before its limit"
 
 
-def test_what_leaves_is_said_with_the_tokens_to_read_again() -> None:
-    for leave, again in (("offloaded", 0), ("discarded", 2)):
-        engine, ids = paged(), prompts(1, seed=2)[0]
-        engine.add(0, ids, 3, (), {})
-        engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 2),)))
-        assert engine.step() == StepResult((), (0,), (), 1)
-        engine.carry_out(StepPlan(**{leave: (0,)}))
-        assert engine.step() == StepResult((), (), ((0, again),), 0)
-        desk = Desk(engine)
-        desk.go(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, len(ids) - 2 + again),)))
-        for _ in range(2):
-            desk.go()
-        assert tuple(desk.tokens[0]) == generated(tiny_generator(), [ids], limit=3)[0]
-
-
 def test_who_is_dropped_or_cancelled_leaves_nothing_behind() -> None:
     engine, texts = paged(), prompts(3, seed=1)
     for id, ids in enumerate(texts):
@@ -132,34 +115,11 @@ def test_who_is_dropped_or_cancelled_leaves_nothing_behind() -> None:
     assert engine.step() == StepResult((), (), ((0, 0),), 0)
 
 
-def test_a_text_ends_with_its_end_token_or_at_its_limit() -> None:
-    ids = prompts(1, seed=3)[0]
-    whole = generated(replace(tiny_generator(), ends=(63,)), [ids], limit=6)[0]
-    for ends, expected in (((whole[2],), whole[: whole.index(whole[2]) + 1]), ((), whole)):
-        engine = paged()
-        engine.add(0, ids, 6, ends, {})
-        engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, len(ids)),)))
-        steps = [engine.step()]
-        while not steps[-1].tokens[0][2]:
-            engine.carry_out(StepPlan())
-            steps.append(engine.step())
-        assert tuple(step.tokens[0][1] for step in steps) == expected
-        assert engine.pages_used == 0 and engine.running == 0
-
-
 def test_pages_that_are_not_free_are_our_own_fault() -> None:
     engine = paged(replace(SCARCE, pages=2))
     engine.add(0, range(12), 3, (), {})
     with pytest.raises(SchedulerError, match="3 pages for sequence 0"):
         engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 12),)))
-
-
-def test_pairs_computed_are_pairs_needed() -> None:
-    engine, texts = paged(Memory(pages=64, page_tokens=4, step_tokens=64, sequences=8)), prompts(4, seed=5)
-    Desk(engine).read(texts, limit=5)
-    prompt_pairs = sum(len(ids) * (len(ids) + 1) // 2 for ids in texts)
-    token_pairs = sum(len(ids) + more for ids in texts for more in range(1, 5))  # the first token comes with the prompt
-    assert engine.pairs == 2 * 4 * (prompt_pairs + token_pairs)
 
 
 def test_a_padded_batch_gives_the_same_texts(monkeypatch) -> None:
@@ -216,18 +176,6 @@ def test_half_precision_runs_by_plain_torch_on_a_cpu(dtype) -> None:
     desk = Desk(engine)
     desk.read(prompts(2, seed=1), limit=4)
     assert [len(tokens) for tokens in desk.tokens.values()] == [4, 4]
-
-
-@pytest.mark.skipif(not can_pack(), reason="this processor or this torch has no packed layers")
-def test_linear_layers_are_packed_and_nothing_else() -> None:
-    model = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Sequential(nn.Linear(4, 2, bias=False), nn.LayerNorm(2))})
-    x = torch.randn(3, 4)
-    expected = model["b"](model["a"](x))
-    pack(model)
-    assert [type(module) for module in (model["a"], model["b"][0], model["b"][1])] == [
-        PackedLinear, PackedLinear, nn.LayerNorm,
-    ]  # fmt: skip
-    torch.testing.assert_close(model["b"](model["a"](x)), expected)
 
 
 def test_sequences_use_the_same_pages_where_the_plan_says_so() -> None:

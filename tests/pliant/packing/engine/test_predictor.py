@@ -49,22 +49,6 @@ def test_prompts_of_similar_length_run_together_and_forecasts_keep_their_order(a
     assert module.PlacedPredictor(model, alike).predict([]) == []
 
 
-def test_a_gpu_takes_all_prompts_in_one_pass(monkeypatch):
-    monkeypatch.setattr(module, "place", lambda model, device: None)
-    assert module.load(predictor("g"), "cuda").alike == 0 and module.load(predictor("g"), "cpu").alike == module.ALIKE
-
-
-@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
-def test_with_its_encoder_in_half_precision_it_forecasts_nearly_the_same(monkeypatch, precision):
-    artifact = predictor("g")
-    monkeypatch.setattr(module, "precision_of", lambda device: precision)
-    rounded = module.load(artifact, "cpu")
-    assert {parameter.dtype for parameter in rounded.model.model.encoder.parameters()} == {precision}
-    assert rounded.model.model.quantile.weight.dtype == torch.float32
-    for one, other in zip(PredictorModel.of(artifact).predict(TEXTS), rounded.predict(TEXTS), strict=True):
-        assert other.tokens == pytest.approx(one.tokens, rel=0.02)
-
-
 def test_prompts_are_brought_to_the_device_of_the_model():
     class Model(torch.nn.Module):
         def __init__(self):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from safetensors.numpy import load_file
 
 from pliant.errors import InputError, WorkerError
-from pliant.packing.artifact import Generator
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory
@@ -29,7 +25,6 @@ from tests.fixtures.packing.generators import (
     tiny_generator,
 )
 
-STORIES = Path("../shared/data/models/stories260K")
 COUNT = 14
 FULL = Rules("paged", CONTEXT)
 SAMPLED = Sampling(temperature=0.9, top_p=0.95, top_k=40)
@@ -74,16 +69,6 @@ def test_greedy_texts_are_those_of_plain_generate(policy: str, memory: Memory, e
             assert status.recomputed == 0, "all that was preempted fitted on the host"
 
 
-def test_only_what_fits_on_the_host_goes_there(expected: list[tuple[int, ...]]) -> None:
-    with running(replace(SCARCE, host_pages=4), FULL) as (engine, desk):
-        for id, ids in enumerate(prompts(COUNT)):
-            engine.submit(submission(id, ids))
-        desk.wait(COUNT)
-        assert desk.texts() == expected
-        assert any(progress.recomputed for progress in desk.last.values())
-        assert any(progress.preemptions and not progress.recomputed for progress in desk.last.values())
-
-
 def test_a_seeded_text_is_the_same_alone_in_company_and_under_preemption() -> None:
     texts, outputs = prompts(COUNT), {}
     for name, memory in (("scarce", SCARCE), ("hosted", HOSTED), ("ample", replace(SCARCE, pages=400))):
@@ -117,17 +102,6 @@ def test_after_a_crash_a_text_goes_on_as_it_would_have(sampling: Sampling) -> No
         assert desk.last[1].generated == LIMIT
 
 
-def test_a_forced_length_is_met_whatever_the_tokens(expected: list[tuple[int, ...]]) -> None:
-    early = min(range(COUNT), key=lambda id: len(expected[id]))
-    with running(SCARCE, FULL, sampling=False) as (engine, desk):
-        engine.submit(submission(0, prompts(COUNT)[early], force=LIMIT - 1))
-        engine.submit(submission(1, prompts(COUNT)[early], force=1))
-        desk.wait(2)
-        assert [len(text) for text in desk.texts()] == [LIMIT - 1, 1]
-        assert {progress.finished for progress in desk.last.values()} == {"length"}
-        assert tuple(desk.tokens[0])[: len(expected[early])] == expected[early]
-
-
 @pytest.mark.parametrize("policy", ["paged", "s3"])
 def test_a_cancelled_text_frees_its_pages_and_harms_no_other(policy: str, expected: list[tuple[int, ...]]) -> None:
     with running(HOSTED, rules_of(policy)) as (engine, desk):
@@ -147,20 +121,6 @@ def test_a_cancelled_text_frees_its_pages_and_harms_no_other(policy: str, expect
         ]
         engine.check()
         assert engine.status().pages_used == engine.status().host_pages_used == 0
-
-
-def test_stopping_ends_what_is_in_flight() -> None:
-    with running(SCARCE, FULL) as (engine, desk):
-        for id, ids in enumerate(prompts(COUNT)):
-            engine.submit(submission(id, ids, force=LIMIT))
-        desk.wait_tokens(0, 1)
-        engine.stop()
-        assert all(map(desk.ended, range(COUNT)))
-        assert "cancelled" in {progress.finished for progress in desk.last.values()}
-        engine.check()
-        assert engine.status().pages_used == 0
-        with pytest.raises(WorkerError, match="stopped"):
-            engine.submit(submission(0, prompts(1)[0]))
 
 
 def test_when_the_loop_dies_everybody_is_told() -> None:
@@ -223,50 +183,6 @@ def test_a_fresh_scheduler_decides_the_same_from_the_journal(policy: str) -> Non
     scheduler = PackingScheduler(rules, HOSTED)
     assert [scheduler.handle(round, now) for now, round, _ in entries] == [plan for *_, plan in entries]
     assert any(plan.offloaded for *_, plan in entries)
-
-
-@pytest.mark.skipif(not STORIES.exists(), reason="needs ../shared/data/models/stories260K")
-def test_a_pretrained_model_tells_the_same_stories() -> None:
-    files = {name: (STORIES / name).read_text() for name in ("config.json", "tokenizer.json")}
-    kept = load_file(STORIES / "model.safetensors")
-    context = json.loads(files["config.json"])["max_position_embeddings"]
-    stories = Generator("stories260K", files["config.json"], files["tokenizer.json"], "", context, (1, 2), "", kept)
-    starts = [(1, 403 + n, 407) for n in range(6)]
-    with running(Memory(30, 16, 16, 64, 16), Rules("paged", context), generator=stories) as (engine, desk):
-        for id, ids in enumerate(starts):
-            engine.submit(submission(id, ids, limit=200))
-        desk.wait(len(starts))
-        assert desk.texts() == generated(stories, starts, limit=200)
-        assert desk.preemptions() > 0
-
-
-def test_a_text_that_pauses_for_another_tenants_goes_on_with_its_pages(expected: list[tuple[int, ...]]) -> None:
-    entries = []
-    memory, rules, last = replace(SCARCE, pages=48, sequences=2), Rules("default", CONTEXT), COUNT - 1
-
-    def journal(*entry) -> None:
-        entries.append(entry)
-        if len(entries) == 60:  # by now the flood is far ahead
-            engine.submit(submission(last, prompts(COUNT)[last], tenant="ann"))
-
-    with running(memory, rules, sampling=False, journal=journal) as (engine, desk):
-        engine.submit(submission(0, prompts(COUNT)[0], tenant="ann"))
-        for id in range(1, last):
-            engine.submit(submission(id, prompts(COUNT)[id], tenant="flood"))
-        while sum(map(desk.ended, range(COUNT))) < COUNT:
-            engine.check()
-            assert not engine.status().error
-    assert desk.texts() == expected
-    assert any(plan.stalled for *_, plan in entries) and desk.preemptions() == 0
-
-
-def test_the_device_s_seconds_are_shared_out_among_the_texts(expected: list[tuple[int, ...]]) -> None:
-    with running(HOSTED, FULL, sampling=False) as (engine, desk):
-        for id, ids in enumerate(prompts(COUNT)):
-            engine.submit(submission(id, ids))
-        desk.wait(COUNT)
-        assert set(desk.seconds) == set(range(COUNT)) and min(desk.seconds.values()) > 0
-        assert 0.5 * engine.status().busy < sum(desk.seconds.values()) <= engine.status().busy
 
 
 def test_prompts_that_begin_alike_are_read_once_and_their_texts_stay_the_same() -> None:

@@ -9,7 +9,6 @@ from math import inf, nan
 import numpy as np
 import pytest
 import torch
-from torch.profiler import profile
 
 from pliant.errors import InputError
 from pliant.packing.engine.sampling import BITS, FIRST, MASK, SECOND, STRIDE, arguments, draw, gumbel, key
@@ -74,48 +73,6 @@ def test_a_mixed_batch_draws_what_the_plain_reference_draws(sampling: Sampling) 
         assert drawn(scores[:1].clone(), draws[:1]) == expected[:1]
 
 
-def test_a_greedy_batch_costs_one_argmax() -> None:
-    with profile() as profiled:
-        tokens = draw(torch.stack([row(1), row(2)]), [({}, 4), ({}, 9)])
-    assert tokens == [int(row(1).argmax()), int(row(2).argmax())]
-    names = {event.key for event in profiled.key_averages()}
-    assert "aten::argmax" in names and not names & {
-        "aten::sort",
-        "aten::topk",
-        "aten::softmax",
-        "aten::log",
-        "aten::div",
-    }
-    assert draw(torch.stack([row(1), row(2)])) == tokens
-
-
-def test_rows_that_pad_a_batch_have_no_settings() -> None:
-    scores = torch.stack([row(3), row(4), row(5)])
-    mine = arguments(Sampling(1.0, seed=3), VOCABULARY)
-    assert draw(scores, [({}, 2), (mine, 7)])[:2] == drawn(scores[:2], [(Sampling(), 2), (Sampling(1.0, seed=3), 7)])
-
-
-def test_draws_follow_the_probabilities() -> None:
-    scores, draws = row(7)[:12], 20_000
-    keys = torch.tensor([key(seed, 5 + seed % 7) for seed in range(draws)], dtype=torch.int32)
-    tokens = (scores + gumbel(keys, 12)).argmax(dim=-1)
-    expected = draws * torch.softmax(scores, 0).numpy()
-    observed = np.bincount(tokens.numpy(), minlength=12)
-    assert float(((observed - expected) ** 2 / expected).sum()) < 31.3, "chi-square, 11 degrees of freedom, p = 0.001"
-
-
-def test_positions_are_independent() -> None:
-    noise = gumbel(torch.tensor([key(3, position) for position in range(1, 4001)], dtype=torch.int32), 2).numpy()
-    assert abs(np.corrcoef(noise[:-1, 0], noise[1:, 0])[0, 1]) < 0.05
-    assert abs(np.corrcoef(noise[:, 0], noise[:, 1])[0, 1]) < 0.05
-    assert abs(noise.mean() - 0.5772) < 0.05, "Euler's constant"
-
-
-def test_a_seed_gives_the_same_keys_in_every_version() -> None:
-    keys = [key(seed, position) for seed, position in ((0, 1), (1, 1), (7, 2), (2**32, 5))]
-    assert keys == [1917502043, 267936559, 1636201043, -217919934]
-
-
 def test_the_noise_of_a_key_is_the_same_in_every_version() -> None:
     noise = gumbel(torch.tensor([1, -7, 2**31 - 1], dtype=torch.int32), 4)
     expected = [
@@ -164,14 +121,6 @@ def test_sampling_beyond_its_limits_is_refused(field, value, limit):
 def test_the_tokens_are_those_of_the_prompt_and_those_generated_before(ids, generated):
     with pytest.raises(InputError, match=f"^ids is {len(ids)} tokens, but must be the prompt's 2 and {generated} made"):
         Submission(PROMPT, ids, generated=generated)
-
-
-@pytest.mark.parametrize(
-    ("generated", "force", "max_tokens"), [(0, 0, 10), (9, 0, 10), (0, 10, 10), (0, 1, 1), (3, 4, 4)]
-)
-def test_at_least_one_token_is_to_come(generated, force, max_tokens):
-    submission = Submission(PROMPT, tuple(range(2 + generated)), generated=generated, force=force)
-    assert submission.max_tokens == max_tokens
 
 
 @pytest.mark.parametrize(("generated", "force"), [(10, 0), (0, 11), (4, 4), (5, 4), (0, -1)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.packing.scheduling.admission import PROBE_SECONDS, PROBES, Admission, _Accepted
@@ -55,12 +55,6 @@ def test_who_has_a_deadline_alone_is_never_refused_by_a_forecast():
     assert filled(500, began=False).hopeless(text(0, deadline=0.001), 0.0) is None
 
 
-def test_a_deadline_on_an_idle_device_is_judged_by_what_a_text_takes_alone():
-    """Beside thirty texts an iteration takes twice as long: in a full batch fifty tokens would take 0.85 s."""
-    assert admission().offer(text(0, ttft=0.5, deadline=0.65), 0.0) is None
-    assert filled(30).offer(text(0, ttft=0.5, deadline=0.65), 0.0) > 0
-
-
 def test_an_idle_engine_that_was_not_measured_recently_accepts_anything_to_be_measured():
     made = admission(learned=False)
     assert made.offer(text(0, ttft=0.001), 0.0) is None
@@ -69,19 +63,6 @@ def test_an_idle_engine_that_was_not_measured_recently_accepts_anything_to_be_me
     made.learn(1.0, 1.0)
     assert made.offer(text(2, ttft=0.001), 1.0 + 0.9 * PROBES * PROBE_SECONDS) is not None
     assert made.offer(text(2, ttft=0.001), 1.0 + 1.1 * PROBES * PROBE_SECONDS) is None
-
-
-def test_the_shorter_the_targets_the_sooner_it_is_measured_again():
-    made = admission()
-    for id in range(400):
-        made.offer(text(id, ttft=0.02), 0.0)
-        made.ended(id)
-    assert made.offer(text(900, ttft=0.001), 0.01) is not None
-    assert made.offer(text(900, ttft=0.001), 0.2) is None, "ten targets later"
-
-
-def test_who_has_no_targets_is_always_accepted():
-    assert filled(500, began=False).offer(text(0), 0.0) is None
 
 
 def test_the_more_wait_the_longer_it_takes_and_the_later_one_should_come_again():
@@ -113,14 +94,6 @@ def test_nobody_is_accepted_at_the_expense_of_who_was_promised_more():
     assert made.offer(text(4, tokens=3000, ttft=2.0), 0.0) is None
 
 
-def test_a_slow_engine_accepts_less():
-    made = filled(5)
-    assert made.offer(text(0, ttft=0.1), 0.0) is None
-    made = filled(5)
-    made.learn(5.0, 0.0)
-    assert made.offer(text(0, ttft=0.1), 0.0) > 0
-
-
 def test_missed_targets_make_it_careful():
     made = filled(5)
     for id in range(40):
@@ -143,6 +116,7 @@ def test_whoever_ends_is_forgotten():
     assert made.wait() == 0.0
 
 
+@settings(max_examples=12)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1.2, 1.5, 3.0]))
 def test_under_overload_nearly_all_that_are_accepted_keep_their_targets(seed, load):
     """Poisson arrivals at so many times what the memory bears, lengths as forecast on average."""
@@ -182,16 +156,6 @@ def test_clients_that_give_up_leave_no_later_than_their_first_token_is_due():
 def test_a_forecast_beyond_the_limit_counts_up_to_it():
     assert admission().offer(text(0, forecast=5000.0, limit=20, ttft=9.0, deadline=3.0), 0.0) is None
     assert admission().offer(text(0, forecast=5000.0, limit=400, ttft=9.0, deadline=3.0), 0.0) > 0
-
-
-def test_a_target_beyond_what_counts_as_due_is_kept_as_it_is():
-    """Some forty seconds of prompts wait, which is more than LAX."""
-    made = Admission(COST, replace(MEMORY, pages=40_000))
-    made.learn(1.0, 0.0)
-    for id in range(100, 100 + 1000):
-        assert made.offer(text(id, tokens=330, ttft=1000.0), 0.0) is None
-    assert made.offer(text(0, ttft=20.0, arrival=20.0), 20.0) is not None
-    assert made.offer(text(1, ttft=200.0, arrival=20.0), 20.0) is None
 
 
 @given(

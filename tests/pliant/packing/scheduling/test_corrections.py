@@ -8,7 +8,7 @@ from hypothesis import given
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.journal import decode, encode, replay
-from pliant.packing.scheduling.policy import POLICIES, Rules
+from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Correction, Memory, StepInput
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from tests.fixtures.packing.samples import SECONDS, Device, Scene, compare, policies, prompt, scene, seeds
@@ -56,20 +56,6 @@ def test_whatever_an_engine_leaves_out_every_prompt_ends_and_the_books_balance(s
     assert device.ended.keys() == load.lengths.keys()
     assert replay(PackingScheduler(load.rules(policy), load.memory), journal) == journal
     assert [decode(encode(*entry)) for entry in journal] == journal
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_sequence_at_its_limit_generates_no_more_until_its_end_is_reported(policy):
-    """An engine that works ahead plans an iteration before it knows what the last one gave."""
-    scheduler = PackingScheduler(Rules(policy, 64), Memory(16, 4))
-    scheduler.handle(StepInput((prompt(1, 4, 2, exact=2), prompt(2, 4, 20, exact=9))), 0.0)
-    for now in (0.1, 0.2, 0.3):
-        scheduler.handle(StepInput(), now)
-        scheduler.check()
-    assert scheduler.cached_tokens() == (4 + 1) + (4 + 3)
-    assert scheduler.pages_of(1) == 2
-    scheduler.handle(StepInput(finished=(1,)), 0.4)
-    assert scheduler.running == 1
 
 
 def test_pages_that_the_engine_shares_count_once():

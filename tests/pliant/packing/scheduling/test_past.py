@@ -56,13 +56,6 @@ def test_a_drawn_length_is_more_than_there_is_and_at_most_the_limit(seed):
     assert left.shape == (count,) and (left >= 1).all() and (generated + left <= limits).all()
 
 
-def test_without_a_past_each_counts_as_of_its_limit():
-    ids, generated, limits = np.array([1, 2]), np.array([0, 7]), np.array([20, 7])
-    assert drawn_left(view(past_of([])), ids, generated, limits).tolist() == [20, 1]
-    alone = View(Memory(100, 4), 100, 0, 512, 100, 0.0, Running(), GRID)
-    assert drawn_left(alone, ids, generated, limits).tolist() == [20, 1]
-
-
 @pytest.mark.parametrize("generated", [0, 20, 60])
 def test_drawn_lengths_are_distributed_as_those_of_the_past_that_are_longer(generated):
     rng = np.random.default_rng(5)
@@ -76,13 +69,6 @@ def test_drawn_lengths_are_distributed_as_those_of_the_past_that_are_longer(gene
     assert (generated + left).mean() == pytest.approx(longer.mean(), rel=0.08)
 
 
-def test_a_draw_depends_on_the_sequence_and_what_it_has_generated_alone():
-    at = view(past_of(range(1, 200)))
-    one = [drawn_left(at, np.array([3]), np.array([generated]), np.array([200]))[0] for generated in range(20)]
-    again = [drawn_left(at, np.array([3]), np.array([generated]), np.array([200]))[0] for generated in range(20)]
-    assert one == again and len(set(one)) > 10
-
-
 @given(seeds)
 def test_the_past_is_the_share_of_the_latest_outputs_up_to_each_length(seed):
     rng = np.random.default_rng(seed)
@@ -92,10 +78,6 @@ def test_the_past_is_the_share_of_the_latest_outputs_up_to_each_length(seed):
     assert len(past) == len(latest)
     expected = [(latest <= tokens + 1e-9).mean() if len(latest) else 0.0 for tokens in GRID.tokens]
     assert past.row() == pytest.approx(expected)
-
-
-def test_an_output_beyond_the_grid_counts_as_the_longest():
-    assert past_of([500]).row()[-1] == 1.0 and past_of([500]).row()[-2] == 0.0
 
 
 def test_past_future_admits_as_many_as_fit_by_their_limits_at_first_and_by_past_lengths_later():
@@ -108,12 +90,6 @@ def test_past_future_admits_as_many_as_fit_by_their_limits_at_first_and_by_past_
     admitted = scheduler.handle(StepInput(cancelled=tuple(range(30, 40))), 2.0).admitted
     assert scheduler.running > 2 * len(first) and (admitted == () or admitted[0] > first[-1])
     scheduler.check()
-
-
-def test_past_future_is_first_come_first_served_and_always_lets_one_run():
-    scheduler = PackingScheduler(Rules("past-future", 400), Memory(100, 4))
-    plan = scheduler.handle(StepInput((prompt(1, 10, 390), prompt(2, 10, 5))), 0.0)
-    assert plan.admitted == (1,)  # beyond what is kept free, and the second does not overtake it
 
 
 def test_the_earliest_deadline_goes_first_and_the_latest_is_preempted():
@@ -129,13 +105,3 @@ def test_the_earliest_deadline_goes_first_and_the_latest_is_preempted():
         if gone:
             break
     assert gone == [4]
-
-
-def test_equal_deadlines_are_served_in_order_of_arrival():
-    scheduler = PackingScheduler(Rules("edf", 64), Memory(64, 4, sequences=1))
-    admitted = scheduler.handle(StepInput(tuple(prompt(id, 4, 1, deadline=90.0) for id in (1, 2, 3))), 0.0).admitted
-    order = list(admitted)
-    while admitted:
-        admitted = scheduler.handle(StepInput(finished=admitted), float(len(order))).admitted
-        order += admitted
-    assert order == [1, 2, 3]

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.common_pages import CommonPages
 from pliant.packing.scheduling.forecast import QUANTILES, Grid
+from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policies import LARGEST, make, predicted_pages, size
-from pliant.packing.scheduling.policy import POLICIES, Recent, Rules, View
+from pliant.packing.scheduling.policy import BOUNDS, POLICIES, Recent, Rules, Safety, View
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.running import Running
+from pliant.packing.scheduling.targets import Clock
 from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
 from tests.fixtures.packing.samples import prompt
 
@@ -53,14 +54,6 @@ def test_nobody_is_admitted_without_a_place_and_a_token_to_read(name):
     assert policy.admit(queue, replace(seen, room=0)) == policy.admit(queue, replace(seen, queries=0)) == []
     assert policy.admit(queue, replace(seen, room=-1)) == policy.admit(queue, replace(seen, queries=-1)) == []
     assert policy.admit(WaitingQueue(), seen) == []
-
-
-def test_first_come_first_served_asks_for_arrivals_and_keeps_the_place_of_who_was_preempted():
-    orca, request = make(Rules("orca", 64)), prompt(3, 4, 8, arrival=2.5)
-    priority = orca.priority(request, (), 0, Recent(1.0, 1.0))
-    assert priority == (0, 2.5, 3)
-    assert orca.preempted(Waiting(request, priority, np.zeros(96), 12)) == (priority, 12)
-    assert (orca.longest(request), orca.longest(prompt(3, 60, 8))) == (8, 4)
 
 
 def items(queue: WaitingQueue, count: int, **rest) -> WaitingQueue:
@@ -176,16 +169,6 @@ def test_who_was_admitted_before_waits_where_it_would_read_before_those_that_sha
     assert admitted([alike(1), alike(2), again], sharing(queries=50)) == [1, 2, 3], "all are read at once"
 
 
-def test_a_known_page_behind_one_that_was_forgotten_is_used_by_the_second_alone() -> None:
-    common = CommonPages()
-    common.keep(9, 6)
-    common.leave(9)
-    assert common.used_by(COMMON) == [5, 7, 8] and common.used_by(COMMON, coming=(5,)) == [5, 6, 7, 8]
-    queue = [alike(1), alike(2), alike(3)]
-    assert admitted(queue, sharing(common=common, free=10)) == [1, 2, 3], "5 pages, then those behind the first, then 1"
-    assert admitted(queue, sharing(common=common, free=9)) == [1, 2]
-
-
 CONTEXT = 64
 RECENTLY = Recent(size=10.0, delay=2.0)
 
@@ -210,12 +193,6 @@ def test_what_is_reserved_is_prompt_and_output_within_limit_and_context(name, re
     assert policy(name).reserve(prompt(0, **request_)) == reserved
 
 
-def test_the_oracle_must_be_told_the_length():
-    with pytest.raises(InputError, match="exact is 0, but must be the output's tokens"):
-        policy("oracle").reserve(prompt(0))
-    assert policy("oracle").reserve(prompt(0, tokens=4, exact=1)) == 5
-
-
 def test_the_largest_reservation_goes_first_or_who_came_first():
     early, late = prompt(1, arrival=1.0), prompt(2, arrival=2.0)
     for name in ("s3", "oracle"):
@@ -235,14 +212,6 @@ def test_by_default_a_request_is_put_back_by_its_size_up_to_a_limit():
     assert default.priority(prompt(0, tokens=4, utility=2.0), typical, 0, RECENTLY) == (0, 1.5, 0)
     assert default.priority(prompt(0, utility=0.0), typical, 0, RECENTLY) == (0, 1.5 * 2.0 * 5.0, 0), "as the largest"
     assert default.priority(prompt(9, offline=True, utility=2.0), typical, 0, RECENTLY) == (1001, -0.5, 9)
-
-
-def test_by_default_offline_requests_come_last_the_largest_first():
-    default = policy("default")
-    small, large = ((float(tokens),) * 8 for tokens in (2, 20))
-    offline = [default.priority(prompt(id, offline=True), row, 0, RECENTLY) for id, row in ((1, large), (2, small))]
-    online = default.priority(prompt(3, arrival=1e6), large, 0, RECENTLY)
-    assert sorted([*reversed(offline), online]) == [online, *offline]
 
 
 class Rows:
@@ -277,20 +246,44 @@ def test_by_default_the_last_in_priority_is_preempted_first():
     assert policy("default").last_first(running).tolist() == [1, 3, 2, 0]
 
 
-def test_every_policy_has_a_name_a_sentence_and_its_own_needs():
-    assert {name for name in POLICIES if policy(name).needs_exact} == {"oracle"}
-    assert {name for name in POLICIES if policy(name).reserves} == {"s3", "orca", "oracle"}
-    assert {name for name in POLICIES if policy(name).fair} == {"default"}
-
-
-def test_the_last_of_equal_keys_to_be_admitted_is_preempted_first():
-    running = Rows(id=[4, 5, 6], turn=[2, 3, 1], group=[0, 0, 0], key=[7, 7, 7])
-    assert policy("default").last_first(running).tolist() == [1, 0, 2]
-    assert policy("paged").last_first(running).tolist() == [1, 0, 2]
-
-
 def test_a_reservation_is_outgrown_by_the_next_token_of_who_generates_and_s3_knows_of_no_other():
     running = Rows(id=[4, 5], cached=[9, 9], reserved=[10, 10], unread=[0, 1])
     assert policy("s3").outgrown(running) == []
     assert policy("s3").steps_until_outgrown(running) == 1
     assert policy("oracle").outgrown(Rows(id=[4], cached=[10], reserved=[10], unread=[0])) == []
+
+
+COST = LinearCost(base=1.0, query=0.1, sequence=0.0, token=0.0, pair=0.0, swap=0.01)  # seconds
+
+
+def after_ends(between: float, clock: Clock | None, **rules) -> Safety:
+    """A safety that began at 1 and has seen three ends, so many seconds apart, of which none lowers it."""
+    safety = Safety(Rules(safety=1.0, preemption_target=0.0, **rules), clock)
+    for number in range(3):
+        safety.end(2, (number + 1) * between)
+    return safety
+
+
+@pytest.mark.parametrize(("between", "to_host", "added"), [(3.0, False, 0.1), (30.0, False, 0.01), (3.0, True, 0.02)])
+def test_a_preemption_counts_by_its_seconds_over_those_between_two_ends(between, to_host, added):
+    safety = after_ends(between, Clock(COST))
+    safety.preempt(10, to_host, 2, 40)  # read again in 1 s, copied in 0.1 s each way
+    assert safety.value == pytest.approx(1.0 + added)
+
+
+@pytest.mark.parametrize("clock", [None, Clock(COST)])
+def test_it_counts_as_one_without_a_clock_or_where_the_number_is_of_a_turnover(clock):
+    safety = after_ends(60.0, clock, turnover_preemptions=0.3 if clock else 0.0)
+    before = safety.value
+    safety.preempt(10, False, 2, 40)
+    assert safety.value == pytest.approx(before + 0.1)
+
+
+def test_the_first_ends_and_dear_preemptions_move_it_within_bounds():
+    safety = Safety(Rules(safety=1.0), Clock(COST))
+    safety.preempt(10, False, 2, 40)
+    assert safety.value == pytest.approx(1.1), "no time between two ends is known"
+    safety = after_ends(0.001, Clock(COST))
+    for _ in range(30):
+        safety.preempt(1000, False, 2, 40)
+    assert safety.value == BOUNDS[1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pliant.packing.scheduling.forecast import QUANTILES, Grid
 from pliant.packing.scheduling.policies import make, predicted_pages, predicted_pages_each
 from pliant.packing.scheduling.policy import POLICIES, Rules, View
-from pliant.packing.scheduling.request import Memory, StepInput
+from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.running import Running
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
@@ -62,23 +62,6 @@ def test_first_fit_decreasing_chooses_as_a_plain_list_does(seed, name):
     view = View(memory, free, reserved, queries, memory.sequences, 0.0, Running(), Grid(64))
     chosen = [item.prompt.id for item in make(rules).admit(queue, view)]
     assert chosen == naive(sorted(queue, key=lambda item: item.priority), view, 10, name != "orca")
-
-
-def test_s3_takes_the_longest_reservation_first_and_goes_on_behind_one_that_does_not_fit():
-    scheduler = PackingScheduler(Rules("s3", 64), Memory(10, 4, host_pages=10))
-    buckets = {1: 8, 2: 28, 3: 4, 4: 20, 5: 28}
-    arrived = tuple(prompt(id, 4, 36, bucket=bucket) for id, bucket in buckets.items())
-    assert scheduler.handle(StepInput(arrived), 0.0).admitted == (
-        2,
-        3,
-    )  # 32 tokens run; of 32, 24, 12 and 8 more only 8 fit
-    assert scheduler.waiting == 3
-
-
-def test_orca_reserves_the_maximum_and_nobody_overtakes():
-    scheduler = PackingScheduler(Rules("orca", 64), Memory(20, 4))
-    arrived = (prompt(1, 4, 40, arrival=0.1), prompt(2, 4, 60, arrival=0.2), prompt(3, 4, 4, arrival=0.3))
-    assert scheduler.handle(StepInput(arrived), 1.0).admitted == (1,)  # 11 pages; 16 more do not fit, though 2 would
 
 
 def test_who_outgrows_a_reservation_goes_to_the_host_and_comes_back_with_twice_the_output():
@@ -184,30 +167,6 @@ def test_the_pages_predicted_are_those_of_many_draws(seed):
     pages = np.where(alive, np.ceil((cached[:, None] + horizons_T) / 16), 0).sum(axis=1)
     assert np.abs(mean_T - pages.mean(axis=0)).max() <= 0.05 * mean_T.max()  # the last page counts as half full
     assert np.abs(np.sqrt(variance_T) - pages.std(axis=0)).max() <= 0.1 * np.sqrt(variance_T.max())
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_peak_at_few_horizons_is_near_the_peak_over_every_iteration(seed):
-    rng = np.random.default_rng(seed)
-    memory, running, count = Memory(10_000, 16), Running(), 40
-    for n in range(count):
-        generated = int(rng.integers(1, 60))
-        running.add((n, generated, 20 + generated, 0, 480, 0, n, 20, 0), 0.0, Grid(512).row(spread(rng, 480), 480))
-    few, _ = predicted_pages(view(memory, running), Grid(512).horizons)
-    every, _ = predicted_pages(view(memory, running), np.arange(1.0, 513.0))
-    assert 0.97 * every.max() <= few.max() <= every.max() + 1e-9
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_one_that_waits_is_predicted_as_if_it_ran(seed):
-    rng = np.random.default_rng(seed)
-    forecast = spread(rng, 400)
-    item = Waiting(prompt(0, 30, 400, forecast), (0, 0.0, 0), Grid(512).row(forecast, 400), 0, generated=25, unread=55)
-    running = Running()
-    running.add((0, 25, 55, 0, 400, 0, 0, 30, 0), 0.0, Grid(512).row(forecast, 400))
-    seen, horizons_T = view(Memory(10_000, 16), running), Grid(512).horizons
-    for waits, runs in zip(alone(item, seen, horizons_T), predicted_pages(seen, horizons_T), strict=True):
-        assert waits == pytest.approx(runs)
 
 
 @given(seeds)

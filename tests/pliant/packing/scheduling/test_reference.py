@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.iteration_cost import LinearCost
+from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.reference import ReferenceConfig, capacity, reference_load
-from pliant.packing.scheduling.request import FOREVER, Memory
+from pliant.packing.scheduling.reference import ReferenceConfig, best_batch, capacity, reference_load, rules_of
+from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.simulated import simulate, summary
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
 
@@ -31,26 +33,6 @@ def test_each_prompt_repeats_an_observed_request_with_what_was_forecast_for_it()
         assert prompt.bucket == packing.buckets[row]
 
 
-def test_other_forecasts_change_neither_arrivals_nor_rows():
-    sure, vague = load(some_packing(spread=0.1)), load(some_packing(spread=0.8))
-    assert sure.rows == vague.rows
-    assert [prompt.arrival for prompt in sure.prompts] == [prompt.arrival for prompt in vague.prompts]
-    assert sure.prompts != vague.prompts
-
-
-def test_loud_stretches_ask_more_than_quiet_ones_and_all_last_alike():
-    reference = load(quiet=(0.5, 0.8), loud=(1.2, 1.5))
-    rates = [segment.rate / capacity(some_packing()) for segment in reference.segments]
-    assert sorted(rates) == pytest.approx([0.5, 0.8, 1.2, 1.5])
-    assert all(quiet < 1 < loud for quiet, loud in zip(rates[::2], rates[1::2], strict=True))
-    assert len({segment.seconds for segment in reference.segments}) == 1
-
-
-def test_deadlines_are_there_where_they_are_asked_for():
-    assert all(prompt.deadline == FOREVER for prompt in load().prompts)
-    assert all(prompt.deadline == pytest.approx(prompt.arrival + 2.0) for prompt in load(deadlines=True).prompts)
-
-
 def test_a_memory_smaller_than_the_context_bounds_prompts_and_outputs():
     packing = some_packing(memory=Memory(pages=5, page_tokens=8, step_tokens=32, sequences=8))
     reference = load(packing)
@@ -68,12 +50,6 @@ def test_the_capacity_is_what_a_simulated_device_does_when_it_is_asked_far_too_m
     reference = reference_load(packing, CONTEXT, capacity(packing), 0, ReferenceConfig((9.0,), (9.0,), 400))
     run = simulate(reference.prompts, reference.lengths, Rules("oracle", CONTEXT), packing.memory, packing.steps)
     assert 0.6 < summary(run).sequences_per_second / capacity(packing) < 1.1
-
-
-def test_twice_the_memory_bears_more_and_slower_steps_less():
-    packing = some_packing()
-    assert capacity(replace(packing, memory=replace(packing.memory, pages=96))) > 1.1 * capacity(packing)
-    assert capacity(some_packing(seconds=2.0)) == pytest.approx(capacity(packing) / 2)
 
 
 @pytest.mark.parametrize(
@@ -127,3 +103,67 @@ def test_an_observed_request_longer_than_the_context_is_cut_to_it_and_one_of_no_
         (CONTEXT - 1, 1, 1),
         (20, CONTEXT - 20, 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "base", "limit", "chosen"),
+    [
+        ((80, 80), 7.5e-3, 40, 9),  # a sequence holds 60 tokens and reads 1.25: n / (base + 75e-6 n^2) is most at 10
+        ((80, 80), 7.5e-3, 8, 8),
+        ((20, 180), 12.24e-3, 40, 9),  # it holds 102 on average over time, as the long one runs nine times as long
+    ],
+)
+def test_the_smallest_batch_of_nearly_the_best_rate_is_that_of_paper_and_pencil(outputs, base, limit, chosen):
+    pairs_alone = LinearCost(base=base, query=0.0, sequence=0.0, token=0.0, pair=1e-6)
+    assert best_batch(pairs_alone, (20, 20), outputs, limit) == chosen
+
+
+def test_the_rules_of_a_plan_are_its_level_its_patience_and_the_cost_of_its_iterations():
+    plan = some_packing(level=0.75, patience=2.5)
+    assert rules_of(plan, 300) == Rules("default", 300, 0.75, 0.05, 2.5, True, cost=plan.steps)
+    assert rules_of(plan, 300, "s3").policy == "s3"
+    assert rules_of(plan, 300, engine="pliant") == rules_of(plan, 300)
+    on_vllm = replace(rules_of(plan, 300), preemption_target=0.0, turnover_preemptions=2.0)
+    assert rules_of(plan, 300, engine="vllm") == rules_of(replace(plan, engine="vllm"), 300) == on_vllm
+    with pytest.raises(InputError, match="policy is best"):
+        rules_of(plan, 300, "best")
+
+
+coefficient = st.floats(0.0, 1.0)
+
+
+def points(steps: LinearCost, seed: int, noise: float = 0.0, count: int = 80) -> list[Point]:
+    rng = np.random.default_rng(seed)
+    measured = []
+    for _ in range(count):
+        sequences = int(rng.integers(1, 64))
+        queries, cached = sequences + int(rng.integers(0, 400)), sequences * int(rng.integers(1, 900))
+        seconds = float(steps.seconds(queries, sequences, cached)) * float(np.exp(noise * rng.normal()))
+        measured.append(Point(queries, sequences, cached, seconds))
+    return measured
+
+
+@given(st.floats(0.01, 1.0), coefficient, coefficient, coefficient, coefficient, st.integers(0, 2**32 - 1))
+def test_known_coefficients_are_found_again(base, query, sequence, token, pair, seed):
+    truth = LinearCost(base, 1e-3 * query, 1e-3 * sequence, 1e-5 * token, 1e-7 * pair)
+    fitted = fit(points(truth, seed), swap=0.25)
+    for name in ("base", "query", "sequence", "token", "pair"):
+        assert getattr(fitted, name) == pytest.approx(getattr(truth, name), rel=1e-3, abs=1e-9)
+    assert fitted.error < 1e-6 and fitted.swap == 0.25
+
+
+def test_a_noisy_profile_gives_nearly_the_same_and_says_how_far_off_it_is():
+    truth = LinearCost(0.02, 2e-4, 1e-4, 1e-6, 1e-9)
+    fitted = fit(points(truth, 1, noise=0.1, count=400))
+    for point in points(truth, 2):
+        assert float(fitted.seconds(point.queries, point.sequences, point.cached)) == pytest.approx(
+            point.seconds, rel=0.15
+        )
+    assert 0.04 < fitted.error < 0.1
+
+
+def test_an_error_is_relative_so_that_a_short_iteration_counts_as_much_as_a_long_one():
+    """The sum of the squares of a/s - 1 is least where a is the sum of 1/s over that of 1/s^2."""
+    measured = [Point(1, 1, 1, seconds) for seconds in (0.01, 0.01, 0.01, 0.04)]
+    assert float(fit(measured).seconds(1, 1, 1)) == pytest.approx(325 / 30625, rel=1e-6)
+    assert fit(measured).error == pytest.approx(325 / 306.25 - 1, rel=1e-6)

@@ -14,7 +14,6 @@ from pliant.packing.scheduling.journal import replay
 from pliant.packing.scheduling.policies import size
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import FOREVER, Chunk, Memory, Prompt, StepInput, StepPlan
-from pliant.packing.scheduling.safety import BOUNDS
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from tests.fixtures.packing.samples import Scene, play, policies, prompt, scene, seeds
 
@@ -95,38 +94,6 @@ def test_when_all_that_ran_were_late_the_next_in_line_runs_at_once():
     assert plan.dropped == ((1, "late"),) and plan.admitted == (2,)
 
 
-@every_policy
-def test_a_sequence_that_is_finished_and_cancelled_in_one_round_ends_once(policy):
-    scheduler = PackingScheduler(Rules(policy, 64), Memory(20, 4))
-    scheduler.handle(StepInput((prompt(1, exact=1), prompt(2, exact=4))), 0.0)
-    scheduler.handle(StepInput((), (1,), (1, 1, 7)), 0.1)
-    scheduler.check()
-    assert scheduler.running == 1 and scheduler.pages_of(1) == 0
-
-
-def test_who_is_cancelled_on_the_host_gives_its_pages_back_there():
-    scheduler = PackingScheduler(Rules("paged", 16), Memory(4, 4, host_pages=4))
-    scheduler.handle(StepInput((prompt(1, 4, 12), prompt(2, 4, 12))), 0.0)
-    gone: tuple[int, ...] = ()
-    while not gone:
-        gone = scheduler.handle(StepInput(), 0.1).offloaded
-    assert gone == (2,) and scheduler.host_used > 0
-    scheduler.handle(StepInput(cancelled=(2,)), 0.2)
-    scheduler.check()
-    assert scheduler.host_used == 0 and scheduler.waiting == 0
-
-
-def test_where_the_host_is_full_the_pages_are_given_up_and_read_again():
-    scheduler = PackingScheduler(Rules("paged", 16), Memory(4, 4, host_pages=1))
-    scheduler.handle(StepInput((prompt(1, 4, 12), prompt(2, 4, 12))), 0.0)
-    gone: tuple[int, ...] = ()
-    while not gone:
-        plan = scheduler.handle(StepInput(), 0.1)
-        gone = plan.discarded
-        assert not plan.offloaded
-    assert scheduler.discarded == 8 and scheduler.host_used == 0
-
-
 WRONG = {
     "no tokens": {"tokens": 0},
     "no output": {"limit": 0},
@@ -169,37 +136,6 @@ def test_a_round_with_a_refused_prompt_changes_nothing(policy, wrong):
         assert scheduler.handle(StepInput(), now) == other.handle(StepInput(), now)
 
 
-def test_a_length_beyond_the_limit_does_not_keep_the_oracle_waiting_for_ever():
-    """Once more was reserved for it than the cache has, and it never ran."""
-    scheduler = PackingScheduler(Rules("oracle", 64), Memory(3, 4))
-    assert scheduler.handle(StepInput((prompt(1, 4, 8, exact=60),)), 0.0).admitted == (1,)
-
-
-@every_policy
-def test_a_prompt_that_fills_the_cache_to_its_last_page_runs_alone_to_its_end(policy):
-    load = Scene(64, Memory(16, 4), (prompt(0, 4, 60, exact=60), prompt(1, 4, 60, exact=60)), {0: 60, 1: 60})
-    device, _ = play(load, fresh(load, policy))
-    assert device.made == {0: 60, 1: 60}
-
-
-@every_policy
-@pytest.mark.parametrize("narrow", [{"step_tokens": 1}, {"sequences": 1}])
-def test_one_query_or_one_sequence_an_iteration_is_enough(policy, narrow):
-    prompts = tuple(prompt(id, 30, 8, exact=5) for id in range(4))
-    load = Scene(64, Memory(40, 4, **narrow), prompts, dict.fromkeys(range(4), 5))
-    device, journal = play(load, fresh(load, policy))
-    assert set(device.ended.values()) == {"finished"}
-    assert max(len(plan.admitted) for _, _, plan in journal) == 1
-
-
-def test_a_long_prompt_is_read_in_pieces_while_the_others_go_on():
-    scheduler = PackingScheduler(Rules("default", 512), Memory(200, 4, step_tokens=8))
-    scheduler.handle(StepInput((prompt(1, 4, 40),)), 0.0)
-    scheduler.handle(StepInput((prompt(2, 300, 40),)), 0.1)
-    chunks = [scheduler.handle(StepInput(), 0.1 * i).prefill_chunks for i in range(2, 20)]
-    assert all(len(each) == 1 and each[0].id == 2 and each[0].tokens == 7 for each in chunks)
-
-
 def test_a_long_request_among_short_ones_that_never_cease_is_served_under_default():
     """By shortest first alone it would wait for as long as short ones arrive."""
     short = [prompt(id, 4, 8, 4.0, arrival=0.3 * id, exact=4) for id in range(1, 400)]
@@ -232,15 +168,6 @@ def test_of_those_that_run_the_offline_ones_are_preempted_first():
     while not gone:
         gone = scheduler.handle(StepInput(), 6.0).discarded
     assert gone == (1,)
-
-
-@pytest.mark.parametrize("bound", BOUNDS)
-@given(seed=seeds)
-def test_the_level_stays_within_its_bounds_wherever_it_begins(bound, seed):
-    load = scene(seed)
-    scheduler = fresh(load, "default", safety=bound, preemption_target=5.0)
-    play(load, scheduler)
-    assert BOUNDS[0] <= scheduler.safety <= BOUNDS[1]
 
 
 def test_a_tenants_long_waits_reorder_nobody_elses_requests():
@@ -295,19 +222,6 @@ def test_what_is_given_up_is_counted_in_tokens_raises_the_safety_and_is_read_aga
     scheduler.handle(StepInput(finished=(2,)), 0.3)
     assert scheduler.safety == pytest.approx(1.1 - 0.1 * 0.5), "nobody waited, so that nobody was held back"
     assert (scheduler.running, scheduler.waiting, scheduler.pages_used) == (0, 0, 0)
-
-
-def test_turnover_preemptions_are_shared_by_as_many_as_run_when_one_finishes():
-    rules = Rules("default", 64, safety=1.0, preemption_target=0.0, turnover_preemptions=2.0)
-    scheduler = PackingScheduler(rules, Memory(40, 4, sequences=4))
-    scheduler.handle(StepInput(tuple(prompt(id) for id in range(4))), 0.0)
-    assert (scheduler.running, scheduler.waiting) == (4, 0)
-    scheduler.handle(StepInput(finished=(0,)), 0.1)
-    assert scheduler.safety == 1.0, "nobody waited"
-    scheduler.handle(StepInput((prompt(5), prompt(6))), 0.2)
-    assert (scheduler.running, scheduler.waiting) == (4, 1)
-    scheduler.handle(StepInput(finished=(1,)), 0.3)
-    assert scheduler.safety == pytest.approx(1.0 - 0.1 * 2.0 / 4)
 
 
 def test_what_goes_to_the_host_comes_back_with_its_pages():
@@ -430,12 +344,6 @@ def test_delays_are_forgotten_when_nobody_waits_any_more_but_offline_requests(wa
     assert scheduler.handle(StepInput((), (1,), (2,) if waits else ()), 102.0).admitted == (admitted,)
 
 
-def test_where_nobody_has_waited_yet_a_large_request_is_not_put_back():
-    scheduler = PackingScheduler(Rules("default", 64), Memory(16, 4, 0, 64, 1))
-    pair = prompt(10, 4, 40, 40.0), prompt(11, 1, 1, 1.0, arrival=0.01)
-    assert scheduler.handle(StepInput(pair), 0.01).admitted == (10,)
-
-
 @pytest.mark.parametrize(("arrival", "admitted"), [(102.5, 11), (104.5, 10)])
 def test_the_typical_size_takes_a_fiftieth_of_the_latest_request(arrival, admitted):
     """After requests of sizes 8 and 396 it is nearly 16, and after another of 16 as much; one of twice that is put back by
@@ -450,23 +358,6 @@ def test_the_typical_size_takes_a_fiftieth_of_the_latest_request(arrival, admitt
     small = prompt(11, 1, 1, 1.0, arrival=arrival, utility=1e9)
     scheduler.handle(StepInput((prompt(10, tokens, 2, 2.0, arrival=100.0), small)), 105.0)
     assert scheduler.handle(StepInput((), (1,), (2,)), 106.0).admitted == (admitted,)
-
-
-def test_offline_requests_and_preempted_ones_that_come_back_are_no_recent_delays():
-    """A large request that came first is put back where online ones had to wait."""
-
-    def first_of_two(offline: bool) -> int:
-        scheduler = PackingScheduler(Rules("default", 64), Memory(16, 4, 0, 64, 1))
-        scheduler.handle(StepInput((prompt(0),)), 0.0)
-        scheduler.handle(StepInput((prompt(1, offline=offline), prompt(2, offline=offline, utility=1e9)), (0,)), 1000.0)
-        scheduler.handle(StepInput((prompt(3, arrival=1000.0),)), 1000.0)
-        pair = prompt(10, 4, 40, 40.0, arrival=1000.0), prompt(11, arrival=1001.0)
-        scheduler.handle(StepInput(pair), 1001.0)
-        (admitted,) = scheduler.handle(StepInput((), (1,), (2, 3)), 1002.0).admitted
-        return admitted
-
-    assert first_of_two(offline=False) == 11
-    assert first_of_two(offline=True) == 10
 
 
 def test_who_comes_back_keeps_its_turn_so_that_who_was_admitted_meanwhile_goes_before():

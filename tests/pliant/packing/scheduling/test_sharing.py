@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 from pliant.packing.scheduling.forecast import Grid
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.scheduling.scheduler import PackingScheduler
-from pliant.packing.scheduling.sharing import SHARING, in_turn, predicted, received, service, with_places
-from pliant.packing.scheduling.waiting_queue import Waiting, WaitingQueue
+from pliant.packing.scheduling.waiting_queue import (
+    SHARING,
+    Waiting,
+    WaitingQueue,
+    in_turn,
+    predicted,
+    received,
+    service,
+    with_places,
+)
 from tests.fixtures.packing.samples import SECONDS, Scene, play, prompt, scene, seeds
 
 MEMORY = Memory(pages=40, page_tokens=4, step_tokens=16)
@@ -103,14 +111,6 @@ def test_it_is_the_last_one_that_pauses_and_it_goes_on_first():
             assert set(plan.stalled) == {max((id for id in running if id < 60), key=place.__getitem__)}
 
 
-def test_tenants_within_their_shares_do_not_pause_for_each_other():
-    load = flooded()
-    names = ("ann", "ben", "cleo")
-    load = replace(load, prompts=tuple(replace(p, tenant=names[p.id % 3]) for p in load.prompts))
-    _, journal = play(load, fresh(load))
-    assert not [plan for _, _, plan in journal if plan.stalled]
-
-
 @settings(max_examples=40)
 @given(seeds)
 def test_whatever_tenants_ask_all_texts_end_and_pages_are_conserved(seed):
@@ -158,14 +158,6 @@ def test_who_waits_gets_the_free_places_and_those_of_tenants_that_are_eight_iter
     assert [item.prompt.id for item in chosen] == taken
 
 
-def test_no_more_are_looked_at_than_an_iteration_has():
-    queue = WaitingQueue()
-    for id in range(5):
-        queue.add(waiting(id, "ann"))
-    memory = replace(MEMORY, sequences=2)
-    assert len(with_places(queue, Counters(ann=0.0), memory, Counter(), 99)) == 2
-
-
 def test_service_is_that_of_paper_and_pencil():
     """An iteration reads 16 tokens and holds 40 pages of 4 tokens."""
     assert service(MEMORY, 8, 8, 8) == 8 / 16 + (4 * 1 + 4 * 2) / 40
@@ -176,11 +168,3 @@ def test_service_is_that_of_paper_and_pencil():
     assert predicted(MEMORY, again) == service(MEMORY, 3, 1, 7)
     assert received(MEMORY, again, {"cached": 9, "generated": 7, "taken": 0}) == service(MEMORY, 5, 4, 9)
     assert (SHARING.burst, SHARING.slack) == (16.0, 0.0)
-
-
-def test_a_weight_lets_a_tenant_take_as_many_turns_more():
-    queue = WaitingQueue()
-    for id in range(8):
-        queue.add(waiting(id, "a" if id % 2 else "b", weight=3.0 if id % 2 else 1.0))
-    order = [item.prompt.id for item in in_turn(queue, Counters(a=0.0, b=0.01), SERVICE)]
-    assert order == [1, 0, 3, 5, 7, 2, 4, 6]

@@ -69,19 +69,6 @@ def test_the_fates_are_what_a_plain_device_makes_of_the_decisions(seed, policy):
     assert result.iterations == len(sequences) and result.batch == pytest.approx(np.mean(sequences))
 
 
-@given(seeds, policies)
-def test_what_happens_to_a_prompt_happens_in_order(seed, policy):
-    load = scene(seed)
-    for fate, request in zip(
-        run(load, policy).fates, sorted(load.prompts, key=lambda request: request.id), strict=True
-    ):
-        assert (fate.id, fate.arrival, fate.prompt) == (request.id, request.arrival, request.tokens)
-        if fate.dropped:
-            assert fate.ended > request.deadline and isnan(fate.first) == (fate.generated == 0)
-        else:
-            assert fate.arrival <= fate.started < fate.first <= fate.ended
-
-
 def test_one_prompt_takes_its_reading_and_a_token_an_iteration():
     steps = LinearCost(1.0, 0.1, 0.01, 0.001, 0.0)
     result = simulate([prompt(7, 5, 8, arrival=3.0)], {7: 3}, Rules("paged", 64), Memory(8, 4), steps)
@@ -94,23 +81,12 @@ def test_one_prompt_takes_its_reading_and_a_token_an_iteration():
     assert (result.iterations, result.batch, result.generated) == (3, 1.0, 3)
 
 
-def test_a_prompt_longer_than_an_iteration_is_read_in_several():
-    steps = LinearCost(1.0, 0.1, 0.0, 0.0, 0.0)
-    result = simulate([prompt(0, 10, 8)], {0: 1}, Rules("default", 64), Memory(8, 4, step_tokens=4), steps)
-    assert result.iterations == 3 and result.seconds == pytest.approx(3.0 + 0.1 * 10)
-
-
 def test_what_goes_to_the_host_and_back_takes_its_time():
     slow, quick = (LinearCost(1.0, 0.0, 0.0, 0.0, 0.0, swap) for swap in (0.1, 0.0))
     load = [prompt(0, 4, 60, bucket=6)], {0: 30}, Rules("s3", 64), Memory(16, 4, host_pages=16)
     moved, free = (simulate(*load, steps) for steps in (slow, quick))
     assert moved.swapped == 10 + 16 + 28 and moved.fates[0].preemptions == 3
     assert moved.seconds - free.seconds == pytest.approx(0.1 * 2 * moved.swapped)
-
-
-def test_a_device_that_has_nothing_to_do_waits_for_the_next_arrival():
-    result = simulate([prompt(0), prompt(1, arrival=100.0)], {0: 2, 1: 2}, Rules("default", 64), Memory(8, 4), STEPS)
-    assert result.fates[0].ended < 1 and result.fates[1].started == 100.0
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -170,26 +146,6 @@ def test_a_run_of_two_is_told_to_the_last_token_whether_iterations_are_taken_at_
         assert [now for now, *_ in seen] == times
         assert seen[0] == (10.0, [0], (), (0,)) and (15.0, [1], (), (1,)) in seen
         assert seen[-2:] == [(18.0, [], (0,), ()), (19.0, [], (1,), ())]
-
-
-def test_one_that_is_late_before_it_runs_has_no_beginning_and_no_token():
-    second = LinearCost(1.0, 0.0, 0.0, 0.0, 0.0)
-    load = [prompt(0, 4, 12), prompt(1, 4, 12, deadline=2.5)], {0: 6, 1: 6}, Rules("orca", 16), Memory(4, 4), second
-    for leaps in (True, False):
-        result = simulate(*load, leaps)
-        late = result.fates[1]
-        assert (late.ended, late.generated, late.dropped, late.preemptions) == (3.0, 0, "late", 0)
-        assert isnan(late.started) and isnan(late.first)
-        assert (result.iterations, result.batch, result.seconds) == (6, 1.0, 6.0)
-
-
-def test_an_arrival_at_the_end_of_an_iteration_is_in_the_next_one_and_a_deadline_then_has_not_passed():
-    second = LinearCost(1.0, 0.0, 0.0, 0.0, 0.0)
-    load = [prompt(0, 4, 12, deadline=6.0), prompt(1, 4, 4, arrival=3.0)], {0: 12, 1: 1}, Rules("paged", 64)
-    for leaps in (True, False):
-        fates = simulate(*load, Memory(20, 4), second, leaps).fates
-        assert (fates[1].started, fates[1].ended) == (3.0, 4.0)
-        assert (fates[0].ended, fates[0].generated, fates[0].dropped) == (7.0, 7, "late")
 
 
 def test_a_summary_of_nothing_has_no_times_and_one_of_an_instant_divides_by_nothing():

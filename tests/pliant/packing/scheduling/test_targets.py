@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.journal import decode, encode, replay
 from pliant.packing.scheduling.policy import Rules
-from pliant.packing.scheduling.request import FOREVER, Memory, Prompt, StepInput, StepPlan, validate
+from pliant.packing.scheduling.request import FOREVER, Memory, Prompt, StepInput, validate
 from pliant.packing.scheduling.running import Running
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.scheduling.simulated import simulate
-from pliant.packing.scheduling.targets import KEPT, LAX, MARGINS, STARVED, Clock, Margin, Pace, due
+from pliant.packing.scheduling.targets import KEPT, LAX, MARGINS, STARVED, Clock, Margin, Pace
 from tests.fixtures.packing.samples import STEPS, play, prompt, scene, seeds, with_targets
 
 COST = LinearCost(0.1, 0.01, 0.0, 0.0, 0.0)  # an iteration of one text: 0.11 s
@@ -48,24 +48,6 @@ def test_books_stay_right_and_all_end_whatever_the_targets(seed):
         how = device.ended[request.id]
         assert how == "finished" or (how == "late" and request.deadline < FOREVER)
     assert replay(fresh(load), journal) == journal == [decode(encode(*entry)) for entry in journal]
-
-
-@given(seeds)
-def test_where_nobody_has_a_target_the_cost_of_iterations_changes_plans_by_the_price_of_preemptions_alone(seed):
-    load = scene(seed, deadlines=0.0)
-    _, journal = play(load, fresh(load))
-    _, without = play(load, PackingScheduler(load.rules("default"), load.memory))
-    assume(not any(plan.offloaded or plan.discarded for _, _, plan in without))
-    assert journal == without
-
-
-@given(seeds, st.data())
-def test_anybody_can_be_cancelled_and_is_forgotten(seed, data):
-    load = with_targets(scene(seed, least=4), seed)
-    ids = st.lists(st.sampled_from(sorted(load.lengths)), max_size=4)
-    scheduler = fresh(load)
-    play(load, scheduler, data.draw(st.dictionaries(st.integers(0, 40), ids, max_size=8)))
-    assert scheduler.steps_until_decision() > 0, "it still waits for somebody with a target"
 
 
 def test_a_running_text_keeps_its_pace_while_long_prompts_are_read():
@@ -141,20 +123,6 @@ def test_most_queries_are_the_most_that_fit_into_the_time(sequences, seconds, ca
     assert clock.most_queries(seconds, sequences, cached, 128) == max(fitting, default=0)
 
 
-def test_the_clock_learns_how_long_iterations_take_and_leaves_pauses_out():
-    clock, now = Clock(COST), 0.0
-    for _ in range(400):
-        clock.begin(now, 1, 1, 10)
-        now += 0.22
-        clock.end(now)
-        now += 50.0  # nobody is there
-        clock.end(now)
-    assert clock.ratio == pytest.approx(2.0, rel=1e-3)
-    clock.begin(now, 0, 0, 0)
-    clock.end(now + 9.0)
-    assert clock.ratio == pytest.approx(2.0, rel=1e-3), "nothing was planned"
-
-
 @given(st.floats(0.5, 1.0), seeds)
 def test_a_margin_settles_where_its_share_is_kept(spread, seed):
     """A target is kept with the probability that the margin gives: at the margin where that is KEPT it stays."""
@@ -189,31 +157,6 @@ def test_the_tokens_of_an_iteration_follow_from_the_tightest_slack():
         pace.begin(99.0, (0, 1, 2), 0, 0, 39)
     assert pace.most_tokens(running, every, 99.0, MEMORY) == 3 + 4
     assert pace.most_tokens(running, every, 99.0, replace(MEMORY, step_tokens=5)) == 5
-
-
-def test_a_text_that_was_preempted_keeps_the_time_of_its_first_token():
-    pace = Pace(COST)
-    arrive(pace, prompt(0, tpot=0.1))
-    generate(pace, (0,), 1.0)
-    pace.preempt(0)
-    assert pace.allows(100, 0, FOREVER), "it does not run"
-    arrive(pace, prompt(0, tpot=0.1))
-    generate(pace, (0,), 50.0)
-    before = pace.margin.value
-    pace.leave(0, generated=11, now=51.0)  # 50 s for ten tokens, had they begun at 1
-    assert pace.margin.value > before
-
-
-def test_what_is_due_when():
-    assert due(prompt(0, arrival=5.0, ttft=2.0)) == 7.0
-    assert due(prompt(0, arrival=5.0)) == due(prompt(0, arrival=5.0, ttft=1e9)) == 5.0 + LAX
-
-
-def test_an_empty_plan_is_no_iteration():
-    scheduler = PackingScheduler(Rules("default", 64, cost=COST), Memory(8, 4))
-    assert scheduler.handle(StepInput(), 0.0) == StepPlan()
-    assert scheduler.handle(StepInput(), 100.0) == StepPlan()
-    assert scheduler.slowness == 1.0
 
 
 def test_a_lower_priority_goes_first_whatever_is_due_and_offline_ones_go_last():

@@ -51,13 +51,6 @@ def test_the_next_after_a_place_is_found_whether_anybody_has_that_place_or_not(s
     assert line.after((group, key, id)) is (later[0] if later else None)
 
 
-def test_the_first_tokens_are_those_in_the_cache_after_one_iteration():
-    request = prompt(1)
-    assert Waiting(request, (0, 0.0, 1), ROW, 12, unread=4).first_tokens == 4
-    assert Waiting(request, (0, 0.0, 1), ROW, 12, generated=3, cached=6).first_tokens == 7
-    assert Waiting(request, (0, 0.0, 1), ROW, 12, cached=3, unread=1).first_tokens == 4
-
-
 @given(acts)
 def test_some_sequences_in_an_order_of_their_own_begin_with_its_first(steps):
     _, plain = filled(steps)
@@ -92,27 +85,3 @@ def test_columns_hold_what_rows_would(steps, seed, page, more):
         assert running.needed(more, page)[at] == -(-tokens // page) - cells["common"]
     rows = [dict(zip(COLUMNS, row, strict=True)) for row, *_ in plain.values()]
     assert running.pages_held(page) == sum(-(-cells["cached"] // page) - cells["common"] for cells in rows)
-
-
-def test_numbers_that_are_left_out_of_a_row_are_0():
-    running = Running()
-    running.add(tuple(range(1, len(COLUMNS) - 1)), 0.0, np.zeros(POINTS))
-    assert running.remove(1) == dict(zip(COLUMNS, [*range(1, len(COLUMNS) - 1), 0, 0], strict=True))
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
-def test_by_turn_gives_the_chosen_the_first_admitted_first(turns):
-    running = Running()
-    for id, turn in enumerate(turns):
-        running.add(tuple(turn if name == "turn" else id for name in COLUMNS), 0.0, np.zeros(POINTS))
-    chosen = running.by_turn(running.column("id") % 2 == 0)
-    assert [int(running.column("id")[at]) for at in chosen] == sorted(range(0, len(turns), 2), key=lambda id: turns[id])
-
-
-def test_a_column_is_a_view_that_may_be_written_to():
-    running = Running()
-    running.add(tuple(range(len(COLUMNS))), 0.0, np.zeros(POINTS))
-    running.column("cached")[:] += 5
-    running.column("common")[:] = 1
-    assert running.column("cached").tolist() == [COLUMNS.index("cached") + 5]
-    assert running.pages_held(4) == 1 and Running().pages_held(4) == 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.packing.scheduling.journal import decode, encode, replay
-from pliant.packing.scheduling.policy import POLICIES, Rules
+from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import FOREVER, Memory
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.vllm.decisions import Decisions, State
@@ -127,77 +127,6 @@ def test_there_is_plenty_of_room_while_nobody_waits_and_half_the_pages_stay_free
     assert not crowded.roomy([1]), "one waits"
 
 
-def test_a_request_that_the_engine_did_not_admit_is_offered_again():
-    decisions = Decisions(Rules("paged", 64), Memory(16, 4))
-    decisions.arrive("a", prompt(0, 10, 20))
-    step = decisions.decide(0.0)
-    decisions.report(step, [], {}, lambda name: State(0, 10))
-    step = decisions.decide(0.1)
-    assert step.admitted == ("a",) and step.reading == {"a": 10}
-    assert decisions.deviations == 1
-
-
-def test_a_request_that_the_engine_preempted_comes_again_with_what_it_has_generated():
-    decisions = engaged()
-    decisions.report(decisions.decide(0.1), [], {}, lambda name: State(0, 11))
-    step = decisions.decide(0.2)
-    assert step.admitted == ("a",) and step.reading == {"a": 11}
-    assert decisions.scheduler.held(0).generated == 1
-
-
-def test_what_the_engine_found_in_its_cache_counts_as_read():
-    decisions = Decisions(Rules("paged", 64), Memory(16, 4, step_tokens=4))
-    decisions.arrive("a", prompt(0, 10, 20))
-    step = decisions.decide(0.0)
-    decisions.report(step, ["a"], {"a": 2}, lambda name: State(10, 11))
-    assert decisions.decide(0.1).reading == {}
-    assert decisions.scheduler.held(0).cached == 11
-
-
-def test_steps_without_a_decision_are_counted_afterwards():
-    """A pause lets running requests go on, and vLLM asks nobody."""
-    decisions = engaged()
-    decisions.review(["a"], lambda name: State(14, 15))
-    decisions.decide(0.1)
-    assert decisions.scheduler.held(0).cached == 15
-
-
-def test_a_request_that_came_back_twice_before_a_decision_leaves_once():
-    journal = []
-    decisions = Decisions(Rules("paged", 64), Memory(16, 4), lambda *entry: journal.append(entry))
-    decisions.arrive("a", prompt(0, 10, 20))
-    decisions.report(decisions.decide(0.0), ["a"], {"a": 10}, lambda name: State(10, 11))
-    for _ in range(2):
-        decisions.came_back(["a"], lambda name: State(0, 11))
-    decisions.decide(0.1)
-    assert journal[-1][1].cancelled == (0,)
-    assert decisions.deviations == 1
-
-
-@pytest.mark.parametrize("finished", [True, False])
-def test_a_request_that_ends_after_it_came_back_is_gone(finished):
-    decisions = engaged()
-    decisions.came_back(["a"], lambda name: State(0, 11))
-    decisions.end("a", 1, finished)
-    step = decisions.decide(0.1)
-    assert not step.admitted and (decisions.scheduler.running, decisions.scheduler.waiting) == (0, 0)
-    decisions.scheduler.check()
-
-
-def test_a_request_that_ends_before_the_first_decision_was_never_there():
-    decisions = Decisions(Rules("paged", 64), Memory(16, 4))
-    decisions.arrive("a", prompt(0, 10, 20))
-    decisions.end("a", 0, False)
-    assert not decisions.decide(0.0).admitted and "a" not in decisions and not len(decisions)
-
-
-def test_a_name_may_come_again_after_its_end():
-    decisions = engaged()
-    decisions.end("a", 1, True)
-    decisions.arrive("a", prompt(0, 5, 20))
-    assert decisions.decide(0.1).reading == {"a": 5}
-
-
 def test_a_late_request_is_dropped_once_and_forgotten():
     decisions = Decisions(Rules("paged", 64), Memory(16, 4))
     decisions.arrive("a", prompt(0, 10, 20, deadline=0.5))
@@ -221,23 +150,6 @@ def test_the_limit_fits_into_context_and_memory():
     assert decisions.longest(10, 99) == 54  # 64 tokens of memory
     assert Decisions(Rules("paged", 32), Memory(16, 4)).longest(10, 99) == 22
     assert decisions.longest(64, 5) == 1
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_requests_that_the_engine_ends_early_free_what_was_computed_ahead(policy):
-    decisions = engaged(policy)
-    for now, total in ((0.1, 12), (0.2, 13)):
-        decisions.report(decisions.decide(now), ["a"], {"a": 1}, lambda name, total=total: State(total - 1, total))
-    decisions.end("a", 1, True)
-    decisions.decide(0.3)
-    assert decisions.scheduler.pages_used == 0
-    decisions.scheduler.check()
-
-
-def test_the_engine_of_these_tests_deviates_in_every_way():
-    plays = [play(seed, "paged", Deviations(0.3, 0.5, 0.3, 0.1, 0.05, 1, 3), prefixes=True) for seed in range(6)]
-    assert sum(engine.preempted for engine, *_ in plays) > 0
-    assert all(decisions.deviations > 0 for _, decisions, *_ in plays)
 
 
 @pytest.mark.parametrize("seen", [False, True])

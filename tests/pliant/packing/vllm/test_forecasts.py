@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 
+import numpy as np
 import pytest
 
-from pliant.packing.vllm import forecasts
-from pliant.packing.vllm.forecasts import LAST, STARTS, Predictions
+from pliant.packing.scheduling.forecast import MEDIAN as MIDDLE
+from pliant.packing.scheduling.forecast import QUANTILES
+from pliant.packing.vllm.forecasts import (
+    AFRESH,
+    ENOUGH,
+    LAST,
+    MEDIAN,
+    PRIOR,
+    SPREAD,
+    STARTS,
+    WINDOW,
+    LearnedLengths,
+    Predictions,
+)
 
 SAID = tuple(float(x) for x in range(1, 9))
 HEAD = "import json, sys, time\n"
@@ -66,14 +78,6 @@ def test_a_question_is_answered_once_also_one_from_before_the_process_was_ready(
     assert predictions.alive and predictions.predicted == 2
 
 
-def test_waiting_ends_with_the_first_forecast(predictor):
-    predictions = predictor(GOOD)
-    until(lambda: predictions.alive)
-    predictions.ask("a", [1])
-    predictions.wait(HANG)
-    assert predictions.take("a") == (SAID, 1)
-
-
 def test_a_forgotten_question_leaves_nothing(predictor):
     predictions = predictor(GOOD)
     predictions.ask("a", [1])
@@ -106,19 +110,6 @@ def test_what_is_no_forecast_is_passed_over(predictor, garbage):
 
 
 @pytest.mark.parametrize(
-    "wrong", ["tokens=[1.0] * 7", "tokens=[float('nan')] * 8", "tokens=[float('inf')] * 8", "bucket=-1"]
-)
-def test_a_forecast_that_cannot_be_is_none(predictor, wrong):
-    more = f"dict({wrong}) if row['name'] == 'a' else dict()"
-    program = f"for line in sys.stdin:\n    row = json.loads(line)\n    answer(row, **({more}))\n"
-    predictions = predictor(HEAD + ANSWER + READY + program)
-    predictions.ask("a", [1])
-    predictions.ask("b", [1])
-    result(predictions, "b")
-    assert predictions.take("a") is None and not predictions._asked
-
-
-@pytest.mark.parametrize(
     "program",
     [
         "raise SystemExit(3)",
@@ -139,25 +130,6 @@ def test_a_process_that_ends_is_started_three_times_and_then_nobody_waits(predic
     assert predictions.take("b") is None and not predictions._asked
 
 
-def test_a_program_that_is_not_there_counts_as_one_that_ends():
-    predictions = Predictions("", "", ["/no/such/program"])
-    until(lambda: not predictions._thread.is_alive())
-    assert predictions.starts == STARTS and not predictions.alive
-
-
-def test_a_second_process_goes_on_where_the_first_one_died(predictor, tmp_path):
-    once = f"import pathlib\nmark = pathlib.Path({str(tmp_path / 'died')!r})\n"
-    die = "    if not mark.exists():\n        mark.touch()\n        raise SystemExit(1)\n"
-    predictions = predictor(
-        HEAD + once + ANSWER + READY + f"for line in sys.stdin:\n{die}    answer(json.loads(line))\n"
-    )
-    predictions.ask("a", [1])
-    until(lambda: predictions.failed == 1)
-    predictions.ask("b", [1])
-    assert result(predictions, "b") == (SAID, 1)
-    assert predictions.take("a") is None and predictions.starts == 2
-
-
 def test_a_process_that_reads_nothing_holds_nobody_up_and_is_started_again(predictor):
     """Ten questions of a thousand tokens fill a pipe."""
     predictions = predictor(HEAD + READY + "time.sleep(1000)", silent_seconds=0.2)
@@ -170,22 +142,6 @@ def test_a_process_that_reads_nothing_holds_nobody_up_and_is_started_again(predi
     assert predictions.failed > 0
 
 
-def test_nobody_waits_for_one_that_is_slow(predictor, monkeypatch):
-    monkeypatch.setattr(forecasts, "SLOW_SECONDS", 0.05)
-    predictions = predictor(HEAD + READY + "time.sleep(1000)")
-    until(lambda: predictions.alive)
-    predictions.ask("a", [1])
-    until(lambda: not predictions.alive)
-    assert predictions.starts == 1
-
-
-def test_one_that_never_gets_ready_is_ended(predictor, monkeypatch):
-    monkeypatch.setattr(forecasts, "READY_SECONDS", 0.1)
-    predictions = predictor(HEAD + "time.sleep(1000)")
-    until(lambda: not predictions._thread.is_alive())
-    assert predictions.starts == STARTS
-
-
 def test_one_that_loads_can_be_stopped(predictor):
     predictions = predictor(HEAD + "time.sleep(1000)")
     until(lambda: predictions._process is not None)
@@ -196,10 +152,31 @@ def test_one_that_loads_can_be_stopped(predictor):
     assert not predictions._asked
 
 
-def test_threads_end_with_their_processes(predictor):
-    before = threading.active_count()
-    predictions = predictor(GOOD, silent_seconds=0.1)
-    predictions.ask("a", [1])
-    result(predictions, "a")
-    predictions.stop()
-    until(lambda: threading.active_count() <= before)
+def test_before_any_output_has_ended_a_log_normal_is_assumed():
+    forecast = LearnedLengths().forecast(7)
+    assert forecast == PRIOR and len(PRIOR) == len(QUANTILES) and PRIOR[MIDDLE] == MEDIAN
+    drawn = np.exp(np.random.default_rng(0).normal(np.log(MEDIAN), SPREAD, 400_000))
+    assert np.quantile(drawn, QUANTILES) == pytest.approx(PRIOR, rel=0.03)
+
+
+def test_prompts_of_a_class_count_on_their_own_once_enough_of_them_have_ended():
+    lengths = LearnedLengths()
+    for _ in range(ENOUGH - 1):
+        lengths.add(10, 5)
+    for _ in range(200):
+        lengths.add(1000, 500)
+    assert lengths.forecast(15)[MIDDLE] == 500  # of all
+    lengths.add(8, 5)
+    assert lengths.forecast(15) == (5,) * len(QUANTILES)
+    assert lengths.forecast(16)[MIDDLE] == 500 and lengths.forecast(1000)[0] == 500
+
+
+def test_it_follows_the_latest_outputs_and_forgets_old_ones():
+    lengths = LearnedLengths()
+    for _ in range(WINDOW):
+        lengths.add(10, 5)
+    for count in range(1, WINDOW + AFRESH):
+        lengths.add(10, 50)
+        if count == AFRESH:
+            assert lengths.forecast(10)[0] == 5 and lengths.forecast(10)[-1] > 5
+    assert lengths.forecast(10) == lengths.marginal() == (50,) * len(QUANTILES)

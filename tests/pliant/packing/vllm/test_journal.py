@@ -6,12 +6,11 @@ import errno
 
 import pytest
 
-from pliant.errors import InputError
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
 from pliant.packing.vllm import journal
 from pliant.packing.vllm.decisions import Decisions, State
-from pliant.packing.vllm.journal import FLUSH, JournalFile, main, read
+from pliant.packing.vllm.journal import JournalFile, main, read
 from tests.fixtures.packing.samples import prompt
 
 RULES, MEMORY = Rules("paged", 64), Memory(16, 4)
@@ -44,15 +43,6 @@ def test_every_run_is_a_part_of_its_own(tmp_path, capsys):
     assert len(said) == 2
 
 
-def test_another_decision_is_found(tmp_path, capsys):
-    path = tmp_path / "journal"
-    played(path).close()
-    path.write_text(path.read_text().replace('"pages": 16', '"pages": 2'))
-    path.write_text(path.read_text().replace('"tokens": 10', '"tokens": 4').replace('"limit": 50', '"limit": 4'))
-    assert main(str(path)) == 1
-    assert "decision 1 is another one" in capsys.readouterr().out
-
-
 def test_what_a_killed_engine_left_incomplete_is_passed_over(tmp_path):
     path = tmp_path / "journal"
     played(path).close()
@@ -82,33 +72,9 @@ def test_a_full_disk_ends_the_journal_and_not_the_engine(tmp_path, monkeypatch, 
     assert len(read(tmp_path / "journal")[0].entries) == 2
 
 
-def test_decisions_are_written_before_long(tmp_path):
-    path = tmp_path / "journal"
-    file = JournalFile(str(path), RULES, MEMORY)
-    decisions = Decisions(RULES, MEMORY, file.add)
-    assert len(read(path)) == 1
-    for step in range(1, 6):
-        decisions.decide(step * FLUSH)
-    assert len(read(path)[0].entries) == 5
-    decisions.arrive("a", prompt(0))
-    decisions.decide(5.1 * FLUSH)
-    assert len(read(path)[0].entries) == 5
-    decisions.end("a", 1, finished=True)
-    decisions.decide(5.2 * FLUSH)
-    assert len(read(path)[0].entries) == 7  # the end of a request is written at once
-    file.close()
-
-
 @pytest.mark.parametrize("text", ["nonsense\n", '{"now": 1}\n', '{"rules": {}, "memory": {"x": 1}}\n', '{"rules": \n'])
 def test_what_is_no_journal_is_said(tmp_path, capsys, text):
     path = tmp_path / "journal"
     path.write_text(text)
     assert main(str(path)) == 2
     assert str(path) in capsys.readouterr().err
-
-
-def test_files_that_are_not_there_or_cannot_be_made(tmp_path):
-    with pytest.raises(InputError, match="a file that can be read"):
-        read(tmp_path / "none")
-    with pytest.raises(InputError, match="a file that can be written"):
-        JournalFile(str(tmp_path / "none" / "journal"), RULES, MEMORY)

@@ -7,18 +7,8 @@ from dataclasses import fields
 import pytest
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.policy import POLICIES, Rules
+from pliant.packing.scheduling.policy import Rules
 from pliant.packing.vllm.settings import FILE, Settings, read
-
-
-def test_without_any_the_defaults_are_those_of_the_rules_but_for_preemptions():
-    assert read({}) == Settings()
-    assert Settings().rules(100) == Rules("default", 100, preemption_target=0.0, turnover_preemptions=2.0)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_variable_chooses_the_policy(policy):
-    assert read({f"{FILE}_POLICY": policy}).rules(64).policy == policy
 
 
 def test_a_file_names_all_of_them(tmp_path):
@@ -41,11 +31,6 @@ def test_variables_go_before_the_file(tmp_path):
     settings = read({FILE: str(file), f"{FILE}_POLICY": "paged", f"{FILE}_WAIT": "0.5", f"{FILE}_RECALIBRATE": "TRUE"})
     assert (settings.policy, settings.wait, settings.recalibrate) == ("paged", 0.5, True)
     assert read({FILE: str(file)}).wait == 1.0 and not read({FILE: str(file), f"{FILE}_RECALIBRATE": "0"}).recalibrate
-
-
-def test_the_process_own_environment_is_read_by_default(monkeypatch):
-    monkeypatch.setenv(f"{FILE}_DEADLINE", "7.5")
-    assert read().deadline == 7.5
 
 
 @pytest.mark.parametrize(
@@ -92,10 +77,3 @@ def test_a_bad_file_is_one_sentence(tmp_path, text, said):
     with pytest.raises(InputError) as error:
         read({FILE: str(file)})
     assert str(error.value).startswith(said) and "\n" not in str(error.value)
-
-
-def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path):
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    for name in ("none.toml", "binary", "."):
-        with pytest.raises(InputError, match=r"a readable TOML file"):
-            read({FILE: str(tmp_path / name)})

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.errors import DeviceError, DigestError, InputError, WorkerError
-from pliant.packing.scheduling.plan import rules_of
+from pliant.errors import DeviceError, DigestError, InputError
+from pliant.packing.scheduling.reference import rules_of
 from pliant.registry import codec
 from pliant.serving.packing.engine import device
 from pliant.serving.packing.engine.device import build
-from pliant.serving.packing.messages import EngineBuild
+from pliant.serving.packing.engine.engine_process import EngineBuild
 from pliant.serving.workers.device_plan import DevicePlan
 from tests.fixtures.packing.published import generator, packing
 
@@ -90,14 +90,3 @@ def test_an_engine_runs_in_the_precision_of_its_plan(spec, monkeypatch):
     monkeypatch.setattr(device, "check_precision", lambda *given: made.append(given))
     build(replace(spec(), precision="bfloat16"), "deliver")
     assert made[0] == ("bfloat16", "cpu") and made[1].precision == "bfloat16"
-
-
-def test_a_plan_in_a_precision_that_the_device_lacks_is_refused(spec):
-    with pytest.raises(InputError, match="precision is float16, but must be float32 here: float16 is for GPUs"):
-        build(replace(spec(), precision="float16"), "deliver")
-
-
-def test_a_device_without_room_is_named(spec, monkeypatch):
-    monkeypatch.setattr(device, "Engine", Recorded(MemoryError("2 GiB")))
-    with pytest.raises(WorkerError, match=r"^cpu has no room for the model \(2 GiB\)$"):
-        build(spec(), "deliver")

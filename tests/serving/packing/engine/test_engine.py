@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, field
+from itertools import count
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pliant.errors import WorkerError
-from pliant.packing.engine.submission import Progress, Sampling, Status, Submission
+from pliant.packing.engine.submission import Progress, Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
-from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits, EngineReport
-from pliant.serving.packing.engine.in_flight import OPEN_CHARACTERS, InFlightOutput
-from pliant.serving.packing.engine.suspects import CLEAR
-from pliant.serving.packing.messages import NO_STATUS
+from pliant.serving.packing.engine.engine import (
+    CLEAR,
+    MAX_CRASHES,
+    EngineDriver,
+    EngineLimits,
+    InFlightOutput,
+    SequenceLimit,
+    Suspects,
+)
 from pliant.serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
-from tests.fixtures.packing.fakes import REFUSED, SECONDS, TALE, FakeWorker, new_tokenizer
+from tests.fixtures.packing.fakes import REFUSED, TALE, FakeWorker, new_tokenizer
 
 LIMITS = EngineLimits(silence=0.2, drain=5.0, retry=0.01)
 
@@ -66,26 +74,6 @@ async def test_outputs_come_token_by_token_to_their_own_ends(driver, worker):
 
 
 @scenario
-async def test_a_stop_string_ends_it_here_and_cancels_it_there(driver, worker):
-    one = new_output(driver, stops=("tea",))
-    driver.submit([one])
-    await until(lambda: driver.pending == 0)
-    assert (one.finish, one.at_stop_string, one.writer.take()) == ("stop", True, TALE[: TALE.index("tea")])
-    assert ("cancel", (one.id,)) in worker.sent and not worker.engine.submitted
-
-
-@scenario
-async def test_a_cancelled_output_says_no_more_and_holds_no_pages(driver, worker):
-    one = new_output(driver)
-    driver.submit([one])
-    await until(lambda: one.tokens)
-    driver.cancel(one)
-    assert one.finish == "cancelled"
-    await until(lambda: driver.pending == 0)
-    assert (await driver.poll()).status.pages_used == 0
-
-
-@scenario
 async def test_outputs_go_on_with_their_tokens_when_the_process_dies(driver, worker):
     one, other = new_output(driver), new_output(driver, limit=40, temperature=1.0, seed=3)
     driver.submit([one, other])
@@ -118,18 +106,6 @@ async def test_after_a_lack_of_memory_the_next_process_takes_half_the_sequences_
     worker.held = False
     await until(lambda: all(output.finish for output in outputs))
     assert {output.writer.take() for output in outputs} == {TALE}
-
-
-@scenario
-async def test_an_output_that_has_no_room_even_alone_is_given_up(driver, worker):
-    worker.held = True
-    large = new_output(driver)
-    driver.submit([large])
-    for _ in range(2):
-        await until(lambda: driver.ready)
-        worker.on_message("out_of_memory", 1)
-        worker.die()
-    assert large.finish == "failed" and driver.sequences.value == 1
 
 
 @scenario
@@ -166,21 +142,6 @@ async def test_a_process_that_says_nothing_is_ended_and_its_outputs_go_on(driver
 
 
 @scenario
-async def test_an_engine_without_iterations_for_its_outputs_is_not_ready(driver, worker):
-    await asyncio.sleep(10)
-    assert driver.ready, "nothing is to be done"
-    worker.held = True
-    one = new_output(driver)
-    driver.submit([one])
-    assert driver.ready
-    await asyncio.sleep(LIMITS.silence + 0.01)
-    assert not driver.ready
-    worker.held = False
-    await until(lambda: one.finish)
-    assert driver.ready
-
-
-@scenario
 async def test_where_the_process_cannot_be_started_nobody_is_kept_waiting(driver, worker):
     one = new_output(driver)
     driver.submit([one])
@@ -207,16 +168,6 @@ async def test_what_the_engine_takes_not_is_failed_alone(driver, worker):
 
 
 @scenario
-async def test_an_output_that_nobody_takes_is_ended_before_it_fills_the_memory(driver, worker):
-    one = new_output(driver)
-    one.writer.put(5)
-    one.writer.waiting = OPEN_CHARACTERS + 1
-    driver.submit([one])
-    await until(lambda: driver.pending == 0)
-    assert one.finish == "slow" and len(one.tokens) <= 2
-
-
-@scenario
 async def test_an_output_whose_text_cannot_be_made_fails_alone(driver, worker):
     broken, good = new_output(driver), new_output(driver)
     broken.writer = None
@@ -239,19 +190,6 @@ def test_stopping_waits_for_what_is_on_its_way_and_takes_nothing_more():
             driver.submit([new_output(driver)])
         await stopping
         assert one.writer.take() == TALE
-
-    run_virtually(run())
-
-
-def test_stopping_ends_what_does_not_end_by_itself():
-    async def run():
-        worker = FakeWorker(lambda: None, held=True)
-        driver = EngineDriver(worker, asyncio.get_running_loop().time, EngineLimits(silence=60.0, drain=0.05))
-        await driver.start()
-        one = new_output(driver)
-        driver.submit([one])
-        await driver.stop()
-        assert (one.finish, one.fault) == ("cancelled", "the service stopped before the output ended")
 
     run_virtually(run())
 
@@ -282,22 +220,6 @@ async def test_a_full_queue_gives_up_the_newest_of_the_tenant_with_the_most_for_
     worker.held = False
     await until(lambda: driver.pending == 0)
     assert finishes(flood) == ["stop"] * 3 + ["full"] * 2
-
-
-@scenario
-async def test_outputs_that_have_begun_or_ended_no_longer_wait(driver, worker):
-    worker.held = True
-    cancelled, refused, going = new_output(driver), new_output(driver, ids=(REFUSED, 6)), new_output(driver)
-    driver.submit([cancelled, refused, going])
-    assert driver.waiting == 2
-    driver.cancel(cancelled)
-    assert driver.waiting == 1
-    assert driver.surplus(1, 1, "ann", 1.0) is None
-    worker.held = False
-    await until(lambda: going.tokens)
-    assert driver.waiting == 0 and not going.finish
-    await until(lambda: going.finish)
-    assert going.seconds == pytest.approx(SECONDS * len(going.tokens))
 
 
 class Wire:
@@ -351,70 +273,6 @@ def progress_of(id: int, *tokens: int, finished: str = "") -> Progress:
     return Progress(id, tokens, finished, 0.0, 0, 0, len(tokens))
 
 
-def status_of(**fields) -> Status:
-    return replace(NO_STATUS, **{"alive": True, "pages": 64, **fields})
-
-
-def test_a_process_is_killed_by_a_silence_that_began_with_the_first_output_and_not_before():
-    async def test(driver, wire, deaths):
-        await asyncio.sleep(10.0)
-        assert wire.calls == [(0.0, "start")], "it may be silent while nothing is pending"
-        driver.submit([new_output(driver)])
-        await asyncio.sleep(3.0)
-        driver.submit([new_output(driver)])  # is no sign of life of the process
-        await asyncio.sleep(1.5)
-        assert wire.calls == [(0.0, "start")]
-        await asyncio.sleep(1.0)
-        assert wire.calls == [(0.0, "start"), (15.0, "kill")]
-        wire.on_message("status", status_of())
-        await asyncio.sleep(4.0)
-        assert len(wire.calls) == 2, "a message of any kind is a sign of life"
-
-    wired(test, EngineLimits(silence=4.0))
-
-
-def test_what_is_sent_is_every_submission_and_one_cancellation_of_what_ends_here():
-    async def test(driver, wire, deaths):
-        stopped, left, going = new_output(driver, stops=("é",)), new_output(driver), new_output(driver)
-        driver.submit([stopped, left, going])
-        driver.cancel(left)
-        driver.cancel(new_output(driver))  # nobody knows it
-        ids = new_tokenizer().encode("é").ids
-        wire.on_message("progress", [progress_of(99, 5), progress_of(stopped.id, *ids), progress_of(going.id, 5)])
-        wire.on_message("progress", [progress_of(stopped.id, 5), progress_of(going.id)])
-        assert (stopped.finish, left.finish, going.tokens) == ("stop", "cancelled", [5])
-        assert driver.pending == 3, "the engine still has their pages"
-        ends = [progress_of(id, finished="cancelled") for id in (left.id, stopped.id)]
-        wire.on_message("progress", [ends[0], *ends[1:], progress_of(going.id, 0, finished="stop")])
-        assert (driver.pending, driver.waiting) == (0, 0)
-        driver.cancel(going)  # it has ended
-        assert wire.sent == [("submit", 0), ("submit", 1), ("submit", 2), ("cancel", 1), ("cancel", 0)]
-
-    wired(test)
-
-
-def test_what_comes_and_goes_while_the_process_is_down_is_sent_to_the_next_one_or_forgotten_here():
-    async def test(driver, wire, deaths):
-        first = new_output(driver)
-        driver.submit([first])
-        wire.on_message("status", status_of(running=1))
-        wire.fails = 1
-        wire.on_end()
-        wire.on_end()  # once is enough
-        assert (driver.ready, driver.alive, driver.status, len(deaths)) == (False, True, NO_STATUS, 1)
-        assert await driver.poll() == EngineReport(NO_STATUS, None)
-        second, third = new_output(driver), new_output(driver)
-        driver.submit([second, third])
-        driver.cancel(third)
-        assert (driver.pending, driver.waiting, third.finish) == (2, 2, "cancelled")
-        assert wire.sent == [("submit", 0)]
-        await asyncio.sleep(0.02)
-        assert driver.ready and [when for when, _ in wire.calls] == [0.0, 0.0, 0.01]
-        assert wire.sent == [("submit", 0), ("submit", 0), ("submit", 1)]
-
-    wired(test)
-
-
 def test_three_starts_that_fail_in_a_row_are_too_many_and_two_are_not():
     async def test(driver, wire, deaths):
         output = new_output(driver)
@@ -441,34 +299,56 @@ def test_three_starts_that_fail_in_a_row_are_too_many_and_two_are_not():
     wired(test)
 
 
-def test_a_report_is_waited_for_for_a_second_and_one_that_comes_late_still_tells_the_status():
-    async def test(driver, wire, deaths):
-        loop = asyncio.get_running_loop()
-        wire.on_message("status", status_of(running=1))
-        assert (driver.status, wire.sent) == (status_of(running=1), [])
-        assert await driver.poll() == EngineReport(status_of(running=1), None)
-        assert loop.time() == 1.0
-        wire.on_message("report", (0, status_of(running=2), ""))  # nobody waits for it any more
-        assert driver.status == status_of(running=2)
-        polls = [asyncio.create_task(driver.poll()) for _ in range(2)]
-        await asyncio.sleep(0.5)
-        wire.on_message("report", (2, status_of(running=3), "sequence 3: 2 pages"))
-        wire.on_message("report", (2, status_of(running=4), ""))  # a second time
-        assert await polls[1] == EngineReport(status_of(running=3), "sequence 3: 2 pages")
-        assert loop.time() == 1.5 and await polls[0] == EngineReport(status_of(running=4), None)
-        assert wire.sent == [("poll", 0), ("poll", 1), ("poll", 2)]
-
-    wired(test)
+NUMBERS = count()
 
 
-def test_outputs_that_were_cancelled_when_the_process_died_are_not_waited_for():
-    async def test(driver, wire, deaths):
-        left, going = new_output(driver), new_output(driver)
-        driver.submit([left, going])
-        driver.cancel(left)
-        wire.on_end()
-        assert driver.pending == 1
-        await asyncio.sleep(0.02)
-        assert wire.sent == [("submit", 0), ("submit", 1), ("cancel", 0), ("submit", 1)]
+@dataclass(eq=False)
+class Output:
+    id: int = field(default_factory=lambda: next(NUMBERS))
+    tokens: list[int] = field(default_factory=list)
+    finish: str = ""
+    crashes: int = 0
 
-    wired(test)
+
+def test_several_suspects_are_tried_one_at_a_time_and_the_one_with_which_it_dies_is_given_up():
+    suspects, first, second = Suspects(), Output(), Output()
+    for _ in range(MAX_CRASHES):
+        assert suspects.died([first, second]) == []
+    assert suspects.holds(first) and suspects.holds(second)
+    assert suspects.next() is first and not suspects.holds(first)
+    assert suspects.next() is None  # one at a time
+    assert suspects.died([first, second]) == [first]
+    assert suspects.next() is second
+    second.tokens += [0] * CLEAR
+    suspects.advanced(second)
+    assert second.crashes == 0 and suspects.next() is None
+
+
+@given(st.integers(1, 6), st.data())
+def test_the_poisonous_output_alone_is_given_up_whoever_else_is_there(size, data):
+    outputs = [Output() for _ in range(size)]
+    poison = data.draw(st.sampled_from(outputs))
+    suspects, given_up = Suspects(), []
+    for _ in range(10 * size):
+        suspects.next()
+        running = [output for output in outputs if not suspects.holds(output) and not output.finish]
+        if poison in running:
+            for output in suspects.died([output for output in outputs if not output.finish]):
+                output.finish = "failed"
+                suspects.forget(output)
+                given_up.append(output)
+        for output in running:
+            if output is not poison and not suspects.holds(output):
+                output.tokens += [0] * CLEAR
+                suspects.advanced(output)
+    assert given_up == [poison]
+    assert not any(map(suspects.holds, outputs))
+
+
+def test_each_lack_of_memory_halves_what_ran_and_one_alone_stays():
+    seen = []
+    limit = SequenceLimit(64, lambda changed: seen.append((changed.value, changed.exhausted)))
+    assert limit.value == 64
+    assert [limit.lower(running) for running in (64, 11, 0, 2, 1, 9)] == [True] * 4 + [False] * 2
+    assert seen == [(32, 1), (5, 2), (2, 3), (1, 4), (1, 5), (1, 6)]
+    assert (limit.value, limit.planned, limit.exhausted) == (1, 64, 6)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import pytest
 
 from pliant.errors import WorkerError
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.request import Prompt
-from pliant.serving.packing.engine.engine import EngineDriver, EngineReport
-from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool, merged, merged_report
-from pliant.serving.packing.engine.in_flight import InFlightOutput
-from pliant.serving.packing.messages import NO_STATUS
+from pliant.serving.packing.engine.engine import EngineDriver, InFlightOutput
+from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool
 from pliant.serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.packing.fakes import TALE, FakeWorker, new_tokenizer
@@ -70,17 +67,6 @@ async def test_each_output_goes_to_the_engine_with_the_fewest_tokens_left_as_pre
 
 
 @scenario
-async def test_both_generate_the_same_texts_and_a_load_shrinks_with_each_token(group, workers):
-    outputs = [output_of(group, 40.0) for _ in range(6)]
-    group.submit(outputs)
-    await until(lambda: all(output.tokens for output in outputs))
-    assert all(output.tokens_left == max(40.0 - len(output.tokens), 1.0) for output in outputs)
-    await until(lambda: all(output.finish for output in outputs))
-    assert {output.writer.take() for output in outputs} == {TALE}
-    assert [len([verb for verb, _ in worker.sent if verb == "submit"]) for worker in workers] == [3, 3]
-
-
-@scenario
 async def test_while_one_restarts_the_other_gets_all_and_what_the_dead_one_had_goes_on(group, workers):
     workers[0].held = True
     had = output_of(group, 10.0)
@@ -108,20 +94,6 @@ async def test_without_any_engine_an_output_is_refused(group, workers):
 
 
 @scenario
-async def test_outputs_are_cancelled_and_dropped_where_they_are(group, workers):
-    for worker in workers:
-        worker.held = True
-    outputs = [output_of(group, 5.0) for _ in range(4)]
-    group.submit(outputs)
-    group.cancel(outputs[0])
-    group.drop(outputs[1])
-    assert [output.finish for output in outputs] == ["cancelled", "full", "", ""]
-    assert [sum(verb == "cancel" for verb, _ in worker.sent) for worker in workers] == [1, 1]
-    for output in outputs[2:]:
-        group.cancel(output)
-
-
-@scenario
 async def test_the_queue_is_limited_in_all_and_room_is_made_in_the_longest_line(group, workers):
     for worker in workers:
         worker.held = True
@@ -131,24 +103,6 @@ async def test_the_queue_is_limited_in_all_and_room_is_made_in_the_longest_line(
     assert len(surplus) == 1 and places(group, surplus) == [1]
     assert group.surplus(2, 5, "greedy", 1.0) is None
     assert group.waiting == 4
-
-
-def test_of_several_engines_figures_are_summed_and_one_fault_is_that_of_all():
-    one = NO_STATUS.__class__(True, "", 2, 1, 10, 4, 0, 7, 70, 1, 3, 9, 1.5, 0.5)
-    two = NO_STATUS.__class__(False, "lost", 1, 0, 10, 2, 0, 5, 30, 0, 0, 5, 0.5, 0.25, out_of_memory=True)
-    whole = merged([one, two])
-    assert (whole.alive, whole.error, whole.out_of_memory) == (False, "lost", True)
-    assert (whole.running, whole.pages, whole.tokens, whole.busy) == (3, 20, 100, 2.0)
-    for errors, error in ((("", ""), ""), (("", None), None), ((None, "a page"), "a page")):
-        assert merged_report([EngineReport(one, each) for each in errors]).accounting_error == error
-
-
-def test_targets_are_hopeless_only_if_they_are_in_every_engine():
-    prompt = Prompt(0, 0.0, 3, 200, (1.0,) * 8, ttft=0.1)
-    for waits, expected in (((2.0, 1.5), 1.5), ((2.0, None), None), ((None, None), None)):
-        engines = [SimpleNamespace(ready=True, hopeless=lambda _prompt, wait=wait: wait) for wait in waits]
-        assert EngineGroup(engines).hopeless(prompt) == expected
-    assert EngineDriver(FakeWorker(lambda: None), lambda: 0.0, LIMITS).hopeless(prompt) is None, "it keeps no targets"
 
 
 @dataclass
@@ -175,39 +129,8 @@ class Part:
         self.done.append("close")
 
 
-def test_all_start_and_stop_together():
-    engines, forecasters, files = ([Part(), Part()] for _ in range(3))
-    pool = EnginePool(engines, forecasters, files)
-
-    async def run():
-        await pool.start()
-        await pool.stop()
-
-    asyncio.run(run())
-    assert [part.done for part in (*engines, *forecasters)] == [["start", "stop"]] * 4
-    assert [part.done for part in files] == [["close"]] * 2
-
-
-def test_one_that_cannot_start_is_an_error_once_the_others_have_started():
-    engines, forecasters = [Part(WorkerError("no memory")), Part()], [Part()]
-    with pytest.raises(WorkerError, match="no memory"):
-        asyncio.run(EnginePool(engines, forecasters, []).start())
-    assert [part.done for part in (*engines, *forecasters)] == [["start"]] * 3
-
-
 def test_no_engine_takes_a_gpus_memory_before_the_predictors_have_theirs():
     engines, forecasters = [Part()], [Part(WorkerError("no room for the predictor")), Part()]
     with pytest.raises(WorkerError, match="no room for the predictor"):
         asyncio.run(EnginePool(engines, forecasters, [], forecasters_first=True).start())
     assert [part.done for part in (*engines, *forecasters)] == [[], ["start"], ["start"]]
-
-
-def test_a_pool_is_ready_and_alive_if_all_engines_are_and_counts_what_all_have():
-    engines = [Part(waiting=2, pending=5), Part(waiting=1, pending=1)]
-    pool = EnginePool(engines, [], [])
-    assert pool.ready and pool.alive
-    assert (pool.waiting, pool.pending) == (3, 6)
-    engines[1].ready = False
-    assert not pool.ready and pool.alive
-    engines[0].alive = False
-    assert not pool.alive

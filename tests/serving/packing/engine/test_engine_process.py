@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import io
 import pickle
-import socket
 import threading
 from types import SimpleNamespace
 
 import pytest
 
-from pliant.errors import InputError, WorkerError
-from pliant.packing.engine.logprobs import PIECE, TokenLogprobs
-from pliant.packing.engine.submission import Progress
+from pliant.errors import InputError
+from pliant.packing.engine.submission import PIECE, Progress, TokenLogprobs
 from pliant.serving.packing.engine import engine_process
-from pliant.serving.packing.engine.engine_process import STATUS_SECONDS, MessageSender, ProgressReporter, serve
-from pliant.serving.workers.child_process import pack, receive
+from pliant.serving.packing.engine.engine_process import EngineServer, serve
+from pliant.serving.workers.child_process import pack
 
 
 class Sender:
@@ -85,26 +83,11 @@ def test_messages_reach_the_engine_in_order_and_it_stops_with_its_parent():
     assert (kind, number, fault) == ("report", 9, "")
 
 
-@pytest.mark.parametrize(
-    ("error", "fault"), [("sequence 3: 2 pages", "sequence 3: 2 pages"), ("", "the pages in use do")]
-)
-def test_a_report_says_what_is_wrong_with_the_books(error, fault):
-    sender = run(Engine(check=AssertionError(error) if error else AssertionError()), ("poll", (1,)))
-    assert sender.sent[1][1][2].startswith(fault)
-
-
 def test_a_text_that_the_engine_refuses_is_rejected_by_its_id_and_others_go_on():
     engine = Engine(submit=InputError("prompt", "long", "shorter"))
     sender = run(engine, ("submit", (text(4),)), ("poll", (1,)))
     assert sender.sent[1] == ("rejected", (4, "prompt is long, but must be shorter"))
     assert sender.sent[2][0] == "report"
-
-
-def test_an_engine_that_has_died_ends_its_process():
-    engine = Engine(submit=WorkerError("dead"))
-    incoming = io.BytesIO(pack(("submit", (text(4),))))
-    with pytest.raises(Ended, match="1"):
-        serve(incoming, Sender(), lambda _deliver: engine)
 
 
 def test_an_engine_that_cannot_be_built_says_why_once():
@@ -118,18 +101,6 @@ def test_an_engine_that_cannot_be_built_says_why_once():
 
 def progress(finished: str = "") -> SimpleNamespace:
     return SimpleNamespace(finished=finished, prompt_logprobs=())
-
-
-def test_progress_is_sent_at_once_and_the_status_now_and_then(monkeypatch):
-    sender, now = Sender(), [100.0]
-    monkeypatch.setattr(engine_process.time, "monotonic", lambda: now[0])
-    reporter = ProgressReporter(sender)
-    reporter.deliver([progress()])  # before the engine is there
-    reporter.engine = Engine()
-    for seconds in (0.0, STATUS_SECONDS / 2, STATUS_SECONDS + 0.01):
-        now[0] = 100.0 + seconds
-        reporter.deliver([progress("stop")])
-    assert [kind for kind, _ in sender.sent] == ["progress", "progress", "status", "progress", "progress", "status"]
 
 
 def test_log_probabilities_of_a_prompt_leave_as_bytes_in_pieces():
@@ -152,7 +123,8 @@ def test_nobody_waits_for_the_grammar_of_another_text_and_it_can_be_cancelled_me
             self.calls.append(("submit", submission.prompt.id))
 
     engine = Compiling()
-    submitter = engine_process.Submitter(engine, sender)
+    submitter = EngineServer(sender)
+    submitter.engine = engine
     submitter.submit(text(1, "start: /a/"))
     submitter.submit(text(2))
     submitter.cancel(1)
@@ -163,66 +135,11 @@ def test_nobody_waits_for_the_grammar_of_another_text_and_it_can_be_cancelled_me
     assert engine.calls == [("submit", 2), ("submit", 1), ("cancel", 1), ("cancel", 2)]
 
 
-def test_a_failed_output_ends_the_process_before_anything_is_sent():
-    sender = Sender()
-    reporter = ProgressReporter(sender)
-    with pytest.raises(Ended):
-        reporter.deliver([progress(), progress("failed")])
-    assert sender.sent == []
-
-
 def test_a_process_that_lacks_memory_says_with_how_many_sequences_before_it_ends():
     sender, engine = Sender(), Engine()
     engine.exhausted = True
-    reporter = ProgressReporter(sender)
+    reporter = EngineServer(sender)
     reporter.engine = engine
     with pytest.raises(Ended):
         reporter.deliver([progress("failed")])
     assert sender.sent == [("out_of_memory", 7)]
-
-
-def test_a_sender_never_makes_others_wait_keeps_their_order_and_ends_with_the_socket():
-    ours, theirs = socket.socketpair()
-    before = set(threading.enumerate())
-    with ours, theirs:
-        ours.settimeout(30)
-        sender = MessageSender(theirs)
-        (thread,) = set(threading.enumerate()) - before
-        assert thread.daemon, "or the process would never end"
-        updates = [progress("x" * 1_000_000), progress("2"), progress("3")]
-        sent = [("ready", None), *(("progress", [each]) for each in updates), ("status", 4)]
-        for kind, value in sent:
-            sender.put(kind, value)
-        with ours.makefile("rb") as incoming:
-            received = []
-            while not received or received[-1] != ("status", 4):
-                received.append(receive(incoming))
-        assert received[0] == sent[0]
-        assert [item for kind, items in received[1:-1] for item in items] == updates
-        assert {kind for kind, _ in received[1:-1]} == {"progress"}
-        theirs.shutdown(socket.SHUT_RDWR)
-        sender.put("status", 5)
-        thread.join(30)
-        assert not thread.is_alive()
-
-
-def test_a_process_answers_its_first_message_and_then_the_others_until_the_end(monkeypatch):
-    ours, theirs = socket.socketpair()
-    with ours, theirs, ours.makefile("rb") as answers, theirs.makefile("rb") as incoming:
-        ours.settimeout(30)
-        for message in (Healthy(), ("poll", (7,))):
-            ours.sendall(pack(message))
-        ours.shutdown(socket.SHUT_WR)
-        with pytest.raises(EOFError):
-            engine_process.main(theirs, incoming)
-        assert [receive(answers), receive(answers)] == [
-            ("ready", None),
-            ("report", (7, SimpleNamespace(error="it broke", out_of_memory=False, running=7), "")),
-        ]
-
-
-class Healthy:
-    """A build, which makes an engine that does what it is told."""
-
-    def __call__(self, _deliver) -> Engine:
-        return Engine()

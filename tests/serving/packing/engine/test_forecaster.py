@@ -7,9 +7,6 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 
-import pytest
-
-from pliant.errors import WorkerError
 from pliant.serving.packing.engine import forecaster as module
 from pliant.serving.packing.engine.forecaster import (
     MAX_TEXTS,
@@ -17,10 +14,8 @@ from pliant.serving.packing.engine.forecaster import (
     Forecast,
     Forecaster,
     ForecastLimits,
-    Lateness,
     RecentForecasts,
 )
-from pliant.serving.workers.worker import ModelError
 from tests.fixtures.packing.fakes import FakePredictor
 
 USUAL = (1.0,) * 8
@@ -139,45 +134,6 @@ def test_the_time_in_which_the_event_loop_was_held_up_makes_no_forecast_late():
     assert [one.origin for one in told] == ["predicted"] * 2
 
 
-def test_a_predictor_that_failed_is_used_again_by_the_next_request(caplog):
-    calls, counter = [], Counter()
-
-    def predict(texts):
-        calls.append(texts)
-        if len(calls) == 1:
-            raise ModelError("a bug")
-        return say(texts)
-
-    async def twice(forecaster, worker):
-        told = [*await forecaster.forecast(["a"]), *await forecaster.forecast(["b"])]
-        return told, forecaster.recent(), worker.starts
-
-    told, recent, starts = forecasting(predict, twice, counter=counter)
-    assert [one.origin for one in told] == ["failed", "predicted"]
-    assert (recent, starts, counter.deaths) == (RecentForecasts(2, 0, 1), 1, [])
-    assert caplog.messages == ["lengths of tales could not be predicted: a bug"]
-
-
-def test_before_its_start_and_after_its_end_every_output_is_usual():
-    async def run():
-        forecaster = Forecaster("tales", FakePredictor(say), USUAL, ForecastLimits(60.0), Counter())
-        early = await forecaster.forecast(["early"])
-        await forecaster.start()
-        told = await forecaster.forecast(["a"])
-        await forecaster.stop()
-        return [*early, *told, *await forecaster.forecast(["late"])]
-
-    assert [one.origin for one in asyncio.run(run())] == ["failed", "predicted", "failed"]
-
-
-def test_a_predictor_that_cannot_start_is_an_error():
-    worker = FakePredictor(say, trouble="no memory")
-    forecaster = Forecaster("tales", worker, USUAL, ForecastLimits(1.0), Counter())
-    with pytest.raises(WorkerError, match="no memory"):
-        asyncio.run(forecaster.start())
-    assert not forecaster.alive
-
-
 def test_a_process_that_dies_idle_is_restarted_and_meanwhile_nobody_waits(caplog, monkeypatch):
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.001)
     counter = Counter()
@@ -200,64 +156,6 @@ def test_a_process_that_dies_idle_is_restarted_and_meanwhile_nobody_waits(caplog
     )
 
 
-def test_a_process_that_dies_while_it_predicts_fails_what_waits_and_is_restarted_once():
-    counter, entered = Counter(), threading.Event()
-
-    async def dying(forecaster, worker):
-        def predict(texts):
-            entered.set()
-            raise WorkerError("the device process ended during run")
-
-        worker.predict = predict
-        told = await asyncio.gather(*(forecaster.forecast([str(one)]) for one in range(MAX_TEXTS + 1)))
-        worker.predict = say
-        await until(lambda: forecaster.alive)
-        return told, await forecaster.forecast(["b"]), worker.starts
-
-    told, (after,), starts = forecasting(say, dying, limit=60.0, counter=counter)
-    assert {one.origin for (one,) in told} == {"failed"}
-    assert (after.origin, starts, counter.deaths) == ("predicted", 2, ["tales"])
-
-
-def test_a_process_that_hangs_is_restarted(caplog):
-    go, counter = threading.Event(), Counter()
-
-    async def hanging(forecaster, worker):
-        worker.predict = lambda texts: say(texts) if go.wait(60) else []
-        (told,) = await forecaster.forecast(["a"])
-        worker.predict = say
-        await until(lambda: worker.starts == 2)
-        go.set()
-        return told, await forecaster.forecast(["b"])
-
-    told, (after,) = forecasting(say, hanging, limit=60.0, run_limit=0.02, counter=counter)
-    assert (told.origin, after.origin, counter.deaths) == ("failed", "predicted", ["tales"])
-    assert "(it was still running after 0.02 s)" in caplog.messages[0]
-
-
-def test_a_predictor_that_hangs_does_not_hold_up_the_end():
-    go, entered, left = threading.Event(), threading.Event(), []
-
-    def predict(texts):
-        entered.set()
-        left.append(go.wait(60))
-        return say(texts)
-
-    async def run():
-        forecaster = Forecaster("tales", FakePredictor(predict), USUAL, ForecastLimits(0.0), Counter())
-        await forecaster.start()
-        told = await forecaster.forecast(["a"])
-        await until(entered.is_set)
-        await forecaster.stop()
-        still = list(left)
-        tasks = len(asyncio.all_tasks())
-        go.set()
-        return told, still, tasks
-
-    (told,), still, tasks = asyncio.run(run())
-    assert (told.origin, still, tasks) == ("late", [], 1)
-
-
 def test_a_known_length_is_its_own_forecast_and_a_least_one_lifts_what_lies_below():
     known = Forecast.of_length(7)
     assert (known.tokens, known.bucket, known.origin) == ((7.0,) * 8, 7, "given")
@@ -265,36 +163,3 @@ def test_a_known_length_is_its_own_forecast_and_a_least_one_lifts_what_lies_belo
     assert predicted.at_least(0) == predicted
     assert predicted.at_least(20) == Forecast((20.0,) * 5 + (32.0, 64.0, 128.0), 20, "predicted")
     assert replace(predicted, bucket=0).at_least(20).bucket == 0, "not predicted"
-
-
-def counted(*forecasts: tuple[str, float]) -> Lateness:
-    lateness = Lateness()
-    for origin, at in forecasts:
-        lateness.add(origin, at)
-    return lateness
-
-
-def test_the_last_minute_has_shares_of_late_and_failed_forecasts():
-    lateness = counted(("predicted", 5.0), ("late", 5.2), ("failed", 6.0), ("predicted", 6.5))
-    recent = lateness.recent(7.0)
-    assert recent == RecentForecasts(4, 1, 1)
-    assert (recent.late_share, recent.failed_share) == (0.25, 0.25)
-
-
-def test_forecasts_are_forgotten_after_a_minute():
-    lateness = counted(("late", 5.0), ("predicted", 64.0))
-    assert lateness.recent(64.9) == RecentForecasts(2, 1, 0)
-    assert lateness.recent(65.0) == RecentForecasts(1, 0, 0)
-    nothing = lateness.recent(500.0)
-    assert (nothing, nothing.late_share, nothing.failed_share) == (RecentForecasts(0, 0, 0), 0.0, 0.0)
-
-
-def test_too_many_late_ones_are_said_at_the_end_of_each_minute_and_not_in_between():
-    lateness = counted(("late", 0.0))
-    assert lateness.excess(0.0) is None
-    lateness.add("late", 30.0)
-    assert lateness.excess(59.9) is None
-    assert lateness.excess(60.0) == RecentForecasts(1, 1, 0)
-    lateness.add("late", 61.0)
-    assert lateness.excess(119.9) is None
-    assert lateness.excess(120.5) == RecentForecasts(1, 1, 0)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pliant.flows.packing.observed import read
+from pliant.flows.packing.learn import read
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.serving.packing.engine import observed
 from pliant.serving.packing.engine.observed import ObservedLengths, observed_path

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from pliant.errors import WorkerError
 from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits
-from pliant.serving.packing.engine.engine_process import joined
-from pliant.serving.packing.engine.worker import EngineProcess, _reap
+from pliant.serving.packing.engine.engine_process import EngineProcess
 from tests.fixtures.packing.fakes import TALE, FakeBuild
 from tests.serving.packing.engine.test_engine import new_output, until
 
@@ -49,19 +46,6 @@ def test_a_process_sends_tokens_and_reports_its_accounting_of_pages():
         assert driver.status.pages == 64  # told now and then without being asked
 
     driving(test, FakeBuild())
-
-
-@pytest.mark.parametrize("trouble", ["fail", "hang"])
-def test_an_engine_that_fails_or_hangs_is_replaced_with_its_process(tmp_path, trouble):
-    async def test(driver, worker):
-        first = worker.pid
-        outputs = [new_output(driver), new_output(driver, limit=40, temperature=1.0, seed=2)]
-        driver.submit(outputs)
-        await until(lambda: all(one.finish for one in outputs))
-        assert worker.pid != first and [one.crashes for one in outputs] == [0, 0]  # they got further: no suspects
-        assert outputs[0].writer.take() == TALE and len(outputs[1].tokens) == 40
-
-    driving(test, FakeBuild(trouble=trouble, after=6, once=tmp_path / "once"), EngineLimits(silence=1.5, retry=0.05))
 
 
 def test_a_process_that_lacks_memory_is_replaced_by_one_with_fewer_sequences(tmp_path):
@@ -111,15 +95,3 @@ def test_a_start_that_fails_leaves_no_process_and_says_how(build, sentence):
         assert worker.pid is None and len(asyncio.all_tasks()) == 1
 
     asyncio.run(run())
-
-
-def test_news_that_gathered_goes_as_one_message():
-    told = [("progress", [1]), ("progress", [2, 3]), ("status", "s"), ("progress", [4])]
-    assert joined(told) == [("progress", [1, 2, 3]), ("status", "s"), ("progress", [4])]
-
-
-def test_a_process_that_does_not_end_by_itself_is_killed(monkeypatch):
-    monkeypatch.setattr("pliant.serving.packing.engine.worker.END_SECONDS", 0.01)
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    _reap(process)
-    assert process.returncode == -signal.SIGKILL

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from pliant.errors import PliantError
+from pliant.errors import ArtifactError, PliantError, WorkerError
+from pliant.packing.scheduling.request import Memory
+from pliant.packing.vllm import folder_of
 from pliant.serving.packing.vllm import engine
+from pliant.serving.packing.vllm.model_folder import WEIGHTS, write
+from tests.fixtures.packing.published import generator
 
 
 def make_environment(home, distribution: str):
@@ -45,3 +57,59 @@ def test_the_variables_are_those_of_vllm_alone_and_of_its_device(tmp_path, distr
     assert (values["VLLM_NO_USAGE_STATS"], values["VLLM_HOST_IP"]) == ("1", "127.0.0.1")
     assert values.get("VLLM_TARGET_DEVICE") == device
     assert engine.variables(place, {"VLLM_HOST_IP": "10.0.0.1"})["VLLM_HOST_IP"] == "10.0.0.1"
+
+
+def test_grammars_are_left_to_the_library_by_which_the_service_tries_them(monkeypatch):
+    started: list[Any] = []
+    fakes = {
+        "vllm": SimpleNamespace(
+            EngineArgs=lambda model, **options: options, LLMEngine=SimpleNamespace(from_engine_args=started.append)
+        ),
+        "vllm.config": SimpleNamespace(StructuredOutputsConfig=lambda **options: options),
+        "pliant.packing.vllm.adapter": SimpleNamespace(
+            Embedding=object, PliantScheduler=object, embedded=lambda embedding: embedding
+        ),
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setitem(sys.modules, name, fake)
+    monkeypatch.delitem(sys.modules, "pliant.serving.packing.vllm.running", raising=False)
+    module = import_module("pliant.serving.packing.vllm.running")
+    monkeypatch.delitem(sys.modules, "pliant.serving.packing.vllm.running")
+    module.llm_engine(Path("model"), 64, Memory(8, 4), "ours", "float32", True)
+    (options,) = started
+    assert options["structured_outputs_config"] == {"backend": "guidance"}
+    assert options["scheduler_cls"] == "ours"
+
+
+def test_a_folder_has_what_transformers_reads(tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    own, folder = generator(), folder_of(tmp_path, "sha256:" + "ab" * 32)
+    assert folder.parent == tmp_path / "vllm-models" and write(own, folder) == folder
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert set(own.weights) <= set(model.state_dict()) and type(model).__name__ == "LlamaForCausalLM"
+    assert AutoTokenizer.from_pretrained(folder).vocab_size > 0
+    assert json.loads((folder / "config.json").read_text())["eos_token_id"] == list(own.ends)
+    written = (folder / WEIGHTS).stat().st_mtime_ns
+    write(own, folder)
+    assert (folder / WEIGHTS).stat().st_mtime_ns == written
+
+
+def test_a_configuration_that_names_no_class_gets_one(tmp_path):
+    own = generator()
+    values = json.loads(own.config) | {"architectures": None}
+    write(replace(own, config=json.dumps(values)), tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+    with pytest.raises(ArtifactError, match="nothing is no causal model"):
+        write(replace(own, config=json.dumps(values | {"model_type": "nothing"})), tmp_path / "other")
+
+
+def test_on_a_full_disk_a_sentence_says_so_and_nothing_half_written_stays(tmp_path, monkeypatch):
+    def full(self: Path, _content: bytes) -> int:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(WorkerError, match=r"cannot be written for vLLM to .*: No space left on device"):
+        write(generator(), tmp_path)
+    assert not list(tmp_path.glob(f"{WEIGHTS}*"))

@@ -95,20 +95,6 @@ def test_the_cost_that_is_fitted_to_the_measured_iterations_is_the_engines(spec,
         assert float(measured.seconds(queries, sequences, cached)) == pytest.approx(truth, rel=0.05)
 
 
-def test_no_prompt_is_measured_beside_as_many_sequences_as_run_at_once_nor_where_it_has_no_room(spec):
-    engine = Engine()
-    lab = FakeLab(replace(spec, memory=replace(spec.memory, pages=24)), engine, clock=lambda: engine.now)
-    assert [point.queries for point in lab.measure(8, 10)] == [8]
-    assert [point.queries for point in lab.measure(4, 30)] == [4], "24 pages hold four of 94 tokens, and no more"
-
-
-def test_an_engine_without_tokens_fails(spec):
-    engine = SimpleNamespace(step=list)
-    lab = FakeLab(spec, engine)
-    with pytest.raises(WorkerError, match="no token in 1000 steps"):
-        lab._iterate()
-
-
 def answers(channel, incoming) -> None:
     """Measure as a child that is a stand-in."""
     spec = receive(incoming)
@@ -127,13 +113,6 @@ def dies(_channel, incoming) -> None:
 
 
 OURS = Interpreter(sys.executable, dict(os.environ) | {"PYTHONPATH": os.pathsep.join(sys.path)})
-
-
-def test_the_parent_has_the_points_and_shows_how_far_the_child_is(spec, monkeypatch):
-    monkeypatch.setattr(measuring, "ENTRY", f"{__name__}:answers")
-    seen = []
-    assert measure(OURS, spec, lambda done, of: seen.append((done, of))) == [Point(1, 1, 400, 0.5)]
-    assert seen == [(1, 6)]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.registry import codec
-from pliant.serving.packing.engine.worker import EngineProcess
-from pliant.serving.packing.messages import VllmBuild
+from pliant.serving.packing.engine.engine_process import EngineProcess, VllmBuild
 from pliant.serving.packing.vllm.engine import variables
 from pliant.serving.packing.vllm.model_folder import pages_of
 from pliant.serving.workers.child_process import Interpreter

@@ -1,8 +1,10 @@
 """Tries the grammars of requests in a process of their own, before an engine that others share gets one.
 
-The process (grammar_process.py) tries one at a time, each for a short time first and for a longer one behind those that
-have not been tried. Tenants take turns by the processor seconds that theirs took. What became of a grammar is remembered,
-so a refused one costs nothing when it comes again, nor does one whose texts took an engine too much time.
+The process tries one at a time, in a copy of itself, whose end gives all back that it took: what the copy may take is
+limited, and whatever a grammar makes of a library, nothing else is harmed. Each is tried for a short time first and for a
+longer one behind those that have not been tried. Tenants take turns by the processor seconds that theirs took. What became
+of a grammar is remembered, so a refused one costs nothing when it comes again, nor does one whose texts took an engine too
+much time.
 """
 
 from __future__ import annotations
@@ -10,8 +12,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
+import resource
+import signal
+import socket
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
+from typing import IO, Any
 
 from pliant.errors import InputError, WorkerError
 from pliant.fairness import Fairness
@@ -20,14 +28,63 @@ from pliant.packing.scheduling.request import FOREVER
 from pliant.serving.answers import Rejected
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
-from pliant.serving.packing import grammar_process as process
-from pliant.serving.workers.helper_process import HelperProcess
+from pliant.serving.workers.child_process import receive
+from pliant.serving.workers.helper_process import HelperProcess, help_out, limit_memory
+
+MEMORY = 64 * 1024 * 1024  # bytes beyond what the process has
+STACK = 4 * 1024 * 1024  # bytes, half of what the engine's process has
+WALL_SECONDS = 5.0  # for a machine that has no time for so little
+FINE, REFUSED, TIME, MEMORY_OR_STACK, LATE = "fine", "refused", "time", "memory", "late"
+BY_SIGNAL: dict[int, str] = {signal.SIGPROF: TIME, signal.SIGALRM: LATE}
+
+
+def main(channel: socket.socket, incoming: IO[bytes]) -> None:
+    """Try grammars over the tokenizer of the first message until the parent closes the socket."""
+    grammars: Grammars = receive(incoming)
+    grammars.load()
+    help_out(channel, incoming, partial(_try_apart, grammars))
+
+
+def _try_apart(grammars: Grammars, body: bytes, seconds: float) -> Any:
+    """Return what became of a grammar, what is wrong and what would be right, and the processor seconds that it took."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        _try(grammars, body.decode(), seconds, writing)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as answer:
+        written = answer.read()
+    _, status, used = os.wait4(child, 0)
+    outcome, *reason = written.split("\n")
+    if not outcome:
+        outcome = BY_SIGNAL.get(os.WTERMSIG(status), MEMORY_OR_STACK) if os.WIFSIGNALED(status) else MEMORY_OR_STACK
+    return outcome, tuple(reason), used.ru_utime + used.ru_stime
+
+
+def _try(grammars: Grammars, grammar: str, seconds: float, writing: int) -> None:
+    """Try a grammar in this copy of the process, which ends then."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # an allocation that fails is reported there
+        limit_memory(MEMORY)
+        resource.setrlimit(resource.RLIMIT_STACK, (STACK, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
+        try:
+            grammars.try_out(grammar, "")
+            written = FINE
+        except InputError as error:
+            written = f"{REFUSED}\n{error.value}\n{error.limit}"
+        os.write(writing, written.encode())
+    finally:
+        os._exit(0)
+
 
 logger = logging.getLogger("pliant.serving")
 
-ENTRY = "pliant.serving.packing.grammar_process:main"
+ENTRY = "pliant.serving.packing.grammar:main"
 FIRST_SECONDS, SECONDS = 0.03, 0.25  # of a processor: of the first try and of the second
-LIMIT = 2 * process.WALL_SECONDS  # seconds in which the process answers
+LIMIT = 2 * WALL_SECONDS  # seconds in which the process answers
 REMEMBERED = 4096  # grammars, by 32 bytes each
 MOST_WAITING = 64  # grammars of one tenant
 
@@ -60,7 +117,7 @@ class GrammarChecks:
     async def check(self, grammar: str, name: str, client: Client) -> None:
         """Raise `InputError` for a grammar that cannot be used; `name` is its field.
 
-        Raises `ApiError` if the tenant has too many waiting or the machine no time, `WorkerError` without a process.
+        Raises `ApiError` if the tenant has too many waiting or the machine no time, `WorkerError` without a
         """
         key = _key(grammar)
         trouble = self._known[key] if key in self._known else await self._tried(key, grammar, client)
@@ -72,7 +129,7 @@ class GrammarChecks:
         self._remember(_key(grammar), COSTLY)
 
     def stop(self) -> None:
-        """End the process. What waits goes on untried: to the next generation, which tries it, or to an engine that ends."""
+        """End the  What waits goes on untried: to the next generation, which tries it, or to an engine that ends."""
         if self._running is not None:
             self._running.cancel()
         for waiting in self._waiting.values():
@@ -118,11 +175,11 @@ class GrammarChecks:
                 self._end(waiting, WorkerError("the grammar could not be tried"))
                 continue
             self._fairness.ended(waiting.number, used)
-            if outcome == process.TIME and not waiting.again:
+            if outcome == TIME and not waiting.again:
                 waiting.again = True
                 self._enqueue(waiting)
                 continue
-            if outcome == process.LATE:
+            if outcome == LATE:
                 self._end(
                     waiting, ApiError(503, "late", "there was no time to try the form of the output", retry_after=1.0)
                 )
@@ -150,11 +207,9 @@ def _key(grammar: str) -> bytes:
 
 
 def _trouble(outcome: str, reason: tuple[str, str]) -> Trouble:
-    match outcome:
-        case process.FINE:
-            return None
-        case process.TIME:
-            return "too complex", f"one that is compiled in {SECONDS:g} s of a processor"
-        case process.REFUSED:
-            return reason
-    return "too complex", f"one that is compiled within {process.MEMORY >> 20} MiB"
+    troubles: dict[str, Trouble] = {
+        FINE: None,
+        TIME: ("too complex", f"one that is compiled in {SECONDS:g} s of a processor"),
+        REFUSED: reason,
+    }
+    return troubles.get(outcome, ("too complex", f"one that is compiled within {MEMORY >> 20} MiB"))
