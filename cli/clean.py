@@ -7,40 +7,36 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pliant import systems
+from pliant.cli import options
 
 if TYPE_CHECKING:
     from pliant.flows.retention import Item
 
 SHOWN = 40  # lines
+LIMITS = ("keep_versions", "keep_days", "store_gib")
 
 
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of `pliant clean`."""
+    from pliant.settings import FlowSettings
+
     parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())} (default: all)")
     parser.add_argument("--delete", action="store_true", help="remove what is listed; without it nothing is removed")
-    text = (
-        "keep so many of each model's newest versions, besides those with an alias (PLIANT_KEEP_VERSIONS; default: 5)"
-    )
-    parser.add_argument("--versions", type=int, metavar="N", help=text)
-    text = "keep unused stage results and the reports of removed versions so long (PLIANT_KEEP_DAYS; default: 90)"
-    parser.add_argument("--days", type=float, metavar="DAYS", help=text)
-    text = "let the store of stage results grow to this size (PLIANT_STORE_GIB; default: 20)"
-    parser.add_argument("--store-gib", type=float, metavar="GIB", help=text)
+    options.settings(parser, FlowSettings, LIMITS)
 
 
 def run(args: Namespace) -> int:
     """Show, and remove if asked for. Returns 1 if something could not be removed."""
-    from dataclasses import replace
-
     from pliant.flows import retention, settings
     from pliant.flows.progress import stage
+    from pliant.settings import FlowSettings
 
     names = [systems.system(name).name for name in args.systems] or systems.names()
     project = settings.read()
     settings.prepare(project)
-    given = {name: getattr(args, name) for name in ("versions", "days", "store_gib") if getattr(args, name) is not None}
+    limits = FlowSettings.read().replace(**options.given(args, LIMITS))
     with stage("what is no longer needed"):
-        items = retention.survey(project, replace(retention.limits(), **given), names)
+        items = retention.survey(project, limits, names)
     _show(items)
     if not items or not args.delete:
         return 0

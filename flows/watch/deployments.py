@@ -8,7 +8,6 @@ in which they were deployed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,12 +17,12 @@ from uuid import UUID
 
 from pliant import systems
 from pliant.errors import InputError, PliantError
+from pliant.settings import FlowSettings
 
 NIGHTLY = "nightly"
 """Name of the deployment of every flow that runs at night, and of the parameter that says so to the flow."""
 POOL, NOTIFY_POOL = "pliant", "pliant-notify"
 NOTIFY = "pliant-notify/pliant-notify"
-PROJECT = "PLIANT_PROJECT"
 ADVICE = (
     "start one with `prefect server start` and name it, for this command and for the workers: "
     "export PREFECT_API_URL=http://127.0.0.1:4200/api"
@@ -128,7 +127,7 @@ def _deploy(flow: str, name: str, entrypoint: str, description: str, **more: Any
 
     module, _, function = entrypoint.rpartition(".")
     schema = parameter_schema(getattr(import_module(module), function)).model_dump_for_openapi()
-    directory = os.environ.get(PROJECT) or str(Path.cwd())
+    directory = FlowSettings.read().project or str(Path.cwd())
     with get_client(sync_client=True) as client:
         return client.create_deployment(
             client.create_flow_from_name(flow),

@@ -10,9 +10,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pliant.errors import InputError
+from pliant.settings import FlowSettings
 
-FLOW_HOURS, TASK_HOURS, ALARM_MINUTES = "PLIANT_FLOW_HOURS", "PLIANT_TASK_HOURS", "PLIANT_ALARM_MINUTES"
 GRACE_SHARE, GRACE_SECONDS = 0.02, 300.0
 
 
@@ -20,9 +19,9 @@ GRACE_SHARE, GRACE_SECONDS = 0.02, 300.0
 class TimeLimits:
     """Seconds. `alarm`: between the starts of two runs of a deployment that alarms cause."""
 
-    flow: float = 6 * 3600.0
-    task: float = 3 * 3600.0
-    alarm: float = 3600.0
+    flow: float
+    task: float
+    alarm: float
 
     @property
     def guard(self) -> float:
@@ -32,22 +31,5 @@ class TimeLimits:
 
 def read(environment: Mapping[str, str] = os.environ) -> TimeLimits:
     """Return the limits that the environment sets, else the defaults. Raises `InputError` for what is no positive number."""
-    default = TimeLimits()
-    return TimeLimits(
-        _seconds(environment, FLOW_HOURS, 3600.0, default.flow),
-        _seconds(environment, TASK_HOURS, 3600.0, default.task),
-        _seconds(environment, ALARM_MINUTES, 60.0, default.alarm),
-    )
-
-
-def _seconds(environment: Mapping[str, str], name: str, unit: float, default: float) -> float:
-    text = environment.get(name)
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise InputError(name, repr(text), "a number above 0, such as 6 or 0.5")
-    return value * unit
+    given = FlowSettings.read(environment)
+    return TimeLimits(3600 * given.flow_hours, 3600 * given.task_hours, 60 * given.alarm_minutes)

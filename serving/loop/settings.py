@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Self
+
+from pydantic import model_validator
 
 from pliant.errors import InputError
 from pliant.serving.settings import Settings
+from pliant.settings import NotNegative
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeSettings(Settings):
     """The settings of a service that takes labels.
 
@@ -18,14 +20,13 @@ class OutcomeSettings(Settings):
     removes them. Ask whoever sends them before you set it.
     """
 
-    outcomes_days: float = 30.0  # Days for which an answer can be labelled; 0: nothing is kept on disk.
-    keep_inputs: bool = False  # Keep the texts or pictures that people sent, to learn from them with their labels.
+    outcomes_days: NotNegative = 30.0
+    """Days for which an answer can be labelled; 0: nothing is kept on disk."""
+    keep_inputs: bool = False
+    """Keep the texts or pictures that people sent, to learn from them with their labels."""
 
-    def __post_init__(self) -> None:
-        Settings.__post_init__(self)
-        if not 0 <= self.outcomes_days < float("inf"):
-            raise InputError(
-                "PLIANT_OUTCOMES_DAYS", self.outcomes_days, "0 for nothing on disk, or positive and finite"
-            )
+    @model_validator(mode="after")
+    def _inputs_need_days(self) -> Self:
         if self.keep_inputs and not self.outcomes_days:
             raise InputError("PLIANT_KEEP_INPUTS", "true", "false where PLIANT_OUTCOMES_DAYS is 0")
+        return self

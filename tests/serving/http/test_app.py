@@ -8,7 +8,6 @@ import hashlib
 import hmac
 import json
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import httpx
@@ -136,7 +135,7 @@ def registry(tmp_path):
 
 
 def test_a_signed_message_of_a_release_makes_the_service_look_and_one_of_another_system_does_not(registry):
-    with serving(registry, replace(QUIET, webhook_secret=SECRET)) as service:
+    with serving(registry, QUIET.replace(webhook_secret=SECRET)) as service:
         publish_tiny(registry, "colours", seed=1)
         other = MOVED.replace(b"bins", b"cascade")
         answer = service.call("POST", "/registry-events", other, **signed(other))
@@ -153,7 +152,7 @@ def test_a_signed_message_of_a_release_makes_the_service_look_and_one_of_another
     [{}, signed(MOVED, "another secret of a length"), signed(MOVED, at=1e9), signed(b"another body")],
 )
 def test_without_a_fresh_signature_by_the_secret_nothing_is_looked_at(headers, registry):
-    with serving(registry, replace(QUIET, webhook_secret=SECRET)) as service:
+    with serving(registry, QUIET.replace(webhook_secret=SECRET)) as service:
         answer = service.call("POST", "/registry-events", MOVED, **headers)
         assert answer.status_code == 403 and service.endpoint._looking is None
 
@@ -161,5 +160,5 @@ def test_without_a_fresh_signature_by_the_secret_nothing_is_looked_at(headers, r
 def test_a_service_without_a_secret_takes_none_and_a_long_body_is_refused(registry):
     with serving(registry) as service:
         assert service.call("POST", "/registry-events", MOVED, **signed(MOVED, "")).status_code == 404
-    with serving(registry, replace(QUIET, webhook_secret=SECRET)) as service:
+    with serving(registry, QUIET.replace(webhook_secret=SECRET)) as service:
         assert service.call("POST", "/registry-events", b"x" * 100_000, **signed(MOVED)).status_code == 413
