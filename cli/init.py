@@ -1,7 +1,7 @@
 """`pliant init SYSTEM`: writes the configuration that `pliant train SYSTEM --config` takes, by two answers.
 
-What a system's configuration holds is in `cli/NAME/init.py`. It is written only after the flow's own reader has accepted it
-and the data could be read.
+What a system's configuration holds is in `cli/NAME/options.py`. It is written only after the flow's own reader has accepted
+it and the data could be read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ EPILOG = "Give --model and --data, or answer the questions. Then: pliant train %
 
 
 def options(parser: ArgumentParser, system: systems.System) -> None:
-    if not system.has("cli", "init"):
+    part = system.part("cli", "options")
+    if not hasattr(part, "MODEL"):
         return
-    part = system.part("cli", "init")
     parser.epilog = EPILOG.replace("%s", system.name)
     parser.add_argument("--model", metavar="ADDRESS", help=part.MODEL)
     parser.add_argument("--data", metavar="ADDRESS", help=part.DATA)
@@ -35,7 +35,7 @@ def options(parser: ArgumentParser, system: systems.System) -> None:
 def run(args: Namespace) -> None:
     """Write the configuration. Raises `InputError` for a missing answer, an existing file, and what cannot be trained on."""
     system = systems.system(args.system)
-    part = system.part("cli", "init")
+    part = system.part("cli", "options")
     if args.out.exists() and not args.force:
         raise InputError("--out", args.out, "a file that does not exist yet, or --force to overwrite it")
     model = _answer("--model", args.model, part.MODEL, AUTO)

@@ -15,26 +15,44 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pliant import redaction, systems
-from pliant.cli import bento, clean, forget, init, keys, options, releases, schedule, sign, watch
+from pliant.cli import bento, clean, init, keys, options, releases, sign, watch
 from pliant.errors import InputError, PliantError
 
 if TYPE_CHECKING:
     from pliant.serving.launch import Service
 
 Run = Callable[[Namespace], int | None]
+AddOptions = Callable[[ArgumentParser, systems.System], None]
+
+
+class Command(ArgumentParser):
+    """A parser that `fill` gives its options when it is asked for them, so that no other command's are imported."""
+
+    def __init__(self, *args: Any, fill: Callable[[ArgumentParser], None] | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._fill = fill
+
+    def filled(self) -> Command:
+        fill, self._fill = self._fill, None
+        if fill is not None:
+            fill(self)
+        return self
+
+    def parse_known_args(self, *args: Any, **more: Any) -> Any:
+        return super(Command, self.filled()).parse_known_args(*args, **more)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     redaction.install()
-    parser = _parser()
-    args, unknown = parser.parse_known_args(arguments)
+    commands = command_line()
+    args, unknown = commands.parse_known_args(arguments)
     # Like Ctrl-C: what was started on the way is ended on the way out.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if unknown:
             _refuse(args, unknown[0])
-            parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+            commands.error(f"unrecognized arguments: {' '.join(unknown)}")
         return int(args.run(args) or 0)
     except PliantError as error:
         print(f"pliant: {redaction.redact(str(error))}", file=sys.stderr)
@@ -44,13 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
+def command_line() -> Command:
+    """Return the parser of all commands."""
+    top = Command(
         prog="pliant",
         description="Adaptive serving of transformers: train, profile, judge, serve, replay.",
         epilog="State lies in .pliant/ (PLIANT_HOME) and mlruns/ (MLFLOW_TRACKING_URI) of the working directory.",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="show a whole system at work: flow, registry, endpoint, replayed load")
     demo.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())} (default: all)")
     text = "leave MLflow, Prefect and the endpoints running until Ctrl-C"
@@ -60,42 +79,40 @@ def _parser() -> ArgumentParser:
     text = "show instead what follows from a change in a running system, and a bad release taken back"
     demo.add_argument("--story", action="store_true", help=text)
     demo.set_defaults(run=_demo)
-    text = "show what is no longer needed on disk and in the registry, and remove it with --delete"
-    cleaning = commands.add_parser("clean", help=text, description=text)
-    clean.add_options(cleaning)
-    cleaning.set_defaults(run=clean.run)
     releases.commands(commands)
-    schedule.command(commands)
     watch.command(commands)
-    forget.command(commands)
+    clean.command(commands)
     keys.command(commands)
     sign.command(commands)
     bento.command(commands)
     for name, (text, add_options, run) in _COMMANDS.items():
         _command(commands, name, text, add_options, run)
-    return parser
+    return top
 
 
-def _command(
-    commands: Any, name: str, text: str, add_options: Callable[[ArgumentParser, systems.System], None], run: Run
-) -> None:
+BENCHES = {
+    "watch": "alarms, trials of challengers and rollbacks",
+    "robust": "schedulers on devices that differ from their profile, against simple baselines",
+}
+"""Benches of no system, and what each measures."""
+
+
+def _command(commands: Any, name: str, text: str, add_options: AddOptions, run: Run) -> None:
     """Add a command with one parser a system, since each has options of its own."""
     parsers = commands.add_parser(name, help=text).add_subparsers(dest="system", required=True, metavar="SYSTEM")
     for system in systems.listed():
-        parser = parsers.add_parser(system.name, help=system.summary, description=text)
-        add_options(parser, system)
-        parser.set_defaults(run=run, command=name)
+        fill = partial(_fill, add_options, system)
+        command = parsers.add_parser(system.name, help=system.summary, description=text, fill=fill)
+        command.set_defaults(run=run, command=name)
     if name == "bench":
-        parser = parsers.add_parser("watch", help="alarms, trials of challengers and rollbacks", description=text)
-        _parts(parser, "watch")
-        parser.set_defaults(run=_bench, command=name, system="watch")
-        summary = "schedulers on devices that differ from their profile, against simple baselines"
-        parser = parsers.add_parser("robust", help=summary, description=text)
-        _parts(parser, "robust")
-        parser.add_argument(
-            "--seeds", type=int, metavar="N", help="runs a place of the map (default: 3, with --full 9)"
-        )
-        parser.set_defaults(run=_bench, command=name, system="robust")
+        for bench, summary in BENCHES.items():
+            fill = partial(_parts, bench=bench)
+            command = parsers.add_parser(bench, help=summary, description=text, fill=fill)
+            command.set_defaults(run=_bench, command=name, system=bench)
+
+
+def _fill(add_options: AddOptions, system: systems.System, parser: ArgumentParser) -> None:
+    add_options(parser, system)
 
 
 def _refuse(args: Namespace, option: str) -> None:
@@ -108,7 +125,7 @@ def _refuse(args: Namespace, option: str) -> None:
             raise InputError("option", option, known)
 
 
-def _has(add_options: Callable[[ArgumentParser, systems.System], None], system: systems.System, option: str) -> bool:
+def _has(add_options: AddOptions, system: systems.System, option: str) -> bool:
     parser = ArgumentParser()
     add_options(parser, system)
     return any(option in action.option_strings for action in parser._actions)
@@ -129,12 +146,22 @@ def _parts(parser: ArgumentParser, bench: str) -> None:
     parser.add_argument("--full", action="store_true", help="the long setting of every part, however long it takes")
     text = "run this part alone, of those below; may be repeated (default: all for which ten minutes are enough)"
     parser.add_argument("--part", action="append", default=[], help=text)
+    if bench == "robust":
+        text = "runs a place of the map (default: 3, with --full 9)"
+        parser.add_argument("--seeds", type=int, metavar="N", help=text)
 
 
 def _profile_options(parser: ArgumentParser, system: systems.System) -> None:
     options.profiling(parser)
     if system.has("cli", "measuring"):
         system.part("cli", "measuring").options(parser)
+
+
+def _serve_options(parser: ArgumentParser, system: systems.System) -> None:
+    from pliant.serving.settings import settings_of
+
+    parser.add_argument("--port", type=int, default=3000, help="port of the address; 0: any free one (default: 3000)")
+    options.settings(parser, settings_of(system.name))
 
 
 def _demo(args: Namespace) -> int:
@@ -157,7 +184,8 @@ def _train(args: Namespace) -> None:
 
     sizes = "The flow takes its own sizes, for good models; those of `pliant demo` are smaller."
     print(sizes, file=sys.stderr, flush=True)
-    run.show(systems.system(args.system).part("cli", "options").run_flow(args))
+    part = systems.system(args.system).part("cli", "options")
+    run.show(getattr(part, "run_flow", options.run_flow)(args))
 
 
 def _profile(args: Namespace) -> None:
@@ -176,7 +204,6 @@ def _profile(args: Namespace) -> None:
 
 def _serve(args: Namespace) -> int:
     import os
-    from dataclasses import fields
 
     from pliant.cli.service import service_settings
     from pliant.flows import servers, settings
@@ -188,7 +215,7 @@ def _serve(args: Namespace) -> int:
     settings.prepare(project)
     port = servers.free_port(args.port) if args.port == 0 else args.port
     kind = settings_of(args.system)
-    chosen = fields_from_environment(os.environ, kind) | options.given(args, [field.name for field in fields(kind)])
+    chosen = fields_from_environment(os.environ, kind) | options.given(args, kind.model_fields)
     service = service_settings(project, kind, **chosen)
     return serve(
         service, project.home, port, partial(_show_start, ", ".join(devices(service)), service.wait_for_release)
@@ -225,7 +252,7 @@ def _bench(args: Namespace) -> int:
     return bench(args.system, args.full, args.part, seeds)
 
 
-_COMMANDS: dict[str, tuple[str, Callable[[ArgumentParser, systems.System], None], Run]] = {
+_COMMANDS: dict[str, tuple[str, AddOptions, Run]] = {
     "init": ("write a configuration for your model and data, to train with", init.options, init.run),
     "train": (
         "run the flow: train a model, measure it, judge it against the champion, publish it",
@@ -239,7 +266,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[ArgumentParser, systems.System], None]
     ),
     "serve": (
         "serve the champion over HTTP until Ctrl-C",
-        lambda parser, system: system.part("cli", "options").serve(parser),
+        _serve_options,
         _serve,
     ),
     "simulate": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from pliant.flows import settings
-from pliant.serving.settings import Settings, check_options
+from pliant.serving.settings import Settings
 
 S = TypeVar("S", bound=Settings)
 
@@ -15,6 +15,5 @@ def service_settings(project: settings.Settings, kind: type[S], **options: objec
 
     Raises `InputError` for an option that the system does not have.
     """
-    check_options(kind, options)
     registry = {"registry_uri": project.tracking_uri, "artifact_root": str(project.artifact_root), "home": project.home}
     return kind(**{"threads": 1, **options, **registry})  # type: ignore[arg-type]

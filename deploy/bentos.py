@@ -107,8 +107,8 @@ def settings_page() -> str:
 
 ## Settings
 
-A setting is an environment variable; under `pliant serve` most are options as well, which win. An unknown variable that
-begins with `PLIANT_`, or one of another system, is refused at the start. An empty default means that nothing is set.
+A setting is an environment variable; under `pliant serve` most are options as well (`--max-waiting`), which win. An unknown
+variable that begins with `PLIANT_`, or one of another system, is refused at the start. An empty default: nothing is set.
 
 {settings_table.tables(settings_table.rows(), systems.names())}
 
@@ -125,11 +125,12 @@ Dockerfile): Debian with Python {PYTHON}, user `bentoml` (1034), port 3000. With
 `UV_TORCH_BACKEND=cu130`
 installs torch with CUDA.
 
-## Variables that are no settings
+## Variables of flows and libraries
 
-These may be in a service's environment, which does not read them:
+Flows and commands read these, `PLIANT_HOME`, `PLIANT_TRUSTED_KEYS` and `MLFLOW_TRACKING_URI`. They may be in a service's
+environment:
 
-{settings_table.others_table()}
+{settings_table.flows_table()}
 
 Libraries read these:
 

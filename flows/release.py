@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pliant.errors import RefusedError, UnreachableError
-from pliant.flows import settings
 from pliant.flows.settings import Settings
 from pliant.registry.descriptions import of_release
 from pliant.registry.mlflow_run import Run
@@ -24,6 +23,7 @@ from pliant.registry.names import experiment, system_of
 from pliant.registry.package import Package
 from pliant.registry.releases import RegistryRelease
 from pliant.registry.signing.signatures import signing
+from pliant.settings import FlowSettings
 
 TRAINING = "pliant.training"
 """Tag of a version: its stage's notes as JSON."""
@@ -147,7 +147,7 @@ def publication(
     with registry.run(name, {"git_commit": commit()}) as run:
         run.params(flatten(config))
         run.document("gate", gate)
-        yield Publication(registry, run, gate, settings.tries_first(), kept or {})
+        yield Publication(registry, run, gate, FlowSettings.read().rollout == "canary", kept or {})
 
 
 def publish_champion(

@@ -8,17 +8,16 @@ stages are removed only when they have not been used for long or take too much r
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pliant import systems, temporary
-from pliant.errors import InputError, PliantError
+from pliant.errors import PliantError
 from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
 from pliant.progress import Progress
@@ -26,34 +25,12 @@ from pliant.registry import mlflow_retention
 from pliant.registry.codec import DIGESTS
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import prefix
+from pliant.settings import FlowSettings
 
 logger = logging.getLogger("pliant.flows")
 
 DAY = mlflow_retention.DAY
 GIB = 2**30
-KEEP_VARIABLE, DAYS_VARIABLE, STORE_VARIABLE = "PLIANT_KEEP_VERSIONS", "PLIANT_KEEP_DAYS", "PLIANT_STORE_GIB"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much stays. `versions`: of each registered model the newest, besides those with an alias.
-
-    `days`: that something unused stays in the store, and a run whose versions are gone in MLflow. `store_gib`: size of the
-    store of stage results in GiB, beyond which those go that have not been used for longest.
-    """
-
-    versions: int = 5
-    days: float = 90.0
-    store_gib: float = 20.0
-
-    def __post_init__(self) -> None:
-        for name, value, least in (
-            ("versions", self.versions, 1),
-            ("days", self.days, 1),
-            ("store_gib", self.store_gib, 0),
-        ):
-            if not value >= least:
-                raise InputError(name, value, f"at least {least}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +43,7 @@ class Item:
     remove: Callable[[], None]
 
 
-def limits(environment: Mapping[str, str] = os.environ) -> Limits:
-    """Return the limits that the environment sets. Raises `InputError` for what is no number, or too small."""
-    values = {"versions": KEEP_VARIABLE, "days": DAYS_VARIABLE, "store_gib": STORE_VARIABLE}
-    chosen = {}
-    for name, variable in values.items():
-        if text := environment.get(variable, ""):
-            try:
-                chosen[name] = int(text) if name == "versions" else float(text)
-            except ValueError:
-                raise InputError(variable, text, "a number") from None
-    return Limits(**chosen)  # type: ignore[arg-type]
-
-
-def survey(settings: Settings, keep: Limits, names: Iterable[str]) -> list[Item]:
+def survey(settings: Settings, keep: FlowSettings, names: Iterable[str]) -> list[Item]:
     """Return what can go of these systems, and of what all systems share. Raises `RegistryError`, `ArtifactError`."""
     items: list[Item] = []
     for name in names:
@@ -104,7 +68,7 @@ def remove(items: Iterable[Item], progress: Progress) -> int:
 def after_flow(settings: Settings, system: str) -> None:
     """Remove what a system's flow leaves behind beyond the limits. Never fails the flow: the log says what could not be."""
     try:
-        items = survey(settings, limits(), [system])
+        items = survey(settings, FlowSettings.read(), [system])
     except (PliantError, OSError) as error:
         logger.warning("nothing was cleaned up: %s", error)
         return
@@ -114,9 +78,9 @@ def after_flow(settings: Settings, system: str) -> None:
         logger.info("removed what is no longer needed: %d items, %.1f MB", len(items) - failed, size)
 
 
-def _registered(settings: Settings, name: str, keep: Limits) -> Iterator[Item]:
+def _registered(settings: Settings, name: str, keep: FlowSettings) -> Iterator[Item]:
     registry = open_registry(settings, name)
-    unneeded = mlflow_retention.unneeded(registry, prefix(name), keep.versions, keep.days)
+    unneeded = mlflow_retention.unneeded(registry, prefix(name), keep.keep_versions, keep.keep_days)
     for item in unneeded:
         yield Item(item.name, item.size, item.reason, partial(mlflow_retention.remove, registry, item))
     if (system := systems.system(name)).has("flows", "retention"):
@@ -143,7 +107,7 @@ def unused_folders(
     yield from (each for each in folders if each not in used and time.time() - each.stat().st_mtime > DAY)
 
 
-def _stored(root: Path, keep: Limits) -> Iterator[Item]:
+def _stored(root: Path, keep: FlowSettings) -> Iterator[Item]:
     """Yield results of stages that nobody has used for long, and the least recently used beyond the size limit."""
     entries = sorted((_last_used(folder), folder) for folder in _entries(root))
     sizes = {folder: size_of(folder) for _, folder in entries}
@@ -151,7 +115,7 @@ def _stored(root: Path, keep: Limits) -> Iterator[Item]:
     for used, folder in entries:  # the least recently used first
         age = time.time() - used
         full = total > keep.store_gib * GIB
-        if age > DAY and (full or age > keep.days * DAY):
+        if age > DAY and (full or age > keep.keep_days * DAY):
             total -= sizes[folder]
             why = f"the store holds more than {keep.store_gib:g} GiB" if full else f"not used for {age / DAY:.0f} days"
             yield _folder(folder, why)

@@ -35,9 +35,6 @@ _QUIET = {
 }
 
 
-ROLLOUT = "PLIANT_ROLLOUT"
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Where things are. `home`: Pliant's own state (stage results, Prefect's and BentoML's folders).
@@ -82,17 +79,6 @@ def _path(environment: Mapping[str, str], name: str) -> Path | None:
     if text == "":
         raise InputError(name, "empty", "a path; unset it to do without")
     return None if text is None else Path(text).absolute()
-
-
-def tries_first(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether PLIANT_ROLLOUT says that a service tries a challenger (`canary`) before it is served; `direct` is the default.
-
-    Raises `InputError` for another word.
-    """
-    word = environment.get(ROLLOUT, "direct")
-    if word not in ("direct", "canary"):
-        raise InputError(ROLLOUT, repr(word), "direct or canary")
-    return word == "canary"
 
 
 def prepare(settings: Settings) -> None:

@@ -48,8 +48,8 @@ from pliant.serving.answers import (
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.clock import Clock
 from pliant.serving.recovery import Recovery
-from pliant.serving.request_context import current_way_back
-from pliant.serving.tracing.traced import add_launches, current
+from pliant.serving.request_context import current_trace, current_way_back
+from pliant.serving.tracing.traced import add_launches
 from pliant.serving.workers.spares import Spares
 from pliant.serving.workers.worker import Rebuild, Worker
 from pliant.serving.workers.worker_slot import WorkerSlot
@@ -203,7 +203,7 @@ class Driver:
             if self._pending.pop(request.id, None) is not None and not self._recovery.forget(request.id):
                 self._handle(Cancelled(request.id), self._tick())
             raise
-        if traced := current():
+        if traced := current_trace():
             add_launches(traced, request, ending, self._clock())
         return ending
 

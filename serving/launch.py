@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import signal
 import socket
@@ -26,8 +25,9 @@ from pliant.errors import InputError, WorkerError
 from pliant.jsonl import open_log
 from pliant.serving.http.access.hosts import is_wildcard
 from pliant.serving.http.access.settings import check_access
-from pliant.serving.settings import PREFIX, Settings, to_environment
+from pliant.serving.settings import Settings, to_environment
 from pliant.serving.workers.devices import devices
+from pliant.settings import PREFIX
 
 LOCAL = {4: "127.0.0.1", 6: "[::1]"}
 """How a process of this machine reaches a service that listens on all addresses, by the version of IP."""
@@ -108,7 +108,7 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None, 
     check_access(settings)
     _check_port(settings.host, port)
     _check_journal(settings.journal)
-    settings = dataclasses.replace(settings, device=",".join(devices(settings)))
+    settings = settings.replace(device=",".join(devices(settings)))
     if not (settings.wait_for_release and _lacking(settings)):
         check(settings)
     home = (state / f"bentoml-{port}").absolute()
@@ -120,11 +120,7 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None, 
     with _output(log) as output:
         # A session of its own: Ctrl-C in a terminal reaches this process alone, which passes it on once.
         process = subprocess.Popen(
-            _command(settings, port, service),
-            env=environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            _command(settings, port, service), env=environment, stdout=output, stderr=output, start_new_session=True
         )
     return Service(process, _url(settings, port), log, tls_cert=settings.tls_cert)
 
@@ -226,8 +222,7 @@ def absolute(settings: Settings) -> Settings:
     """Return the settings with absolute paths: the service has another working folder than this process."""
     uri = settings.registry_uri
     file = uri.removeprefix("sqlite:///")
-    return dataclasses.replace(
-        settings,
+    return settings.replace(
         registry_uri=f"sqlite:///{Path(file).absolute()}" if file != uri else uri,
         artifact_root=str(Path(settings.artifact_root).absolute()),
         home=settings.home.absolute(),

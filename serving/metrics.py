@@ -13,8 +13,8 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.fallbacks import Fallback
 from pliant.protocol import Answer, Arrived, Cancelled, Drop, Failed, Finished, JournalEntry, Launch, Restarted
+from pliant.serving.loop.observe import Observation
 from pliant.serving.monitoring.metric_list import SERVICE, STATE, TENANT_USE, driven, register
-from pliant.serving.observe import Observation
 from pliant.serving.request_context import is_copy
 from pliant.serving.state_file import writings
 

@@ -10,7 +10,10 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from pliant.serving.tracing.traced import Traced
 
 T = TypeVar("T")
 
@@ -148,3 +151,17 @@ def note_decided() -> None:
     """Note that it is decided now what becomes of the request that is handled."""
     if (way_back := current_way_back()) is not None:
         way_back.decided()
+
+
+_TRACED: ContextVar[Traced | None] = ContextVar("the trace of the request that is served", default=None)
+
+
+def current_trace() -> Traced | None:
+    """Return the trace of the request that is served; None where it is not traced, or is a copy of one."""
+    traced = _TRACED.get()
+    return None if traced is None or is_copy() else traced
+
+
+def set_trace(traced: Traced) -> None:
+    """Let what this context serves be part of a trace."""
+    _TRACED.set(traced)

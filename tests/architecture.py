@@ -105,11 +105,12 @@ FRAMEWORK_HOMES = {
     "vllm": ("pliant/packing/vllm/adapter.py", "pliant/packing/vllm/adapter.py", "serving/packing/vllm/*.py"),
     "datasets": OFFLINE,
     "pyarrow": OFFLINE,
+    "pydantic": ("pliant/settings.py", "serving/*", "flows/*"),
     "sklearn": OFFLINE,
 }
 """Where a framework may be imported, besides benchmarks and cli."""
 
-OPTIONAL = ("numba", "onnx", "onnxruntime", "vllm", "llguidance")
+OPTIONAL = ("numba", "onnx", "onnxruntime", "vllm", "llguidance", "pydantic", "pydantic_core")
 """A bare GPU machine lacks them: the files of `pliant` that are their homes are imported by those alone that need them."""
 _EVERYWHERE = ("numpy", "scipy", "PIL", "torch", "timm", "transformers", "tokenizers", "jinja2")
 BARE_MACHINE = {

@@ -37,7 +37,6 @@ from tests.fixtures.places import ROOT
 
 GOLDEN = ROOT / "tests/golden/defaults.json"
 KINDS = {
-    **{f"settings of {name}": settings_of(name) for name in systems.names()},
     "scheduler of tokens": TokensOptions,
     "batches of tokens": BatchingConfig,
     "prices of tokens": AdaptiveConfig,
@@ -70,6 +69,9 @@ def defaults() -> dict[str, dict[str, str]]:
     return {
         name: {field.name: repr(field.default) for field in fields(kind) if field.default is not MISSING}
         for name, kind in KINDS.items()
+    } | {
+        f"settings of {name}": {field: repr(each.default) for field, each in settings_of(name).model_fields.items()}
+        for name in systems.names()
     }
 
 

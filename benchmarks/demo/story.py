@@ -31,7 +31,7 @@ from pliant.benchmarks.endpoint import serving
 from pliant.errors import PliantError
 from pliant.flows import settings
 from pliant.flows.run import with_prefect
-from pliant.flows.settings import ROLLOUT, Settings
+from pliant.flows.settings import Settings
 from pliant.serving.events import ALARM, CHAMPION, ROLLBACK
 from pliant.systems import System
 
@@ -98,7 +98,7 @@ def own_environment(home: Path) -> Iterator[None]:
     own = {
         "PLIANT_HOME": str(home),
         "MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlruns' / 'mlflow.db'}",
-        ROLLOUT: "canary",
+        "PLIANT_ROLLOUT": "canary",
     }
     # Another Prefect server might start flows of its own for the story's alarm.
     names = (*own, "PREFECT_API_URL", "PREFECT_HOME")

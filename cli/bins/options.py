@@ -1,13 +1,19 @@
-"""What the commands of bins take beside the options that all systems have."""
+"""What the commands of bins take beside the options that all systems have, and what `pliant init bins` writes."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from typing import Any
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING
 
 from pliant.cli import options
+from pliant.cli.init import AUTO, quoted
+from pliant.progress import silent
 
-OVERRIDES = ("data", "encoder", "lengths", "slo", "device", "other_device", "limit")
+if TYPE_CHECKING:
+    from pliant.flows.bins.config import BinsFlowConfig
+
+MODEL = "encoder to serve as it is: a folder, hub:NAME, cascade:TASK, or auto (a classifier is trained on the data)"
+DATA = "texts as they come: a .csv, .json(l) or .parquet file with the columns text and label, hub:NAME, docstrings:package"
 
 
 def train(parser: ArgumentParser) -> None:
@@ -18,39 +24,29 @@ def train(parser: ArgumentParser) -> None:
     parser.add_argument("--slo", type=float, metavar="SECONDS", help="seconds from arrival to answer (default: 0.15)")
 
 
-def run_flow(args: Namespace) -> dict[str, Any]:
-    from pliant.flows.run import run_flow
-
-    return run_flow("bins", args.config, options.given(args, OVERRIDES), args.new_task)
-
-
-def serve(parser: ArgumentParser) -> None:
-    from pliant.bins.policies import POLICIES
-
-    options.serving(parser)
-    options.spare(parser)
-    options.margin(parser)
-    options.workers(parser)
-    options.policy(parser, POLICIES)
-    _dispatch(parser)
-    text = "use fewer devices at low load, from N up to --workers (default: always all of them)"
-    parser.add_argument("--least-workers", type=int, metavar="N", help=text)
-    text = "where the devices are: processes of this machine, or actors of a Ray cluster (default: processes)"
-    parser.add_argument("--pool", choices=("processes", "ray"), help=text)
-    text = "of the running Ray cluster that this machine belongs to (default: one is started on this machine)"
-    parser.add_argument("--ray-address", metavar="HOST:PORT", help=text)
-
-
 def simulate(parser: ArgumentParser) -> None:
+    from pliant.bins.dispatch import DISPATCHES
+
     options.load(parser, "seconds, length", "; or a parquet file of requests each second")
     options.simulated_workers(parser)
-    _dispatch(parser)
+    text = "how a device is chosen for a request where each holds a single runtime (default: completion)"
+    parser.add_argument("--dispatch", choices=DISPATCHES, help=text)
     text = "every device holds all runtimes, or a single one (default: as the champion was made for)"
     parser.add_argument("--placement", choices=("shared", "single"), help=text)
 
 
-def _dispatch(parser: ArgumentParser) -> None:
-    from pliant.bins.dispatch import DISPATCHES
+def content(model: str, data: str) -> str:
+    from pliant.flows.bins.config import EMBEDDED
 
-    text = "how a device is chosen for a request where each holds a single runtime (default: completion)"
-    parser.add_argument("--dispatch", choices=DISPATCHES, help=text)
+    encoder = EMBEDDED if model == AUTO else model
+    return (
+        f"[[streams]]\nencoder = {quoted(encoder)}\ndata = {quoted(data)}\n"
+        "slo = 0.15 # seconds from arrival to answer\n# limit = 2000 # texts, for a first try on large data\n"
+        "\n[gate]\n# below_linear = true # release a classifier also where a linear one is better\n"
+    )
+
+
+def check(config: BinsFlowConfig) -> None:
+    from pliant.flows.bins import stages
+
+    stages.load_streams(config, silent)

@@ -1,37 +1,58 @@
-"""What the commands of cascade take beside the options that all systems have."""
+"""What the commands of cascade take beside the options that all systems have, and what `pliant init cascade` writes."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from typing import Any
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING
 
 from pliant.cli import options
+from pliant.cli.init import AUTO, quoted
 
-OVERRIDES = ("data", "device", "other_device", "limit")
+if TYPE_CHECKING:
+    from pliant.flows.cascade.config import CascadeFlowConfig
+
+MODEL = "pretrained encoder to fine-tune: a folder, hub:NAME, or auto (one that can be had, else random weights)"
+DATA = "labelled texts: a .csv, .json(l) or .parquet file with the columns text and label, hub:NAME, docstrings:package"
+LEVEL = """
+[[levels]] # ascending in size
+name = {name}
+start = {start}
+classifier = {{ {layers}epochs = 16, batch = 16, rate = 2e-4, head_rate = 2e-3, max_length = 128 }}
+"""
+REST = """
+[latency] # short measurements; without this table they are finer, and take minutes
+lengths = [16, 32, 64]
+batches = [1, 4, 16]
+timer = { warmup = 1, least = 3, most = 10, budget = 0.05 }
+
+[arithmetic]
+precision = "float32" # auto: also tries half precision
+
+[gate]
+# below_linear = true # release a model also where a linear one is better
+"""
 
 
 def train(parser: ArgumentParser) -> None:
     options.training(parser, "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH, hub:NAME")
 
 
-def run_flow(args: Namespace) -> dict[str, Any]:
-    from pliant.flows.run import run_flow
-
-    return run_flow("cascade", args.config, options.given(args, OVERRIDES), args.new_task)
-
-
-def serve(parser: ArgumentParser) -> None:
-    options.serving(parser)
-    options.spare(parser)
-    options.margin(parser)
-    options.workers(parser)
-    text = "every worker runs every level, or each level has workers of its own (default: shared)"
-    parser.add_argument("--placement", choices=("shared", "own"), help=text)
-
-
 def simulate(parser: ArgumentParser) -> None:
     options.load(parser, "seconds")
     options.simulated_workers(parser)
-    parser.add_argument(
-        "--candidate", metavar="NAME", help="simulate this candidate alone (default: the best-known ones)"
-    )
+    text = "simulate this candidate alone (default: the best-known ones)"
+    parser.add_argument("--candidate", metavar="NAME", help=text)
+
+
+def content(model: str, data: str) -> str:
+    text = f"[[tasks]]\ndata = {quoted(data)}\n# limit = 2000 # texts, for a first try on large data\n"
+    if model != AUTO:
+        for name, layers in (("small", "layers = 2, "), ("large", "")):
+            text += LEVEL.format(name=quoted(name), start=quoted(model), layers=layers)
+    return text + REST
+
+
+def check(config: CascadeFlowConfig) -> None:
+    from pliant.flows.cascade import stages
+
+    stages.load_data(config)

@@ -1,14 +1,18 @@
-"""What the commands of tokens take beside the options that all systems have."""
+"""What the commands of tokens take beside the options that all systems have, and what `pliant init tokens` writes."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
-from typing import Any
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING
 
 from pliant.cli import options
+from pliant.cli.init import AUTO, quoted
 
-OVERRIDES = ("data", "upstream", "backbone", "device", "other_device", "limit")
+if TYPE_CHECKING:
+    from pliant.flows.tokens.config import TokensFlowConfig
+
+MODEL = "vision transformer: timm:ARCHITECTURE, file:ARCHITECTURE:PATH, or auto (a small one is trained on the data)"
+DATA = "labelled pictures: a folder with one folder a class, a .parquet file, hub:NAME, or digits:digit"
 
 
 def train(parser: ArgumentParser) -> None:
@@ -17,32 +21,27 @@ def train(parser: ArgumentParser) -> None:
     parser.add_argument("--backbone", help="vision transformer: embedded, timm:ARCHITECTURE or file:ARCHITECTURE:PATH")
 
 
-def run_flow(args: Namespace) -> dict[str, Any]:
-    from pliant.flows.run import run_flow
-
-    return run_flow("tokens", args.config, options.given(args, OVERRIDES), args.new_task)
-
-
-def serve(parser: ArgumentParser) -> None:
-    from pliant.tokens.policies import SERVED
-
-    options.serving(parser)
-    options.spare(parser)
-    options.margin(parser)
-    _policy(parser, SERVED)
-
-
 def simulate(parser: ArgumentParser) -> None:
     from pliant.tokens.policies import CHOICES
 
     options.load(parser, "seconds", "; or a parquet file of requests each second")
     options.simulated_workers(parser)
     profiled = {name: choice.summary for name, choice in CHOICES.items() if not choice.variants}
-    _policy(parser, profiled, "default")
+    options.policy(parser, profiled, "default")
+    text = "for policies with one gamma: tokens added to each image (below 0: merged)"
+    parser.add_argument("--gamma", type=int, help=text)
 
 
-def _policy(parser: ArgumentParser, policies: Mapping[str, str], default: str | None = None) -> None:
-    options.policy(parser, policies, default)
-    parser.add_argument(
-        "--gamma", type=int, help="for policies with one gamma: tokens added to each image (below 0: merged)"
+def content(model: str, data: str) -> str:
+    backbone = "embedded" if model == AUTO else model
+    return (
+        f"data = [{quoted(data)}] # one address a task\nbackbone = {quoted(backbone)}\n"
+        "# limit = 2000 # pictures a task, for a first try on large data\n"
+        "\n[gate]\n# below_linear = true # release a task also where a linear model of its pixels is better\n"
     )
+
+
+def check(config: TokensFlowConfig) -> None:
+    from pliant.flows.tokens import stages
+
+    stages.load_data(config)

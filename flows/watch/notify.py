@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import urllib.request
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -30,10 +29,10 @@ from pliant.flows import settings
 from pliant.flows.release import Release, open_registry
 from pliant.jsonl import append_whole
 from pliant.redaction import redact
+from pliant.settings import FlowSettings
 
 logger = logging.getLogger("pliant.flows")
 
-WEBHOOK = "PLIANT_ALERT_WEBHOOK"
 SECONDS = 10.0
 MOST_BYTES = 2**20  # of notifications.jsonl; then another file is begun, and this one kept as `.1`
 ALARM, PROMISE_BROKEN = "pliant.alarm", "pliant.promise-broken"
@@ -72,7 +71,7 @@ def pliant_notify(sentence: str, failed_flow: str = "") -> bool:
     except OSError as error:
         logger.warning("the notification could not be written: %s", error)
     _emit(failed_flow, sentence)
-    address = os.environ.get(WEBHOOK, "")
+    address = FlowSettings.read().alert_webhook
     return send(address, notice) if address else False
 
 
@@ -86,7 +85,7 @@ def write(path: Path, notice: Mapping[str, str]) -> None:
 def send(address: str, notice: Mapping[str, str]) -> bool:
     """Post a notification, and return whether it was taken. A failure is logged, without what the address may hold."""
     if not address.startswith(("http://", "https://")):
-        logger.warning("%s is no address that begins with http:// or https://: nothing was sent", WEBHOOK)
+        logger.warning("PLIANT_ALERT_WEBHOOK is no address that begins with http:// or https://: nothing was sent")
         return False
     body, headers = json.dumps(notice).encode(), {"content-type": "application/json"}
     try:
@@ -94,10 +93,10 @@ def send(address: str, notice: Mapping[str, str]) -> bool:
         with urllib.request.urlopen(request, timeout=SECONDS):
             return True
     except HTTPError as error:
-        logger.warning("the webhook of %s answered with status %d", WEBHOOK, error.code)
+        logger.warning("the webhook of PLIANT_ALERT_WEBHOOK answered with status %d", error.code)
     except (OSError, ValueError) as error:
         logger.warning(
-            "the webhook of %s cannot be reached: %s", WEBHOOK, getattr(error, "reason", type(error).__name__)
+            "the webhook of PLIANT_ALERT_WEBHOOK cannot be reached: %s", getattr(error, "reason", type(error).__name__)
         )
     return False
 

@@ -2,7 +2,7 @@
 
 `labels.jsonl` (and `labels.jsonl.1`, the older ones) holds the labels, see pliant/outcomes/labels.py: no words, no pictures.
 `inputs.db` holds what people wrote or sent, and exists only if a service had the setting `keep_inputs`; `forget` removes it.
-`outcomes.db` is the service's own (serving/outcomes/store.py).
+`outcomes.db` is the service's own (serving/loop/outcome_store.py).
 """
 
 from __future__ import annotations

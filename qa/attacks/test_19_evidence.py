@@ -1,7 +1,7 @@
 """One tenant's evidence: its false labels start nothing, and a label that was acknowledged survives a kill of the service.
 
 What one tenant does to trials is in tests/pliant/rollout/test_attackers.py and in
-tests/serving/rollout/test_faults_of_clients.py, since a trial's chance is known only from many trials.
+tests/serving/loop/test_faults_of_clients.py, since a trial's chance is known only from many trials.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from pliant import systems
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.flows import settings
-from pliant.flows.settings import ROLLOUT
 from qa.stack.changes import SLOW, variables
 from qa.stack.dashboards_load import Clients, Endpoint, await_all, clients_of, misbehave
 from qa.stack.monitoring import Prometheus, prometheus
@@ -84,7 +83,7 @@ def ask_all(context: Context, names: Sequence[str]) -> Measured:
     shutil.rmtree(home, ignore_errors=True)
     keys = home / "keys.json"
     # A challenger waits and is not tried: another release would learn anew what is usual.
-    with variables({ROLLOUT: "canary"}), ExitStack() as running, context.stage("dashboards") as progress:
+    with variables({"PLIANT_ROLLOUT": "canary"}), ExitStack() as running, context.stage("dashboards") as progress:
         client, monitor = make_keys(keys)
         limited = new_key(keys, "use", "limited", rate=1.0)
         given = running.enter_context(stack(home, keys, names, sizes=SIZES))

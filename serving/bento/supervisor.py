@@ -20,7 +20,8 @@ from typing import Any, get_type_hints
 
 from pliant.errors import InputError
 from pliant.serving.launch import QUIET, absolute
-from pliant.serving.settings import PREFIX, Settings, fields_from_environment
+from pliant.serving.settings import Settings
+from pliant.settings import variable
 
 THREADS = "1"  # as under `pliant serve`: flows measure champions with one thread unless they are given another number
 LOCALHOST = "127.0.0.1"
@@ -135,8 +136,7 @@ def report_end_shortly() -> None:
 
 def absolute_paths(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of all settings that name a file, with absolute paths; those without a value are left out."""
-    variables = {PREFIX + name.upper(): name for name in PATHS}
-    given = {variable: environment[variable] for variable in variables if variable in environment}
-    settings = absolute(Settings(**fields_from_environment(given, Settings)))
-    values = {variable: getattr(settings, name) for variable, name in variables.items()}
-    return {variable: str(value) for variable, value in values.items() if value is not None}
+    given = Settings.given(environment)
+    settings = absolute(Settings(**{name: given[name] for name in PATHS if name in given}))
+    values = {variable(name): getattr(settings, name) for name in PATHS}
+    return {name: str(value) for name, value in values.items() if value is not None}

@@ -28,8 +28,8 @@ from pliant.serving.http.routing import select, unknown_task
 from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Refresher
+from pliant.serving.loop.observe import Observation, Observer, Served
 from pliant.serving.metrics import Metrics
-from pliant.serving.observe import Observation, Observer, Served
 from pliant.serving.window import run_each, width
 
 WRONG_HEAD = {

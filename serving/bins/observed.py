@@ -6,8 +6,8 @@ from pliant.bins.artifact import Bins
 from pliant.serving.answers import Completed
 from pliant.serving.bins.answer import shares
 from pliant.serving.bins.catalog import ServedStream
-from pliant.serving.observe import Observation
-from pliant.serving.watch.drift import LENGTHS, Kind, Reading, class_readings
+from pliant.serving.loop.drift import LENGTHS, Kind, Reading, class_readings
+from pliant.serving.loop.observe import Observation
 from pliant.watch.binning import logarithmic
 
 # A duration over what the profile holds. Launches close in time share what slows them: a machine's other work, its clock.

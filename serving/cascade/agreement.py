@@ -27,10 +27,10 @@ from pliant.serving.client import ANYBODY
 from pliant.serving.clock import Clock
 from pliant.serving.driver import Driver
 from pliant.serving.lifecycle.generation import Generations
+from pliant.serving.loop.copies import Copies
+from pliant.serving.loop.drift import DriftCounter, Kind, Reading
 from pliant.serving.monitoring.metric_list import register
 from pliant.serving.request_context import goes_to_challenger, is_copy, to_champion_as_copy
-from pliant.serving.rollout.copies import Copies
-from pliant.serving.watch.drift import DriftCounter, Kind, Reading
 from pliant.watch.binning import classes
 
 QUIET = 0.05  # seconds since the last answer: a client that sends one text after the other is not slowed down

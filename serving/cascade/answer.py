@@ -11,8 +11,8 @@ from typing import Any
 from pliant.outcomes.answered import Answered, number_of
 from pliant.serving.answers import Completed
 from pliant.serving.cascade.reading import TextInProgress
-from pliant.serving.observe import Observation
-from pliant.serving.watch.drift import CONFIDENCE, CONFIDENCES, LENGTHS, Reading, class_readings, labels
+from pliant.serving.loop.drift import CONFIDENCE, CONFIDENCES, LENGTHS, Reading, class_readings, labels
+from pliant.serving.loop.observe import Observation
 
 
 def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from pliant.serving.http.oip import routes
 from pliant.serving.http.oip.response import shape_of
 from pliant.serving.http.routing import arrival
 from pliant.serving.http.schemas import errors
-from pliant.serving.outcomes.routes import add_outcomes
+from pliant.serving.loop.outcome_routes import add_outcomes
 
 
 def create_app(swagger: Path) -> FastAPI:

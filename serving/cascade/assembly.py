@@ -17,7 +17,7 @@ from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.lifecycle.artifacts import Artifacts
 from pliant.serving.lifecycle.assembly import Blueprint
 from pliant.serving.lifecycle.system import Parts, ServedSystem
-from pliant.serving.outcomes.outcomes import LEVELS
+from pliant.serving.loop.outcomes import LEVELS
 from pliant.serving.workers.device_plan import DevicePlan
 from pliant.serving.workers.devices import device_of
 

@@ -24,9 +24,9 @@ from pliant.serving.http.api_errors import api_error_of, api_error_of_drop, erro
 from pliant.serving.http.routing import unknown_task
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
 from pliant.serving.lifecycle.refresh import Refresher
+from pliant.serving.loop.observe import Observation, Observer, Served
+from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.metrics import Metrics
-from pliant.serving.observe import Observation, Observer, Served
-from pliant.serving.outcomes.outcomes import Outcomes
 from pliant.serving.window import run_each, width
 
 Answered = tuple[dict[str, Any], Observation]

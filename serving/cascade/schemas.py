@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from pliant.serving.http.schemas import CommonStatus, Error, ServingDevice
-from pliant.serving.outcomes.routes import AlarmDetails, TakenLabel
+from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel
 
 
 class Word(BaseModel):

@@ -27,12 +27,12 @@ from pliant.serving.lifecycle.catalog import Catalog, discard
 from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
 from pliant.serving.lifecycle.poller import RefreshCounter
 from pliant.serving.lifecycle.refresh import Extend, Refresher, Source, Tell, extend_never
+from pliant.serving.loop.record import rollout_config, trial_record
+from pliant.serving.loop.trials import TrialParts, Trials
+from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
 from pliant.serving.metrics import Metrics, StateMetrics
-from pliant.serving.rollout.record import rollout_config, trial_record
-from pliant.serving.rollout.trials import TrialParts, Trials
 from pliant.serving.settings import Settings
 from pliant.serving.state_file import StateFile
-from pliant.serving.watch.watcher import Watcher, WatcherParts, WatchMetrics
 from pliant.serving.workers.device_process import Build
 from pliant.serving.workers.devices import SameDevice
 from pliant.serving.workers.worker import Worker
@@ -119,7 +119,9 @@ async def assemble(
     state = watched.state if watched is not None else None
     refresher.tell = tell = partial(_tell, outbox, state, system)
     refresher.trials = make_trials(refresher, source, builder, settings, clock, tell)
-    tasks = [refresher.poller.run(), refresher.trials.run(seconds), outbox.run()]
+    tasks = [refresher.poller.run(), outbox.run()]
+    if refresher.trials is not None:
+        tasks.append(refresher.trials.run(seconds))
     if state is not None:
         tasks.append(state.follow(lambda: generations.present.driver.ready, lambda: outbox.waiting))
     if watched is not None and settings.watch_seconds:
@@ -154,21 +156,27 @@ def make_trials(
     settings: Settings,
     clock: Clock,
     event: Tell,
-) -> Trials[C, H, D]:
-    """Return the trials of a service: they start generations as the refresher does, from releases that are not served."""
+) -> Trials[C, H, D] | None:
+    """Return the trials of a service: they start generations as the refresher does, from releases that are not served.
+
+    None where nothing is tried. Raises `InputError` for settings that do not fit together.
+    """
     system, generations = system_of(source.prefix) or "", refresher.generations
+    config, record = rollout_config(settings), trial_record(source.registry, system)
+    if config is None or record is None or not settings.refresh_seconds:
+        return None
 
     def load(release: RegistryRelease) -> C:
         return source.load_from(ReleaseView(source.registry, release), generations.present.catalog)
 
     parts = TrialParts(
-        record=trial_record(source.registry, system),
+        record=record,
         generations=generations,
         load=load,
         start=builder.start,
         refresh=refresher.poller.poll,
         clock=clock,
-        config=rollout_config(settings) if settings.refresh_seconds else None,
+        config=config,
         file=StateFile(settings.home / "trials" / f"{system}.json"),
         event=event,
         copy_time=settings.trial_copy_time,

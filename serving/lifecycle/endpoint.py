@@ -18,9 +18,9 @@ from pliant.serving.driver import Driver
 from pliant.serving.lifecycle.catalog import Catalog
 from pliant.serving.lifecycle.generation import Running
 from pliant.serving.lifecycle.refresh import Refresher
+from pliant.serving.loop.outcomes import Outcomes, broken_event
+from pliant.serving.loop.trial import Call, Ended, Trial
 from pliant.serving.metrics import Metrics
-from pliant.serving.outcomes.outcomes import Outcomes, broken_event
-from pliant.serving.rollout.trial import Call, Ended
 from pliant.serving.settings import Settings
 from pliant.serving.workers.devices import device_of, devices
 
@@ -71,9 +71,13 @@ class Endpoint(Generic[S, C, H, D, M]):
         self.front_door.note_deadline(deadline)
         self.drift.arrived()
         arrived -= self.front_door.way_back(asyncio.get_running_loop().time())
-        trials = self._refresher.trials
-        served = await (call(arrived) if trials is None else trials.answer(call, arrived, deadline, ended))
+        trial = self._trial
+        served = await (call(arrived) if trial is None else trial.answer(call, arrived, deadline, ended))
         return served.answer
+
+    @property
+    def _trial(self) -> Trial | None:
+        return None if self._refresher.trials is None else self._refresher.trials.trial
 
     def look_soon(self) -> None:
         """Look at the registry without being waited for: it says that something was released."""
@@ -120,9 +124,9 @@ class LabelledEndpoint(Endpoint[S, C, H, D, M]):
 
     def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
         """Record the right label of an earlier answer, also for a trial. Raises as `Outcomes.take`."""
-        taken, trials = self.outcomes.take(id, label, client), self._refresher.trials
-        if trials is not None and self.outcomes.teaches(client):
-            trials.label(id, label)
+        taken, trial = self.outcomes.take(id, label, client), self._trial
+        if trial is not None and self.outcomes.teaches(client):
+            trial.label(id, label)
         return taken
 
     def _on_broken(self, figures: Figures) -> None:

@@ -24,9 +24,9 @@ from pliant.serving.lifecycle.catalog import Catalog, discard
 from pliant.serving.lifecycle.generation import Generation, Generations, Running
 from pliant.serving.lifecycle.poller import Outcome, Poller, RefreshCounter, join_versions
 from pliant.serving.lifecycle.releases import Loaded, load_last_whole, released
-from pliant.serving.rollout.trials import Trials
-from pliant.serving.watch.drift import DriftCounter
-from pliant.serving.watch.watcher import Watcher
+from pliant.serving.loop.drift import DriftCounter
+from pliant.serving.loop.trials import Trials
+from pliant.serving.loop.watcher import Watcher
 
 logger = logging.getLogger("pliant.serving")
 

@@ -19,11 +19,11 @@ from pliant.serving.lifecycle.assembly import Assembly, Blueprint, Make, assembl
 from pliant.serving.lifecycle.catalog import Catalog
 from pliant.serving.lifecycle.generation import Generation, Running
 from pliant.serving.lifecycle.refresh import Refresher, Source
+from pliant.serving.loop.outcomes import Names, Outcomes, open_outcomes
+from pliant.serving.loop.settings import OutcomeSettings
+from pliant.serving.loop.watcher import WatchMetrics
 from pliant.serving.metrics import Metrics
-from pliant.serving.outcomes.outcomes import Names, Outcomes, open_outcomes
-from pliant.serving.outcomes.settings import OutcomeSettings
 from pliant.serving.settings import Settings
-from pliant.serving.watch.watcher import WatchMetrics
 from pliant.serving.workers.devices import SameDevice, check_devices
 from pliant.serving.workers.worker import ProcessWorker
 

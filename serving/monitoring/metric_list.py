@@ -267,7 +267,7 @@ def driven(setting: str, origins: Sequence[str]) -> tuple[Metric, ...]:
 
 
 def labelled(candidate: str, *level: str) -> tuple[Metric, ...]:
-    """Return what a system has that takes labels; the arguments are those of `Names` (serving/outcomes/outcomes.py)."""
+    """Return what a system has that takes labels; the arguments are those of `Names` (serving/loop/outcomes.py)."""
     by_level, shown = (candidate, *level), {"across": "max", "after": "a label", "processes": "livemax"}
     return (
         counter(

@@ -19,7 +19,7 @@ from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Refresher
-from pliant.serving.observe import Observer, Served
+from pliant.serving.loop.observe import Observer, Served
 from pliant.serving.packing.catalog import Catalog, ServedModel
 from pliant.serving.packing.engine.engine import (
     OPEN_CHARACTERS,
@@ -39,8 +39,7 @@ from pliant.serving.packing.reading import PromptReader, Tokens
 from pliant.serving.packing.reply import Choice, LogprobsWriter, Reply, ReplyInfo
 from pliant.serving.packing.request import GenerationRequest, PromptInput
 from pliant.serving.packing.settings import PackingSettings
-from pliant.serving.request_context import current_way_back, is_copy, note_decided
-from pliant.serving.tracing.traced import current
+from pliant.serving.request_context import current_trace, current_way_back, is_copy, note_decided
 
 AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
 MAX_PROMPT_LOGPROBS = 1 << 17  # of one request
@@ -272,7 +271,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         self.metrics.engine(name, handler.engine.status)
         if handler.observed is not None:
             handler.observed.add(choice, generator.digest, reply.info.id)
-        if traced := current():
+        if traced := current_trace():
             add_generation(traced, name, operation, choice.output, self.now)
 
     def context(self, model: str | None) -> int:

@@ -23,7 +23,7 @@ from pliant.packing.tools import CallParser, ToolCall
 from pliant.serving.answers import Rejected
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.http.bodies import ignored_header
-from pliant.serving.observe import Observation
+from pliant.serving.loop.observe import Observation
 from pliant.serving.packing.engine.engine import InFlightOutput
 from pliant.serving.packing.engine.forecaster import Forecast
 from pliant.serving.packing.text import TokenTexts

@@ -17,7 +17,7 @@ from pliant.serving.http.oip import routes
 from pliant.serving.http.oip.response import shape_of
 from pliant.serving.http.routing import arrival
 from pliant.serving.http.schemas import errors
-from pliant.serving.outcomes.routes import add_outcomes
+from pliant.serving.loop.outcome_routes import add_outcomes
 from pliant.serving.tokens import oip
 from pliant.serving.tokens.endpoint import TokensEndpoint
 from pliant.serving.tokens.request import RegistrationBody, read_request

@@ -16,9 +16,10 @@ from pliant.serving.http.api_errors import api_error_of_drop
 from pliant.serving.http.routing import unknown_task
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
 from pliant.serving.lifecycle.poller import join_versions
+from pliant.serving.loop.drift import class_readings
+from pliant.serving.loop.observe import Observation, Observer, Served
+from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.metrics import Metrics
-from pliant.serving.observe import Observation, Observer, Served
-from pliant.serving.outcomes.outcomes import Outcomes
 from pliant.serving.request_context import is_copy
 from pliant.serving.tokens.catalog import Catalog, TaskInfo
 from pliant.serving.tokens.decoders import Decoders
@@ -26,7 +27,6 @@ from pliant.serving.tokens.observed import Pictures, kept, kind_of
 from pliant.serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
 from pliant.serving.tokens.request import ImageRequest
 from pliant.serving.tokens.settings import TokensSettings
-from pliant.serving.watch.drift import class_readings
 
 
 class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.outcomes.answered import Answered
-from pliant.serving.outcomes.outcomes import Names
+from pliant.serving.loop.drift import Kind, Reading
+from pliant.serving.loop.outcomes import Names
 from pliant.serving.tokens.catalog import Origin
-from pliant.serving.watch.drift import Kind, Reading
 from pliant.watch.binning import linear, logarithmic
 
 NAMES = Names("operating_point", None)

@@ -29,7 +29,7 @@ from pliant.serving.http.oip.response import replaced
 from pliant.serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec, numbers, texts
 from pliant.serving.http.routing import unknown_task
 from pliant.serving.http.texts import check_count
-from pliant.serving.outcomes.outcomes import chosen_id
+from pliant.serving.loop.outcomes import chosen_id
 from pliant.serving.tokens.endpoint import TokensEndpoint
 from pliant.serving.tokens.request import ImageRequest, read_image
 from pliant.serving.window import run_each, width

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from pliant.serving.http.bodies import schema_of
 from pliant.serving.http.schemas import Artifact, CommonStatus, Refresh, ServingDevice
-from pliant.serving.outcomes.routes import AlarmDetails, TakenLabel
+from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel
 from pliant.serving.tokens.request import PredictBody
 
 

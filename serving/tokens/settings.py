@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
 
 from pliant.errors import InputError
 from pliant.models.image import MAX_PIXELS
 from pliant.registry import names
-from pliant.serving.outcomes.settings import OutcomeSettings
-from pliant.serving.settings import check_margin
+from pliant.serving.loop.settings import OutcomeSettings
+from pliant.serving.settings import Margin
+from pliant.settings import Count, OneOf
 from pliant.tokens.policies import CHOICES, SERVED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TokensSettings(OutcomeSettings):
     """The settings of the tokens service."""
 
     SYSTEM: ClassVar[str] = "tokens"
-    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"policy": SERVED}
-    POSITIVE: ClassVar[tuple[str, ...]] = (*OutcomeSettings.POSITIVE, "max_image_pixels", "max_images")
 
     experiment: str = names.experiment("tokens")
-    policy: str = "default"  # one of pliant/tokens/policies.py
-    gamma: int | None = None  # Gamma of a policy that keeps to one.
-    margin: float = 0.15  # Share of the time to a deadline that is reserved for the way back.
-    max_image_pixels: int = MAX_PIXELS  # Pixels (width times height) that a picture may have.
-    max_images: int = 64  # Pictures in one request of the Open Inference Protocol.
-
-    def __post_init__(self) -> None:
-        OutcomeSettings.__post_init__(self)
-        check_margin(self.margin)
+    policy: Annotated[str, OneOf(SERVED)] = "default"
+    """Scheduling policy."""
+    gamma: int | None = None
+    """Tokens that a policy with a single gamma adds to each image (below 0: merges)."""
+    margin: Margin = 0.15
+    """Share of the time to a deadline that is reserved for the way back."""
+    max_image_pixels: Count = MAX_PIXELS
+    """Pixels (width times height) that a picture may have."""
+    max_images: Count = 64
+    """Pictures in one request of the Open Inference Protocol."""
 
     def used(self, profiled: Sequence[int]) -> Sequence[int]:
         """Return the gammas that the policy may use, of the profiled ones.

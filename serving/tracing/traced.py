@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 from opentelemetry.context import Context
@@ -12,7 +11,6 @@ from opentelemetry.trace import SpanKind, Tracer, set_span_in_context
 
 from pliant.protocol import Request
 from pliant.serving.answers import Completed, Rejected
-from pliant.serving.request_context import is_copy
 
 NANOSECONDS = 1e9
 Value = str | int | float | bool | tuple[str, ...]
@@ -36,20 +34,6 @@ class Traced:
 def zero_of(now: float) -> int:
     """Return when a clock said 0 that says `now`, in nanoseconds since 1970."""
     return time.time_ns() - round(now * NANOSECONDS)
-
-
-_CURRENT: ContextVar[Traced | None] = ContextVar("the trace of the request that is served", default=None)
-
-
-def current() -> Traced | None:
-    """Return the trace of the request that is served in this context; None where it is not traced, or is a copy of one."""
-    traced = _CURRENT.get()
-    return None if traced is None or is_copy() else traced
-
-
-def set_current(traced: Traced) -> None:
-    """Let what this context serves be part of a trace."""
-    _CURRENT.set(traced)
 
 
 def add_launches(traced: Traced, request: Request, answer: Completed | Rejected, now: float) -> None:

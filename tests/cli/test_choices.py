@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, _SubParsersAction
+from argparse import _SubParsersAction
 from collections.abc import Iterator
-from dataclasses import fields
 
 import pytest
 
 from pliant.cli.bins import simulate as bins_simulation
-from pliant.cli.main import _parser
+from pliant.cli.main import Command, command_line
 from pliant.cli.packing import simulate as packing_simulation
 from pliant.cli.service import service_settings
 from pliant.errors import InputError
@@ -27,9 +26,9 @@ Choice = tuple[str, str, str]
 """A command, its option, and one of the option's values."""
 
 
-def parsers(parser: ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ArgumentParser]]:
+def parsers(parser: Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Command]]:
     """Yield every command that has no commands of its own."""
-    inner = [action for action in parser._actions if isinstance(action, _SubParsersAction)]
+    inner = [action for action in parser.filled()._actions if isinstance(action, _SubParsersAction)]
     if not inner:
         yield " ".join(words), parser
     for action in inner:
@@ -40,7 +39,7 @@ def parsers(parser: ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tup
 def choices() -> list[Choice]:
     return [
         (command, (action.option_strings or [action.dest])[0], str(choice))
-        for command, parser in parsers(_parser())
+        for command, parser in parsers(command_line())
         for action in parser._actions
         for choice in action.choices or ()
     ]
@@ -54,7 +53,7 @@ def refused(command: str, option: str, choice: str) -> str | None:
         match verb, system, name:
             case "serve", _, _:
                 kind = settings_of(system)
-                assert name in {field.name for field in fields(kind)}
+                assert name in kind.model_fields
                 service_settings(settings.read({}), kind, **{name: choice})
                 if (system, name) == ("packing", "policy"):
                     assert not BY_NAME[choice].needs_exact, "no service knows the lengths of its outputs"

@@ -46,8 +46,8 @@ def test_it_removes_what_it_has_shown(old, capsys):
     "words, message",
     [
         (["clean", "sandwiches"], "SYSTEM"),
-        (["clean", "--versions", "0"], "versions is 0, but must be at least 1"),
-        (["clean", "--days", "nan"], "days is nan, but must be at least 1"),
+        (["clean", "--versions", "0"], "PLIANT_KEEP_VERSIONS is '0', but must be at least 1"),
+        (["clean", "--days", "nan"], "PLIANT_KEEP_DAYS is 'nan', but must be at least 1"),
     ],
 )
 def test_mistakes_are_one_sentence(words, message, old, capsys):

@@ -9,8 +9,8 @@ import pytest
 
 from pliant.outcomes.files import folder_of, input_ids
 from pliant.serving.client import Client
-from pliant.serving.outcomes.outcomes import chosen_id
-from pliant.serving.outcomes.store import Inputs
+from pliant.serving.loop.outcome_store import Inputs
+from pliant.serving.loop.outcomes import chosen_id
 from tests.fixtures.commands import refused, shown
 
 ACME, OTHERS = Client("acme"), Client("o'neill")

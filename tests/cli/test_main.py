@@ -19,15 +19,9 @@ OPTIONS = {
     ("train", "cascade"): ["--config", "--data", "--device", "--limit", "--new-task"],
     ("schedule",): ["--config", "--cron", "--timezone"],
     ("profile", "tokens"): ["--device", "--threads"],
-    ("profile", "cascade"): ["--device", "--threads"],
-    ("serve", "tokens"): ["--port", "--policy", "--gamma", "--device", "--threads", "--any-profile", "--journal"],
-    ("serve", "cascade"): ["--port", "--workers", "--placement", "--device", "--threads", "--any-profile", "--journal"],
-    ("serve", "bins"): ["--port", "--policy", "--workers", "--dispatch", "--pool"],
-    ("serve", "packing"): ["--port", "--policy", "--observe", "--processes", "--device", "--threads", "--journal"],
     ("simulate", "tokens"): ["--load", "--policy", "--gamma", "--workers", "--seed"],
     ("simulate", "cascade"): ["--load", "--candidate", "--workers", "--seed"],
     ("bench", "tokens"): ["--full", "--part"],
-    ("bench", "cascade"): ["--full", "--part"],
     ("bench", "watch"): ["--full", "--part"],
     ("bench", "robust"): ["--full", "--part", "--seeds"],
     ("watch",): ["--json", "--every"],
@@ -84,7 +78,8 @@ def test_a_gamma_that_was_not_profiled_is_refused(published, capsys):
 @pytest.mark.parametrize("threads", ["0", "-2"])
 def test_a_number_of_threads_that_is_none_is_refused(threads, published, capsys):
     for command in ("profile", "serve"):
-        assert f"is {threads}" in refused([command, "tokens", "--threads", threads, *_port(command)], capsys)
+        sentence = refused([command, "tokens", "--threads", threads, *_port(command)], capsys)
+        assert f"is {threads}" in sentence.replace("'", "")
 
 
 @pytest.mark.parametrize("command", ["profile", "serve"])

@@ -1,8 +1,7 @@
-"""Every option of `pliant serve SYSTEM` reaches the settings of its service."""
+"""The options of `pliant serve SYSTEM` are the settings of its service."""
 
 from __future__ import annotations
 
-from argparse import Action, ArgumentParser
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +12,63 @@ from pliant import systems
 from pliant.cli.main import main
 from pliant.serving.settings import settings_of
 
-NO_SETTINGS = ("help", "port")  # of the command alone
-VALUES = {int: 7, float: 0.25, Path: Path("somewhere/else"), None: "something"}
-"""Type of an option -> a value that is no setting's default."""
+WORDS: dict[str, Any] = {
+    "--refresh 0.5": {"refresh_seconds": 0.5},
+    "--standby=0": {"standby_seconds": 0.0},
+    "--open --any-profile --no-try-challengers": {"open": True, "any_profile": True, "try_challengers": False},
+    "--allowed-host a --allowed-host b": {"allowed_hosts": "a,b"},
+    "--trusted-proxy 10.0.0.7 --cors-origin https://a": {"trusted_proxies": "10.0.0.7", "cors_origins": "https://a"},
+    "--keys k.json --tls-cert c.pem --tls-key k.pem": {
+        "keys_file": Path("k.json"),
+        "tls_cert": Path("c.pem"),
+        "tls_key": Path("k.pem"),
+    },
+    "--journal j.jsonl --device cuda --threads 3": {"journal": Path("j.jsonl"), "device": "cuda", "threads": 3},
+    "--max-waiting 7 --log-format json": {"max_waiting": 7, "log_format": "json"},
+}
+OWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "tokens": ("--policy pets --gamma -4 --margin 0.2", {"policy": "pets", "gamma": -4, "margin": 0.2}),
+    "bins": (
+        "--workers 3 --least-workers 2 --dispatch intra --pool ray --ray-address auto",
+        {"workers": 3, "least_workers": 2, "dispatch": "intra", "pool": "ray", "ray_address": "auto"},
+    ),
+    "cascade": ("--placement own --workers 2 --spare 1", {"placement": "own", "workers": 2, "spare": 1}),
+    "packing": (
+        "--engine vllm --processes 2 --policy s3 --observe",
+        {"engine": "vllm", "processes": 2, "policy": "s3", "observe": True},
+    ),
+}
 
 
-def options(system: str) -> dict[str, Action]:
-    """Return the options of the command that set something of the service, by the names of the settings."""
-    parser = ArgumentParser()
-    systems.system(system).part("cli", "options").serve(parser)
-    return {action.dest: action for action in parser._actions if action.dest not in NO_SETTINGS}
-
-
-def chosen(action: Action, default: Any) -> Any:
-    """Return a value other than the default that the option can take."""
-    if action.nargs == 0:
-        return not default
-    return next(choice for choice in action.choices if choice != default) if action.choices else VALUES[action.type]
+@pytest.fixture
+def started(here, monkeypatch) -> list[Any]:
+    """The settings of the services that were started: none is."""
+    settings: list[Any] = []
+    monkeypatch.setattr(pliant.serving.launch, "serve", lambda given, *_rest: settings.append(given) or 0)
+    return settings
 
 
 @pytest.mark.parametrize("system", systems.names())
-def test_every_option_reaches_the_settings_of_the_service(system, here, monkeypatch):
-    started = []
-    monkeypatch.setattr(pliant.serving.launch, "serve", lambda settings, *_rest: started.append(settings) or 0)
+def test_options_and_variables_reach_the_service_and_options_win(system, started, monkeypatch):
+    assert main(["serve", system]) == 0
+    assert started[0].replace(home=Path(".pliant")) == settings_of(system)(
+        threads=1, registry_uri=started[0].registry_uri, artifact_root=started[0].artifact_root
+    )
+    monkeypatch.setenv("PLIANT_MAX_WAITING", "5")
+    monkeypatch.setenv("PLIANT_LAUNCH_LIMIT", "8")
+    words, own = OWN[system]
+    assert main(["serve", system, *" ".join([*WORDS, words]).split()]) == 0
+    wanted = {name: value for given in (*WORDS.values(), own, {"launch_limit": 8.0}) for name, value in given.items()}
+    assert {name: getattr(started[1], name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("system", systems.names())
+def test_every_setting_is_an_option_with_a_help_but_for_places_and_secrets(system, capsys):
     kind = settings_of(system)
-    values = {name: chosen(action, getattr(kind(), name)) for name, action in options(system).items()}
-    words = []
-    for name, action in options(system).items():
-        words += [action.option_strings[0]] if action.nargs == 0 else [action.option_strings[0], str(values[name])]
-    assert main(["serve", system, *words]) == 0
-    (settings,) = started
-    assert type(settings) is kind
-    assert {name: getattr(settings, name) for name in values} == values
-    assert all(value != getattr(kind(), name) for name, value in values.items())
+    with pytest.raises(SystemExit):
+        main(["serve", system, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    hidden = {name for name in kind.model_fields if not kind.option(name).name}
+    assert hidden == {"registry_uri", "artifact_root", "home", "keys", "webhook_secret"}
+    assert all(kind.option(name).name in text for name in kind.model_fields)
+    assert "Length of the queue; further requests are refused. (default: 2048)" in text

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from pliant.registry.signing.signatures import TRUSTED_KEYS
-from pliant.serving.settings import OTHERS, PREFIX, from_environment, settings_of
+from pliant.serving.settings import from_environment, settings_of
+from pliant.settings import PREFIX, FlowSettings, variable
 from tests.deploy.kustomize import Manifest, render
 from tests.fixtures.places import ROOT
 
@@ -100,7 +101,7 @@ def check_settings(system: str, environment: Mapping[str, str]) -> Any:
 
 def known_to_flows() -> set[str]:
     """Return the variables PLIANT_* that flows and commands read."""
-    return {*OTHERS, f"{PREFIX}HOME", f"{PREFIX}KEYS_FILE", TRUSTED_KEYS}
+    return {*map(variable, FlowSettings.model_fields), f"{PREFIX}HOME", f"{PREFIX}KEYS_FILE", TRUSTED_KEYS}
 
 
 def selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

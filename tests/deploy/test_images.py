@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from pliant.serving.settings import PREFIX
+from pliant.settings import PREFIX
 from tests.deploy.stack import DEPLOY, compose, example, known_to_flows, services
 from tests.fixtures.places import ROOT
 

@@ -62,7 +62,7 @@ def test_where_challengers_are_tried_first_only_the_first_champion_is_served_at_
     assert registry.aliases["part", CHAMPION] == 1
     assert [(state, changes) for state, changes, _ in registry.proposed] == [("waiting", {"part": 2})]
     monkeypatch.setenv("PLIANT_ROLLOUT", "sandwich")
-    with pytest.raises(InputError, match="PLIANT_ROLLOUT is 'sandwich', but must be direct or canary"):
+    with pytest.raises(InputError, match="PLIANT_ROLLOUT is 'sandwich', but must be one of direct, canary"):
         released(registry, True, part="z")
 
 

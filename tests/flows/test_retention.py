@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from pliant.bins.runtimes.cache import cache_folder
-from pliant.errors import InputError
 from pliant.flows import retention
 from pliant.flows.bins import retention as bins
 from pliant.flows.packing import retention as packing
-from pliant.flows.retention import DAY, Limits, after_flow, limits, remove, survey, unused_folders
+from pliant.flows.retention import DAY, after_flow, remove, survey, unused_folders
 from pliant.flows.settings import Settings
 from pliant.packing.vllm import folder_of
 from pliant.progress import silent
 from pliant.registry.store import FolderStore
+from pliant.settings import FlowSettings
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.registry import FolderRegistry
 from tests.fixtures.tokens.samples import tiny_task
@@ -39,7 +39,7 @@ def stored(place: Settings, key: str, days: float) -> Path:
     return store.path(key)
 
 
-def clean(place: Settings, keep: Limits) -> list[str]:
+def clean(place: Settings, keep: FlowSettings) -> list[str]:
     items = survey(place, keep, ["tokens"])
     assert remove(items, silent) == 0
     return [Path(item.what).name for item in items]
@@ -49,17 +49,17 @@ def test_results_that_have_not_been_used_for_long_go(place):
     old, used = stored(place, "tokens/old", 91), stored(place, "tokens/used", 91)
     FolderStore(place.store).touch("tokens/used")
     stored(place, "tokens/new", 89)
-    assert clean(place, Limits()) == ["old"]
+    assert clean(place, FlowSettings()) == ["old"]
     assert not old.exists() and used.is_dir()
-    assert clean(place, Limits()) == []
+    assert clean(place, FlowSettings()) == []
 
 
 def test_beyond_the_size_limit_the_least_recently_used_go_but_nothing_of_today(place):
     for name, days in (("b", 3), ("a", 5), ("c", 2), ("today", 0.5)):
         stored(place, f"tokens/{name}", days)
     size = retention.size_of(place.store / "tokens" / "a") / retention.GIB
-    assert clean(place, Limits(store_gib=2.5 * size)) == ["a", "b"]
-    assert clean(place, Limits(store_gib=0)) == ["c"]
+    assert clean(place, FlowSettings(store_gib=2.5 * size)) == ["a", "b"]
+    assert clean(place, FlowSettings(store_gib=0)) == ["c"]
 
 
 def test_compiled_files_stay_as_long_as_a_version_that_stays_needs_them(place, tmp_path):
@@ -102,7 +102,7 @@ def test_a_registry_out_of_reach_keeps_everything_and_does_not_fail_the_flow(pla
 def test_what_cannot_be_removed_is_counted_and_named(place, caplog, monkeypatch):
     stored(place, "tokens/old", 91)
     stored(place, "tokens/older", 92)
-    items = survey(place, Limits(), ["tokens"])
+    items = survey(place, FlowSettings(), ["tokens"])
 
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
@@ -110,16 +110,3 @@ def test_what_cannot_be_removed_is_counted_and_named(place, caplog, monkeypatch)
     monkeypatch.setattr(retention.shutil, "rmtree", refuse)
     assert remove(items, silent) == 2
     assert "older could not be removed" in caplog.text and "Permission denied" in caplog.text
-
-
-def test_limits_come_from_the_environment_and_must_make_sense():
-    assert limits({}) == Limits(5, 90.0, 20.0)
-    variables = {"PLIANT_KEEP_VERSIONS": "2", "PLIANT_KEEP_DAYS": "7.5", "PLIANT_STORE_GIB": "0"}
-    assert limits(variables) == Limits(2, 7.5, 0.0)
-    for variable, text in (
-        ("PLIANT_KEEP_VERSIONS", "many"),
-        ("PLIANT_KEEP_VERSIONS", "0"),
-        ("PLIANT_KEEP_DAYS", "nan"),
-    ):
-        with pytest.raises(InputError):
-            limits({variable: text})

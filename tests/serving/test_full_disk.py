@@ -30,8 +30,8 @@ from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.state_file import writings
 from pliant.serving.events import ALARM, Event, EventOutbox
-from pliant.serving.outcomes.keeper import open_keeper
-from pliant.serving.outcomes.outcomes import Outcomes
+from pliant.serving.loop.outcome_writer import open_writer
+from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.state_file import StateFile
 
 home, messages = Path(sys.argv[1]), []
@@ -45,9 +45,9 @@ def gone(batch):
     raise OSError("Prefect is gone")
 
 folder = folder_of(home, "tokens")
-keeper = open_keeper(folder, 1000, 1e9, True)
-keeper._seconds = 0.02
-outcomes = Outcomes(CollectorRegistry(), 1000, keeper=keeper, days=1e4)
+writer = open_writer(folder, 1000, 1e9, True)
+writer._seconds = 0.02
+outcomes = Outcomes(CollectorRegistry(), 1000, writer=writer, days=1e4)
 outbox, state = EventOutbox(home, "tokens", None, gone), StateFile(home / "trials" / "tokens.json")
 answered, client = Answered("t", 1, "d", "l", "b", 0.8, 0.9, classes=("a", "b"), tenant="acme"), Client("acme", key="k")
 unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)[1]

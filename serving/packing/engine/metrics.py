@@ -6,9 +6,9 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.packing.engine.submission import Status
 from pliant.packing.scheduling.forecast import QUANTILES, Calibration
+from pliant.serving.loop.observe import Observation
 from pliant.serving.metrics import TenantUse
 from pliant.serving.monitoring.metric_list import register, short
-from pliant.serving.observe import Observation
 from pliant.serving.packing.engine.engine import SequenceLimit
 from pliant.serving.packing.metric_list import ENGINE, OWN
 from pliant.serving.packing.reply import Choice

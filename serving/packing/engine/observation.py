@@ -6,9 +6,9 @@ import math
 from bisect import bisect_left
 
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES
-from pliant.serving.observe import Observation
+from pliant.serving.loop.drift import LENGTHS, Reading, labels
+from pliant.serving.loop.observe import Observation
 from pliant.serving.packing.reply import Choice
-from pliant.serving.watch.drift import LENGTHS, Reading, labels
 
 PLACES = labels((*(f"below its {quantile:g} quantile" for quantile in QUANTILES), "above all quantiles"))
 """Where an output's length lies among the quantiles that were forecast: the shares of these show the coverage."""

@@ -94,7 +94,7 @@ def test_a_deadline_is_the_streams_slo_unless_the_header_or_the_body_says_otherw
 
 def test_under_placement_single_each_device_begins_with_the_runtime_that_the_scheduler_planned(registry):
     publish_tiny(registry, placement="single")
-    with serving(registry, replace(QUIET, workers=6)) as service:
+    with serving(registry, QUIET.replace(workers=6)) as service:
         for text in (SHORT, TEXT, LONG):
             for path in ("/meanings/embed", "/colours/predict"):
                 told = service.post(path, {"inputs": text})
@@ -108,7 +108,7 @@ def test_under_placement_single_each_device_begins_with_the_runtime_that_the_sch
 def test_a_low_load_is_served_by_few_devices_if_the_settings_allow_it(registry, least, used):
     publish_tiny(registry)
     catalog = load_catalog(registry, "champion")
-    scheduler = make_scheduler(replace(QUIET, workers=3, least_workers=least), catalog)
+    scheduler = make_scheduler(QUIET.replace(workers=3, least_workers=least), catalog)
     stream = catalog.plans[0].name
     asked = [Request(i, float(i), i + 1.0, stream, 1.0, 8) for i in range(300)]
     simulate(scheduler, asked, SimulatedBins(knowledge_of(catalog.plans), asked))
@@ -120,7 +120,7 @@ def test_of_a_text_no_more_is_read_than_the_longest_runtime_takes(registry):
     shapes = (Shape(8, 1), Shape(24, 1), Shape(32, 8, dynamic=True))
     for placement, most in (("shared", 32), ("single", 24)):
         publish_tiny(registry, shapes=shapes, seconds=(1e-3, 2e-3), placement=placement)
-        with serving(registry, replace(QUIET, workers=4)) as service:
+        with serving(registry, QUIET.replace(workers=4)) as service:
             told = service.post("/meanings/embed", {"inputs": LONG})
             assert (told.status_code, told.headers["x-pliant-length"]) == (200, str(most))
             assert service.call("GET", "/meanings/info").json()["max_input_length"] == most
@@ -128,7 +128,7 @@ def test_of_a_text_no_more_is_read_than_the_longest_runtime_takes(registry):
 
 def test_overload_is_429_with_retry_after_and_what_was_taken_is_answered(registry):
     publish_tiny(registry)
-    with serving(registry, replace(QUIET, max_waiting=2)) as service:
+    with serving(registry, QUIET.replace(max_waiting=2)) as service:
         service.devices[0].seconds = 0.05
 
         async def ask():
@@ -286,7 +286,7 @@ def test_what_does_not_fit_together_is_no_catalog(registry):
 
 def test_what_can_be_known_before_serving_is_refused_before_serving(registry, tmp_path, monkeypatch):
     monkeypatch.setattr(system, "open_registry", lambda settings: registry)
-    told = replace(QUIET, home=tmp_path / "home")
+    told = QUIET.replace(home=tmp_path / "home")
     publish_compiled(registry, told.home, "meanings")
     BinsSystem(told).check()
     (served,) = load_catalog(registry, "champion").streams.values()
@@ -317,7 +317,7 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(registry, tm
 def test_a_compiled_stream_answers_as_its_plain_encoder(registry, tmp_path):
     publish_compiled(registry, tmp_path / "home", "meanings")
     publish_tiny(registry, "colours")
-    with serving(registry, replace(QUIET, home=tmp_path / "home")) as service:
+    with serving(registry, QUIET.replace(home=tmp_path / "home")) as service:
         quick = service.wait(embed(service, TEXT, LONG))
         assert quick.headers["x-pliant-length"].endswith(f",{MOST}")
         publish_tiny(registry, "meanings")
@@ -332,7 +332,7 @@ def test_devices_may_be_actors_of_a_ray_cluster(registry):
     publish_tiny(registry)
 
     async def main():
-        assembly = await BinsSystem(replace(QUIET, pool="ray")).assemble(registry, counted=CollectorRegistry())
+        assembly = await BinsSystem(QUIET.replace(pool="ray")).assemble(registry, counted=CollectorRegistry())
         try:
             request = TextRequest("meanings", ((TEXT, None), (SHORT, None)))
             return await assembly.endpoint.run(request, assembly.endpoint.now)

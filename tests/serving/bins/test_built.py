@@ -16,7 +16,7 @@ from pliant.serving.bins import assembly as bins_assembly
 from pliant.serving.bins.assembly import BinsSystem, make_scheduler
 from pliant.serving.bins.catalog import load_catalog
 from pliant.serving.lifecycle import system
-from pliant.serving.workers import ray_pool
+from pliant.serving.workers import ray_workers
 from pliant.serving.workers.worker import ProcessWorker
 from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import (
@@ -37,7 +37,7 @@ def registry(tmp_path):
 
 def test_the_status_says_all_of_the_service_and_its_streams(registry):
     publish_tiny(registry)
-    with serving(registry, replace(QUIET, workers=2)) as service:
+    with serving(registry, QUIET.replace(workers=2)) as service:
         service.devices[1].fallbacks = (Fallback("capture", "4 x 8 runs without a CUDA graph"),)
         status = service.call("GET", "/status").json()
         streams = service.present.catalog.streams
@@ -86,7 +86,7 @@ def test_the_status_says_all_of_the_service_and_its_streams(registry):
 def test_the_devices_go_to_the_workers_in_turn_and_must_be_of_the_class_of_the_profile(registry):
     publish_tiny(registry)
     catalog = load_catalog(registry, "champion")
-    settings = replace(QUIET, device="cpu, cuda:1", workers=3, threads=2)
+    settings = QUIET.replace(device="cpu, cuda:1", workers=3, threads=2)
     builds = [bins_assembly.build_plan(settings, catalog, worker) for worker in range(3)]
     assert [build.plan.device for build in builds] == ["cpu", "cuda:1", "cpu"]
     for build in builds:
@@ -95,14 +95,14 @@ def test_the_devices_go_to_the_workers_in_turn_and_must_be_of_the_class_of_the_p
     (colours, _), (served, _) = builds[0].streams, catalog.streams.values()
     assert (colours.folder, colours.digest) == (served.encoder.folder, served.encoder.digest)
     assert (colours.engine, colours.shapes, colours.files) == ("eager", SHAPES, {})
-    assert bins_assembly.build_plan(replace(settings, any_profile=True), catalog, 0).plan.profiled_on is None
+    assert bins_assembly.build_plan(settings.replace(any_profile=True), catalog, 0).plan.profiled_on is None
 
 
 @pytest.mark.parametrize(("waiting", "workers", "room"), [(6, 2, 6), (5, 2, 6), (4, 2, 4), (3, 1, 3)])
 def test_each_worker_has_an_equal_share_of_those_that_may_wait_rounded_up(registry, waiting, workers, room):
     publish_tiny(registry)
     catalog = load_catalog(registry, "champion")
-    scheduler = make_scheduler(replace(QUIET, max_waiting=waiting, workers=workers), catalog)
+    scheduler = make_scheduler(QUIET.replace(max_waiting=waiting, workers=workers), catalog)
     actions = []
     for id in range(8 + workers):
         actions += scheduler.handle(Arrived(Request(id, 0.0, 30.0, "meanings", 1.0, 8)), 0.0)
@@ -117,14 +117,14 @@ def test_processes_of_this_machine_need_no_pool_that_is_closed():
 
 def test_workers_take_the_devices_in_turn_but_ray_numbers_its_gpus_itself(registry, monkeypatch):
     publish_tiny(registry)
-    catalog, two = load_catalog(registry, "champion"), replace(QUIET, device="cuda:0, cuda:1", workers=3)
+    catalog, two = load_catalog(registry, "champion"), QUIET.replace(device="cuda:0, cuda:1", workers=3)
     built = [bins_assembly.build_plan(two, catalog, worker).plan.device for worker in range(3)]
     assert built == ["cuda:0", "cuda:1", "cuda:0"]
     on_nodes = replace(two, pool="ray")
     assert {bins_assembly.build_plan(on_nodes, catalog, worker).plan.device for worker in range(3)} == {"cuda"}
     needs = []
     monkeypatch.setattr(
-        ray_pool,
+        ray_workers,
         "RayPool",
         lambda address, resources: needs.append(resources) or SimpleNamespace(make_worker=None, close=None),
     )
@@ -137,16 +137,16 @@ def test_where_ray_is_installed_devices_on_its_nodes_are_checked_there(registry,
     monkeypatch.setattr(system, "open_registry", lambda settings: registry)
     monkeypatch.setattr(bins_assembly, "find_spec", lambda name: name)
     publish_tiny(registry, device_class="another device")
-    BinsSystem(replace(QUIET, pool="ray")).check()
+    BinsSystem(QUIET.replace(pool="ray")).check()
 
 
 def test_a_policy_that_the_placement_excludes_and_a_broken_tokenizer_are_refused_before_serving(registry, monkeypatch):
     monkeypatch.setattr(system, "open_registry", lambda settings: registry)
     publish_tiny(registry, placement="single")
     with pytest.raises(InputError, match="policy is first-come, but must be default"):
-        BinsSystem(replace(QUIET, workers=2, policy="first-come")).check()
+        BinsSystem(QUIET.replace(workers=2, policy="first-come")).check()
     broken = replace(encoder("meanings"), tokenizer="{}")
     digest = registry.publish(BINS_ENCODER + "meanings", broken)
     registry.publish(BINS_PREFIX + "meanings", plan("meanings", digest, placement="single"))
     with pytest.raises(ArtifactError, match="the tokenizer cannot be used"):
-        BinsSystem(replace(QUIET, workers=2)).check()
+        BinsSystem(QUIET.replace(workers=2)).check()

@@ -17,8 +17,8 @@ from pliant.serving.bins.request import TextRequest
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
+from pliant.serving.loop.drift import DriftCounter
 from pliant.serving.metrics import Metrics
-from pliant.serving.watch.drift import DriftCounter
 from tests.fixtures.fakes import run_virtually
 
 ANN = Client("ann", 2.0, frozenset({"use"}), "k1")

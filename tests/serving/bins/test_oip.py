@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -162,7 +161,7 @@ def test_a_stream_of_another_version_answers_with_it_and_the_former_is_gone(tmp_
 def test_a_full_queue_is_429_with_when_to_come_back(tmp_path):
     registry = FolderRegistry(tmp_path)
     publish_tiny(registry, "meanings")
-    with serving(registry, replace(QUIET, max_waiting=1)) as service:
+    with serving(registry, QUIET.replace(max_waiting=1)) as service:
         service.devices[0].seconds = 0.2
         response = ask(service, "meanings", *[SHORT] * 8)
         assert response.status_code == 429 and error_of(response) == "the queue is full; try again later"

@@ -89,6 +89,6 @@ def test_a_challenger_that_is_not_signed_is_not_tried_and_the_registry_says_why(
     challenger = unsigned.propose(dict.fromkeys(MODELS, 1), None, WAITING, "the gate let it pass", "")
     with serving(None, settings(tmp_path)) as service:
         service.wait(until(lambda: unsigned.release("bins", challenger.number).state == "taken back"))
-        assert service.assembly.refresher.trials.to_dict() is None
+        assert service.assembly.refresher.trials.trial is None
         assert service.assembly.refresher.release == challenger.former
     assert "is refused: it is not signed" in unsigned.release("bins", challenger.number).reason

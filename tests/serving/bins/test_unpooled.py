@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +69,7 @@ def test_pooled_and_unpooled_texts_share_a_launch(both):
 
 def test_compiled_files_give_them_too_and_those_of_former_versions_are_refused(tmp_path):
     registry = FolderRegistry(tmp_path / "registry")
-    settings = replace(MANY, home=tmp_path / "home")
+    settings = MANY.replace(home=tmp_path / "home")
     publish_compiled(registry, Path(settings.home), "meanings")
     with serving(registry, settings) as service:
         check_states(service.post("/embed_all", {"inputs": [SHORT, TEXT, LONG]}))

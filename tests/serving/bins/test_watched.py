@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ STREAM = "colours"
 @pytest.mark.parametrize("seconds", [0.0, 1000.0])
 def test_a_service_counts_its_answers_only_where_it_is_watched(tmp_path: Path, seconds: float) -> None:
     publish_tiny(registry := FolderRegistry(tmp_path), STREAM)
-    with serving(registry, replace(QUIET, watch_seconds=seconds, home=tmp_path / "home")) as service:
+    with serving(registry, QUIET.replace(watch_seconds=seconds, home=tmp_path / "home")) as service:
         answer = service.wait(service.posting(f"/{STREAM}/predict", {"inputs": "a red sign"}))
         assert answer.status_code == 200, answer.text
         counts = service.assembly.refresher.drift.take().get(-1, {})

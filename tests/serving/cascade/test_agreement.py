@@ -22,7 +22,7 @@ from tests.fixtures.cascade.published import publish_tiny, tiny_cascade
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.registry import FolderRegistry
 
-ALL = replace(QUIET, agreement_share=1.0)
+ALL = QUIET.replace(agreement_share=1.0)
 LARGE = 1  # number of the large model
 
 
@@ -87,7 +87,7 @@ def test_nothing_is_compared_unless_a_share_says_so(registry):
         await asyncio.sleep(5)
         assert (launches_of(service), service.endpoint.status()["agreement"]) == (0, [])
 
-    serve(registry, check, replace(QUIET, agreement_share=0.0))
+    serve(registry, check, QUIET.replace(agreement_share=0.0))
     for share in (-0.1, 1.1, float("nan")):
         with pytest.raises(InputError, match="PLIANT_AGREEMENT_SHARE"):
             CascadeSettings(agreement_share=share)
@@ -102,7 +102,7 @@ def test_the_share_is_of_the_early_answers(registry):
         await asyncio.sleep(1)
         assert figures(service) == (2, 2)
 
-    serve(registry, check, replace(QUIET, agreement_share=0.25))
+    serve(registry, check, QUIET.replace(agreement_share=0.25))
 
 
 def test_while_anything_waits_or_runs_or_has_just_been_answered_none_runs(registry):
@@ -265,7 +265,7 @@ def test_whatever_comes_is_answered_exactly_as_without_comparisons(registry, pla
             assert len({answer["id"] for answer in answers}) == len(plan)
             return [(answer["label"], answer["levels"], answer["probabilities"]) for answer in answers]
 
-        return serve(registry, check, replace(QUIET, agreement_share=share))
+        return serve(registry, check, QUIET.replace(agreement_share=share))
 
     for with_share, without in zip(answers(1.0), answers(0.0), strict=True):
         assert with_share[:2] == without[:2]

@@ -6,7 +6,7 @@ import json
 
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.outcomes.outcomes import MAX_LABELS
+from pliant.serving.loop.outcomes import MAX_LABELS
 from tests.fixtures.cascade.fakes import Service
 
 

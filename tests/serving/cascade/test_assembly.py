@@ -101,7 +101,7 @@ def test_where_some_texts_find_no_room_the_others_have_answers_and_where_none_do
         await holder
         assert service.sample("pliant_refusals_total", code="full") == 4
 
-    serve(registry, check, replace(QUIET, max_waiting=2))
+    serve(registry, check, QUIET.replace(max_waiting=2))
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones(registry):
@@ -149,7 +149,7 @@ def test_a_hung_worker_is_restarted_and_its_texts_are_answered(registry, tmp_pat
         assert [answer["level"] for answer in answers] == ["small", "large"]
         assert service.devices[0].restarts == 1
 
-    serve(registry, check, replace(QUIET, launch_limit=1.0, journal=tmp_path / "journal.jsonl"))
+    serve(registry, check, QUIET.replace(launch_limit=1.0, journal=tmp_path / "journal.jsonl"))
     assert [e.event.reason for e in read(tmp_path / "journal.jsonl") if isinstance(e.event, Failed)] == [
         "it was still running after 1 s"
     ]
@@ -183,7 +183,7 @@ def test_later_labels_are_held_against_the_promise_of_the_answer(registry):
 
 
 def test_the_journal_replays_to_itself_on_a_fresh_scheduler(registry, tmp_path):
-    settings = replace(QUIET, journal=tmp_path / "journal.jsonl")
+    settings = QUIET.replace(journal=tmp_path / "journal.jsonl")
 
     async def check(service):
         service.devices[0].trouble = {1: "die"}
@@ -199,7 +199,7 @@ def test_the_journal_replays_to_itself_on_a_fresh_scheduler(registry, tmp_path):
 
 
 def test_workers_of_their_own_load_their_level_alone_and_every_device_has_its_turn(registry):
-    settings = replace(QUIET, workers=3, placement="own", device="cuda:0, cuda:1", any_profile=True)
+    settings = QUIET.replace(workers=3, placement="own", device="cuda:0, cuda:1", any_profile=True)
     catalog = load_catalog(registry, "champion")
     plans = [build_plan(settings, catalog, worker) for worker in range(2)]
     assert [[model.number for model in plan.models] for plan in plans] == [[0], [1]]
@@ -215,7 +215,7 @@ def test_each_level_runs_on_its_own_worker(registry):
         assert [{model for model, _ in device.launches} for device in service.devices] == [{0}, {1}]
         assert service.sample("pliant_launches_total", model="colours/large") >= 1
 
-    serve(registry, check, replace(QUIET, workers=2, placement="own"))
+    serve(registry, check, QUIET.replace(workers=2, placement="own"))
 
 
 def test_two_tasks_share_a_service_and_their_models_are_kept_apart(registry):
@@ -248,7 +248,7 @@ def test_tasks_of_two_classes_of_device_are_an_error_unless_any_profile_is_allow
     catalog = load_catalog(registry, "champion")
     with pytest.raises(DeviceError, match="profiled on 2 classes of device"):
         build_plan(QUIET, catalog, 0)
-    assert len(build_plan(replace(QUIET, any_profile=True), catalog, 0).models) == 4
+    assert len(build_plan(QUIET.replace(any_profile=True), catalog, 0).models) == 4
 
 
 def test_a_task_under_another_name_than_its_own_is_refused(registry):
@@ -292,7 +292,7 @@ def test_a_tokenizer_that_cannot_be_used_is_an_error_before_anything_starts(regi
 
 
 def test_an_answer_can_be_labelled_after_a_restart_and_its_label_says_what_every_level_gave(registry, tmp_path):
-    settings = replace(QUIET, home=tmp_path, outcomes_days=30.0, keep_inputs=True)
+    settings = QUIET.replace(home=tmp_path, outcomes_days=30.0, keep_inputs=True)
     ids = []
 
     async def answering():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -214,7 +213,7 @@ def test_the_status_says_what_is_served_by_how_many_workers_and_what_labels_have
         )
         assert (status["pending"], status["waiting"], status["generation"], status["ready"]) == (0, 0, 1, True)
 
-    serve(registry, check, replace(QUIET, workers=2, placement="own"))
+    serve(registry, check, QUIET.replace(workers=2, placement="own"))
 
 
 def test_alarms_are_listed_and_taken_back_by_their_id(registry):
@@ -243,7 +242,7 @@ def test_an_error_of_one_text_is_counted_and_stands_in_its_place(registry):
         assert service.sample("pliant_refusals_total", code="full") == 2
         assert service.sample("pliant_outcomes_total", task="colours", outcome="dropped_full") == 2
 
-    serve(registry, check, replace(QUIET, max_waiting=2))
+    serve(registry, check, QUIET.replace(max_waiting=2))
 
 
 def test_tasks_are_listed_in_the_order_of_their_names(registry):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -102,7 +101,7 @@ def test_every_generation_has_a_journal_of_its_own(registry, tmp_path):
         await service.endpoint.refresh()
         await service.ask()
 
-    serve(registry, check, replace(QUIET, journal=tmp_path / "journal.jsonl"))
+    serve(registry, check, QUIET.replace(journal=tmp_path / "journal.jsonl"))
     assert all((tmp_path / name).read_text().count("arrived") == 1 for name in ("journal.jsonl", "journal-2.jsonl"))
 
 
@@ -197,7 +196,7 @@ def test_the_registry_is_polled_whatever_happens(registry):
         assert (await versions(service))["task"] == 2
         assert not any(task.done() for task in service.assembly.polling)
 
-    serve(registry, check, replace(QUIET, refresh_seconds=0.005))
+    serve(registry, check, QUIET.replace(refresh_seconds=0.005))
 
 
 def test_a_former_generation_leaves_nothing_behind(registry):

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from pliant.errors import InputError
 from pliant.serving.cascade import schemas
 from pliant.serving.http.schemas import ErrorAnswer
-from pliant.serving.outcomes.outcomes import MAX_LABELS, Outcomes
-from pliant.serving.outcomes.routes import take_all
+from pliant.serving.loop.outcome_routes import take_all
+from pliant.serving.loop.outcomes import MAX_LABELS, Outcomes
 from tests.fixtures.cascade.fakes import Service
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
 from tests.fixtures.cascade.published import publish_tiny

@@ -9,8 +9,8 @@ import pytest
 
 from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.poller import Outcome
-from pliant.serving.observe import Served
-from pliant.serving.watch.drift import DriftCounter
+from pliant.serving.loop.drift import DriftCounter
+from pliant.serving.loop.observe import Served
 
 
 def endpoint() -> tuple[Endpoint, SimpleNamespace]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -25,7 +24,7 @@ from tests.fixtures.tokens.http import SETTINGS as TOKENS
 
 
 async def of_tokens(registry, folder) -> CollectorRegistry:
-    counted, settings = CollectorRegistry(), replace(TOKENS, any_profile=True, refresh_seconds=0.0, home=folder)
+    counted, settings = CollectorRegistry(), TOKENS.replace(any_profile=True, refresh_seconds=0.0, home=folder)
     assembled = await tokens.TokensSystem(settings).assemble(registry, lambda build: FakeWorker(), counted)
     await assembled.stop()
     return counted

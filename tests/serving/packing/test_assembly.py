@@ -42,7 +42,7 @@ class Making:
 
     def __init__(self, catalog, **settings) -> None:
         self.workers, self.counted, self.now = [], CollectorRegistry(), 5.0
-        self.settings = replace(QUIET, **settings)
+        self.settings = QUIET.replace(**settings)
         metrics = PackingMetrics(self.counted)
         self.maker = Maker(self.settings, lambda: self.now, metrics, self.new_worker, self.new_predictor)
         self.predictors = []
@@ -105,7 +105,7 @@ def test_models_that_would_each_need_all_gpus_are_refused(catalog):
 def test_gpus_hold_as_many_times_the_pages_and_main_memory_does_not(catalog, device, processes, pages, expected):
     served, memory = catalog.models["tales"], Memory(pages, 4, host_pages=7, sequences=4)
     planned = replace(served, packing=replace(served.packing, memory=memory))
-    found = spread(replace(QUIET, engine="vllm", device=device, processes=processes), planned)
+    found = spread(QUIET.replace(engine="vllm", device=device, processes=processes), planned)
     assert found.packing.memory == replace(memory, pages=expected)
 
 
@@ -124,7 +124,7 @@ def checking(registry, monkeypatch):
     monkeypatch.setattr(system, "open_registry", lambda settings: registry)
     asked = []
     monkeypatch.setattr(assembly, "check_devices", lambda settings, catalog: asked.append("devices"))
-    return lambda **settings: (PackingSystem(replace(QUIET, **settings)).check(), asked)[1]
+    return lambda **settings: (PackingSystem(QUIET.replace(**settings)).check(), asked)[1]
 
 
 def test_settings_artifacts_and_devices_are_checked_before_a_service_starts(checking, registry):
@@ -143,7 +143,7 @@ def test_a_later_catalog_must_be_of_the_same_class_of_device_unless_the_settings
         plan = packing(model.generator.digest, model.predictor.digest, device_class="another")
         registry.publish(PACKING_PREFIX + "tales", plan)
 
-    with serving(registry, replace(QUIET, any_profile=False)) as service:
+    with serving(registry, QUIET.replace(any_profile=False)) as service:
         other_class()
         response = service.post("/refresh", {})
         assert "the new models were profiled on another, but this device is a-device" in response.text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.fixtures.tokens.http import FolderRegistry
 def service(tmp_path):
     registry = FolderRegistry(tmp_path)
     publish(registry)
-    with serving(registry, replace(QUIET, stream_limit=1.0)) as service:
+    with serving(registry, QUIET.replace(stream_limit=1.0)) as service:
         yield service
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from pliant.errors import InputError
@@ -20,7 +18,7 @@ def test_the_device_must_be_of_the_class_that_was_profiled_unless_any_will_do(re
     catalog = load_catalog(registry, "champion")
     build = build_plan(SETTINGS, catalog, "cpu")
     assert (build.plan.device, build.plan.threads, build.plan.profiled_on) == ("cpu", 2, "a device")
-    assert build_plan(replace(SETTINGS, any_profile=True), catalog, "cpu").plan.profiled_on is None
+    assert build_plan(SETTINGS.replace(any_profile=True), catalog, "cpu").plan.profiled_on is None
 
 
 def test_it_holds_the_backbone_all_tasks_and_the_gammas_that_the_policy_uses(registry):
@@ -29,19 +27,19 @@ def test_it_holds_the_backbone_all_tasks_and_the_gammas_that_the_policy_uses(reg
     assert (build.folder, build.digest) == (catalog.folder, catalog.backbone_digest)
     assert [served.task.name for served in build.tasks] == ["digits"]
     assert build.gammas == tuple(catalog.profile.latency.settings)
-    assert build_plan(replace(SETTINGS, gamma=2), catalog, "cpu").gammas == (2,)
+    assert build_plan(SETTINGS.replace(gamma=2), catalog, "cpu").gammas == (2,)
     with pytest.raises(InputError, match="PLIANT_GAMMA is 3, but must be one of the profiled"):
-        build_plan(replace(SETTINGS, gamma=3), catalog, "cpu")
+        build_plan(SETTINGS.replace(gamma=3), catalog, "cpu")
 
 
 def test_the_scheduler_drops_what_is_beyond_the_most_that_may_wait(registry):
-    settings = replace(SETTINGS, max_waiting=5, margin=0.25)
+    settings = SETTINGS.replace(max_waiting=5, margin=0.25)
     scheduler = make_scheduler(settings, make_knowledge(settings, load_catalog(registry, "champion")))
     assert scheduler.waiting == 0
 
 
 def test_every_device_has_a_process_of_its_own_and_the_scheduler_counts_them_all(registry):
-    settings = replace(SETTINGS, device="cuda:0, cuda:1", policy="otas", max_waiting=5)
+    settings = SETTINGS.replace(device="cuda:0, cuda:1", policy="otas", max_waiting=5)
     catalog = load_catalog(registry, "champion")
     plan = TokensSystem(settings).blueprint(catalog)
     assert [build.plan.device for build in plan.builds] == ["cuda:0", "cuda:1"]
@@ -57,7 +55,7 @@ def test_every_device_has_a_process_of_its_own_and_the_scheduler_counts_them_all
 
 
 def test_the_waiting_requests_are_shared_out_over_the_devices(registry):
-    settings = replace(SETTINGS, device="cpu,cpu", max_waiting=5)
+    settings = SETTINGS.replace(device="cpu,cpu", max_waiting=5)
     scheduler = make_scheduler(settings, make_knowledge(settings, load_catalog(registry, "champion")))
     dropped = [
         action
@@ -70,7 +68,7 @@ def test_the_waiting_requests_are_shared_out_over_the_devices(registry):
 
 
 def test_an_updated_model_is_rebuilt_on_the_device_that_it_runs_on(registry):
-    settings = replace(SETTINGS, device="cuda:0,cuda:1")
+    settings = SETTINGS.replace(device="cuda:0,cuda:1")
     catalog = load_catalog(registry, "champion")
     former = build_plan(settings, catalog, "cuda:1")
     assert rebuilt(settings, catalog, former) == former

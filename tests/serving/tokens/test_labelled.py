@@ -12,14 +12,14 @@ from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.files import read_inputs, read_labels
 from pliant.serving.client import Client
-from pliant.serving.observe import Observer
-from pliant.serving.outcomes.outcomes import Outcomes, chosen_id, open_outcomes
-from pliant.serving.outcomes.routes import AlarmList, TakenOutcomes
+from pliant.serving.loop.drift import DriftCounter
+from pliant.serving.loop.observe import Observer
+from pliant.serving.loop.outcome_routes import AlarmList, TakenOutcomes
+from pliant.serving.loop.outcomes import Outcomes, chosen_id, open_outcomes
 from pliant.serving.tokens import schemas
 from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
 from pliant.serving.tokens.observed import NAMES, kept, kind_of
 from pliant.serving.tokens.settings import TokensSettings
-from pliant.serving.watch.drift import DriftCounter
 from tests.fixtures.documented import body_schema, check_answer, statuses
 from tests.fixtures.observed import observed
 from tests.fixtures.tokens.http import ask, png, serve

@@ -72,7 +72,7 @@ def test_after_the_way_back_answers_name_the_former_versions_though_the_artifact
             assert (await versions(service)) == {"backbone": version, "task": version, "profile": 1}
         assert service.assembly.generations.standby is not None, "the way back must not have started a generation"
 
-    serve(registry, check, replace(SETTINGS, standby_seconds=60.0))
+    serve(registry, check, SETTINGS.replace(standby_seconds=60.0))
 
 
 def test_a_task_that_gets_the_alias_is_served_and_one_that_loses_it_is_not(registry):

@@ -15,9 +15,10 @@ from pliant.protocol import Launch, Request
 from pliant.serving.answers import Completed, Dispatched, LaunchResult, Rejected
 from pliant.serving.client import Client
 from pliant.serving.http.middleware import RequestIdMiddleware
+from pliant.serving.request_context import current_trace
 from pliant.serving.tracing.export import provider_of
 from pliant.serving.tracing.middleware import TracingMiddleware, wants_traces
-from pliant.serving.tracing.traced import add_launches, current
+from pliant.serving.tracing.traced import add_launches
 from tests.fixtures.clients import as_client
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{}"
@@ -100,7 +101,7 @@ def test_probes_and_requests_outside_the_share_are_not_traced():
         seen = []
 
         async def answer(_request, seen=seen):
-            seen.append(current())
+            seen.append(current_trace())
             return PlainTextResponse("yes")
 
         response = client(traces, answer).get(path)
@@ -130,7 +131,7 @@ def test_a_request_with_two_launches_has_the_wait_and_the_device_of_each():
         small = LaunchResult("small", Dispatched(Launch(1, 0, (7, 8), 4), 11.0), 0.5, 12.0)
         large = LaunchResult("large", Dispatched(Launch(2, 1, (7,), 5), 13.0), 1.0, 14.5)
         completed = Completed("large", 5, 1, 3.0, 1.0, -5.5, "", (small, large))
-        add_launches(current(), REQUEST, completed, 15.0)
+        add_launches(current_trace(), REQUEST, completed, 15.0)
         return PlainTextResponse("yes")
 
     client(traces, answer).get("/v1/predict")
@@ -153,7 +154,7 @@ def test_a_request_that_is_dropped_has_its_wait_and_the_reason():
     traces = Traces(1.0)
 
     async def answer(_request):
-        add_launches(current(), REQUEST, Rejected("late"), 12.5)
+        add_launches(current_trace(), REQUEST, Rejected("late"), 12.5)
         return PlainTextResponse("late", 503)
 
     client(traces, answer).get("/v1/predict")

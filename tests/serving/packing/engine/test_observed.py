@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +22,7 @@ def lines(path) -> list[dict]:
 def served(tmp_path, **settings):
     registry = FolderRegistry(tmp_path / "registry")
     publish(registry)
-    return serving(registry, replace(QUIET, home=tmp_path / "home", **settings))
+    return serving(registry, QUIET.replace(home=tmp_path / "home", **settings))
 
 
 def test_whole_outputs_are_kept_with_their_forecasts(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -12,7 +11,7 @@ from pliant.registry.releases import RegistryRelease
 from pliant.serving.lifecycle import assembly
 from tests.fixtures.packing.in_process import QUIET, events, publish, serving
 from tests.fixtures.registry import FolderRegistry
-from tests.serving.rollout.service import Record
+from tests.serving.loop.trial_service import Record
 
 COPIES = {"trial_copied": 1.0, "trial_copies": 6, "trial_copy_time": 1.0}
 SHORT = {**COPIES, "trial_steps": "0.5,1", "trial_requests": 8, "trial_seconds": 0.0}
@@ -51,7 +50,7 @@ def registry(tmp_path) -> FolderRegistry:
 def test_chats_and_streams_are_answered_once_while_a_challenger_becomes_champion(registry, tmp_path, monkeypatch):
     record = PackingRecord(registry)
     monkeypatch.setattr(assembly, "trial_record", lambda _registry, _system: record)
-    settings = replace(QUIET, refresh_seconds=0.2, home=tmp_path / "home", **SHORT)
+    settings = QUIET.replace(refresh_seconds=0.2, home=tmp_path / "home", **SHORT)
     with serving(registry, settings) as service:
         trials, generations = service.assembly.refresher.trials, service.assembly.generations
 

@@ -1,0 +1,209 @@
+"""The HTTP routes of labels and alarms, and their documentation, for every system that takes labels."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, Generic, Protocol, TypeVar
+
+from fastapi import FastAPI
+from pydantic import BaseModel, Discriminator, Field, Tag
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pliant.errors import InputError, PliantError
+from pliant.outcomes.answered import Label
+from pliant.serving.client import ANYBODY, Client
+from pliant.serving.http import routing
+from pliant.serving.http.access.access import check_admin, client_of
+from pliant.serving.http.api_errors import ApiError, api_error_of, error_content, json_response
+from pliant.serving.http.app import endpoint_of
+from pliant.serving.http.bodies import Closed, schema_of
+from pliant.serving.http.json_body import SHOWN, check_type, parse, read_body
+from pliant.serving.http.schemas import ErrorAnswer, Responses, errors, path_parameters
+from pliant.serving.loop.outcomes import MAX_LABELS, Outcomes
+
+T = TypeVar("T")
+
+AT_ONCE = 8  # labels of a request that are taken before others have their turn
+
+
+class Outcome(Closed):
+    id: str = Field(min_length=1, description="id of the answer")
+    label: Annotated[
+        Annotated[str, Tag("<str>")] | Annotated[float, Tag("<number>")],
+        Discriminator(lambda label: "<str>" if isinstance(label, str) else "<number>"),
+    ] = Field(description="the right label")
+
+
+def read_outcome(value: object) -> tuple[str, Label]:
+    """Return the id and the label in a report. Raises `InputError`."""
+    outcome = Outcome.read(value, "outcome") if not isinstance(value, dict) else Outcome.read(value)
+    return outcome.id, outcome.label
+
+
+async def take_all(outcomes: list[Any], take: Callable[[str, Label], dict[str, Any]]) -> tuple[int, dict[str, Any]]:
+    """Return status and answer for a list of labels, each of which succeeds or fails by itself.
+
+    Others have their turn on the event loop after every few labels, each of which takes some tenths of a millisecond.
+    Raises `InputError` for an empty list and for one of more than `MAX_LABELS`.
+    """
+    if not 0 < len(outcomes) <= MAX_LABELS:
+        raise InputError("outcomes", f"a list of {len(outcomes)}", f"a list of 1 to {MAX_LABELS}")
+    results, api_errors = [], []
+    for place, value in enumerate(outcomes):
+        if place % AT_ONCE == 0:
+            await asyncio.sleep(0)
+        try:
+            results.append(take(*read_outcome(value)))
+        except (ApiError, PliantError) as error:
+            api_errors.append(api_error_of(error))
+            results.append({"id": _id(value), **error_content(api_errors[-1])})
+    status = api_errors[0].status if len(api_errors) == len(outcomes) else 200
+    return status, {"taken": len(outcomes) - len(api_errors), "refused": len(api_errors), "outcomes": results}
+
+
+def _id(value: object) -> str | None:
+    """Return the id in an invalid report, if it has one."""
+    id = value.get("id") if isinstance(value, dict) else None
+    return id[:SHOWN] if isinstance(id, str) else None
+
+
+class Promise(BaseModel):
+    promised: float | None
+    accuracy: float | None
+    labels: int
+    evidence: float
+    broken: bool
+
+
+class RefusedOutcome(ErrorAnswer):
+    id: str | None = Field(description="as it was given, if it is a text")
+
+
+class Tally(BaseModel):
+    correct: int
+    wrong: int
+
+
+class Report(BaseModel):
+    tenant: str
+    key: str = Field(description="id of the key; empty where the service has no keys")
+    at: float = Field(description="seconds since 1970")
+
+
+class ReportedLabel(Report):
+    id: str = Field(description="of the answer")
+    label: str | float
+    correct: bool
+
+
+class AlarmDetails(BaseModel):
+    """A promise that broke, as it was then: what an alarm has beside its figures."""
+
+    id: str
+    at: float = Field(description="seconds since 1970")
+    labels_by_tenant: dict[str, Tally] = Field(description="of latest_labels, by who reported them")
+    latest_labels: list[ReportedLabel] = Field(description="at most 200, the newest last")
+    taken_back: Report | None = Field(description="who took the alarm back")
+
+
+class TakenLabel(BaseModel):
+    """What the answer to one label has in each system."""
+
+    id: str
+    task: str
+    version: str | int
+    correct: bool
+    repeated: bool = Field(description="whether the same label came before, and is not counted again")
+    promise: Promise = Field(description="the promise with this label counted")
+
+
+class TakenOutcomes(BaseModel, Generic[T]):
+    """The answer to a list of labels: each is taken or refused by itself."""
+
+    taken: int
+    refused: int
+    outcomes: list[T | RefusedOutcome] = Field(description="in the order of the list")
+
+
+class AlarmList(BaseModel, Generic[T]):
+    alarms: list[T] = Field(description="at most 64, the newest last")
+
+
+def outcome_body(label: str) -> dict[str, Any]:
+    """Return the `openapi_extra` of outcomes; `label` is that of its example."""
+    label_report = schema_of(Outcome)
+    many = {"type": "array", "items": label_report, "minItems": 1, "maxItems": MAX_LABELS}
+    content = {"schema": {"oneOf": [label_report, many]}, "example": {"id": "5f3a-17", "label": label}}
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
+
+
+def outcome_responses(taken: type[BaseModel]) -> Responses:
+    """Return the `responses` of outcomes, with the answer to one label. A list that fails has the status of its first."""
+    many = TakenOutcomes[taken]  # type: ignore[valid-type]
+    several: Responses = {
+        status: {**errors(status)[status], "model": ErrorAnswer | many} for status in (404, 409, 422, 429)
+    }
+    return {200: {"model": taken | many}, **errors(400, 404, 409, 413, 415, 422, 429, 503), **several}
+
+
+class Endpoint(routing.Endpoint, Protocol):
+    """What the routes call."""
+
+    @property
+    def outcomes(self) -> Outcomes: ...
+    def outcome(self, id: str, label: Label, client: Client = ANYBODY) -> dict[str, Any]: ...
+
+
+def add_outcomes(app: FastAPI, taken: type[BaseModel], alarm: type[BaseModel], label: str) -> None:
+    """Add the routes below /outcomes, documented with the answer to one label, with an alarm, and with a label."""
+    app.add_api_route(
+        "/outcomes",
+        _outcomes,
+        methods=["POST"],
+        summary="Report the right label of an earlier answer",
+        responses=outcome_responses(taken),
+        openapi_extra=outcome_body(label),
+    )
+    app.add_api_route(
+        "/outcomes/alarms",
+        _alarms,
+        methods=["GET"],
+        summary="List the promises that were found broken, with the labels that led to it",
+        responses={200: {"model": AlarmList[alarm]}, **errors(403)},  # type: ignore[valid-type]
+    )
+    app.add_api_route(
+        "/outcomes/alarms/{id}",
+        _take_back,
+        methods=["DELETE"],
+        summary="Take an alarm back, if its labels were false: the promise is tested anew",
+        responses={200: {"model": alarm}, **errors(403, 404, 415)},
+        openapi_extra={"parameters": path_parameters("/outcomes/alarms/{id}")},
+    )
+
+
+async def _outcomes(request: Request) -> Response:
+    endpoint: Endpoint = endpoint_of(request)
+    client = client_of(request)
+    check_type(request, ("application/json",), "application/json")
+    value = await parse(request, await read_body(request, endpoint.settings.max_body_bytes))
+    if isinstance(value, list):
+        status, content = await take_all(value, lambda id, label: endpoint.outcome(id, label, client))
+    else:
+        status, content = 200, endpoint.outcome(*read_outcome(value), client)
+    await endpoint.outcomes.written()
+    return json_response(content, status)
+
+
+async def _alarms(request: Request) -> Response:
+    check_admin(request, "see alarms")
+    return json_response({"alarms": endpoint_of(request).outcomes.alarms()})
+
+
+async def _take_back(request: Request) -> Response:
+    client = check_admin(request, "take an alarm back")
+    endpoint: Endpoint = endpoint_of(request)
+    content = endpoint.outcomes.take_back(request.path_params["id"], client)
+    await endpoint.outcomes.written()
+    return json_response(content)

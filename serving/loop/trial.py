@@ -1,0 +1,256 @@
+"""A challenger on trial: routes requests by their keys, sends copies, and feeds the controller (pliant/rollout).
+
+A request that the challenger does not answer, because of an error or as its queue is too long, is answered by the champion
+in what is left of its deadline. Of the canary's answers copies go to the champion, and of the champion's to the challenger,
+so that both are compared on the same requests.
+
+The arm is drawn with a secret, so nobody can choose which arm gets his worst requests. Who has seen the arm of a key can,
+so that errors and lateness count of the first request of a key alone. What no arm could have done in time, since its client
+was slow to send it or left it too little time, is nobody's fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from secrets import token_hex
+from typing import Any, Generic, TypeVar
+from uuid import uuid4
+
+from pliant.registry.releases import RegistryRelease
+from pliant.rollout.assign import is_copied, position
+from pliant.rollout.controller import Rollout
+from pliant.rollout.events import Action, CanaryOutcome, Event, Label, ShadowCompared
+from pliant.rollout.measures import Arm
+from pliant.serving.clock import Clock
+from pliant.serving.http.api_errors import api_error_of
+from pliant.serving.loop.copies import Copies
+from pliant.serving.loop.observe import Observation, Served, agree, comparable
+from pliant.serving.request_context import evidence_tenant, request_key, to_challenger, to_champion_as_copy
+
+A = TypeVar("A")
+Call = Callable[[float], Awaitable[Served[A]]]
+"""Answers a request that arrived at a time on the endpoint's clock."""
+Ended = Callable[[A], Awaitable[Exception | None]]
+"""Waits for the end of an answer that is returned when it begins, as a stream is. Returns why it did not come to it."""
+
+PAIRS = 4096  # answers of both arms whose label may still come
+KEYS = 100_000  # whose first request is known to have come; of further ones none counts
+OVERLOAD = ("late", "full")
+"""Codes of requests that are refused because the queue is too long."""
+LOGGED = 5  # errors of a challenger
+
+logger = logging.getLogger("pliant.serving")
+
+
+@dataclass(frozen=True, slots=True)
+class Tried(Generic[A]):
+    """A request while there is a trial. Times are on the endpoint's clock."""
+
+    id: str
+    call: Call[A]
+    arrived: float  # its head, from which its deadline counts
+    begun: float  # when it was there as a whole
+    ended: Ended[A] | None
+    tenant: str  # whose evidence it is
+    fair: bool  # see `CanaryOutcome`
+
+
+CopyTo = Callable[[Tried[A], Served[A]], Awaitable[None]]
+"""Has a copy of a request answered by the arm that did not give this answer, and compares both."""
+
+
+class Trial:
+    """One release on trial. `act` is called with whatever the controller wants done."""
+
+    def __init__(
+        self,
+        release: RegistryRelease,
+        rollout: Rollout,
+        clock: Clock,
+        idle: Callable[[], bool],
+        act: Callable[[list[Action]], None],
+        copy_time: float = 1.0,
+        unused: Callable[[], bool] = lambda: True,
+        secret: str = "",
+    ) -> None:
+        """`clock` is the endpoint's, in seconds; `idle`, `copy_time` and `unused`: see `Copies`.
+
+        `secret`: by which arms are drawn, where a former process began this trial.
+        """
+        self.release, self.rollout = release, rollout
+        self.open = True
+        """Whether the challenger may be given requests: while its models start anew, the champion has them."""
+        self.secret = secret or token_hex(16)
+        self._drawn: set[float] = set()  # positions of keys
+        self._clock, self._act = clock, act
+        self._copies = Copies(idle, copy_time, unused)
+        self._failed = 0
+        self._following: set[asyncio.Task[None]] = set()  # each waits for the end of an answer
+        self._pairs: OrderedDict[str, tuple[Any, Any]] = (
+            OrderedDict()
+        )  # id of an answer -> what champion, challenger said
+
+    async def answer(self, call: Call[A], arrived: float, deadline: float, ended: Ended[A] | None = None) -> Served[A]:
+        """Return the answer of the arm that the request's key belongs to. Raises what that arm raises.
+
+        `deadline`: in seconds from `arrived`.
+        """
+        by_challenger, hidden = self._draw()
+        tenant, begun = evidence_tenant(), self._clock()
+        # The deadline of an answer that goes on after it has begun is that of its beginning, whose usual latency is unknown.
+        needed = self.rollout.usual_latency(tenant) if ended is None else 0.0
+        possible = arrived + deadline - begun > needed
+        request = Tried(uuid4().hex, call, arrived, begun, ended, tenant, hidden and possible)
+        if by_challenger:
+            return await self._by_challenger(request)
+        try:
+            answer = await call(arrived)
+        except Exception as error:
+            self._count_failure(request, "champion", error)
+            raise
+        self._answered(request, "champion", answer, self._copy_to_challenger if self._wants_copy(request.id) else None)
+        return answer
+
+    def _draw(self) -> tuple[bool, bool]:
+        """Return whether the challenger answers the request, and whether its client could not know that."""
+        if not (self.open and self.rollout.stage in ("canary", "promoted")):
+            return False, True
+        key = request_key()
+        place = position(self.secret, key or uuid4().hex)
+        hidden = not key or (place not in self._drawn and len(self._drawn) < KEYS)
+        if key and hidden:
+            self._drawn.add(place)
+        return place < self.rollout.share, hidden
+
+    async def _by_challenger(self, request: Tried[A]) -> Served[A]:
+        try:
+            with to_challenger():
+                answer = await request.call(request.arrived)
+        except Exception as error:
+            self._log(error)
+            answer = await self._by_champion_instead(request, error)
+            late = api_error_of(error).code in OVERLOAD
+            self._feed_outcome(request, "canary", error=not late, late=late, utility=0.0)
+            return answer
+        self._answered(request, "canary", answer, None if self.rollout.decided else self._copy_to_champion)
+        return answer
+
+    async def _by_champion_instead(self, request: Tried[A], error: Exception) -> Served[A]:
+        """Answer what the challenger failed. Where the request is at fault, the champion refuses it, too."""
+        try:
+            return await request.call(request.arrived)
+        except Exception as second:
+            refused = api_error_of(second)
+            if refused.status >= 500 or refused.code in OVERLOAD:
+                self._count_failure(request, "canary", error)
+            raise
+
+    def _answered(self, request: Tried[A], arm: Arm, answer: Served[A], copy: CopyTo[A] | None) -> None:
+        """Count an answer, now or when it has ended, and have it copied then."""
+
+        def count(failure: Exception | None) -> None:
+            if failure is not None:
+                self._count_failure(request, arm, failure)
+                return
+            latency = max(0.0, self._clock() - request.begun)
+            self._feed_outcome(request, arm, latency, late=answer.late, utility=answer.confidence)
+            if copy is not None:
+                self._copies.offer(partial(copy, request, answer))
+
+        if request.ended is None:
+            count(None)
+            return
+
+        async def follow(ended: Ended[A]) -> None:
+            count(await ended(answer.answer))
+
+        task = asyncio.create_task(follow(request.ended))
+        self._following.add(task)
+        task.add_done_callback(self._following.discard)
+
+    def label(self, id: str, label: str | float) -> None:
+        """Take the right label of an answer of either arm."""
+        pair = self._pairs.pop(id, None)
+        if pair is not None:
+            champion, challenger = pair
+            self.feed(Label(id, bool(champion == label), bool(challenger == label), tenant=evidence_tenant()))
+
+    def feed(self, event: Event) -> None:
+        """Give the controller an event, and have done what it wants."""
+        actions = self.rollout.handle(event, self._clock())
+        if actions:
+            self._act(actions)
+
+    async def stop(self) -> None:
+        """Send no more copies, and follow no more answers."""
+        for task in self._following:
+            task.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
+        await self._copies.stop()
+
+    def _wants_copy(self, id: str) -> bool:
+        return self.rollout.stage == "shadow" and is_copied(self.secret, id, self.rollout.config.shadow_share)
+
+    async def _copy_to_challenger(self, request: Tried[A], champion: Served[A]) -> None:
+        with to_challenger(copy=True):
+            challenger = await self._copied(request)
+        if challenger is not None:
+            self._compare(request, champion, challenger, champion.observations)
+
+    async def _copy_to_champion(self, request: Tried[A], challenger: Served[A]) -> None:
+        with to_champion_as_copy():
+            champion = await self._copied(request)
+        if champion is not None:
+            self._compare(request, champion, challenger, challenger.observations)
+
+    async def _copied(self, request: Tried[A]) -> Served[A] | None:
+        """Return the answer to a copy at its end; None if it does not come to it."""
+        served = await request.call(self._clock())
+        failed = request.ended is not None and await request.ended(served.answer) is not None
+        return None if failed else served
+
+    def _compare(
+        self, request: Tried[A], champion: Served[A], challenger: Served[A], known: Sequence[Observation | None]
+    ) -> None:
+        """Compare both answers to a request. `known`: the ones whose ids the client may report labels under."""
+        for mine, *both in zip(known, champion.observations, challenger.observations, strict=True):
+            if mine is not None and mine.id:
+                first, second = (None if each is None else each.label for each in both)
+                self._pairs[mine.id] = first, second
+        while len(self._pairs) > PAIRS:
+            self._pairs.popitem(last=False)
+        measured_alike = comparable(champion, challenger)
+        utilities = (champion.confidence, challenger.confidence) if measured_alike else (None, None)
+        same = agree(champion, challenger)
+        self.feed(ShadowCompared(request.id, same, *utilities, tenant=request.tenant))
+
+    def _count_failure(self, request: Tried[A], arm: Arm, error: Exception) -> None:
+        """Count a request without an answer. A client's mistake is no arm's fault."""
+        reported = api_error_of(error)
+        if reported.code in OVERLOAD:
+            self._feed_outcome(request, arm, late=True, utility=0.0)
+        elif reported.status >= 500:
+            self._feed_outcome(request, arm, error=True, utility=0.0)
+
+    def _feed_outcome(
+        self,
+        request: Tried[A],
+        arm: Arm,
+        latency: float | None = None,
+        error: bool = False,
+        late: bool | None = None,
+        utility: float | None = None,
+    ) -> None:
+        fair, tenant = request.fair, request.tenant
+        self.feed(CanaryOutcome(request.id, arm, latency, error, late, utility, tenant, fair))
+
+    def _log(self, error: Exception) -> None:
+        """Log an error of the challenger, the first few times."""
+        self._failed += 1
+        if self._failed <= LOGGED:
+            logger.warning("%s failed a request, which the champion answered: %s", self.release.name, error)

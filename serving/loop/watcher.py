@@ -1,0 +1,267 @@
+"""The task that turns counts into alarms every few seconds, tells of them, and keeps what it knows across restarts.
+
+What is usual is learnt anew for every release, from the first observations after it was taken up, so an alarm means: it is
+not any more what it was when this release began. An alarm stands until the next release, or until it is reset by hand.
+Beside what requests hold, their number is watched (load.py), which needs days and so goes on through releases.
+
+Others are told of an alarm only once it would be raised without any one group of tenants, too (pliant/tenants.py): what one
+tenant sends shows in the status and the metrics, and starts nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from pliant.errors import InputError
+from pliant.serving.loop.drift import CONFIDENCE, DriftCounter
+from pliant.serving.loop.load import ALPHA_OF_LOAD, NAME, LoadWatch, load_watch_from
+from pliant.serving.metrics import StateMetrics
+from pliant.serving.monitoring.metric_list import DRIFT, register
+from pliant.serving.state_file import StateFile
+from pliant.tenants import Groups, WithoutEach
+from pliant.watch.accuracy import AccuracyEstimate, mean_confidence
+from pliant.watch.detector import Alarm
+from pliant.watch.system import ALPHA, StreamFigures, SystemWatch, system_watch_from
+
+logger = logging.getLogger("pliant.serving")
+
+SAVE_SECONDS = 30.0
+RECENT = 4000  # answers; where an estimate rests on more, the older half counts half
+Event = Callable[[str, Mapping[str, Any]], None]
+"""Tells others what happened: a kind (alarm), and figures."""
+
+
+class WatchMetrics:
+    """What the watch says to Prometheus."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self.state = StateMetrics(registry)
+        self._of = register(DRIFT, registry)
+
+    def show(self, rows: Iterable[StreamFigures], estimates: Mapping[str, AccuracyEstimate]) -> None:
+        """Show the present figures."""
+        for row in rows:
+            share = 0.0 if row.evidence <= 1 else min(1.0, math.log(row.evidence) / math.log(row.threshold))
+            self._of["drift_evidence"].labels(row.stream).set(share)
+            self._of["drift"].labels(row.stream).set(row.state == "alarm")
+        for name, estimate in estimates.items():
+            self._of["estimated_accuracy"].labels(name).set(estimate.accuracy)
+
+    def raised(self, alarm: Alarm) -> None:
+        self._of["drift_alarms"].labels(alarm.stream).inc()
+
+
+@dataclass(frozen=True, slots=True)
+class WatcherParts:
+    """`release`: number of the release that is served; `file`: the state, for the next start and for `pliant watch`."""
+
+    system: str
+    drift: DriftCounter
+    file: StateFile
+    release: Callable[[], int | None]
+    metrics: WatchMetrics
+    event: Event = lambda _kind, _figures: None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread
+
+
+class Watcher:
+    """Watches one service. `run` is a task for as long as it lives."""
+
+    def __init__(self, parts: WatcherParts) -> None:
+        self._parts = parts
+        self._release: int | None = None
+        self._alarms: list[dict[str, Any]] = []
+        self._watch = new_watches()
+        self._untold: dict[str, dict[str, Any]] = {}  # alarms by stream that one group alone has raised, as events
+        self._loads = load_watches()
+        self._arrivals: Mapping[int, int] = {}  # as the latest look has found them
+        self._recent: dict[str, NDArray[np.int64]] = {}  # counts of the latest confidences by stream
+        self._restore()
+        self._rows = self._figures()  # of the latest look: another thread may be at the next one while a status is read
+
+    async def run(self, seconds: float) -> None:
+        """Look at what was counted every `seconds` until cancelled; 0: never. No exception ends it."""
+        clock = asyncio.get_running_loop().time
+        saved = clock()
+        while seconds:
+            await asyncio.sleep(seconds)
+            try:
+                raised = await self.look()
+                if raised or clock() - saved >= SAVE_SECONDS:
+                    saved = clock()
+                    await self._parts.in_thread(self._parts.file.write, self._content())
+            except Exception as error:
+                logger.error("what was seen could not be watched", exc_info=error)
+
+    async def look(self) -> list[Alarm]:
+        """Take the counts since the last look, and return the alarms that they raise."""
+        self._follow_release()
+        blocks = self._parts.drift.take()
+        for name, counts in _sum(blocks.values()).items():
+            if name.startswith(CONFIDENCE):
+                recent = self._recent.get(name, 0) + counts
+                self._recent[name] = recent // 2 if recent.sum() > RECENT else recent
+        alarms: list[Alarm] = list(await self._parts.in_thread(self._update, blocks)) if blocks else []
+        alarms += self._look_at_load()
+        for alarm in alarms:
+            self._raise(alarm)
+        for stream in [stream for stream in self._untold if self._is_of_many(stream)]:
+            self._parts.event("alarm", self._untold.pop(stream))
+        self._rows = self._figures()
+        self._parts.metrics.show(self._rows, self.estimates())
+        return alarms
+
+    def _update(self, blocks: Mapping[int, Mapping[str, list[int]]]) -> list[Alarm]:
+        """Update each watch with what it sees; return the alarms that all of it together raises."""
+        parts: dict[SystemWatch, list[Mapping[str, list[int]]]] = {}
+        for group in blocks:
+            self._watch.seeing(group)  # makes what a new group is not seen by, before anything is updated
+        for group, block in blocks.items():
+            for watch in self._watch.seeing(group):
+                parts.setdefault(watch, []).append(block)
+        raised: list[Alarm] = []
+        for watch, seen in parts.items():
+            counts = _sum(seen)
+            for name in counts:
+                if name not in watch:
+                    watch.add(self._parts.drift.streams[name])
+            alarms = watch.update(counts)
+            raised += alarms if watch is self._watch.whole else ()
+        return raised
+
+    def _look_at_load(self) -> list[Alarm]:
+        """Update each watch of the load with the requests that it sees; return the alarm that all of them raise."""
+        before, self._arrivals = self._arrivals, self._parts.drift.arrivals()
+        if not self._arrivals:  # as long as nobody asks the service counts for none
+            return []
+        new = {group: count - before.get(group, 0) for group, count in self._arrivals.items()}
+        for group in new:
+            self._loads.seeing(group)
+        now = self._parts.now().timestamp()
+        for group, watch in self._loads.without.items():
+            watch.look(sum(new.values()) - new.get(group, 0), now)
+        alarm = self._loads.whole.look(sum(new.values()), now)
+        return [alarm] if alarm else []
+
+    def _is_of_many(self, stream: str) -> bool:
+        """Whether the alarm of a stream has been raised without any one group's requests, too."""
+        if stream == NAME:
+            return all(watch.detector.alarm for watch in self._loads.without.values())
+        return all(stream in watch and watch.detector(stream).alarm for watch in self._watch.without.values())
+
+    def estimates(self) -> dict[str, AccuracyEstimate]:
+        """Return the accuracy of the latest answers of each stream of confidences, estimated without labels."""
+        return {name.removeprefix(CONFIDENCE): mean_confidence(counts) for name, counts in self._recent.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a status says: a row for each stream, alarms, and estimated accuracies."""
+        return {
+            "streams": [asdict(row) for row in self._rows],
+            "alarms": list(self._alarms),
+            "estimated_accuracy": {
+                name: {"accuracy": each.accuracy, "low": each.low, "high": each.high, "answers": each.answers}
+                for name, each in self.estimates().items()
+                if each.answers
+            },
+        }
+
+    def _figures(self) -> list[StreamFigures]:
+        return [*self._watch.whole.figures(), *self._loads.whole.figures()]
+
+    def save(self) -> None:
+        """Keep what is known, as before the service ends."""
+        self._parts.file.write(self._content())
+
+    def _follow_release(self) -> None:
+        """Begin anew where another release is served by now."""
+        release = self._parts.release()
+        if release != self._release:
+            first, self._release = self._release is None, release
+            if first:
+                return
+            self._alarms.clear()
+            self._untold.clear()
+            self._watch = new_watches()
+            for load in self._loads.every:
+                load.release()
+            self._recent.clear()
+            self._parts.drift.forget()
+
+    def _raise(self, alarm: Alarm) -> None:
+        self._parts.metrics.raised(alarm)
+        logger.warning("what is served has changed: %s", alarm.sentence)
+        entry = {"at": self._parts.now().isoformat(timespec="seconds"), "release": self._release, **asdict(alarm)}
+        self._alarms.append(entry)
+        self._untold[alarm.stream] = {"reason": alarm.sentence, **entry}
+
+    def _content(self) -> dict[str, Any]:
+        at = self._parts.now().isoformat(timespec="seconds")
+        return {
+            "system": self._parts.system,
+            "release": self._release,
+            "at": at,
+            **self.to_dict(),
+            "watch": self._watch.whole.to_dict(),
+            "without": {str(group): watch.to_dict() for group, watch in self._watch.without.items()},
+            "tenants": self._parts.drift.groups.tenants,
+            "untold": self._untold,
+            "load": self._loads.whole.to_dict(),
+            "load_without": {str(group): load.to_dict() for group, load in self._loads.without.items()},
+        }
+
+    def _restore(self) -> None:
+        """Take up what was known before the service was restarted."""
+        content = self._parts.file.read()
+        if content is None:
+            return
+        try:
+            watch, release = new_watches(system_watch_from(content["watch"])), content["release"]
+            alarms = [dict(alarm) for alarm in content["alarms"]]
+            for group, without in content.get("without", {}).items():
+                watch.without[int(group)] = system_watch_from(without)
+            groups, untold = Groups(map(str, content.get("tenants", ()))), dict(content.get("untold", {}))
+        except (KeyError, TypeError, ValueError, InputError) as error:
+            logger.warning("what was watched before cannot be read, and is learnt anew: %s", error)
+            return
+        self._watch, self._release, self._alarms, self._untold = watch, release, alarms, untold
+        self._parts.drift.groups = groups
+        try:
+            loads = load_watches(load_watch_from(content["load"]))
+            for group, without in content.get("load_without", {}).items():
+                loads.without[int(group)] = load_watch_from(without)
+            self._loads = loads
+        except KeyError:  # a state of before the load was watched
+            return
+        except InputError as error:
+            logger.warning("the course of the load cannot be read, and is learnt anew: %s", error)
+
+
+def new_watches(watch: SystemWatch | None = None) -> WithoutEach[SystemWatch]:
+    """Return this watch of a release, or a new one, with what the load leaves of the system's budget of false alarms."""
+    whole = SystemWatch(ALPHA - ALPHA_OF_LOAD) if watch is None else watch
+    return WithoutEach(whole, lambda watch: system_watch_from(watch.to_dict()))
+
+
+def load_watches(watch: LoadWatch | None = None) -> WithoutEach[LoadWatch]:
+    """Return this watch of the load, or a new one, whose copies begin with what it knows."""
+    return WithoutEach(watch or LoadWatch(), lambda watch: load_watch_from(watch.to_dict()))
+
+
+def _sum(blocks: Iterable[Mapping[str, list[int]]]) -> dict[str, NDArray[np.int64]]:
+    """Return the counts of blocks together, by stream."""
+    total: dict[str, NDArray[np.int64]] = {}
+    for block in blocks:
+        for name, counts in block.items():
+            total[name] = total.get(name, 0) + np.asarray(counts)
+    return total

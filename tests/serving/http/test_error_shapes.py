@@ -1,0 +1,98 @@
+"""Errors and lists of models have OpenAI's shape, whose clients know them by status, type and code."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from pliant.errors import (
+    ArtifactError,
+    BackboneError,
+    DigestError,
+    InputError,
+    PliantError,
+    RegistryError,
+    UnreachableError,
+    WorkerError,
+)
+from pliant.serving.http.api_errors import LONGEST_RETRY, ApiError, api_error_of
+from pliant.serving.http.openai import error_response, models
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected", "kind", "openais"),
+    [
+        (422, "invalid", 400, "invalid_request_error", "invalid"),
+        (413, "too_many_texts", 400, "invalid_request_error", "too_many_texts"),
+        (413, "text_too_long", 400, "invalid_request_error", "text_too_long"),
+        (424, "wrong_head", 400, "invalid_request_error", "wrong_head"),
+        (413, "body_too_large", 413, "invalid_request_error", "body_too_large"),
+        (404, "unknown_task", 404, "invalid_request_error", "model_not_found"),
+        (401, "unauthorized", 401, "invalid_request_error", "invalid_api_key"),
+        (429, "full", 429, "rate_limit_error", "rate_limit_exceeded"),
+        (429, "rate_limited", 429, "rate_limit_error", "rate_limit_exceeded"),
+        (500, "internal", 500, "server_error", "internal"),
+        (503, "late", 503, "server_error", "late"),
+    ],
+)
+def test_an_error_has_openais_status_type_and_code(status, code, expected, kind, openais):
+    response = error_response(ApiError(status, code, "a sentence", "field", retry_after=2.5))
+    content = {"message": "a sentence", "type": kind, "param": "field", "code": openais}
+    assert (response.status_code, json.loads(response.body)) == (expected, {"error": content})
+    assert response.headers.get("retry-after") == ("3" if expected in (429, 503) else None)
+
+
+def test_models_are_listed_with_when_they_were_loaded():
+    entry = {"id": "tales", "object": "model", "created": 5, "owned_by": "pliant"}
+    assert json.loads(models({"tales": 5}).body) == {"object": "list", "data": [entry]}
+    assert json.loads(models({}).body) == {"object": "list", "data": []}
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "field"),
+    [
+        (ApiError(418, "teapot", "no coffee", "drink"), 418, "teapot", "drink"),
+        (InputError("gamma", 7, "at most 4"), 422, "invalid", "gamma"),
+        (BackboneError("another"), 409, "other_backbone", "name"),
+        (ArtifactError("broken"), 503, "artifact_unusable", None),
+        (DigestError("file", "a", "b"), 503, "artifact_unusable", None),
+        (RegistryError("gone"), 503, "registry_unavailable", None),
+        (UnreachableError("gone"), 503, "registry_unavailable", None),
+        (WorkerError("dead"), 503, "worker_unavailable", None),
+        (PliantError("ours"), 500, "internal", None),
+    ],
+)
+def test_an_exception_has_its_status_and_code_and_keeps_its_sentence(error, status, code, field):
+    shown = api_error_of(error)
+    assert (shown.status, shown.code, shown.field, str(shown)) == (status, code, field, str(error))
+
+
+def test_what_nobody_expected_shows_nothing_of_itself():
+    shown = api_error_of(ValueError("a secret"))
+    assert (shown.status, shown.code) == (500, "internal") and "secret" not in str(shown)
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "header"),
+    [
+        (429, 0.0, "1"),
+        (429, 1.0, "1"),
+        (503, 1.01, "2"),
+        (503, 59.5, "60"),
+        (503, 1e9, str(LONGEST_RETRY)),
+        (422, 5.0, None),
+        (500, 5.0, None),
+    ],
+)
+def test_retry_after_is_in_whole_seconds_and_only_where_coming_back_helps(status, seconds, header):
+    headers = ApiError(status, "code", "message", retry_after=seconds, headers={"allow": "GET"}).headers
+    assert headers == {"allow": "GET", **({"retry-after": header} if header else {})}
+
+
+def test_an_error_survives_the_way_between_processes():
+    error = ApiError(429, "full", "later", "deadline", 3.0, {"allow": "GET"})
+    moved = pickle.loads(pickle.dumps(error))
+    assert (moved.status, moved.code, str(moved), moved.field) == (429, "full", "later", "deadline")
+    assert moved.headers == error.headers
