@@ -1,23 +1,34 @@
-"""`pliant clean`: shows what is no longer needed on disk and in the registry, and removes it where that is asked for."""
+"""`pliant clean` and `pliant forget`: remove what is no longer needed, and what a service kept of what people sent."""
 
 from __future__ import annotations
 
+import math
+import re
+import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pliant import systems
 from pliant.cli import options
+from pliant.errors import InputError
+from pliant.outcomes.files import INPUTS, OBSERVED, folder_of, forget, forget_prompts, input_ids
 
 if TYPE_CHECKING:
     from pliant.flows.retention import Item
+
 
 SHOWN = 40  # lines
 LIMITS = ("keep_versions", "keep_days", "store_gib")
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add the options of `pliant clean`."""
+def _clean_command(commands: Any) -> None:
+    text = "show what is no longer needed on disk and in the registry, and remove it with --delete"
+    commands.add_parser("clean", help=text, description=text, fill=_clean_options).set_defaults(run=_clean)
+
+
+def _clean_options(parser: ArgumentParser) -> None:
     from pliant.settings import FlowSettings
 
     parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())} (default: all)")
@@ -25,7 +36,7 @@ def add_options(parser: ArgumentParser) -> None:
     options.settings(parser, FlowSettings, LIMITS)
 
 
-def run(args: Namespace) -> int:
+def _clean(args: Namespace) -> int:
     """Show, and remove if asked for. Returns 1 if something could not be removed."""
     from pliant.flows import retention, settings
     from pliant.flows.progress import stage
@@ -53,3 +64,66 @@ def _show(items: Sequence[Item]) -> None:
         print(f"... and {len(items) - SHOWN} more")
     total = sum(item.size for item in items) / 1e6
     print(f"No longer needed: {len(items)}, {total:.1f} MB." if items else "Everything is needed.")
+
+
+def command(commands: Any) -> None:
+    """Add both commands to those of `pliant`."""
+    _clean_command(commands)
+    text = "remove the texts or pictures that a service kept (PLIANT_KEEP_INPUTS, PLIANT_OBSERVE), also while it runs"
+    more = "They are overwritten. What a running service got within the last second is still written: call it again."
+    parser = commands.add_parser("forget", help=text, description=f"{text[0].upper()}{text[1:]}. {more}")
+    parser.add_argument("system", metavar="SYSTEM", help=", ".join(systems.names()))
+    text = "id of an answer, given by the service or chosen by a client; may be repeated"
+    parser.add_argument("--id", action="append", default=[], metavar="ID", dest="ids", help=text)
+    parser.add_argument("--tenant", metavar="NAME", help="remove the prompts that this tenant sent (packing)")
+    parser.add_argument("--days", type=float, metavar="N", help="remove those that are older than N days")
+    parser.add_argument("--all", action="store_true", help="remove those of all answers")
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> None:
+    """Remove them, and say how many there were."""
+    from pliant.flows import settings
+
+    system = systems.system(args.system).name
+    given = [("--id", bool(args.ids)), ("--tenant", args.tenant is not None), ("--days", args.days is not None)]
+    named = [name for name, is_given in (*given, ("--all", args.all)) if is_given]
+    if len(named) != 1:
+        wanted = "given one of --id ID, --tenant NAME, --days N and --all"
+        raise InputError("forget", " and ".join(named) or "no id", wanted)
+    before = math.inf if args.days is None else time.time() - 86_400 * args.days
+    home = settings.read().home_of(system)
+    if system == "packing":
+        count, what = _forget_prompts(home, args, before), "observed prompt"
+    else:
+        count, what = _forget_inputs(folder_of(home, system), system, args, before), "kept input"
+    print(f"{system}: removed {count} {what}{'s' * (count != 1)}.")
+
+
+def _forget_inputs(folder: Path, system: str, args: Namespace, before: float) -> int:
+    if not (folder / INPUTS).is_file():
+        kept = "a service keeps inputs only with PLIANT_KEEP_INPUTS=true"
+        raise InputError("SYSTEM", system, f"one whose inputs are kept, and there is no {folder / INPUTS}: {kept}")
+    if args.tenant is not None:
+        raise InputError("--tenant", args.tenant, "left out, as inputs are kept without the tenant that sent them")
+    return forget(folder, _meant(folder, args.ids) if args.ids else None, before)
+
+
+def _forget_prompts(home: Path, args: Namespace, before: float) -> int:
+    folder, ids = home / OBSERVED, {id.removeprefix("chatcmpl-").removeprefix("cmpl-") for id in args.ids}
+    if not folder.is_dir():
+        raise InputError("SYSTEM", "packing", f"one that was started with --observe, and there is no {folder}")
+
+    def meant(line: Mapping[str, Any]) -> bool:
+        if args.tenant is not None:
+            return bool(line.get("tenant") == args.tenant)
+        return line.get("id") in ids if ids else line.get("time", 0.0) < before
+
+    return forget_prompts(folder, meant)
+
+
+def _meant(folder: Path, ids: Iterable[str]) -> list[str]:
+    """Return the kept ids that are meant: an id that a client chose is kept behind its tenant, and with a row's number."""
+    endings = "|".join(map(re.escape, ids))
+    chosen = re.compile(rf"(?:'.*':|\".*\":)?(?:{endings})(?:/\d+)?", re.DOTALL)
+    return list(dict.fromkeys(id for id in input_ids(folder) if chosen.fullmatch(id)))

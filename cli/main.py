@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pliant import redaction, systems
-from pliant.cli import bento, clean, forget, init, keys, options, releases, schedule, sign, watch
+from pliant.cli import bento, clean, init, keys, options, releases, sign, watch
 from pliant.errors import InputError, PliantError
 
 if TYPE_CHECKING:
@@ -79,13 +79,9 @@ def command_line() -> Command:
     text = "show instead what follows from a change in a running system, and a bad release taken back"
     demo.add_argument("--story", action="store_true", help=text)
     demo.set_defaults(run=_demo)
-    text = "show what is no longer needed on disk and in the registry, and remove it with --delete"
-    cleaning = commands.add_parser("clean", help=text, description=text, fill=clean.add_options)
-    cleaning.set_defaults(run=clean.run)
     releases.commands(commands)
-    schedule.command(commands)
     watch.command(commands)
-    forget.command(commands)
+    clean.command(commands)
     keys.command(commands)
     sign.command(commands)
     bento.command(commands)

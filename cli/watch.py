@@ -1,4 +1,7 @@
-"""`pliant watch`: what the services of this folder have noticed, from the files that they keep; it calls no service."""
+"""`pliant watch` and `pliant schedule`: what services have noticed, and the nightly runs that learn from it.
+
+`watch` reads the files that the services of this folder keep; it calls no service.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,40 @@ from typing import Any
 from pliant import systems
 from pliant.errors import InputError
 
+
+def _schedule_command(commands: Any) -> None:
+    text = (
+        "train a system every night, with the configuration of the live release or of FILE; again: update the schedule"
+    )
+    parser: ArgumentParser = commands.add_parser("schedule", help=text, description=text)
+    parser.add_argument("system", metavar="SYSTEM", help=", ".join(systems.names()))
+    text = "TOML file to train with, read anew every night (default: the configuration that made the live release)"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=text)
+    text = "when it runs (default: '0 3 * * *' for tokens, an hour later each for cascade, bins and packing)"
+    parser.add_argument("--cron", metavar="CRON", help=text)
+    parser.add_argument("--timezone", metavar="ZONE", default="UTC", help="time zone of --cron (default: UTC)")
+    parser.set_defaults(run=_schedule)
+
+
+def _schedule(args: Namespace) -> None:
+    from pliant.flows import settings
+
+    system = systems.system(args.system).name
+    project = settings.read()
+    settings.prepare(project)
+    from pliant.flows.watch.schedule import schedule
+
+    for line in schedule(project, system, args.config, args.cron, args.timezone):
+        print(line)
+
+
 EVENTS_SHOWN = 10
 COLUMNS = ("stream", "state", "answers", "evidence", "alarm at", "what changed")
 
 
 def command(commands: Any) -> None:
-    """Add the command to those of `pliant`."""
+    """Add both commands to those of `pliant`."""
+    _schedule_command(commands)
     text = "show what the services of this folder watch, what has changed, and the latest events"
     parser = commands.add_parser("watch", help=text, description=text)
     _add_options(parser)

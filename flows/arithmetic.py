@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
-from pliant.errors import InputError
+from pydantic import Field
+
 from pliant.precision import FLOAT32, PRECISIONS, dtype_of, half_precision
+from pliant.settings import OneOf
 
 AUTO = "auto"
 FASTER = 0.95
@@ -26,14 +29,8 @@ class ArithmeticConfig:
     the share of right answers.
     """
 
-    precision: str = AUTO
-    tolerance: float = 0.005
-
-    def __post_init__(self) -> None:
-        if self.precision not in (AUTO, *PRECISIONS):
-            raise InputError("arithmetic.precision", self.precision, f"auto or one of {', '.join(PRECISIONS)}")
-        if not 0 <= self.tolerance < 1:
-            raise InputError("arithmetic.tolerance", self.tolerance, "from 0 to below 1")
+    precision: Annotated[str, OneOf((AUTO, *PRECISIONS))] = AUTO
+    tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.005
 
 
 def half_of(config: ArithmeticConfig, device: str) -> str | None:

@@ -21,6 +21,7 @@ APART: Mapping[str, str] = {
     "pliant.errors": "says what went wrong, which ends the stage without a result",
     "pliant.progress": "reports how far the work is",
     "pliant.redaction": "takes secrets out of what is logged",
+    "pliant.settings": "says within which limits settings are",
     "pliant.flows.keys": "names results and keeps them",
     "pliant.flows.stage": "names results and keeps them",
     "pliant.flows.progress": "reports how far the work is",

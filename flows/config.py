@@ -1,29 +1,32 @@
 """Reads a flow's settings from TOML or a mapping into a frozen dataclass: exact types, no unknown key. Knows no system.
 
-An unknown key fails with the key, the file and the nearest valid key.
+What a field's type says of its limits is checked where settings are read: a fault names the key, its value and what is
+expected, an unknown key the nearest one that is known.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
+import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-import cattrs
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from pliant.device import resolve_device
 from pliant.errors import InputError
+from pliant.settings import expected, shown
 
 T = TypeVar("T")
 Source = Path | Mapping[str, Any] | None
 """What settings are read from: a TOML file, its content, or nothing."""
 
-PLAIN = (int, float, str, bool)
+Seed = Annotated[int, Field(ge=0)]
+TYPES = re.compile(r"int|float|str|bool|constrained-\w+|literal\[.*\]")  # where a value may be of several
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of a task, a level, a stream: part of a registered model's name
 
 
@@ -33,16 +36,12 @@ def read(kind: type[T], source: Source = None, overrides: Mapping[str, Any] | No
     Raises `InputError`.
     """
     values = dict(read_file(source) if isinstance(source, Path) else source or {}) | dict(overrides or {})
-    where = str(source) if isinstance(source, Path) else "the given settings"
-    _check_keys(values, kind, where)
     try:
-        return _converter().structure(values, kind)
-    except Exception as error:
-        own = _own(error)
-        if own is not None:
-            raise own from error
-        faults = "; ".join(cattrs.transform_error(error))
-        raise InputError("config", faults, f"as {kind.__name__} says ({where})") from error
+        # As JSON, since only there a strict reader takes a list for a tuple and a table for a dataclass.
+        return TypeAdapter(kind).validate_json(json.dumps(values, default=str), strict=True, extra="forbid")
+    except ValidationError as error:
+        file = source if isinstance(source, Path) else None
+        raise _refusal(kind, error.errors(include_url=False), file) from error
 
 
 def resolve(flow_config: Any) -> None:
@@ -76,12 +75,6 @@ def check_name(field: str, name: str) -> None:
         raise InputError(field, repr(name), "letters, digits, '_', '-' and '.' (not in front)")
 
 
-def check_minimum(name: str, value: int, minimum: int) -> None:
-    """Raise `InputError` for a value below the minimum."""
-    if value < minimum:
-        raise InputError(name, value, f"at least {minimum}")
-
-
 def read_file(path: Path) -> dict[str, Any]:
     """Return the content of a TOML file. Raises `InputError`."""
     try:
@@ -90,62 +83,24 @@ def read_file(path: Path) -> dict[str, Any]:
         raise InputError("config", path, f"a readable TOML file ({error})") from error
 
 
-def _own(error: BaseException) -> InputError | None:
-    """Return the error of one of our own checks, wherever cattrs has wrapped it."""
-    inner = getattr(error, "exceptions", ())
-    return error if isinstance(error, InputError) else next((own for e in inner if (own := _own(e))), None)
+def _refusal(kind: Any, errors: Sequence[ErrorDetails], file: Path | None) -> InputError:
+    """Return the first error, with its place; one of an unknown key, which goes before all others, with the nearest one."""
+    error = next((each for each in errors if each["type"] == "unexpected_keyword_argument"), errors[0])
+    *above, last = error["loc"]
+    place = _place(error["loc"])
+    if error["type"] == "unexpected_keyword_argument":
+        for step in above:
+            kind = get_args(kind)[0] if isinstance(step, int) else get_type_hints(kind)[step]
+        known = get_type_hints(kind)
+        near = difflib.get_close_matches(str(last), known, 1)
+        hint = f"did you mean {_place((*above, near[0]))}?" if near else f"known: {', '.join(known)}"
+        return InputError(f"key {place} in {file or 'the given settings'}", "unknown", f"a known one; {hint}")
+    wanted = dict.fromkeys(expected(each) for each in errors if _place(each["loc"]) == place)
+    value = "missing" if error["type"] == "missing" else shown(error["input"])
+    return InputError(f"{place} in {file}" if file else place, value, " or ".join(wanted))
 
 
-def _converter() -> cattrs.Converter:
-    """Return a converter that takes values as they are: cattrs alone would cut 2.7 to 2, and a text into its letters."""
-    converter = cattrs.Converter()
-
-    def sequence(value: Any, kind: Any) -> tuple[Any, ...]:
-        kinds = get_args(kind)
-        if not isinstance(value, list | tuple) or (kinds[-1] is not ... and len(value) != len(kinds)):
-            raise TypeError(value)
-        each = [kinds[0]] * len(value) if kinds[-1] is ... else kinds
-        return tuple(converter.structure(item, item_kind) for item, item_kind in zip(value, each, strict=True))
-
-    for kind in PLAIN:
-        converter.register_structure_hook(kind, _exact)
-    converter.register_structure_hook_func(_is_plain_union, _any_of)
-    converter.register_structure_hook_func(lambda kind: get_origin(kind) is tuple, sequence)
-    return converter
-
-
-def _exact(value: Any, kind: Any) -> Any:
-    """Return the value if it is of this very kind. A whole number will do for a number; `true` is no number."""
-    if type(value) is not kind and not (kind is float and type(value) is int):
-        raise TypeError(value)
-    return kind(value)
-
-
-def _is_plain_union(kind: Any) -> bool:
-    return get_origin(kind) in (Union, UnionType) and set(get_args(kind)) <= set(PLAIN)
-
-
-def _any_of(value: Any, kind: Any) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(value)
-    return value
-
-
-def _check_keys(values: Mapping[str, Any], kind: type, where: str, above: str = "") -> None:
-    hints = get_type_hints(kind)
-    for key, value in values.items():
-        if key not in hints:
-            near = difflib.get_close_matches(key, hints, 1)
-            hint = f"; did you mean {above}{near[0]}?" if near else f"; known: {', '.join(hints)}"
-            raise InputError(f"key {above}{key} in {where}", "unknown", f"a known one{hint}")
-        for table, step, inner in _tables(value, hints[key], key):
-            _check_keys(table, inner, where, f"{above}{step}.")
-
-
-def _tables(value: Any, hint: Any, key: str) -> Iterator[tuple[Mapping[str, Any], str, type]]:
-    """Yield every table that a value is or lists, each with its place and its dataclass."""
-    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
-        yield value, key, hint  # type: ignore[misc]  # a dataclass, not an instance of one
-    elif get_origin(hint) is tuple and isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _tables(item, get_args(hint)[0], f"{key}[{index}]")
+def _place(steps: Sequence[int | str]) -> str:
+    """Return where something is, such as `tasks[0].name`; a step that names one type of several is left out."""
+    named = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps if not TYPES.fullmatch(str(step)))
+    return "".join(named).removeprefix(".")

@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from pliant.errors import InputError
-from pliant.flows.config import check_minimum
 from pliant.outcomes.files import INPUTS, KeptInput, read_inputs, read_labels
 from pliant.outcomes.labels import LabelRecord, teachable
+from pliant.settings import Count, Positive
 from pliant.tenants import trusted_tenants
 
 logger = logging.getLogger("pliant")
@@ -43,19 +44,15 @@ class FeedbackConfig:
     `trusted`: tenants whose labels teach without limit, as in PLIANT_TRUSTED_LABELS; None: that variable of this process.
     """
 
-    outcomes: str | None = None
+    outcomes: Annotated[str, Field(min_length=1)] | None = None
     trusted: str | None = None
-    days: float = 30.0  # that a label teaches
-    least: int = 40  # labels of a task below which they are left alone
+    days: Positive = 30.0  # that a label teaches
+    least: Count = 40  # labels of a task below which they are left alone
     most: int = 5000  # labels of a task: the newest are taken
 
     def __post_init__(self) -> None:
-        if self.outcomes == "":
-            raise InputError("feedback.outcomes", "empty", "a folder of a service's outcomes")
-        if not 0 < self.days < math.inf:
-            raise InputError("feedback.days", self.days, "above 0 and finite")
-        check_minimum("feedback.least", self.least, 1)
-        check_minimum("feedback.most", self.most, self.least)
+        if self.most < self.least:
+            raise InputError("feedback.most", self.most, f"at least feedback.least, {self.least}")
 
 
 @dataclass(frozen=True, slots=True)

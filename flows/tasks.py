@@ -1,6 +1,6 @@
 """The kinds of Prefect flow and task, and how its UI shows a release. Knows no system.
 
-Every flow and every task has a time limit (flows/watch/limits.py).
+Every flow and every task has a time limit (flows/watch/deployments.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pliant.errors import RefusedError, RegistryError
 from pliant.flows import retention, settings
 from pliant.flows.registry_retry import OUTAGE_WAITS
 from pliant.flows.release import Release
-from pliant.flows.watch import limits
+from pliant.flows.watch import deployments
 from pliant.flows.watch.notify import emit_champion
 from pliant.flows.watch.triggered import triggered
 
@@ -28,7 +28,7 @@ def system_flow(name: str, system: str) -> Callable[[Callable[P, dict[str, Any]]
     """A flow that releases a system; its parameter `reason` says why an alarm started it (flows/watch/triggered.py)."""
 
     def decorate(function: Callable[P, dict[str, Any]]) -> Flow[P, dict[str, Any]]:
-        seconds = limits.read().flow
+        seconds = deployments.read_limits().flow
         return flow(name=name, validate_parameters=True, timeout_seconds=seconds)(triggered(system, function))
 
     return decorate
@@ -36,7 +36,9 @@ def system_flow(name: str, system: str) -> Callable[[Callable[P, dict[str, Any]]
 
 def limited_task(name: str, **more: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
     """A task with a time limit. Prefect keeps no result of it: what a stage makes is in the store."""
-    return task(name=name, timeout_seconds=limits.read().task, cache_policy=NO_CACHE, persist_result=False, **more)
+    return task(
+        name=name, timeout_seconds=deployments.read_limits().task, cache_policy=NO_CACHE, persist_result=False, **more
+    )
 
 
 def publish_task(name: str = "publish") -> Callable[[Callable[P, R]], Task[P, R]]:

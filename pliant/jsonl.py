@@ -61,6 +61,25 @@ def append_whole(path: Path, content: bytes) -> int:
         return os.fstat(descriptor).st_size
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file by one that only its owner may read, on the disk before it takes its place. Raises `OSError`."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def blank_lines(path: Path, meant: Callable[[bytes], bool], leading: bool = False) -> int:
     """Overwrite the lines that are meant with spaces, and return how many there were. Another process may be appending.
 

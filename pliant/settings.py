@@ -21,6 +21,8 @@ LIMITS: Mapping[str, str] = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "finite_number": "finite",
+    "dataclass_type": "a table",
+    "dict_type": "a table",
     "float_parsing": "a number",
     "float_type": "a number",
     "greater_than": "above {gt}",
@@ -34,14 +36,17 @@ LIMITS: Mapping[str, str] = {
     "missing": "given",
     "path_type": "a path",
     "string_type": "a text",
+    "too_long": "of at most {max_length}",
+    "too_short": "of at least {min_length}",
     "tuple_type": "a list",
 }
 """pydantic's kinds of errors -> what is expected, as a person reads it."""
 
-Count = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
 @dataclass(frozen=True, slots=True)

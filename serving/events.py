@@ -12,7 +12,6 @@ import asyncio
 import base64
 import json
 import logging
-import os
 import threading
 import time
 import urllib.error
@@ -25,7 +24,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pliant.errors import InputError
-from pliant.jsonl import PRIVATE, append_whole, complete_lines
+from pliant.jsonl import append_whole, complete_lines, write_whole
 from pliant.serving.state_file import Writing
 
 logger = logging.getLogger("pliant")
@@ -127,11 +126,7 @@ class EventOutbox:
     """
 
     def __init__(
-        self,
-        home: Path,
-        name: str,
-        server: EventServer | None,
-        post: Callable[[list[Event]], None] | None = None,
+        self, home: Path, name: str, server: EventServer | None, post: Callable[[list[Event]], None] | None = None
     ) -> None:
         self._log, self._file = home / "events.jsonl", home / "outbox" / f"{name}.jsonl"
         self._post = post or (server.post if server is not None else None)
@@ -276,22 +271,9 @@ def _append(path: Path, events: Iterable[Event]) -> None:
     """Append whole lines, all or none."""
     if append_whole(path, b"".join(map(_line, events))) > MOST_BYTES:
         newer = path.read_bytes()[-MOST_BYTES // 2 :]
-        _write_whole(path, newer[newer.find(b"\n") + 1 :])
+        write_whole(path, newer[newer.find(b"\n") + 1 :])
 
 
 def _replace(path: Path, events: Iterable[Event]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write_whole(path, b"".join(map(_line, events)))
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
+    write_whole(path, b"".join(map(_line, events)))

@@ -120,11 +120,7 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None, 
     with _output(log) as output:
         # A session of its own: Ctrl-C in a terminal reaches this process alone, which passes it on once.
         process = subprocess.Popen(
-            _command(settings, port, service),
-            env=environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            _command(settings, port, service), env=environment, stdout=output, stderr=output, start_new_session=True
         )
     return Service(process, _url(settings, port), log, tls_cert=settings.tls_cert)
 

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from pliant.errors import WorkerError
-from pliant.serving.workers.ray_pool import import_ray
+from pliant.serving.workers.ray_workers import import_ray
 
 STORE_BYTES = 80 * 1024 * 1024  # the least that Ray takes is 75 MiB
 SILENCE = 1.5  # seconds without a sign of a node after which no device is placed there again, instead of Ray's 15

@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pliant.benchmarks.demo.comparison import Comparison, keep
+from pliant.benchmarks.demo.run import Comparison, keep
 from pliant.benchmarks.endpoint import serving_each
 from pliant.benchmarks.load_generator import Form, Parsed, capacity, replay, turns, warm
 from pliant.bins.artifact import Bins

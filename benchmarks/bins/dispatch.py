@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.benchmarks.bins import traces
-from pliant.benchmarks.bins.published import BERT_BASE, LONGEST
-from pliant.benchmarks.bins.study import published_bins
+from pliant.benchmarks.bins.published import BERT_BASE, LONGEST, published_bins
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import seconds_of

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from pliant.benchmarks import endpoint, places
 from pliant.benchmarks.baselines import launch
-from pliant.benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, RIVALS, SENTENCE, TextRival
+from pliant.benchmarks.baselines.settings import BENTOML, DYNAMIC, PADDED, SENTENCE, TEXT_RIVALS, TextRival
 from pliant.benchmarks.bins import traces
 from pliant.benchmarks.bins.minilm import MAX_LENGTH, Served, prepared
 from pliant.benchmarks.bins.requests import (
@@ -130,7 +130,7 @@ def live(context: Context) -> Measured:
         progress(1, 1)
     maker = TextMaker(served.encoder.tokenizer, real_words())
     texts = texts_for(traces.stretched()[0], maker, MAX_LENGTH, config.each, config.seed)
-    missing = {tried.name: tried.rival.missing for tried in RIVALS if tried.rival.missing is not None}
+    missing = {tried.name: tried.rival.missing for tried in TEXT_RIVALS if tried.rival.missing is not None}
     result = compare(contenders(served), texts, maker.least, config, context.stage, missing)
     for name, why in missing.items():
         Console().print(f"Not compared: {name}, {why}.")
@@ -146,7 +146,7 @@ def contenders(served: Served) -> list[Contender]:
     def theirs(tried: TextRival) -> Opener:
         return lambda _capacity: launch.serving(tried.rival, tried.options, served.spec.text(), served.project.home)
 
-    installed = [tried for tried in RIVALS if tried.rival.missing is None]
+    installed = [tried for tried in TEXT_RIVALS if tried.rival.missing is None]
     rivals = [Contender(tried.name, tried.options, theirs(tried), service=True) for tried in installed]
     return [Contender(OURS, {}, ours), *rivals]
 

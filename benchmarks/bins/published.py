@@ -15,11 +15,15 @@ from math import ceil
 
 import numpy as np
 
+from pliant.benchmarks.bins import traces
+from pliant.bins.artifact import Bins, Shape
 from pliant.bins.planning.edges import fixed_edges
 from pliant.errors import InputError
+from pliant.latency import LatencyTable
 
 STEP = 64  # tokens from one step of the latency to the next
 LONGEST = 512
+LOAD_SECONDS = 1.0  # of a swap to another runtime
 EDGES = fixed_edges(LONGEST, STEP)  # the paper's bins
 DYNAMIC = (1.22, 3.56)  # least and largest factor of dynamic shapes
 
@@ -66,3 +70,19 @@ def _check(length: float) -> None:
 BERT_BASE = Published("bert-base", 0.150, 0.00486, 4.22, 4.28)
 BERT_LARGE = Published("bert-large", 0.450, 0.00486 * FLOPS, 5.25, 5.25 * 4.28 / 4.22)
 """At 20 BERT-large is as much faster than at 64 as BERT-base is."""
+
+
+def published_bins(facts: Published) -> Bins:
+    """Return the paper's facts as an artifact: eight static runtimes of batch 1, the dynamic one, the recorded lengths.
+
+    Without the recorded traces every length is as frequent.
+    """
+    lengths = (20, *EDGES)
+    table = LatencyTable(lengths, (1,), tuple((facts.dynamic_seconds(length),) for length in lengths))
+    shapes = tuple(Shape(edge, 1) for edge in EDGES)
+    seconds = tuple(facts.seconds(edge) for edge in EDGES)
+    recorded = np.arange(1, EDGES[-1] + 1) if traces.missing() else traces.stretched()[0]
+    observed = np.bincount(recorded, minlength=EDGES[-1] + 1)
+    device, shapes = "RTX 3090 as published", (*shapes, Shape(EDGES[-1], 1, True))
+    runtimes = device, "graphs", facts.slo, shapes, seconds, table
+    return Bins(facts.name, "", *runtimes, observed, LOAD_SECONDS, "single", {}, {})

@@ -12,12 +12,11 @@ from functools import cache, partial
 
 import numpy as np
 
-from pliant.benchmarks.bins.published import BERT_BASE, EDGES
-from pliant.benchmarks.bins.study import published_bins
+from pliant.benchmarks.bins.published import BERT_BASE, EDGES, published_bins
 from pliant.benchmarks.robust import clients as robust
 from pliant.benchmarks.robust import contest
 from pliant.benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
-from pliant.benchmarks.robust.first_come import Choose, FirstCome
+from pliant.benchmarks.robust.contest import Choose, FirstCome
 from pliant.bins import reference
 from pliant.bins.knowledge import Config, Knowledge, Stream, knowledge_of
 from pliant.bins.scheduler import BinsScheduler

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pliant.benchmarks.cascade.replay import HEADINGS, KEPT, LoadConfig, Loaded, largest, measure
-from pliant.benchmarks.demo.comparison import Comparison, keep
+from pliant.benchmarks.demo.run import Comparison, keep
 from pliant.flows.settings import Settings
 
 # Chosen on one core with AVX2 at some 10 Gflop/s, where training both levels takes half a minute (docs/log).

@@ -16,7 +16,7 @@ import numpy as np
 from pliant.benchmarks.robust import clients as robust
 from pliant.benchmarks.robust import contest
 from pliant.benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
-from pliant.benchmarks.robust.first_come import FirstCome
+from pliant.benchmarks.robust.contest import FirstCome
 from pliant.cascade import simulated
 from pliant.cascade.artifact import Cascade, LevelOutputs, Outputs
 from pliant.cascade.batching import BatchTimes

@@ -51,13 +51,13 @@ def verdicts(arguments: Sequence[str]) -> dict[str, str]:
         subprocess.run([sys.executable, "-m", "pytest", *options, *arguments], check=False)
         if not report.exists():
             return {"pytest": "failed"}
-        found = {}
+        tests = {}
         for element in ElementTree.parse(report).iter("testcase"):
             bad = element.find("failure") is not None or element.find("error") is not None
             skipped = element.find("skipped") is not None
             name = f"{element.get('classname', '')}::{element.get('name', '')}"
-            found[name] = "failed" if bad else "skipped" if skipped else "passed"
-        return found
+            tests[name] = "failed" if bad else "skipped" if skipped else "passed"
+        return tests
 
 
 def _targets(what: str, tests: Mapping[str, str]) -> list[Target]:

@@ -15,9 +15,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pliant.benchmarks.demo.comparison import Comparison, keep
-from pliant.benchmarks.packing.chats import live_packing, questions
-from pliant.benchmarks.packing.live import HEADINGS, OURS, RIVAL, Contest, ContestConfig, contest
+from pliant.benchmarks.demo.run import Comparison, keep
+from pliant.benchmarks.packing.live import (
+    HEADINGS,
+    OURS,
+    RIVAL,
+    Contest,
+    ContestConfig,
+    contest,
+    live_packing,
+    questions,
+)
 from pliant.flows.settings import Settings
 
 OVERRIDES: Mapping[str, Any] = {

@@ -24,12 +24,59 @@ from numpy.typing import NDArray
 from prometheus_client.parser import text_string_to_metric_families
 
 from pliant.benchmarks.endpoint import processes, processor_seconds, serving_each
-from pliant.benchmarks.load_generator import Form, Reply, capacity, replay, turns, warm
-from pliant.benchmarks.packing.chats import Question, form
+from pliant.benchmarks.load_generator import Form, Parsed, Reply, capacity, replay, turns, warm
+from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.packing import champions
+from pliant.packing.artifact import Packing
 from pliant.progress import Progress, share, silent
 from pliant.protocol import Request
 from pliant.report import Observation
+from pliant.training.packing import corpus
 from pliant.workload import poisson
+
+MOST_QUESTIONS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    text: str
+    seed: int
+
+
+def live_packing() -> Packing:
+    """Return the champion on the embedded corpus. Raises `RegistryError` without one."""
+    for packing in champions.champion_artifacts(settings.read()).values():
+        return packing
+    raise RegistryError("the registry holds no champion of the packing system: run `pliant train packing` first")
+
+
+def questions(seed: int = 0) -> list[Question]:
+    """Return the questions of the held-out turns, in random order."""
+    texts = sorted({turn.ask for turn in corpus.select(corpus.load(), "test")})
+    order = np.random.default_rng(seed).permutation(len(texts))[:MOST_QUESTIONS]
+    return [Question(texts[i], number) for number, i in enumerate(order)]
+
+
+def form(model: str, temperature: float) -> Form:
+    """Return the form of question `i` of the pool for request `i`, with the request's deadline.
+
+    A reply's setting holds the output's tokens.
+    """
+
+    def body(request: Request, question: Question) -> bytes:
+        messages = [{"role": "user", "content": question.text}]
+        fields = {"model": model, "messages": messages, "temperature": temperature, "seed": question.seed}
+        return json.dumps({**fields, "deadline": request.deadline - request.arrival}).encode()
+
+    def read(answer: Any, _question: Question) -> Parsed:
+        return Parsed(True, int(answer["usage"]["completion_tokens"]), None, float("nan"))
+
+    def choose(request: Request, pool: Sequence[Question], _rng: np.random.Generator) -> Question:
+        return pool[request.id % len(pool)]
+
+    return Form(body, read, "/v1/chat/completions", choose)
+
 
 OURS, RIVAL = "default", "paged"
 HEADINGS = (
@@ -110,7 +157,7 @@ class Fared:
 
     @property
     def tokens(self) -> float:
-        """Return the tokens of the answers in time, a second; a reply's setting holds its tokens (chats.py)."""
+        """Return the tokens of the answers in time, a second; a reply's setting holds its tokens (py)."""
         return sum(chat.setting or 0 for chat in self._in_time()) / self.seconds
 
     def of_stretch(self, number: int) -> int:

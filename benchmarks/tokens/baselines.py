@@ -20,8 +20,7 @@ from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.load_generator import Example, Reply, in_turns, replay
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.tokens.demo import champion, print_table
-from pliant.benchmarks.tokens.endpoint import address, test_examples
-from pliant.benchmarks.tokens.replay import ADAPTIVE, ReplayConfig, Replayed, compare
+from pliant.benchmarks.tokens.replay import ADAPTIVE, ReplayConfig, Replayed, address, compare, test_examples
 from pliant.errors import InputError
 from pliant.progress import Progress
 from pliant.protocol import JournalEntry, Request

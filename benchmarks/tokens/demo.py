@@ -10,9 +10,19 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pliant.benchmarks.demo.comparison import Comparison, keep
-from pliant.benchmarks.tokens.endpoint import live_bundle, test_examples, together
-from pliant.benchmarks.tokens.replay import ADAPTIVE, HALVES, HEADINGS, ReplayConfig, Replayed, compare, rows
+from pliant.benchmarks.demo.run import Comparison, keep
+from pliant.benchmarks.tokens.replay import (
+    ADAPTIVE,
+    HALVES,
+    HEADINGS,
+    ReplayConfig,
+    Replayed,
+    compare,
+    live_bundle,
+    rows,
+    test_examples,
+    together,
+)
 from pliant.flows import settings
 from pliant.flows.run import run_flow
 from pliant.flows.settings import Settings

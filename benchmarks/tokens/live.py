@@ -24,8 +24,8 @@ from pliant.benchmarks.harness import Context, Measured, Stage
 from pliant.benchmarks.load_generator import Example, capacity, warm
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.tokens.demo import champion
-from pliant.benchmarks.tokens.endpoint import address, test_examples
 from pliant.benchmarks.tokens.policies import OUTCOMES
+from pliant.benchmarks.tokens.replay import address, test_examples
 from pliant.flows import settings
 from pliant.flows.release import open_registry
 from pliant.protocol import Request

@@ -8,21 +8,68 @@ at gamma 0 over HTTP, not by what the profile promises.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from pliant.benchmarks import endpoint
 from pliant.benchmarks.harness import Stage
-from pliant.benchmarks.load_generator import Example, Reply, capacity, later, replay, turns
-from pliant.progress import Progress
+from pliant.benchmarks.load_generator import Example, Reply, capacity, examples, later, replay, turns
+from pliant.errors import RegistryError
+from pliant.flows import settings
+from pliant.flows.tokens.champions import load_champion
+from pliant.flows.tokens.stages import Bundle
+from pliant.progress import Progress, silent
 from pliant.protocol import Request
 from pliant.report import Observation, Report, summarise
 from pliant.tokens.reference import ReferenceConfig, ReferenceLoad, reference_load
+from pliant.training import data
+from pliant.training.tokens.labelled import original
 
 ADAPTIVE, FIXED = "adaptive", "gamma 0"
+POLICY_OF = {ADAPTIVE: "default", FIXED: "pets"}
+
+
+def address(policy: str, **options: Any) -> AbstractContextManager[str]:
+    """Give the address of a ready service under a policy of replay.py or of Pliant."""
+    return endpoint.serving("tokens", policy=POLICY_OF.get(policy, policy), **options)
+
+
+@contextmanager
+def together(progress: Progress = silent) -> Iterator[Endpoint]:
+    """Start the endpoints of ADAPTIVE and FIXED at the same time; a measurement uses one while the other is idle.
+
+    Both schedule by the default policy: FIXED has one gamma to choose from, so that adaptation is all they differ in.
+    """
+    options = {policy: {"policy": "default", "gamma": gamma} for policy, gamma in ((FIXED, 0), (ADAPTIVE, None))}
+    with endpoint.serving_each("tokens", options, progress) as addresses:
+        yield lambda policy: nullcontext(addresses[policy])
+
+
+def live_bundle() -> Bundle:
+    """Return the champion's artifacts. Raises `RegistryError` where there is none."""
+    bundle = load_champion(settings.read())
+    if bundle is None:
+        raise RegistryError("the registry holds no champion of the tokens system: run `pliant train tokens` first")
+    return bundle
+
+
+def test_examples(bundle: Bundle) -> dict[str, list[Example]]:
+    """Return held-out images of every embedded task that the champion serves, as a client would send them."""
+    pool = {}
+    for task in bundle.tasks:
+        if task.name in data.DIGIT_TASKS:
+            loaded = data.digits(task.name)
+            if loaded.fingerprint == original(task.data):
+                pool[task.name] = examples(loaded, [int(i) for i in loaded.split.test])
+    if not pool:
+        raise RegistryError("the champion serves none of the embedded tasks, whose held-out images the replay needs")
+    return pool
+
+
 HALVES: Mapping[str, bool | None] = {"quiet": False, "loud": True, "all": None}
 HEADINGS = ("half", "policy", "utility", "in time", "p50 ms", "p99 ms", "accuracy", "answered by gamma")
 

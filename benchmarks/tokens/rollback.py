@@ -18,7 +18,7 @@ from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.load_generator import IMAGES, Example, capacity
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.tokens.demo import OVERRIDES
-from pliant.benchmarks.tokens.endpoint import live_bundle, test_examples
+from pliant.benchmarks.tokens.replay import live_bundle, test_examples
 from pliant.flows import settings
 from pliant.flows.release import open_registry
 from pliant.flows.run import run_flow

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from pliant.bins.artifact import ENGINES, PLACEMENTS, check_device
 from pliant.bins.reference import ReferenceConfig
@@ -14,13 +16,15 @@ from pliant.flows import config
 from pliant.flows.arithmetic import ArithmeticConfig
 from pliant.flows.starts import is_embedded, pretrained
 from pliant.profiling.bins.latency import LatencyConfig
+from pliant.settings import Count, OneOf, Positive
 from pliant.training.bins import encoder as bins_encoder
 from pliant.training.classifier import ClassifierConfig
 from pliant.training.starts import LARGE, ScratchConfig
 from pliant.training.text_data import Shares
 from pliant.training.texts import Columns
 
-EMBEDDED, AUTO, DATA, SCRATCH = "embedded", "auto", "data", "scratch"
+EMBEDDED, DATA, SCRATCH = "embedded", "data", "scratch"
+AUTO: Literal["auto"] = "auto"
 FINE_TUNING = ClassifierConfig(epochs=16, batch=16, rate=2e-4, head_rate=2e-3)
 ENCODER = "encoder-"
 """A stream's name does not begin with this: the names of the registered models of encoders do."""
@@ -41,11 +45,9 @@ class StreamConfig:
     columns: Columns = field(default_factory=Columns)  # of a table
     limit: int | None = None  # texts, for a first try on large data
     max_length: int | None = None  # tokens; default: the encoder's own
-    slo: float = 0.15  # seconds from arrival to answer
+    slo: Positive = 0.15  # seconds from arrival to answer
 
     def __post_init__(self) -> None:
-        if self.slo <= 0:
-            raise InputError("slo", self.slo, "above 0 seconds")
         if self.encoder != EMBEDDED and not self.encoder.startswith("cascade:"):
             bins_encoder.check(self.encoder)
         for source in self.lengths or ("",):
@@ -100,19 +102,16 @@ class EmbeddedConfig:
 class EdgesConfig:
     """How bins are chosen (flows/bins/plan.py)."""
 
-    count: int | str = AUTO  # bins; auto: the fewest whose padding costs `within` of what it costs with `most`
-    most: int = 16
+    # bins; auto: the fewest whose padding costs `within` of what it costs with `most`
+    count: Annotated[int, Field(ge=0)] | Literal["auto"] = AUTO
+    most: Count = 16
     within: float = 0.02
-    step: int = 8  # tokens: edges are multiples of it
+    step: Count = 8  # tokens: edges are multiples of it
     batches: tuple[int, ...] = (1, 2, 4, 8)
     margin: float = 0.05  # share by which a static runtime must be measured faster than the dynamic one to be kept
-    least: int = 100  # requests that a source of lengths must have
+    least: Count = 100  # requests that a source of lengths must have
 
     def __post_init__(self) -> None:
-        if self.count != AUTO and (isinstance(self.count, str) or self.count < 0):
-            raise InputError("edges.count", self.count, "auto, or at least 0")
-        for name, value in (("most", self.most), ("step", self.step), ("least", self.least)):
-            config.check_minimum(f"edges.{name}", value, 1)
         if sorted(set(self.batches)) != list(self.batches) or min(self.batches, default=0) != 1:
             raise InputError("edges.batches", self.batches, "ascending, without repeats, from 1 on")
 
@@ -121,14 +120,12 @@ class EdgesConfig:
 class EngineConfig:
     """`engine` auto: each of `tried` is compiled and measured alone at a few lengths, and the fastest is taken."""
 
-    engine: str = AUTO
-    tried: tuple[str, ...] = ()  # default: onnx and eager on a CPU, graphs on a GPU; aot needs a compiler, and a CPU
+    engine: Annotated[str, OneOf((AUTO, *ENGINES))] = AUTO
+    # default: onnx and eager on a CPU, graphs on a GPU; aot needs a compiler, and a CPU
+    tried: tuple[Annotated[str, OneOf(ENGINES)], ...] = ()
     lengths: tuple[int, ...] = (32, 128, 384)
 
     def __post_init__(self) -> None:
-        for name in (*self.tried, *(() if self.engine == AUTO else (self.engine,))):
-            if name not in ENGINES:
-                raise InputError("engine", name, f"auto or one of {', '.join(ENGINES)}")
         if sorted(set(self.lengths)) != list(self.lengths) or min(self.lengths, default=0) < 1:
             raise InputError("engine.lengths", self.lengths, "ascending, without repeats and at least one")
 
@@ -137,32 +134,28 @@ class EngineConfig:
 class GateConfig:
     """`tolerance`: of the share answered in time and of the tested accuracy, and as a share of the mean latency."""
 
-    seeds: int = 3
+    seeds: Count = 3
     tolerance: float = 0.01
-    workers: int = 2
+    workers: Count = 2
     below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
-
-    def __post_init__(self) -> None:
-        if self.seeds < 1 or self.workers < 1:
-            raise InputError("seeds or workers", (self.seeds, self.workers), "at least 1 each")
 
 
 @dataclass(frozen=True, slots=True)
 class BinsFlowConfig:
     """`threads`: of a runtime on a CPU, when profiling and serving."""
 
-    streams: tuple[StreamConfig, ...] = (StreamConfig(),)
+    streams: Annotated[tuple[StreamConfig, ...], Field(min_length=1)] = (StreamConfig(),)
     embedded: EmbeddedConfig = field(default_factory=EmbeddedConfig)
     device: str = "auto"  # the GPU where there is one, else the CPU
     other_device: bool = False  # whether a release may replace a champion of another class of device
-    threads: int = 1
-    seed: int = 0
+    threads: Count = 1
+    seed: config.Seed = 0
     arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     # Long launches scatter little, and would take most of the time.
     latency: LatencyConfig = field(default_factory=lambda: LatencyConfig(repeats=7, budget=0.3))
     edges: EdgesConfig = field(default_factory=EdgesConfig)
-    placement: str = PLACEMENTS[0]
+    placement: Annotated[str, OneOf(PLACEMENTS)] = PLACEMENTS[0]
     gate: GateConfig = field(default_factory=GateConfig)
     reference: ReferenceConfig = field(default_factory=lambda: ReferenceConfig(seconds=1.0))
 
@@ -170,12 +163,6 @@ class BinsFlowConfig:
         config.resolve(self)
         if self.engine.engine != AUTO:
             check_device(self.engine.engine, self.device)
-        config.check_minimum("threads", self.threads, 1)
-        config.check_minimum("seed", self.seed, 0)
-        if not self.streams:
-            raise InputError("streams", "empty", "at least one")
-        if self.placement not in PLACEMENTS:
-            raise InputError("placement", self.placement, f"one of {', '.join(PLACEMENTS)}")
 
 
 def sizes(config: BinsFlowConfig) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from pliant.cascade.plan import LEAST_TEXTS, PlanConfig
 from pliant.cascade.reference import ReferenceConfig
@@ -16,6 +18,7 @@ from pliant.flows.starts import is_embedded, pretrained
 from pliant.precision import FLOAT32
 from pliant.profiling.cascade.latency import LatencyConfig
 from pliant.profiling.cascade.outputs import OutputsConfig
+from pliant.settings import Count, Fraction
 from pliant.training.classifier import ClassifierConfig
 from pliant.training.starts import LARGE, SMALL, ScratchConfig
 from pliant.training.text_data import Shares
@@ -61,14 +64,10 @@ class TaskConfig:
 class GateConfig:
     """`tolerance`: accuracy, and share of the simulated utility, that a challenger may fall short by."""
 
-    seeds: int = 3
+    seeds: Count = 3
     tolerance: float = 0.005
-    confidence: float = 0.95  # of the bound on how far a test accuracy may lie below its target by chance
+    confidence: Fraction = 0.95  # of the bound on how far a test accuracy may lie below its target by chance
     below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
-
-    def __post_init__(self) -> None:
-        if self.seeds < 1 or not 0 < self.confidence < 1:
-            raise InputError("seeds or confidence", (self.seeds, self.confidence), "at least 1, and between 0 and 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +75,12 @@ class LearnConfig:
     """How labelled answers count (pliant/cascade/pool.py).
 
     `rows`: labelled texts from which on a plan is made with them alone; fewer are filled up with texts of the data set.
-    `levels`: whether the levels are trained on them as well. Raises `InputError` for fewer rows than a plan needs.
+    `levels`: whether the levels are trained on them as well.
     """
 
-    rows: int = 200  # with 400, plans from 160 labelled texts and 240 old ones promised more than traffic kept
+    # with 400, plans from 160 labelled texts and 240 old ones promised more than traffic kept
+    rows: Annotated[int, Field(ge=LEAST_TEXTS)] = 200
     levels: bool = False
-
-    def __post_init__(self) -> None:
-        config.check_minimum("learn.rows", self.rows, LEAST_TEXTS)
 
 
 LEVELS = (
@@ -114,8 +111,8 @@ class CascadeFlowConfig:
     levels: tuple[LevelConfig, ...] = LEVELS
     device: str = "auto"  # the GPU where there is one, else the CPU
     other_device: bool = False  # whether a release may replace a champion of another class of device
-    threads: int = 1
-    seed: int = 0
+    threads: Count = 1
+    seed: config.Seed = 0
     arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)
     outputs: OutputsConfig = field(default_factory=OutputsConfig)
     latency: LatencyConfig = field(default_factory=LatencyConfig)
@@ -130,8 +127,6 @@ class CascadeFlowConfig:
 
     def __post_init__(self) -> None:
         config.resolve(self)
-        config.check_minimum("threads", self.threads, 1)
-        config.check_minimum("seed", self.seed, 0)
 
     def levels_of(self, task: TaskConfig) -> tuple[LevelConfig, ...]:
         """Return the task's levels. Raises `InputError` for none, or two of one name."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from pliant.errors import InputError
 from pliant.flows import config
@@ -14,6 +16,7 @@ from pliant.packing.artifact import PRECISIONS
 from pliant.packing.scheduling.policy import BOUNDS
 from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.profiling.packing.steps import StepsConfig
+from pliant.settings import Count, Fraction, NotNegative, OneOf, Positive
 from pliant.training.packing.generator import GeneratorConfig
 from pliant.training.packing.predictor import PredictorConfig
 
@@ -23,30 +26,16 @@ PARTS = ("generator-", "predictor-")
 """A name does not begin with these: the names of the registered models of its parts do."""
 
 
-def check_share(name: str, value: float) -> None:
-    if not 0 < value < 1:
-        raise InputError(name, value, "between 0 and 1")
-
-
 @dataclass(frozen=True, slots=True)
 class LengthsConfig:
     """How outputs are observed. At temperature 0 a small model may repeat itself to the limit."""
 
-    requests: int = 1500  # prompts that the generator answers; fewer where there are no more
-    temperature: float = 0.7
-    limit: int | None = None  # new tokens of an output at most; default: what the context leaves
-    held_out: float = 0.3  # share of them that the predictor is judged by, and that the reference workload draws from
-    pages: int = 1024  # the cache meanwhile, of 16 tokens each: no output depends on it
-    sequences: int = 32
-
-    def __post_init__(self) -> None:
-        check_share("lengths.held_out", self.held_out)
-        if self.temperature < 0:
-            raise InputError("lengths.temperature", self.temperature, "at least 0")
-        for name, least in (("requests", 20), ("pages", 1), ("sequences", 1), ("limit", 1)):
-            value = getattr(self, name)
-            if value is not None:
-                config.check_minimum(f"lengths.{name}", value, least)
+    requests: Annotated[int, Field(ge=20)] = 1500  # prompts that the generator answers; fewer where there are no more
+    temperature: NotNegative = 0.7
+    limit: Count | None = None  # new tokens of an output at most; default: what the context leaves
+    held_out: Fraction = 0.3  # share of them that judges the predictor, and that the reference workload draws from
+    pages: Count = 1024  # the cache meanwhile, of 16 tokens each: no output depends on it
+    sequences: Count = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +46,12 @@ class MemoryConfig:
     memory would bind, twice its context (`EMBEDDED_PAGES`).
     """
 
-    pages: int | None = None
-    megabytes: float | None = None  # in place of `pages`
+    pages: Count | None = None
+    megabytes: Positive | None = None  # in place of `pages`
     page_tokens: int = 16
     host_pages: int = 48  # on the host, for what is preempted
     step_tokens: int = 256
     sequences: int = 256  # at most; the plan takes fewer where more make no more tokens
-
-    def __post_init__(self) -> None:
-        if self.megabytes is not None and self.megabytes <= 0:
-            raise InputError("memory.megabytes", self.megabytes, "above 0")
-        if self.pages is not None:
-            config.check_minimum("memory.pages", self.pages, 1)
 
     @property
     def follows_device(self) -> bool:
@@ -80,33 +63,20 @@ class MemoryConfig:
 class PlanConfig:
     """The grid of the policy `default`, and what may not be paid for a short mean completion time."""
 
-    levels: tuple[float, ...] = (-1.0, 0.5, 1.0, 2.0)
-    patience: tuple[float, ...] = (0.75, 1.5, 3.0)
-    recomputed: float = 0.03  # share of the tokens, at most
-    tail: float = 1.5  # 99th percentile of the completion times in those of `paged`, at most
-    seconds: float = 2.0  # that a request may take in the reference workload, where that has deadlines
-
-    def __post_init__(self) -> None:
-        for name, values, least in (("levels", self.levels, BOUNDS[0]), ("patience", self.patience, 0.0)):
-            if not values or min(values) < least:
-                raise InputError(f"plan.{name}", values, f"at least one, none below {least:g}")
-        if self.seconds <= 0 or self.tail <= 0 or self.recomputed < 0:
-            raise InputError("plan.seconds, tail, recomputed", (self.seconds, self.tail, self.recomputed), "above 0")
+    levels: Annotated[tuple[Annotated[float, Field(ge=BOUNDS[0])], ...], Field(min_length=1)] = (-1.0, 0.5, 1.0, 2.0)
+    patience: Annotated[tuple[NotNegative, ...], Field(min_length=1)] = (0.75, 1.5, 3.0)
+    recomputed: NotNegative = 0.03  # share of the tokens, at most
+    tail: Positive = 1.5  # 99th percentile of the completion times in those of `paged`, at most
+    seconds: Positive = 2.0  # that a request may take in the reference workload, where that has deadlines
 
 
 @dataclass(frozen=True, slots=True)
 class GateConfig:
     """`tolerance`: share by which a challenger's pinball loss and mean completion time may be worse, and `tail` its p99."""
 
-    seeds: int = 2
-    tolerance: float = 0.02
-    tail: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.seeds < 1 or min(self.tolerance, self.tail) < 0:
-            raise InputError(
-                "gate", (self.seeds, self.tolerance, self.tail), "at least 1 seed and no tolerance below 0"
-            )
+    seeds: Count = 2
+    tolerance: NotNegative = 0.02
+    tail: NotNegative = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +86,14 @@ class RetrainConfig:
     Those that were predicted wrongly count `weight` times as much as others.
     """
 
-    least: int = 100
+    least: Annotated[int, Field(ge=20)] = 100
     latest: int = 20_000
-    weight: float = 3.0
+    weight: Positive = 3.0
     predictor: PredictorConfig = field(default_factory=lambda: PredictorConfig(epochs=4, rate=3e-4))
 
     def __post_init__(self) -> None:
-        if not 20 <= self.least <= self.latest:
-            raise InputError("retrain.least", self.least, f"from 20 to retrain.latest, {self.latest}")
-        if self.weight <= 0:
-            raise InputError("retrain.weight", self.weight, "above 0")
+        if self.least > self.latest:
+            raise InputError("retrain.least", self.least, f"at most retrain.latest, {self.latest}")
 
 
 PREDICTOR = PredictorConfig(width=96, layers=1, epochs=6)
@@ -157,18 +125,14 @@ class PackingFlowConfig:
     gate: GateConfig = field(default_factory=GateConfig)
     reference: ReferenceConfig = field(default_factory=ReferenceConfig)
     retrain: RetrainConfig = field(default_factory=RetrainConfig)
-    precision: str = "auto"
+    precision: Annotated[str, OneOf(("auto", *PRECISIONS))] = "auto"
     device: str = "auto"  # the GPU where there is one, else the CPU
     other_device: bool = False  # whether a release may replace a champion of another class of device
-    threads: int = 1
-    seed: int = 0
+    threads: Count = 1
+    seed: config.Seed = 0
 
     def __post_init__(self) -> None:
         config.resolve(self)
-        config.check_minimum("threads", self.threads, 1)
-        config.check_minimum("seed", self.seed, 0)
-        if self.precision not in ("auto", *PRECISIONS):
-            raise InputError("precision", self.precision, f"one of auto, {', '.join(PRECISIONS)}")
         if not self.name:
             object.__setattr__(self, "name", _default_name(self.generator))
         if not config.NAME.fullmatch(self.name) or self.name.startswith(PARTS):
@@ -208,7 +172,7 @@ def read(source: config.Source = None, overrides: Mapping[str, Any] | None = Non
     short = {"requests": values.pop("limit")} if "limit" in values else {}
     encoder = {"encoder": values.pop("predictor")} if isinstance(values.get("predictor"), str) else {}
     base = config.read(PackingFlowConfig, source, values)
-    config.read(LengthsConfig, None, short)  # checked as the whole would be
+    config.read(PackingFlowConfig, None, {"lengths": short})  # checked as the whole would be
     if base.predictor == PREDICTOR and not encoder and not is_embedded(base.prompts) and (address := pretrained()):
         encoder = {"encoder": address}
     return replace(

@@ -11,6 +11,7 @@ from pliant.flows import config
 from pliant.flows.arithmetic import ArithmeticConfig
 from pliant.flows.feedback import FeedbackConfig
 from pliant.profiling.tokens.latency import LatencyConfig
+from pliant.settings import Count
 from pliant.tokens.reference import ReferenceConfig
 from pliant.training.data import Columns
 from pliant.training.tokens.foundation import FoundationConfig
@@ -21,7 +22,7 @@ from pliant.training.tokens.task import TaskConfig
 class GateConfig:
     """`tolerance`: share of the champion's simulated utility that a challenger may fall short by (noise of the draws)."""
 
-    seeds: int = 3
+    seeds: Count = 3
     tolerance: float = 0.005
     below_linear: bool | None = None  # whether a model that is worse than a linear one may pass; None: of embedded data
 
@@ -43,8 +44,8 @@ class TokensFlowConfig:
     backbone: str = "embedded"
     device: str = "auto"  # the GPU where there is one, else the CPU
     other_device: bool = False  # whether a release may replace a champion of another class of device
-    threads: int = 1
-    seed: int = 0
+    threads: Count = 1
+    seed: config.Seed = 0
     foundation: FoundationConfig = field(default_factory=FoundationConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     arithmetic: ArithmeticConfig = field(default_factory=ArithmeticConfig)  # precision of what is served

@@ -33,7 +33,7 @@ from uuid import UUID
 from pliant import systems
 from pliant.errors import PliantError
 from pliant.flows import settings
-from pliant.flows.watch import deployments, limits
+from pliant.flows.watch import deployments
 from pliant.flows.watch.deployments import NIGHTLY, NOTIFY, POOL
 from pliant.flows.watch.notify import ALARM, PROMISE_BROKEN
 
@@ -256,7 +256,7 @@ def main() -> int:
     try:
         deployments.check_server()
         deployments.prepare()
-        names = install(limits.read().flow)
+        names = install(deployments.read_limits().flow)
     except PliantError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

@@ -4,10 +4,15 @@ One run of a nightly deployment at a time: another one waits for its end (ENQUEU
 What hangs is ended after PLIANT_FLOW_HOURS (guard.py), and so holds no later night. An alarm starts a run at most every
 PLIANT_ALARM_MINUTES (triggered.py), by an automation (automations.py). Runs begin in the folder PLIANT_PROJECT, or in that
 in which they were deployed.
+
+How long a flow, a task and the time between two triggered runs may be is in PLIANT_FLOW_HOURS (6), PLIANT_TASK_HOURS (3) and
+PLIANT_ALARM_MINUTES (60), read when a flow is loaded or begins: machines differ. The longest night that was measured on 2
+cores took well below one hour; a limit is there for what hangs, not for what is slow.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,6 +23,8 @@ from uuid import UUID
 from pliant import systems
 from pliant.errors import InputError, PliantError
 from pliant.settings import FlowSettings
+
+GRACE_SHARE, GRACE_SECONDS = 0.02, 300.0
 
 NIGHTLY = "nightly"
 """Name of the deployment of every flow that runs at night, and of the parameter that says so to the flow."""
@@ -161,3 +168,23 @@ def _forget_triggers(identity: UUID) -> None:
 
     with get_client(sync_client=True) as client:
         client.delete_resource_owned_automations(f"prefect.deployment.{identity}")
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """Seconds. `alarm`: between the starts of two runs of a deployment that alarms cause."""
+
+    flow: float
+    task: float
+    alarm: float
+
+    @property
+    def guard(self) -> float:
+        """Return after how long a flow's process is ended: by then Prefect's own timeout would have ended the run."""
+        return self.flow + min(max(GRACE_SHARE * self.flow, 1.0), GRACE_SECONDS)
+
+
+def read_limits(environment: Mapping[str, str] = os.environ) -> TimeLimits:
+    """Return the limits that the environment sets, else the defaults. Raises `InputError` for what is no positive number."""
+    given = FlowSettings.read(environment)
+    return TimeLimits(3600 * given.flow_hours, 3600 * given.task_hours, 60 * given.alarm_minutes)

@@ -10,7 +10,7 @@ from pliant.errors import InputError
 from pliant.flows import configuration
 from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
-from pliant.flows.watch import automations, deployments, limits
+from pliant.flows.watch import automations, deployments
 from pliant.registry.releases import RegistryRelease
 
 
@@ -33,7 +33,7 @@ def schedule(project: Settings, system: str, config: Path | None, cron: str | No
             "" if active else f" Its schedule is paused; `prefect deployment schedule ls {flow.deployment}` shows it."
         )
         lines.append(f"{flow.deployment} runs at {time} ({zone}) with {of}.{paused}")
-    automations.install(limits.read().flow)
+    automations.install(deployments.read_limits().flow)
     lines.append(
         f"Prefect's server at {address} keeps it; `prefect worker start --pool {deployments.POOL}` carries it out, and "
         f"`prefect worker start --pool {deployments.NOTIFY_POOL}` tells people what failed."

@@ -37,7 +37,7 @@ from pliant.errors import RegistryError
 from pliant.flows import settings
 from pliant.flows.registry_retry import current_run
 from pliant.flows.release import Release, check_registry, open_registry
-from pliant.flows.watch import limits
+from pliant.flows.watch import deployments
 from pliant.flows.watch.guard import PrefectRun, guarded
 
 TAG = "alarm"
@@ -75,7 +75,7 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
             return function(*args, **kwargs)
         with _guarded(run):
             if reason and run.deployment_id is not None:
-                decision = debounced(run, limits.read().alarm)
+                decision = debounced(run, deployments.read_limits().alarm)
                 if decision.sentence:
                     return cast(dict[str, Any], _skipped(decision.sentence))
             check_registry(settings.read(), system, patient=run.deployment_id is not None)
@@ -120,7 +120,7 @@ def _guarded(run: Any) -> Iterator[None]:
     if run.deployment_id is None:
         yield
         return
-    with guarded(limits.read().guard, prefect_run(str(run.id))):
+    with guarded(deployments.read_limits().guard, prefect_run(str(run.id))):
         yield
 
 

@@ -4,7 +4,7 @@ Everything is real: a Prefect server with the deployments of the nights and what
 watch and its trials, a registry, and clients over HTTP. Nothing here starts a flow once the first release is served: the
 service's event does, by Prefect's trigger. The models have the demo's sizes, and trials are shorter than by default.
 
-What a system plants and how its clients speak is in `qa.stack.plans.SYSTEM`.
+What a system plants and how its clients speak is in `qa.stack.plans`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib import import_module
 from math import inf, isnan, nan
 from typing import Any, TypeVar
 
@@ -23,7 +22,7 @@ from rich.console import Console
 
 from pliant.benchmarks.demo.story import ENDS, clear, own_environment
 from pliant.benchmarks.demo.story_follow import Follower, MissedError
-from pliant.benchmarks.demo.story_load import Clients, Mix, Speech
+from pliant.benchmarks.demo.story_load import Clients
 from pliant.benchmarks.endpoint import serving
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
@@ -35,6 +34,7 @@ from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Eve
 from pliant.serving.loop.record import ON_TRIAL, WAITING
 from pliant.serving.loop.trials import SUPERSEDED
 from qa.stack.night import ENDED, Night, night
+from qa.stack.plans import PLANS, Plan
 
 LIMIT = 15 * 60.0  # seconds from a change to the first answer of what was learnt from it
 TRAINING = 1800.0  # seconds within which a first release is there
@@ -63,32 +63,6 @@ SERVICE: Mapping[str, Any] = {
     "trial_seconds": 10.0,
 }
 """Shorter than by default, where a trial alone lasts 20 minutes at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class Planted:
-    """A change: its name, and what is sent from then on. `known`: to the first release, which has nothing to learn of it."""
-
-    name: str
-    mix: Mix
-    known: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a system's clients do. `parameters`: name of a flow that runs at night -> its parameters.
-
-    `first`: the deployment whose run makes the first release. `status`: path of the service's status.
-    """
-
-    speech: Speech
-    before: Mix
-    planted: Sequence[Planted]
-    rate: float  # requests/s
-    parameters: Mapping[str, Mapping[str, Any]]
-    first: str
-    status: str = "/v1/status"
-    service: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -123,7 +97,7 @@ def changes(system: str, context: Context) -> Measured:
         clear(home)
         (home / "mlruns").mkdir(parents=True, exist_ok=True)
         settings.prepare(project)
-        plan: Plan = import_module(f"qa.stack.plans.{system}").plan(project.home)
+        plan = PLANS[system](project.home)
         with night(project, plan.parameters) as given:
             first = given.await_end(given.start(plan.first), TRAINING)
             if first.state != "COMPLETED":

@@ -16,7 +16,7 @@ from typing import Any
 
 from pliant.benchmarks.demo.story_load import Speech
 from pliant.errors import PliantError
-from qa.stack.changes import Plan
+from qa.stack.plans import Plan
 
 DEADLINE = 30.0  # seconds of a request, so that none is refused because the machine is slow
 TIMEOUT = 60.0

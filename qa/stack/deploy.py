@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from pliant.flows import settings
-from pliant.flows.watch import automations, deployments, limits
+from pliant.flows.watch import automations, deployments
 
 
 def main(path: Path) -> None:
@@ -21,7 +21,7 @@ def main(path: Path) -> None:
     for name, flow in deployments.nightly_flows().items():
         if name in parameters:
             deployments.deploy(flow, parameters[name])
-    automations.install(limits.read().flow, prefix=automations.ALARM_PREFIX)
+    automations.install(deployments.read_limits().flow, prefix=automations.ALARM_PREFIX)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from pliant.benchmarks.endpoint import serving
 from pliant.errors import PliantError
 from pliant.flows import servers, settings
 from pliant.flows.settings import Settings
-from qa.stack.changes import Plan, variables
+from qa.stack.changes import variables
 from qa.stack.night import ENDED, Night, night
+from qa.stack.plans import PLANS, Plan
 from qa.stack.postgres import Postgres, postgres
 from tests.fixtures.certificate import Certificate, certificate
 
@@ -132,7 +132,7 @@ def stack(
 
 def _plan(system: str, home: Path, sizes: Mapping[str, Any]) -> Plan:
     """Return what clients of a system send, and the parameters of its flows."""
-    plan: Plan = import_module(f"qa.stack.plans.{system}").plan(home)
+    plan = PLANS[system](home)
     parameters = {entry: {"overrides": _laid_over(own["overrides"], sizes)} for entry, own in plan.parameters.items()}
     return replace(plan, parameters=parameters)
 

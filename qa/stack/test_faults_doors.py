@@ -21,8 +21,8 @@ from pliant.benchmarks.harness import Skipped
 from pliant.flows import servers
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.serving.launch import launch
-from qa.stack.guarded import guarded
 from qa.stack.programs import program
+from qa.stack.proxy import guarded
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
 from tests.fixtures.certificate import certificate
 from tests.fixtures.clients import free_port

@@ -24,7 +24,7 @@ from pliant.serving.lifecycle.assembly import Blueprint, WorkerFactory
 from pliant.serving.lifecycle.system import Parts, ServedSystem
 from pliant.serving.workers.device_plan import DevicePlan
 from pliant.serving.workers.devices import device_of
-from pliant.serving.workers.ray_cluster import Resources
+from pliant.serving.workers.ray_workers import Resources
 
 
 class BinsSystem(ServedSystem[BinsSettings, Catalog, Handler, BinsEndpoint]):
@@ -63,7 +63,7 @@ class BinsSystem(ServedSystem[BinsSettings, Catalog, Handler, BinsEndpoint]):
     def open_pool(self) -> tuple[WorkerFactory, Callable[[], None]]:
         if self.settings.pool == "processes":
             return super().open_pool()
-        from pliant.serving.workers.ray_pool import RayPool
+        from pliant.serving.workers.ray_workers import RayPool
 
         gpus = float(process_device(self.settings, 0) == "cuda")
         pool = RayPool(self.settings.ray_address, Resources(num_gpus=gpus))

@@ -458,6 +458,6 @@ def _target(body: Generation, headers: Headers, name: str, maximum: float) -> fl
     milliseconds, source = _given(body, headers, name)
     if milliseconds is None:
         return None
-    if not 0 < milliseconds <= 1000 * maximum:
+    if not 0 < milliseconds / 1000 <= maximum:
         raise InputError(source, f"{milliseconds:g}", f"more than 0 and at most {1000 * maximum:g} milliseconds")
     return milliseconds / 1000

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
 from pliant.benchmarks import harness
-from pliant.benchmarks.bins import minilm
 from pliant.benchmarks.harness import INCOMPLETE, Skipped
 from pliant.benchmarks.parts import PARTS, Part
 from pliant.benchmarks.results import Target
-from pliant.benchmarks.tokens import demo as tokens_demo
 from pliant.errors import InputError
 
 MET, MISSED = Target("a", 2.0, ">=", 1.0), Target("b", 0.5, ">=", 1.0)
@@ -79,16 +76,3 @@ def test_each_part_is_written_with_its_targets_and_its_setting(tmp_path):
 @pytest.mark.parametrize(("bench", "name", "part"), EVERY, ids=[f"{bench} {name}" for bench, name, _ in EVERY])
 def test_every_part_is_a_function_that_is_there_and_says_what_it_measures(bench, name, part):
     assert callable(part.function()) and part.measures and part.seconds > 0
-
-
-def test_what_is_trained_for_a_comparison_is_served_in_float32_as_its_rivals_are(tmp_path, monkeypatch):
-    trained = []
-    monkeypatch.setattr(tokens_demo, "run_flow", lambda _system, _config, overrides: trained.append(overrides))
-    monkeypatch.setattr(tokens_demo, "live_bundle", lambda: None)
-    for full in (False, True):
-        tokens_demo.champion(full)
-    monkeypatch.setattr(minilm, "_run_flow", lambda _project, overrides: trained.append(overrides))
-    monkeypatch.setattr(minilm, "served", lambda *_: None)
-    monkeypatch.setattr(minilm.places, "minilm", lambda: tmp_path)
-    minilm.prepared(np.array([3, 5], np.int32))
-    assert [overrides["arithmetic"] for overrides in trained] == [{"precision": "float32"}] * 3

@@ -46,7 +46,7 @@ def test_it_removes_what_it_has_shown(old, capsys):
     "words, message",
     [
         (["clean", "sandwiches"], "SYSTEM"),
-        (["clean", "--versions", "0"], "PLIANT_KEEP_VERSIONS is '0', but must be above 0"),
+        (["clean", "--versions", "0"], "PLIANT_KEEP_VERSIONS is '0', but must be at least 1"),
         (["clean", "--days", "nan"], "PLIANT_KEEP_DAYS is 'nan', but must be at least 1"),
     ],
 )

@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ import pytest
 from pliant import fallbacks, jsonl
 from pliant.errors import DigestError, InputError, RegistryError
 from pliant.fallbacks import Collector, Fallback
-from pliant.jsonl import Torn, complete_lines, open_log, open_to_append
+from pliant.jsonl import Torn, complete_lines, open_log, open_to_append, write_whole
 from pliant.progress import share
 from pliant.temporary import OwnedFolder, abandoned, remove_abandoned
 from tests.fixtures.places import ROOT
@@ -176,3 +177,20 @@ def test_a_folder_that_somebody_removed_is_no_hindrance(temporary, monkeypatch):
     owned.remove()
     monkeypatch.setattr("pliant.temporary.abandoned", lambda: iter([temporary / "pliant-owned-gone"]))
     remove_abandoned()
+
+
+def test_a_file_is_replaced_whole_and_private_or_stays_as_it_was(tmp_path, monkeypatch):
+    path, synced, sync = tmp_path / "a.jsonl", [], os.fsync
+    path.write_bytes(b"former")
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(stat.S_ISDIR(os.fstat(file).st_mode)) or sync(file))
+    write_whole(path, b"new")
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o600)
+    assert synced == [False, True], "the content first, and the folder after it took its place"
+
+    def full(_file):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, b"newer")
+    assert path.read_bytes() == b"new" and [each.name for each in tmp_path.iterdir()] == ["a.jsonl"]

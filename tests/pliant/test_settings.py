@@ -40,7 +40,7 @@ class Louder(Loud):
         ("volume", ("0.5", "1e9"), ("0", "-0.5"), "above 0"),
         ("volume", (), ("inf", "nan"), "finite"),
         ("volume", (), ("loud",), "a number"),
-        ("echoes", ("1",), ("0", "-1"), "above 0"),
+        ("echoes", ("1",), ("0", "-1"), "at least 1"),
         ("echoes", (), ("1.5", "two"), "a whole number"),
         ("pause", ("0", "0.5"), ("-0.5",), "at least 0"),
         ("share", ("0", "1"), ("1.01",), "at most 1"),

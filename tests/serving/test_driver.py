@@ -7,12 +7,20 @@ import dataclasses
 
 import pytest
 
-from pliant.errors import SchedulerError, WorkerError
+from pliant.errors import InputError, SchedulerError, WorkerError
 from pliant.protocol import (
     Answer,
     Arrived,
+    Changed,
     Drop,
+    Finished,
     Journal,
+    JournalEntry,
+    Launch,
+    Limited,
+    Request,
+    Result,
+    Woke,
     replay,
 )
 from pliant.serving.answers import Completed, Rejected
@@ -30,13 +38,7 @@ class Bench:
         self.workers = [FakeWorker() for _ in range(workers)]
         self.deaths: list[float] = []  # of idle workers: when
         self.driver = Driver(
-            self.scheduler,
-            self.workers,
-            self.record,
-            loop_clock(),
-            Limits(**limits),
-            self.note_death,
-            facts=facts,
+            self.scheduler, self.workers, self.record, loop_clock(), Limits(**limits), self.note_death, facts=facts
         )
 
     def note_death(self) -> None:
@@ -208,5 +210,194 @@ def test_the_next_launch_reaches_its_worker_before_any_answer_is_written():
         await asyncio.gather(ask("one"), ask("two"))
         assert calls == ["start", ("one",), ("two",), "one answered", "two answered"]
         await bench.driver.stop()
+
+    run_virtually(main())
+
+
+async def started(scheduler=None) -> Bench:
+    bench = Bench(scheduler=scheduler)
+    await bench.driver.start()
+    return bench
+
+
+def test_facts_of_the_start_come_first_and_later_ones_in_their_turn():
+    async def main():
+        bench = Bench(facts={"facts": 1})
+        await bench.driver.start()
+        running = asyncio.create_task(bench.ask("x", "y"))  # y waits until x is done
+        await asyncio.sleep(0.01)
+        bench.driver.change({"facts": 2})
+        assert [answer.output for answer in await running] == ["x", "y"]
+        assert bench.scheduler.facts == [{"facts": 1}, {"facts": 2}]
+        assert bench.journal[0].event == Changed({"facts": 1})
+        await bench.driver.stop()
+        assert replay(FifoScheduler(), bench.journal) == bench.journal
+
+    run_virtually(main())
+
+
+def test_facts_that_the_scheduler_refuses_leave_no_trace():
+    async def main():
+        bench = await started()
+        bench.driver.change({"facts": 1})
+        bench.scheduler.refuses = "bad"
+        with pytest.raises(InputError, match="facts is bad"):
+            bench.driver.change({"facts": "bad"})
+        assert [entry.event for entry in bench.journal] == [Changed({"facts": 1})]
+        assert (await bench.ask("x"))[0].output == "x"
+        assert bench.driver.alive
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+class BrokenByFacts(FifoScheduler):
+    def handle(self, event, now):
+        if isinstance(event, Changed):
+            raise KeyError("a bug")
+        return super().handle(event, now)
+
+
+def test_a_scheduler_that_breaks_over_facts_leaves_nobody_waiting():
+    async def main():
+        bench = await started(BrokenByFacts())
+        asked = asyncio.create_task(bench.ask("x", "y"))
+        await asyncio.sleep(0.01)
+        with pytest.raises(SchedulerError, match="KeyError"):
+            bench.driver.change({})
+        assert all(isinstance(answer, SchedulerError) for answer in await asked)
+        with pytest.raises(SchedulerError):
+            bench.driver.change({})
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_a_device_that_lacks_memory_is_told_to_the_scheduler_once_and_behind_the_facts():
+    async def main():
+        bench = Bench(facts={"facts": 1})
+        bench.driver.limit(-5, 16)  # as the worker starts
+        await bench.driver.start()
+        for batch in (8, 8, 16):
+            bench.driver.limit(-5, batch)
+        bench.driver.limit(0, 16)
+        assert [entry.event for entry in bench.journal] == [
+            Changed({"facts": 1}),
+            Limited(-5, 16),
+            Limited(-5, 8),
+            Limited(0, 16),
+        ]
+        await bench.driver.stop()
+        assert replay(FifoScheduler(), bench.journal) == bench.journal
+
+    run_virtually(main())
+
+
+def test_the_journal_holds_every_event_with_its_time_and_wakes_once_at_each_deadline():
+    async def main():
+        bench = Bench()
+        bench.workers[0].seconds = 3.0
+        await bench.driver.start()
+        asks = []
+        for deadline in (10.0, 0.5, 2.0):
+            asks.append(asyncio.create_task(bench.driver.submit("a", deadline, 1.0, "x")))
+            await asyncio.sleep(0)
+        await asyncio.gather(*asks)
+        await bench.driver.stop()
+        await asyncio.sleep(20)
+        return bench.journal
+
+    assert run_virtually(main()) == [
+        JournalEntry(0.0, Arrived(Request(0, 0.0, 10.0, "a", 1.0, 0, 0, "", 1.0)), (Launch(0, 0, (0,)),)),
+        JournalEntry(0.0, Arrived(Request(1, 0.0, 0.5, "a", 1.0, 0, 0, "", 1.0)), ()),
+        JournalEntry(0.0, Arrived(Request(2, 0.0, 2.0, "a", 1.0, 0, 0, "", 1.0)), ()),
+        JournalEntry(0.5, Woke(), (Drop(1, "late"),)),
+        JournalEntry(2.0, Woke(), (Drop(2, "late"),)),
+        JournalEntry(3.0, Finished(0, 3.0, (Result(0),)), (Answer(0, 0),)),
+    ]
+
+
+def test_it_counts_those_that_wait_and_those_that_have_no_answer():
+    async def main():
+        bench = Bench()
+        bench.workers[0].seconds = 1.0
+        await bench.driver.start()
+        driver, counts = bench.driver, []
+        assert (driver.pending, driver.waiting) == (0, 0)
+        asks = [asyncio.create_task(bench.driver.submit("a", 50.0, 1.0, at)) for at in range(4)]
+        await asyncio.sleep(0.5)
+        counts.append((driver.pending, driver.waiting))
+        asks[0].cancel()  # it runs, and nobody waits for it any more
+        await asyncio.gather(asks[0], return_exceptions=True)
+        counts.append((driver.pending, driver.waiting))
+        for ask in asks[1:]:
+            ask.cancel()
+        await asyncio.gather(*asks, return_exceptions=True)
+        counts.append((driver.pending, driver.waiting))
+        assert counts == [(4, 3), (3, 2), (0, 0)]
+        await driver.stop()
+
+    run_virtually(main())
+
+
+class Overlapping(FifoScheduler):
+    """Takes its one worker for free though it is not."""
+
+    def handle(self, event, now):
+        actions = super().handle(event, now)
+        self._free = [0]
+        return actions
+
+
+def test_a_worker_that_is_given_two_launches_at_once_is_the_schedulers_fault():
+    async def main():
+        bench = Bench(scheduler=Overlapping())
+        bench.scheduler.check = lambda: None
+        await bench.driver.start()
+        answers = await bench.ask("x", "y")
+        sentence = "the scheduler failed: SchedulerError: worker 0 was given launch 1 during launch 0"
+        assert [str(answer) for answer in answers] == [sentence] * 2
+        await bench.driver.stop()
+
+    run_virtually(main())
+
+
+def test_an_output_that_cannot_be_read_fails_its_own_request_and_is_logged(caplog):
+    def read(pending, result):
+        if pending.payload == "bad":
+            raise ValueError("not an output")
+        return dataclasses.replace(result, length=3)
+
+    async def main():
+        journal, worker = [], FakeWorker()
+        driver = Driver(FifoScheduler(), [worker], journal.append, loop_clock(), read=read)
+        await driver.start()
+        asks = [driver.submit("a", 5.0, 1.0, payload) for payload in ("first", "good", "bad", "good")]
+        answers = await asyncio.gather(*asks, return_exceptions=True)
+        outputs = [getattr(answer, "output", str(answer)) for answer in answers]
+        assert outputs == ["first", "good", "not an output", "good"]
+        finished = [entry.event for entry in journal if isinstance(entry.event, Finished)]
+        assert finished[1].results == (Result(1, length=3), Result(2), Result(3, length=3))
+        await driver.stop()
+
+    run_virtually(main())
+    assert [record.message for record in caplog.records] == ["the output of request 2 could not be read"]
+
+
+def test_spares_start_beside_the_workers_and_share_their_updates_builds_and_end():
+    async def main():
+        worker, spare, late = (FakeWorker(build="b") for _ in range(3))
+        late.failing_restarts = 1
+        driver = Driver(FifoScheduler(), [worker], lambda _: None, loop_clock(), spares=[spare, late])
+        await driver.start()
+        assert driver.spares == 0
+        await asyncio.sleep(1)
+        assert driver.spares == 1 and spare.calls == ["restart"]
+        await driver.update("more", lambda _: "c")
+        assert (worker.calls[-1], spare.calls[-1], late.build) == (("update", "more"), ("update", "more"), "c")
+        driver.remember(lambda _: "d")
+        assert [one.build for one in (worker, spare, late)] == ["d"] * 3
+        await driver.stop()
+        assert [one.calls[-1] for one in (worker, spare, late)] == ["stop"] * 3
 
     run_virtually(main())

@@ -104,7 +104,7 @@ def test_a_full_disk_is_logged_once_and_events_are_sent_from_memory(tmp_path, mo
     receiver = Receiver(OSError("gone"), OSError("gone"))
     box, sent = outbox(tmp_path, receiver), [alarm(0), alarm(1)]
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(events, "_write_whole", full)
+        patch.setattr(events, "write_whole", full)
         patch.setattr(events, "append_whole", full)
         for event in sent:
             box.emit(event)

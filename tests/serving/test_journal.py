@@ -10,18 +10,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.journal import encode
-from pliant.protocol import (
-    Answer,
-    Arrived,
-    Drop,
-    Failed,
-    Finished,
-    JournalEntry,
-    Launch,
-    Request,
-    Result,
-    Woke,
-)
+from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, JournalEntry, Launch, Request, Result, Woke
 from pliant.serving import journal
 from pliant.serving.journal import FileRecorder, read
 

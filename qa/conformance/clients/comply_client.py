@@ -9,7 +9,6 @@ named.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from steps import take_steps
+from steps import arguments, take_steps
 
 REQUIREMENTS: Mapping[str, tuple[str, ...]] = {"llm-comply": ("llm-comply==0.5.0",)}
 """The pinned requirements of each client."""
@@ -55,11 +54,8 @@ def passed(results: Mapping[str, Any], case: str) -> object:
 
 def main() -> int:
     """Run all cases, and return the exit status."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("url")
-    parser.add_argument("--model", required=True)
-    arguments, _ = parser.parse_known_args()
-    results = outcomes(arguments.url, arguments.model)
+    given = arguments("model")
+    results = outcomes(given.url, given.model)
     return take_steps("llm-comply", {case: partial(passed, results, case) for case in CASES}, DEVIATIONS)
 
 

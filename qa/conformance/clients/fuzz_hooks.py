@@ -10,16 +10,16 @@ from __future__ import annotations
 import base64
 import os
 import random
-import struct
-import zlib
 from collections.abc import MutableMapping
 from typing import Any
 
 import schemathesis
+from steps import png
 
 SERVED = "PLIANT_SERVED"
 """The environment variable with a name that the service serves."""
 TEXT = "a small model reads every word"
+DOTS = [bytes([32 * y] * 24) for y in range(8)]  # of a picture, 8 by 8 grey
 LIMITS = {"n": 2, "best_of": 2, "max_tokens": 8, "max_completion_tokens": 8, "min_tokens": 4}
 SECONDS = {"deadline": 5.0, "timeout": 5_000_000, "slo_ttft_ms": 5000.0, "slo_tpot_ms": 5000.0, "latency": 1.0}
 IDS = 20  # below the smallest vocabulary
@@ -78,7 +78,7 @@ def _repair(body: MutableMapping[str, Any], path: str, draw: random.Random) -> N
         body["inputs"] = [_tensor(draw)]
         body.pop("outputs", None)
     if "image" in body:
-        body["image"] = base64.b64encode(png()).decode()
+        body["image"] = base64.b64encode(png(DOTS)).decode()
     if "texts" in body and "text" in body:
         del body["text"]
     if "messages" not in body:
@@ -119,17 +119,6 @@ def _tensor(draw: random.Random) -> dict[str, Any]:
             "name": "image",
             "datatype": "BYTES",
             "shape": shape,
-            "data": [base64.b64encode(png()).decode()] * count,
+            "data": [base64.b64encode(png(DOTS)).decode()] * count,
         }
     return {"name": "text", "datatype": "BYTES", "shape": shape, "data": [TEXT] * count}
-
-
-def png() -> bytes:
-    """Return a picture of 8 by 8 grey dots."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
-    rows = zlib.compress(b"".join(b"\0" + bytes([32 * y % 256] * 24) for y in range(8)))
-    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", rows) + chunk(b"IEND", b"")

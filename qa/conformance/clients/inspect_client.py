@@ -8,7 +8,6 @@ client, version, what it did, ok and detail. The exit status is 1 if a step fail
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ from inspect_ai.solver import TaskState, generate, use_tools
 from inspect_ai.tool import Tool, ToolFunction, tool
 from inspect_ai.util import json_schema
 from pydantic import BaseModel
-from steps import take_steps
+from steps import arguments, take_steps
 
 REQUIREMENTS: Mapping[str, tuple[str, ...]] = {"inspect-ai": ("inspect-ai==0.3.285", "openai==3.57.0")}
 """The pinned requirements of each client."""
@@ -106,13 +105,9 @@ class Inspector:
 
 def main() -> int:
     """Take all steps, and return the exit status."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("url")
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--folder", required=True)
-    arguments, _ = parser.parse_known_args()
-    os.environ |= {"PLIANT_BASE_URL": f"{arguments.url.rstrip('/')}/v1", "PLIANT_API_KEY": "none"}
-    inspector = Inspector(arguments.model, arguments.folder)
+    given = arguments("model", "folder")
+    os.environ |= {"PLIANT_BASE_URL": f"{given.url}/v1", "PLIANT_API_KEY": "none"}
+    inspector = Inspector(given.model, given.folder)
     steps = {
         "a task with log-probabilities": inspector.logprobs,
         "a task with a tool": inspector.tools,

@@ -11,7 +11,6 @@ version, what it did, ok and detail. The exit status is 1 if a step failed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from steps import take_steps
+from steps import arguments, take_steps
 
 REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "lm-eval": ("lm-eval[api,hf]==0.4.13", "torch==2.13.0", "transformers==5.23.0")
@@ -146,14 +145,8 @@ def likelihoods(samples: list[dict[str, object]]) -> list[float]:
 
 def main() -> int:
     """Take both steps, and return the exit status."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("url")
-    for name in ("--model", "--tokenizer", "--folder", "--rows"):
-        parser.add_argument(name, required=True)
-    parser.add_argument("--items", type=int, default=50)
-    arguments, _ = parser.parse_known_args()
-    folder, rows = Path(arguments.folder), Path(arguments.rows)
-    harness = Harness(arguments.url.rstrip("/"), arguments.model, arguments.tokenizer, folder, rows, arguments.items)
+    given = arguments("model", "tokenizer", "folder", "rows", items=50)
+    harness = Harness(given.url, given.model, given.tokenizer, Path(given.folder), Path(given.rows), given.items)
     harness.write_tasks()
     steps = {
         f"local-completions: log-likelihoods of a task of two choices, against hf, within {TOLERANCE:g}": harness.compare,

@@ -10,7 +10,6 @@ full, by the client's own report.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from steps import take_steps
+from steps import arguments, take_steps
 
 REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "guidellm": ("guidellm==0.8.1", "torch==2.13.0"),
@@ -123,16 +122,9 @@ def runs(client: str, load: Load) -> Mapping[str, Any]:
 
 def main() -> int:
     """Run one client, and return the exit status."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("url")
-    parser.add_argument("--client", required=True, choices=["vllm", "guidellm", "aiperf"])
-    for name in ("--model", "--tokenizer", "--folder"):
-        parser.add_argument(name, required=True)
-    parser.add_argument("--requests", type=int, default=8)
-    arguments, _ = parser.parse_known_args()
-    url, folder = arguments.url.rstrip("/"), Path(arguments.folder)
-    load = Load(url, arguments.model, arguments.tokenizer, folder, arguments.requests)
-    return take_steps(arguments.client, runs(arguments.client, load))
+    given = arguments("client", "model", "tokenizer", "folder", requests=8)
+    load = Load(given.url, given.model, given.tokenizer, Path(given.folder), given.requests)
+    return take_steps(given.client, runs(given.client, load))
 
 
 if __name__ == "__main__":

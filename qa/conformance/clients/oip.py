@@ -6,7 +6,7 @@ It runs in an environment of its own, with nothing of Pliant:
     ENV/bin/python qa/conformance/clients/oip.py http://127.0.0.1:3000 [MODEL ...]
 
 The server's metadata say which system it is. Models are by default those of the tests' registries. Each step prints a line
-of JSON: client, version, system, what it did, ok and detail. The exit status is 1 if a step failed.
+of JSON: client, version, what it did, ok and detail. The exit status is 1 if a step failed.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import struct
 import sys
 import urllib.request
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
+from steps import png, take_steps
 from tritonclient.utils import InferenceServerException
 
-CLIENT = "tritonclient[http]"
 REQUIREMENTS: Mapping[str, tuple[str, ...]] = {"tritonclient[http]": ("tritonclient[http]==2.73.0",)}
 """The pinned requirements of each client."""
 TEXTS = ("a dog", "it barks ünd runs", "the large cats sleep")
@@ -81,7 +78,8 @@ def cascade(service: Service, models: list[str]) -> Iterator[Step]:
 
 def tokens(service: Service, models: list[str]) -> Iterator[Step]:
     """Classify images."""
-    files = [png(seed) for seed in range(3)]
+    dots = (np.random.default_rng(seed).integers(0, 256, (16, 48), np.uint8) for seed in range(3))
+    files = [png([row.tobytes() for row in rows]) for rows in dots]
 
     def inputs(count: int, binary: bool) -> list[triton.InferInput]:
         given = files[:count] if binary else [base64.b64encode(file) for file in files[:count]]
@@ -122,18 +120,6 @@ def elements(name: str, values: list[bytes], binary: bool = True) -> triton.Infe
 
 def texts(name: str, values: tuple[str, ...], binary: bool = True) -> triton.InferInput:
     return elements(name, [value.encode() for value in values], binary)
-
-
-def png(seed: int, side: int = 16) -> bytes:
-    """A picture, as a file."""
-    rows = np.random.default_rng(seed).integers(0, 256, (side, side * 3), np.uint8)
-    data = b"".join(b"\0" + row.tobytes() for row in rows)
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
 
 
 def expect(condition: object, detail: object) -> object:
@@ -312,19 +298,10 @@ SYSTEMS = {"bins": bins, "cascade": cascade, "tokens": tokens}
 
 
 def main(address: str, models: list[str]) -> int:
-    """Take all steps, print a line for each, and return how many failed."""
-    service, failed = Service(address), 0
-    line = {"client": CLIENT, "version": version("tritonclient"), "system": service.system}
-    for what, step in SYSTEMS[service.system](service, models or MODELS[service.system]):
-        try:
-            ok, detail = True, step()
-        except Exception as error:
-            ok, detail = False, f"{type(error).__name__}: {error}"
-        failed += not ok
-        sys.stdout.write(json.dumps({**line, "did": what, "ok": ok, "detail": detail}, ensure_ascii=False) + "\n")
-        sys.stdout.flush()
-    return failed
+    """Take all steps, and return the exit status."""
+    service = Service(address)
+    return take_steps("tritonclient", dict(SYSTEMS[service.system](service, models or MODELS[service.system])))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1], sys.argv[2:]) > 0)
+    raise SystemExit(main(sys.argv[1], sys.argv[2:]))

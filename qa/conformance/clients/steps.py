@@ -1,17 +1,42 @@
-"""What the clients of this folder have in common: they take steps, and print a line of JSON for each.
+"""What the clients of this folder have in common: arguments, pictures, and steps with a line of JSON for each.
 
 A script imports it as a sibling (`from steps import take_steps`), as it runs in an environment without Pliant.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import struct
 import sys
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 
 Step = Callable[[], object]
 """It returns details, and raises if something is wrong."""
+
+
+def arguments(*names: str, **numbers: int) -> argparse.Namespace:
+    """Return what a script was called with: the address, `--NAME VALUE` of each name, and numbers with their defaults."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url", type=lambda url: url.rstrip("/"))
+    for name in names:
+        parser.add_argument(f"--{name}", required=True)
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    return parser.parse_known_args()[0]
+
+
+def png(rows: Sequence[bytes]) -> bytes:
+    """Return a picture as a file; each row has three bytes a pixel."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", len(rows[0]) // 3, len(rows), 8, 2, 0, 0, 0)
+    pixels = zlib.compress(b"".join(b"\0" + row for row in rows))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 def take_steps(client: str, steps: Mapping[str, Step], left_out: Mapping[str, str] = {}) -> int:

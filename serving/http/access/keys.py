@@ -16,7 +16,6 @@ import math
 import os
 import re
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,10 +23,12 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pliant.errors import InputError
+from pliant.jsonl import PRIVATE, write_whole
 from pliant.serving.client import Client
+from pliant.serving.settings import Settings
 
 ROLES = ("use", "admin", "monitor")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -59,7 +60,7 @@ class Tenant:
         _check_positive("weight", self.weight)
         if self.rate is not None:
             _check_positive("rate", self.rate)
-        if self.max_waiting is not None and (not _is_whole(self.max_waiting) or self.max_waiting < 1):
+        if self.max_waiting is not None and (type(self.max_waiting) is not int or self.max_waiting < 1):
             raise InputError("max_waiting", repr(self.max_waiting), "a whole number from 1 on")
 
 
@@ -180,10 +181,6 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _check_positive(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise InputError(name, repr(value), "positive and finite")
@@ -217,22 +214,13 @@ def update_keys(path: Path, change: Callable[[Keys], tuple[Keys, T]]) -> T:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path):
             keys, result = change(read_keys(path) if path.exists() else Keys())
-            _replace(path, to_json(keys))
+            write_whole(path, to_json(keys).encode())
     except OSError as error:
         raise InputError("file of keys", path, f"a file that can be written ({error.strerror})") from None
     return result
 
 
-class KeySettings(Protocol):
-    @property
-    def keys(self) -> str: ...
-    @property
-    def keys_file(self) -> Path | None: ...
-    @property
-    def home(self) -> Path: ...
-
-
-def key_source(settings: KeySettings) -> KeySource | None:
+def key_source(settings: Settings) -> KeySource | None:
     """Return the keys of a service; None if there are none, so that everybody on this machine may call it.
 
     Raises `InputError` for keys that are not valid, and for two sources.
@@ -292,23 +280,5 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _replace(path: Path, text: str) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # its mode is 0600
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def _for_owner(name: str, flags: int) -> int:
-    return os.open(name, flags, 0o600)
+    return os.open(name, flags, PRIVATE)

@@ -8,7 +8,6 @@ import time
 from datetime import UTC, datetime
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Protocol
 
 from cryptography import x509
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -16,8 +15,9 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from pliant.errors import InputError
 from pliant.serving.http.access.access import Access
 from pliant.serving.http.access.hosts import KnownHosts, check_address, is_loopback
-from pliant.serving.http.access.keys import KeySettings, key_source
+from pliant.serving.http.access.keys import key_source
 from pliant.serving.monitoring.metric_list import CERTIFICATE, register
+from pliant.serving.settings import Settings
 
 DAY = 86_400.0  # seconds
 WARN_DAYS = 14.0  # before a certificate's end; deploy/monitoring/alerts.yaml has the same
@@ -26,22 +26,7 @@ RENEW = "replace its file and that of its key, and start the service again"
 logger = logging.getLogger("pliant.serving")
 
 
-class AccessSettings(KeySettings, Protocol):
-    @property
-    def host(self) -> str: ...
-    @property
-    def open(self) -> bool: ...
-    @property
-    def allowed_hosts(self) -> str: ...
-    @property
-    def tls_cert(self) -> Path | None: ...
-    @property
-    def tls_key(self) -> Path | None: ...
-    @property
-    def trusted_proxies(self) -> str: ...
-
-
-def check_access(settings: AccessSettings) -> None:
+def check_access(settings: Settings) -> None:
     """Raise `InputError` for keys, a certificate or addresses that are not valid, and for an open door that nobody wants."""
     check_address(settings.host)
     for proxy in names(settings.trusted_proxies):
@@ -56,7 +41,7 @@ def check_access(settings: AccessSettings) -> None:
         raise InputError("host", settings.host, f"{limit}`pliant keys add --tenant NAME`, or say --open")
 
 
-def access_of(settings: AccessSettings) -> Access:
+def access_of(settings: Settings) -> Access:
     """Return who may call a service. Raises `InputError` for keys that are not valid."""
     hosts = KnownHosts(settings.host, names(settings.allowed_hosts))
     return Access(hosts, key_source(settings), settings.open)

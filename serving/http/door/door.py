@@ -12,7 +12,7 @@ from starlette.responses import Response
 from pliant.front_door import FrontDoor
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.api_errors import ApiError, ErrorShape
-from pliant.serving.http.door.connections import Connections, DoorLimits, most_connections, raise_open_files
+from pliant.serving.http.door.connections import Connections, DoorLimits, raise_open_files
 from pliant.serving.http.door.load import LoopLoad, Turns
 from pliant.serving.http.middleware import HEADER as REQUEST_ID
 from pliant.serving.http.middleware import request_id
@@ -30,10 +30,7 @@ class Door:
     """Opened once by a service, which is its only one. `shape_of` gives the error shape of a path."""
 
     def __init__(
-        self,
-        shape_of: Callable[[str], ErrorShape],
-        is_sheddable: Callable[[str], bool],
-        limits: DoorLimits = LIMITS,
+        self, shape_of: Callable[[str], ErrorShape], is_sheddable: Callable[[str], bool], limits: DoorLimits = LIMITS
     ) -> None:
         self.shape_of, self.is_sheddable, self.limits = shape_of, is_sheddable, limits
         self.load, self.connections = LoopLoad(), Connections(limits)
@@ -48,19 +45,14 @@ class Door:
         self.keyed = False  # whether senders are told apart by their keys
         self._under_way: dict[asyncio.Task[Any] | None, str] = {}  # tenants, until the answers of their requests begin
 
-    def open(
-        self,
-        count: Callable[[str, int], None],
-        front: FrontDoor,
-        judge: Judge = lambda _scope: None,
-    ) -> None:
+    def open(self, count: Callable[[str, int], None], front: FrontDoor, judge: Judge = lambda _scope: None) -> None:
         """Begin to sweep, on the running loop, and to `count` errors by code and number; allow as many files as possible.
 
         `front` learns what answers take to be written; `judge` returns who sends a request, by its scope, if it knows, and
         raises `ApiError` if nobody may.
         """
         self._count, self._front, self._judge = count, front, judge
-        self.connections.most = most_connections(self.limits.connections, raise_open_files())
+        self.connections.most = min(self.limits.connections, raise_open_files() // 2)  # others need files, too
         self._sweep(asyncio.get_running_loop())
 
     def admit(self, scope: MutableMapping[str, Any]) -> ApiError | None:

@@ -30,6 +30,9 @@ TYPES = ("application/json", "application/octet-stream")
 WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 """Content encodings -> the window bits of zlib, which say the format too."""
 PIECE_BYTES = 256 * 1024  # that are decompressed before the event loop serves others: about a millisecond
+Datatype = Literal[
+    "BYTES", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"
+]
 
 
 def _no_shared_memory(_region: object) -> None:
@@ -46,21 +49,7 @@ class InputParameters(Body):
 
 class InputTensor(Body):
     name: str = Field(description="as the model's metadata list it")
-    datatype: Literal[
-        "BYTES",
-        "BOOL",
-        "UINT8",
-        "UINT16",
-        "UINT32",
-        "UINT64",
-        "INT8",
-        "INT16",
-        "INT32",
-        "INT64",
-        "FP16",
-        "FP32",
-        "FP64",
-    ]
+    datatype: Datatype
     shape: Annotated[list[Annotated[int, Field(ge=0, le=MAX_SIZE)]], Field(max_length=MAX_RANK)]
     data: Annotated[
         Any,

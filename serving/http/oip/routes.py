@@ -28,8 +28,6 @@ EXTENSIONS = ("binary_tensor_data", "classification")
 SERVER, LIVE, READY = PREFIX, f"{PREFIX}/health/live", f"{PREFIX}/health/ready"
 MODEL, MODEL_VERSION = f"{PREFIX}/models/{{model}}", f"{PREFIX}/models/{{model}}/versions/{{version}}"
 MODEL_READY, INFER = "/ready", "/infer"
-_MODEL_PATHS = tuple(base + end for base in (MODEL, MODEL_VERSION) for end in ("", MODEL_READY, INFER))
-PATHS = (SERVER, LIVE, READY, *_MODEL_PATHS)
 
 _REQUEST = schema_of(InferBody)
 _REQUEST["properties"]["parameters"] = schema_of(Parameters)
@@ -108,42 +106,22 @@ class InferenceAnswer(BaseModel):
     outputs: list[OutputTensor]
 
 
-_ROUTES: Mapping[str, tuple[str, Any, tuple[int, ...]]] = {
-    SERVER: ("The server, as the Open Inference Protocol describes it", ServerMetadata, ()),
-    LIVE: ("Whether the service works, or recovers by itself", Live, (503,)),
-    READY: ("Whether the service can answer", Ready, (503,)),
-    "": ("A model with its tensors", ModelMetadata, (404,)),
-    MODEL_READY: ("Whether a model can answer", ModelReady, (404, 503)),
-    INFER: (
-        "Run a model, with tensors in JSON or as binary data",
-        InferenceAnswer,
-        (400, 404, 413, 415, 429, 500, 503),
-    ),
-}
-"""Summary, answer and errors of each route; those of a model by what follows its name."""
-
-
-def options_of(path: str) -> dict[str, Any]:
-    """Return the arguments of `add_api_route` for one of `PATHS`."""
-    kind = path if path in _ROUTES else path.removeprefix(MODEL_VERSION).removeprefix(MODEL)
-    summary, answer, statuses = _ROUTES[kind]
-    kinds = dict(zip(TYPES, ({"schema": _REQUEST}, {"schema": _BINARY}), strict=True))
-    body = {"required": True, "content": kinds} if kind == INFER else None
-    responses = errors(*statuses, model=OipError)
-    options = route_options(path, summary, "open inference protocol", answer, responses, body)
-    if kind == INFER:
-        options["responses"][200]["content"] = {TYPES[1]: {"schema": _BINARY}}  # beside the model's, in JSON
-        options["openapi_extra"]["parameters"] += [
-            {"name": name, "in": "header", "required": False, "schema": schema} for name, schema in _HEADERS
-        ]
-    return options
-
-
 def add_oip(app: FastAPI, served: Served[E]) -> dict[str, Handler]:
     """Add the routes of a system, and return the handlers of those that infer, by path. Call `close_oip` at the end."""
-    handlers = {path: _guarded(handle, served) for path, handle in _HANDLES.items()}
-    for path, handler in handlers.items():
-        app.add_api_route(path, handler, name=path, **options_of(path))
+    handlers = dict[str, Handler]()
+    for path, (handle, summary, answer, statuses) in _ROUTES.items():
+        handlers[path] = guarded(partial(handle, served), endpoint_of, error_response)
+        infers = path.endswith(INFER)
+        kinds = dict(zip(TYPES, ({"schema": _REQUEST}, {"schema": _BINARY}), strict=True))
+        body = {"required": True, "content": kinds} if infers else None
+        responses = errors(*statuses, model=OipError)
+        options = route_options(path, summary, "open inference protocol", answer, responses, body)
+        if infers:
+            options["responses"][200]["content"] = {TYPES[1]: {"schema": _BINARY}}  # beside the model's, in JSON
+            options["openapi_extra"]["parameters"] += [
+                {"name": name, "in": "header", "required": False, "schema": schema} for name, schema in _HEADERS
+            ]
+        app.add_api_route(path, handlers[path], name=path, **options)
     return {path: handler for path, handler in handlers.items() if path.endswith(INFER)}
 
 
@@ -190,10 +168,6 @@ class UnknownRoute(BaseRoute):
             error = ApiError(404, "http", f"{what}: there is no such path")
         endpoint_of(request).metrics.errored(error.code)
         await error_response(error)(scope, receive, send)
-
-
-def _guarded(handle: Handle, served: Served[E]) -> Handler:
-    return guarded(partial(handle, served), endpoint_of, error_response)
 
 
 async def _live(_served: Served[E], _request: Request, endpoint: E) -> Response:
@@ -252,10 +226,21 @@ def _health(healthy: bool, content: Mapping[str, Any], message: str) -> Response
     return error_response(ApiError(503, "not_ready", message))
 
 
-_OF_A_MODEL: Mapping[str, Handle] = {"": _model, MODEL_READY: _model_ready, INFER: _infer}
-_HANDLES: Mapping[str, Handle] = {
-    SERVER: _server,
-    LIVE: _live,
-    READY: _ready,
-    **{base + end: handle for base in (MODEL, MODEL_VERSION) for end, handle in _OF_A_MODEL.items()},
+_OF_A_MODEL: Mapping[str, tuple[Handle, str, Any, tuple[int, ...]]] = {
+    "": (_model, "A model with its tensors", ModelMetadata, (404,)),
+    MODEL_READY: (_model_ready, "Whether a model can answer", ModelReady, (404, 503)),
+    INFER: (
+        _infer,
+        "Run a model, with tensors in JSON or as binary data",
+        InferenceAnswer,
+        (400, 404, 413, 415, 429, 500, 503),
+    ),
 }
+_ROUTES: Mapping[str, tuple[Handle, str, Any, tuple[int, ...]]] = {
+    SERVER: (_server, "The server, as the Open Inference Protocol describes it", ServerMetadata, ()),
+    LIVE: (_live, "Whether the service works, or recovers by itself", Live, (503,)),
+    READY: (_ready, "Whether the service can answer", Ready, (503,)),
+    **{base + end: route for base in (MODEL, MODEL_VERSION) for end, route in _OF_A_MODEL.items()},
+}
+"""Handler, summary, answer and errors of each route; those of a model by what follows its name."""
+PATHS = tuple(_ROUTES)

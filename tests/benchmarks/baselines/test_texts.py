@@ -12,8 +12,8 @@ import pytest
 
 from pliant.benchmarks.baselines.launch import serving
 from pliant.benchmarks.baselines.model import Artifact
+from pliant.benchmarks.baselines.settings import SENTENCE, TEXT_RIVALS
 from pliant.benchmarks.baselines.text_model import TextModel, TextSpec
-from pliant.benchmarks.baselines.text_services import RIVALS, SENTENCE
 from pliant.benchmarks.bins.requests import TASK, TIMEOUT, embeddings
 from pliant.benchmarks.load_generator import in_turns, replay
 from pliant.bins.runtimes.compile import compile_shapes
@@ -22,7 +22,7 @@ from pliant.registry import codec
 from tests.fixtures.bins.encoders import tiny_encoder
 
 # What is tried first of each; the other settings differ in numbers.
-FIRST = list({one.name: one for one in reversed(RIVALS) if one.name != SENTENCE}.values())
+FIRST = list({one.name: one for one in reversed(TEXT_RIVALS) if one.name != SENTENCE}.values())
 TEXTS = ("one", "one two three", "three two", "two three one two one")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pliant.benchmarks.bins.contest import HEAD, HEAD_SEEDS, Contest
-from pliant.benchmarks.bins.study import PAIR, SHARED, SINGLE, Job, Row
+from pliant.benchmarks.bins.contest import HEAD, HEAD_SEEDS, PAIR, SHARED, SINGLE, Contest, Job, Row
 
 
 def contest(ours: list[float], pair: list[float]) -> Contest:

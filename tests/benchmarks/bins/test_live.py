@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pliant.benchmarks.baselines.text_services import BENTOML, DYNAMIC, PADDED, SENTENCE
+from pliant.benchmarks.baselines.settings import BENTOML, DYNAMIC, PADDED, SENTENCE
 from pliant.benchmarks.bins.live import LOADED, LOW, LOW_LIMIT, OURS, Live, Row
 
 

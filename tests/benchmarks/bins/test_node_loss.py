@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.benchmarks.bins.node_loss import NEVER, Reply, _replanned, head_loss
+from pliant.benchmarks.bins.nodes import NEVER, Reply, _replanned, head_loss
 from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, JournalEntry, Launch, Request, Result, Woke
 from pliant.serving.answers import Completed, Rejected
 

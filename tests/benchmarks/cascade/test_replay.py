@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
 from pliant.benchmarks.cascade.replay import LoadConfig, Loaded, TextExample, compare, form
 from pliant.benchmarks.load_generator import Reply
 from pliant.protocol import Request
@@ -18,14 +16,6 @@ SINGLE, PAIR = TextExample(("a text", None), "x"), TextExample(("a text", "anoth
 def told(example: TextExample = SINGLE, **changed):
     answer = {"label": "x", "level": "small", "cut_short": False, "queue_seconds": 0.01, "run_seconds": 0.02}
     return form("default", QUANTILES).read({"answers": [answer | changed]}, example)
-
-
-@pytest.mark.parametrize(
-    ("level", "cut_short", "setting"),
-    [("small", False, 0), ("small", True, 1), ("large", False, 4), ("large", True, 5)],
-)
-def test_a_setting_says_which_level_answered_and_whether_the_answer_was_cut_short(level, cut_short, setting):
-    assert told(level=level, cut_short=cut_short).setting == setting
 
 
 def reply(number: int, setting: int, after: float = 0.1, correct: bool = True) -> Reply:

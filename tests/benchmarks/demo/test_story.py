@@ -11,12 +11,10 @@ from typing import ClassVar
 
 import pytest
 
-from pliant.benchmarks.bins import story as bins_story
 from pliant.benchmarks.demo import story
 from pliant.benchmarks.demo.story_follow import Follower
 from pliant.benchmarks.demo.story_load import Clients, Mix, Said, Speech
 from pliant.flows import settings
-from pliant.flows.bins import config as bins_config
 
 
 class _Service(BaseHTTPRequestHandler):
@@ -86,14 +84,3 @@ def test_the_story_has_a_folder_and_a_registry_of_its_own_and_gives_back_the_env
         assert project.artifact_root == tmp_path / "story" / "mlruns" / "artifacts"
         assert os.environ["PLIANT_ROLLOUT"] == "canary" and "PREFECT_API_URL" not in os.environ
     assert dict(os.environ) == before
-
-
-def test_the_flows_of_bins_learn_from_the_journal_and_the_bad_one_differs_in_its_encoder_alone(tmp_path):
-    first, after, worse = (
-        bins_config.read(None, overrides)
-        for overrides in (bins_story.FIRST, bins_story.after(tmp_path / "j"), bins_story.worse(tmp_path / "j"))
-    )
-    assert first.streams[0].lengths == ("data",)
-    assert after.streams[0].lengths == (f"journal:{tmp_path / 'j'}", "data")
-    assert after.embedded == first.embedded and worse.streams == after.streams
-    assert worse.embedded.classifier.rate < after.embedded.classifier.rate / 100

@@ -61,17 +61,3 @@ def test_every_stage_is_measured_to_its_end_and_is_right(kit):
     ]
     assert not wrong, output
     assert status in (0, 1), output
-
-
-@pytest.mark.slow
-def test_every_part_is_measured_and_says_what_it_leaves_out(kit):
-    _, _, content = kit
-    parts = {stage: set(row["parts"]) for stage, row in content["stages"].items()}
-    assert parts == {
-        "right": {"runs", "processes", "forced"},
-        "tokens": {"speed", "table", "bfloat16"},
-        "packing": {"texts", "sequences", "all at once", "Poisson"},
-        "bins": {"onnx", "eager", "aot"},
-        "cascade": {"small", "large"},
-    }
-    assert len(str(content)) < 20_000, "a compact file"

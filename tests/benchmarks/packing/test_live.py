@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from pliant.benchmarks.load_generator import Reply
-from pliant.benchmarks.packing import live
 from pliant.benchmarks.packing.live import HEADINGS, OURS, ContestConfig, Fared
 from pliant.protocol import Request
 from pliant.report import Observation
@@ -31,12 +28,3 @@ def test_who_is_answered_after_the_deadline_or_never_does_not_count():
     assert (found.goodput, found.tokens) == (pytest.approx(0.2), pytest.approx(2.0))
     assert found.took.tolist() == pytest.approx([0.5, 1.5])
     assert dict(zip(HEADINGS, found.row(), strict=True))["of all in time"] == "50.0%"
-
-
-def test_the_services_own_counts_say_how_outputs_ended():
-    text = """# TYPE pliant_outcomes counter
-pliant_outcomes_total{outcome="stop",task="tiny"} 5.0
-pliant_outcomes_total{outcome="dropped_refused",task="tiny"} 3.0
-pliant_outcomes_total{outcome="dropped_refused",task="other"} 4.0
-"""
-    assert live.ends(text, "tiny") == Counter(stop=5, dropped_refused=3)

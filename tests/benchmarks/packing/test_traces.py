@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas
 import pytest
 
-from pliant.benchmarks.packing.traces import SOURCES, Lengths, at_rate, lengths
+from pliant.benchmarks.packing.traces import Lengths, at_rate
 
 MADE = Lengths("made up", np.arange(1, 11), np.arange(11, 21), np.arange(10) / 2)
-
-
-def test_arrivals_begin_at_zero_and_are_in_order_whatever_the_file_does(tmp_path):
-    rows = {"seconds": [5.0, 3.0, 4.0], "context_tokens": [50, 30, 40], "generated_tokens": [5, 3, 4]}
-    pandas.DataFrame(rows).to_parquet(tmp_path / SOURCES["azure"][0])
-    found = lengths("azure", tmp_path)
-    assert found.seconds.tolist() == [0.0, 1.0, 2.0]
-    assert found.prompt.tolist() == [30, 40, 50] and found.output.tolist() == [3, 4, 5]
 
 
 def test_a_poisson_load_has_the_rate_and_repeats_a_row_only_when_all_were_taken():

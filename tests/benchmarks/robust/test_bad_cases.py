@@ -5,15 +5,11 @@ clients that send again at once for ever. No system fails, hangs, or earns far l
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache, partial
 
 import pytest
 
-from pliant.benchmarks.cascade import robust as cascade
 from pliant.benchmarks.robust.clients import FOR_EVER, Clients
 from pliant.benchmarks.robust.contest import contestant
-from pliant.benchmarks.tokens import robust as tokens
-from pliant.latency import LatencyTable
 from pliant.protocol import Action, Arrived, Event, Scheduler
 from pliant.worlds import World
 
@@ -68,23 +64,3 @@ def test_a_clock_that_jumps_costs_what_waits_then_and_nothing_later(
     usual, play = offered.value(offered.OURS, TRUE, offered.LOADS[0], 0), Clients.play
     monkeypatch.setattr(Clients, "play", lambda those, fresh, *of: play(those, _Jumping(fresh, 1.0, jump), *of))
     assert offered.value(offered.OURS, TRUE, offered.LOADS[0], 0) >= LEAST * usual
-
-
-@pytest.mark.parametrize("load", [0.5, 1.5])
-def test_with_a_profile_of_one_point_ours_is_not_behind_doing_nothing_clever(
-    load: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    accuracy = {task: {0: shares[0]} for task, shares in tokens.ACCURACY.items()}
-    known = tokens.Knowledge(LatencyTable((0,), (1,), ((0.016,),)), accuracy, tokens.RateRule((), (0,)))
-    makers = {"default": partial(tokens.make, "default", known), "gamma 0": partial(tokens.make, "pets", known)}
-    monkeypatch.setattr(tokens, "TABLE", known.latency)
-    monkeypatch.setattr(tokens, "MAKERS", makers)
-    ours, rival = (tokens.value(policy, TRUE, load, 0) for policy in makers)
-    assert ours >= LEAST * rival > 0
-
-    longest = cascade.LENGTHS[-1]
-    monkeypatch.setattr(cascade, "_table", lambda scale: LatencyTable((longest,), (1,), ((0.002 * scale,),)))
-    for cached in (cascade.planned, cascade.rate):
-        monkeypatch.setattr(cascade, cached.__name__, cache(cached.__wrapped__))
-    ours, *rivals = (cascade.value(policy, TRUE, load, 0) for policy in (cascade.OURS, *cascade.RIVALS))
-    assert ours >= LEAST * max(rivals) > 0

@@ -11,10 +11,7 @@ import sys
 
 from bentoml._internal.server.http.traffic import TimeoutMiddleware
 
-from pliant.serving.bento.bentoml_patches import (
-    COUNTERS,
-    _call_within_timeout,
-)
+from pliant.serving.bento.bentoml_patches import COUNTERS, _call_within_timeout
 from tests.fixtures.fakes import run_virtually
 
 

@@ -33,7 +33,7 @@ class Service:
         self.state = SimpleNamespace(door=door, shape_of="a shape of errors")
         parts = {
             "settings": SimpleNamespace(SETTINGS=BinsSettings),
-            "assembly": SimpleNamespace(assemble=self.assemble),
+            "assembly": SimpleNamespace(SERVED=self.served),
         }
 
         def part(stage, name):
@@ -57,6 +57,9 @@ class Service:
         monkeypatch.setattr(hosting, "freeze_gc", lambda: self.calls.append("freeze"))
         kind = type("Hosted", (HostedService,), {"SYSTEM": "bins", "APP": SimpleNamespace(state=self.state)})
         self.hosted = kind()
+
+    def served(self, settings):
+        return SimpleNamespace(assemble=lambda: self.assemble(settings))
 
     async def assemble(self, settings):
         self.calls.append("assemble")

@@ -16,7 +16,7 @@ from pliant.serving.bins import assembly as bins_assembly
 from pliant.serving.bins.assembly import BinsSystem, make_scheduler
 from pliant.serving.bins.catalog import load_catalog
 from pliant.serving.lifecycle import system
-from pliant.serving.workers import ray_pool
+from pliant.serving.workers import ray_workers
 from pliant.serving.workers.worker import ProcessWorker
 from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import (
@@ -124,7 +124,7 @@ def test_workers_take_the_devices_in_turn_but_ray_numbers_its_gpus_itself(regist
     assert {bins_assembly.build_plan(on_nodes, catalog, worker).plan.device for worker in range(3)} == {"cuda"}
     needs = []
     monkeypatch.setattr(
-        ray_pool,
+        ray_workers,
         "RayPool",
         lambda address, resources: needs.append(resources) or SimpleNamespace(make_worker=None, close=None),
     )

@@ -177,7 +177,7 @@ REFUSED_COMPLETIONS = [
     ),
     *(({"logprobs": value}, "logprobs") for value in (21, -1, True)),
     *(({"deadline": value}, "deadline") for value in (0, 30.1, float("nan"))),
-    *(({"slo_ttft_ms": value}, "slo_ttft_ms") for value in (0, 30_001, "1")),
+    *(({"slo_ttft_ms": value}, "slo_ttft_ms") for value in (0, 5e-324, 30_001, "1")),
     *(({"utility": value}, "utility") for value in (-1, float("inf"))),
     *(({"priority": value}, "priority") for value in (1001, -1001)),
     *(({name: 1}, name) for name in ("stream", "echo", "offline", "ignore_eos", "add_special_tokens")),

@@ -16,13 +16,7 @@ from hypothesis import strategies as st
 from pliant.errors import WorkerError
 from pliant.serving.workers import helper_process
 from pliant.serving.workers.child_process import receive
-from pliant.serving.workers.helper_process import (
-    LONG,
-    PIECE,
-    HelperProcess,
-    _read_answer,
-    _send_answer,
-)
+from pliant.serving.workers.helper_process import LONG, PIECE, HelperProcess, _read_answer, _send_answer
 
 TEXTS = st.text(max_size=3) | st.sampled_from(["a" * (LONG + 1), "\u200b" * 3000, "\ud800" * 2000, "b" * LONG])
 VALUES = st.recursive(st.none() | st.integers() | TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner))

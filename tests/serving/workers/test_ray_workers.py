@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pliant.benchmarks.bins import nodes as bins_nodes
 from pliant.benchmarks.bins.cluster import cluster
-from pliant.benchmarks.bins.node_loss import NEVER, loss
+from pliant.benchmarks.bins.nodes import NEVER, loss
 from pliant.errors import WorkerError
 from pliant.protocol import replay
-from pliant.serving.workers.ray_cluster import Resources
-from pliant.serving.workers.ray_pool import RayPool
-from tests.fixtures.fakes import EchoModel, run_virtually
+from pliant.serving.workers.ray_workers import RayPool
+from tests.fixtures.fakes import EchoModel
 
 NODES = 3
 PATIENCE = 120.0  # seconds until a dead cluster fails a test
@@ -105,50 +102,6 @@ def test_a_killed_actor_fails_its_launch_is_reported_once_and_comes_back_with_al
         assert told == ["it ended"], "a stop is no end"
 
     on_worker(pool, check)
-
-
-@pytest.mark.parametrize(
-    ("silent", "error"),
-    [
-        ("home", "no node had room for 1 CPU within 2 s, or .* started anew: then nodes and service must be, too"),
-        ("head", "no Ray cluster answers at 127.0.0.1:1: .*refused"),
-        ("ask", "the device's actor was not ready within 300 s"),
-    ],
-)
-def test_an_actor_that_never_answers_is_an_error_after_its_limit_and_is_killed(installed, monkeypatch, silent, error):
-    from pliant.serving.workers import ray_workers
-
-    async def at_home():
-        return "node", 7
-
-    async def never(*_):
-        await asyncio.sleep(1e6)
-
-    async def inline(work, *arguments):
-        return work(*arguments)
-
-    def remote(call):
-        return SimpleNamespace(remote=call, options=lambda **_: SimpleNamespace(remote=call))
-
-    actor = SimpleNamespace(home=remote(at_home), ask=remote(never), outlast=remote(never))
-    setattr(actor, "home" if silent == "head" else silent, remote(never))
-    killed = []
-    monkeypatch.setattr(ray_workers, "_ACTOR", remote(lambda: actor))
-    monkeypatch.setattr(ray_workers.ray, "kill", killed.append)
-
-    async def main():
-        worker = ray_workers.RayWorker(EchoModel, Resources(), 2.0, 300.0)
-        with pytest.raises(WorkerError, match=f"^{error}$"):
-            await worker.start()
-        await worker.stop()
-        assert killed == [actor]
-
-    with socket.create_server(("127.0.0.1", 0)) as head:
-        port = 1 if silent == "head" else head.getsockname()[1]
-        context = SimpleNamespace(gcs_address=f"127.0.0.1:{port}")
-        monkeypatch.setattr(ray_workers.ray, "get_runtime_context", lambda: context)
-        monkeypatch.setattr(asyncio, "to_thread", inline)
-        run_virtually(main())
 
 
 @pytest.mark.slow

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pliant.serving.http.door.connections import (
-    STALLED,
-    Connections,
-    DoorLimits,
-    Stage,
-)
+from pliant.serving.http.door.connections import STALLED, Connections, DoorLimits, Stage
 
 LIMITS = DoorLimits(head_seconds=10.0, idle_seconds=75.0, body_seconds=60.0, connections=3)
 

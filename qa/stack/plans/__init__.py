@@ -1,1 +1,0 @@
-"""What each system's clients send, and the changes that are planted in it."""

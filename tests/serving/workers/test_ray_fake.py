@@ -1,0 +1,288 @@
+"""The connection to Ray, over a fake of Ray: what it is asked for, and what errors say."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from pliant.errors import InputError, WorkerError
+from pliant.serving.workers import ray_workers
+from pliant.serving.workers.ray_workers import ENVIRONMENT, DeviceActor, RayPool, RayWorker, Resources, import_ray
+from pliant.serving.workers.worker import ModelError
+from tests.fixtures.fakes import EchoModel, run_virtually
+
+
+class Connection:
+    """Replaces the handler of SIGTERM, as Ray does."""
+
+    def __init__(self, trouble: Exception | None = None) -> None:
+        self.calls, self.trouble = [], trouble
+
+    def init(self, address, **options):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self.calls.append((address, options))
+        if self.trouble:
+            raise self.trouble
+
+    def shutdown(self):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self.calls.append("shutdown")
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    ray = Connection()
+    monkeypatch.setattr(ray_workers, "import_ray", lambda: ray)
+    return ray
+
+
+@pytest.fixture
+def handler():
+    def handle(number, frame):
+        pass
+
+    before = signal.signal(signal.SIGTERM, handle)
+    yield handle
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_without_an_address_a_cluster_of_this_machine_is_started_that_nobody_else_can_reach(ray, handler):
+    pool = RayPool()
+    ((address, options),) = ray.calls
+    assert (address, options["namespace"], options["include_dashboard"]) == ("local", "pliant", False)
+    assert (options["log_to_driver"], options["configure_logging"]) == (False, False)
+    assert options["_node_ip_address"].startswith("127.") and options["object_store_memory"] >= 75 * 1024**2
+    assert signal.getsignal(signal.SIGTERM) is handler  # by which pending requests are answered before the end
+    pool.close()
+    assert ray.calls[-1] == "shutdown" and signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_a_cluster_that_listens_is_joined_and_nothing_of_it_is_configured(ray, handler):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        RayPool(address)
+    ((joined, options),) = ray.calls
+    assert joined == address
+    assert set(options) == {"log_to_driver", "configure_logging", "namespace"}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "127.0.0.1:port"])
+def test_where_nothing_listens_is_an_error_before_ray_tries_for_minutes(ray, address):
+    with pytest.raises(WorkerError, match="no Ray cluster answers at"):
+        RayPool(address)
+    assert ray.calls == []
+
+
+def test_a_client_address_is_refused(ray):
+    with pytest.raises(InputError, match="host:port or auto"):
+        RayPool("ray://127.0.0.1:10001")
+    assert ray.calls == []
+
+
+@pytest.mark.parametrize("kind", [ConnectionError, RuntimeError, TimeoutError, ValueError])
+def test_what_ray_raises_is_told_in_one_line(ray, handler, kind):
+    ray.trouble = kind("version mismatch\nand much more")
+    with pytest.raises(WorkerError, match=r"no connection to the Ray cluster at this machine: version mismatch$"):
+        RayPool()
+
+
+def test_where_ray_is_missing_the_error_says_how_to_get_it(monkeypatch):
+    for name in ENVIRONMENT:
+        monkeypatch.setenv(name, "")  # so that it is as before at the end
+        monkeypatch.delenv(name)
+    usage, *others = ENVIRONMENT
+    monkeypatch.setenv(usage, "1")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(WorkerError, match="pip install"):
+        import_ray()
+    assert os.environ[usage] == "1"  # who sets a variable means it
+    assert {name: os.environ[name] for name in others} == {name: ENVIRONMENT[name] for name in others}
+
+
+def test_resources_are_named_for_people():
+    assert str(Resources()) == "1 CPU"
+    assert str(Resources(0.5, 2.0, {"TPU": 1.0})) == "0.5 CPU and 2 GPU and 1 TPU"
+    assert str(Resources(0.0)) == "nothing"
+
+
+class RayError(Exception):
+    """What Ray raises."""
+
+
+class Actor:
+    """Does what the actor of a real cluster does; `lose` ends it. `trouble`: calls that fail, with their errors."""
+
+    def __init__(self, trouble: dict[str, Exception]) -> None:
+        self.device, self.trouble = DeviceActor(), trouble
+        self.lost = asyncio.Event()
+        self.groups = []
+
+    def __getattr__(self, name):
+        async def call(*arguments):
+            await asyncio.sleep(0)
+            if self.trouble.get(name) == "silent":
+                await asyncio.sleep(1e6)
+            if name in self.trouble:
+                raise self.trouble[name]
+            if name == "outlast":
+                await self.lost.wait()
+                raise self.trouble["lost"]
+            return ("a node", 77) if name == "home" else getattr(self.device, name)(*arguments)
+
+        def options(**changes):
+            self.groups.append((name, changes))
+            return SimpleNamespace(remote=call)
+
+        return SimpleNamespace(remote=call, options=options)
+
+
+class Ray:
+    """Ray's place: actors in the order in which they are started, with the resources that they need."""
+
+    exceptions = SimpleNamespace(RayError=RayError)
+
+    def __init__(self) -> None:
+        self.actors, self.needs, self.killed, self.trouble, self.head = [], [], [], {}, ""
+
+    def remote(self, **options):
+        assert (options["max_restarts"], options["max_task_retries"]) == (0, 0), "the scheduler decides on that"
+        assert options["scheduling_strategy"] == "SPREAD"
+        return lambda _actor: self
+
+    def options(self, **needs):
+        def remote():
+            self.needs.append(needs)
+            self.actors.append(Actor(dict(self.trouble)))
+            return self.actors[-1]
+
+        return SimpleNamespace(remote=remote)
+
+    def kill(self, actor) -> None:
+        self.killed.append(actor)
+
+    def get_runtime_context(self):
+        return SimpleNamespace(gcs_address=self.head)
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    ray = Ray()
+    monkeypatch.setattr(ray_workers, "import_ray", lambda: ray)
+    return ray
+
+
+def on_fake(fake, check, resources=None):
+    async def main():
+        worker = RayWorker(EchoModel, resources or Resources(), 2.0, 300.0)
+        try:
+            await check(worker)
+        finally:
+            await worker.stop()
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1
+
+    run_virtually(main())
+
+
+def test_a_worker_is_an_actor_with_its_resources_that_runs_the_model(fake):
+    async def check(worker):
+        worker.kill()
+        assert (worker.node, worker.pid, fake.killed) == (None, None, [])
+        with pytest.raises(WorkerError, match=r"^the device's actor is not running$"):
+            await worker.run(0, ["x"])
+        await worker.start()
+        assert (worker.node, worker.pid) == ("a node", 77)
+        await worker.update("task b", EchoModel)
+        assert await worker.run(3, ["x"]) == ([("x", 3, ("task b",))], 0.001)
+        with pytest.raises(ModelError, match=r"^ValueError: no such payload$"):
+            await worker.run(0, ["raise"])
+        (actor,) = fake.actors
+        assert actor.groups == [("outlast", {"concurrency_group": "watch"})]
+        worker.kill()
+        assert fake.killed == [actor] and worker.pid == 77
+        await worker.stop()
+        assert fake.killed == [actor] * 2 and (worker.node, worker.pid) == (None, None)
+        await worker.stop()
+        assert len(fake.killed) == 2
+
+    on_fake(fake, check, Resources(0.5, 2.0, {"TPU": 1.0}))
+    assert fake.needs == [{"num_cpus": 0.5, "num_gpus": 2.0, "resources": {"TPU": 1.0}}]
+
+
+def test_the_end_of_an_actor_is_reported_once_and_that_of_a_former_one_is_not(fake):
+    fake.trouble = {"lost": RayError("the node died\nand more")}
+
+    async def check(worker):
+        told = []
+        await worker.start()
+        worker.on_end = lambda: told.append("end")
+        await worker.restart()
+        former, present = fake.actors
+        former.lost.set()
+        await asyncio.sleep(1)
+        assert told == []
+        present.lost.set()
+        await asyncio.sleep(1)
+        assert told == ["end"]
+        await worker.restart()
+        worker.on_end = None
+        fake.actors[-1].lost.set()  # nobody wants to know
+        await asyncio.sleep(1)
+
+    on_fake(fake, check)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("home", "no node could start the device's actor: the node died"),
+        ("ask", "the device's actor ended during build: the node died"),
+    ],
+)
+def test_what_ray_raises_is_told_in_one_line_and_the_actor_goes(fake, call, sentence):
+    fake.trouble = {call: RayError("the node died \nand much more")}
+
+    async def check(worker):
+        with pytest.raises(WorkerError, match=f"^{sentence}$"):
+            await worker.start()
+        assert fake.killed == ([fake.actors[0]] if call == "home" else [])
+        assert (worker.pid is None) is (call == "home")
+
+    on_fake(fake, check)
+
+
+@pytest.mark.parametrize(
+    ("silent", "reachable", "error"),
+    [
+        (
+            "home",
+            True,
+            "no node had room for 1 CPU within 2 s, or .* started anew: then nodes and service must be, too",
+        ),
+        ("home", False, "no Ray cluster answers at 127.0.0.1:1: .*refused"),
+        ("ask", True, "the device's actor was not ready within 300 s"),
+    ],
+)
+def test_an_actor_that_never_answers_is_an_error_after_its_limit_and_is_killed(
+    fake, monkeypatch, silent, reachable, error
+):
+    async def inline(work, *arguments):
+        return work(*arguments)
+
+    async def check(worker):
+        with pytest.raises(WorkerError, match=f"^{error}$"):
+            await worker.start()
+        await worker.stop()
+        assert fake.killed == fake.actors
+
+    fake.trouble = {silent: "silent"}
+    monkeypatch.setattr(asyncio, "to_thread", inline)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        fake.head = f"127.0.0.1:{head.getsockname()[1] if reachable else 1}"
+        on_fake(fake, check)
