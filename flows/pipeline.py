@@ -90,13 +90,15 @@ class Pipeline(ABC, Generic[C, U, R, S]):
     def register(self, published: Publication, result: R) -> list[str]:
         """Log and register one result, and return the names of its models, those that name others last."""
 
-    @abstractmethod
     def tables(self, results: Sequence[R]) -> list[Shown]:
         """Return what Prefect's UI shows of the results."""
+        del results
+        return []
 
-    @abstractmethod
     def summary(self, results: Sequence[R], verdicts: Verdicts) -> str:
         """Return in Markdown what the gate said, and of what."""
+        del results
+        return gate.to_markdown(verdicts)
 
     def models(self, units: Sequence[U]) -> list[str]:
         """Return the registered models that stand for the tasks of these units."""

@@ -1,14 +1,15 @@
 """The list of systems. Everything else about a system is in modules that are found by their roles.
 
 A system of ours has `pliant.<stage>.<system>.<role>` and an entry here. One of another distribution names its value of
-`System` as an entry point of the group `pliant.systems`, and has its roles in a package of its own. The command line, the
+`System` as an entry point of the group `pliant.systems`, which says where its roles are. The command line, the
 launcher, the settings of services, the registry, the demo, the benchmarks and the tests go by this list and by the roles'
 names (`System.part`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -19,6 +20,7 @@ from pliant.errors import InputError
 
 TEXTS = ("scipy", "tokenizers", "transformers")
 GROUP = "pliant.systems"
+PYFUNC = "pliant.registry.pyfunc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class System:
     """`summary`: half a sentence for `--help`. `requires`: distributions that an MLflow client needs for its models.
 
     `task`: what the names of registered models that stand for tasks begin with, after the system's own prefix; `parts`: what
-    those of models begin with that belong to a task. `package`: where the roles are of a system that is not Pliant's own.
+    those of models begin with that belong to a task. `roles`: role -> module, of a system that is not Pliant's own.
     """
 
     name: str
@@ -34,23 +36,25 @@ class System:
     requires: tuple[str, ...] = ()
     task: str = "task-"
     parts: tuple[str, ...] = ()
-    package: str = ""
+    roles: Mapping[str, str] = field(default_factory=dict)
 
     def part(self, stage: str, role: str) -> ModuleType:
-        """Import and return the module `pliant.<stage>.<name>.<role>`, such as `pliant.flows.tokens.flow`, or
-        `<package>.<role>`. Raises `InputError` where the system has no such role.
+        """Import and return the module of a role, such as `pliant.flows.tokens.flow`.
+
+        Raises `InputError` where the system has no such role.
         """
         if not self.has(stage, role):
-            raise InputError("SYSTEM", self.name, f"one that has {self._module(stage, role)}")
-        return import_module(self._module(stage, role))
+            raise InputError("SYSTEM", self.name, f"one that has the role {role} of {stage}")
+        return import_module(self.module(stage, role))
 
     def has(self, stage: str, role: str) -> bool:
         """Whether the system has the module of a role, as not every system needs each."""
-        module = self._module(stage, role)
-        return find_spec(module.rpartition(".")[0]) is not None and find_spec(module) is not None
+        module = self.module(stage, role)
+        return bool(module) and find_spec(module.rpartition(".")[0]) is not None and find_spec(module) is not None
 
-    def _module(self, stage: str, role: str) -> str:
-        return f"{self.package}.{role}" if self.package else f"pliant.{stage}.{self.name}.{role}"
+    def module(self, stage: str, role: str) -> str:
+        """Return the name of the module of a role; empty where another distribution's system has none."""
+        return self.roles.get(role, "") if self.roles else f"pliant.{stage}.{self.name}.{role}"
 
 
 SYSTEMS = (
@@ -92,8 +96,7 @@ def names() -> tuple[str, ...]:
 def pyfunc(kind: str) -> str:
     """Return the module that says how artifacts of a kind, such as "tokens-task", answer in an MLflow client."""
     name = kind.partition("-")[0]
-    package = next((each.package for each in listed() if each.name == name), "")
-    return f"{package}.pyfunc" if package else f"pliant.registry.pyfunc.{name}"
+    return next((each.roles["pyfunc"] for each in listed() if each.name == name and each.roles), f"{PYFUNC}.{name}")
 
 
 def system(name: str) -> System:

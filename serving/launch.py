@@ -209,7 +209,7 @@ def _command(settings: Settings, port: int, service: str = "") -> list[str]:
 
 def service_path(system: str) -> str:
     """Return the import path by which BentoML finds the service."""
-    return f"pliant.serving.{system}.service:{system.capitalize()}Service"
+    return f"{systems.system(system).module('serving', 'service')}:{system.capitalize()}Service"
 
 
 def _environment(settings: Settings, home: Path, ours: Mapping[str, str]) -> dict[str, str]:

@@ -58,7 +58,7 @@ class Nightly:
 def nightly_flows(system: str = "") -> dict[str, Nightly]:
     """Return what runs at night of a system, or of all, by the flow's name."""
     chosen = [each for each in systems.listed() if each.name == (system or each.name) and each.has("flows", "flow")]
-    return {flow.flow: flow for each in chosen for flow in each.part("flows", "flow").NIGHTLY}
+    return {flow.flow: flow for each in chosen for flow in getattr(each.part("flows", "flow"), "NIGHTLY", ())}
 
 
 def check_server() -> str:

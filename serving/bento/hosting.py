@@ -56,6 +56,8 @@ CORS: Mapping[str, Any] = {
 }
 """What pages of other websites may send, where there are any that may."""
 
+TIMEOUT = 300
+"""Seconds until BentoML gives up a request that nothing else ends: longer than any deadline and any hung launch."""
 FAILED = 2
 """Exit status of a service process that cannot start: settings, registry or artifacts do not let it."""
 S = TypeVar("S")
@@ -98,6 +100,28 @@ def with_access(app: FastAPI) -> Callable[[S], S]:
         return service
 
     return decorate
+
+
+def hosted(
+    system: str,
+    module: str,
+    text: str,
+    app: FastAPI,
+    path: str = "/v1",
+    root: FastAPI | None = None,
+    seconds: int = TIMEOUT,
+) -> Any:
+    """Return the service of a system as `bentoml serve MODULE:SystemService` finds it; `text` says what it does.
+
+    `app` is mounted at `path`, and `root`, which comes last, at the root. `seconds`: until BentoML gives up a request.
+    """
+    members = {"SYSTEM": system, "APP": app, "__doc__": text, "__module__": module}
+    inner = type(f"{system.capitalize()}Service", (HostedService,), members)
+    service = bentoml.service(name=f"pliant_{system}", traffic={"timeout": seconds}, **OPTIONS)(inner)
+    service = bentoml.asgi_app(app, path=path)(service)
+    if root is not None:
+        service = bentoml.asgi_app(root, path="/")(service)
+    return with_access(app)(service)
 
 
 def end_process(status: int) -> None:

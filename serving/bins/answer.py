@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from starlette.responses import Response
 
 from pliant.errors import InputError
+from pliant.serving.bins.bodies import Answer, Encoder
 from pliant.serving.bins.messages import Output
-from pliant.serving.bins.request import Answer, Encoder
 
 
 def embeddings(answer: Answer, normalize: bool = True, dimensions: int | None = None) -> list[Output]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from pliant.serving.bins import oip, openai, rerank, tei
-from pliant.serving.bins.schemas import Status, options_of
+from pliant.serving.bins import oip, openai, tei
+from pliant.serving.bins.bodies import Status, options_of
 from pliant.serving.http.api_errors import ErrorShape, error_response
 from pliant.serving.http.app import Handler, add_refresh, add_status, complete, endpoint_of, new_app
 from pliant.serving.http.oip.response import shape_of
@@ -23,7 +23,7 @@ from pliant.serving.http.routing import guarded
 TEI = {
     "/embed": tei.embed,
     "/predict": tei.predict,
-    "/rerank": rerank.rerank,
+    "/rerank": tei.rerank,
     "/similarity": tei.similarity,
     "/embed_all": tei.embed_all,
     "/embed_sparse": tei.embed_sparse,
@@ -34,8 +34,8 @@ TEI = {
 }
 OPENAI = {
     "/v1/embeddings": openai.embeddings_route,
-    "/v1/rerank": rerank.rerank_documents,
-    "/v2/rerank": rerank.rerank_documents,  # where clients of Cohere's second version look
+    "/v1/rerank": tei.rerank_documents,
+    "/v2/rerank": tei.rerank_documents,  # where clients of Cohere's second version look
     "/v1/models": openai.models,
 }
 FREQUENT = ("/embed", "/predict", "/v1/embeddings")

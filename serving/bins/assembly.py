@@ -21,7 +21,7 @@ from pliant.serving.bins.metric_list import ORIGINS
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.lifecycle.artifacts import Artifacts
 from pliant.serving.lifecycle.assembly import Blueprint, WorkerFactory
-from pliant.serving.lifecycle.system import Parts, ServedSystem
+from pliant.serving.lifecycle.system import Dependencies, ServedSystem
 from pliant.serving.workers.device_plan import DevicePlan
 from pliant.serving.workers.devices import device_of
 from pliant.serving.workers.ray_workers import Resources
@@ -42,7 +42,7 @@ class BinsSystem(ServedSystem[BinsSettings, Catalog, Handler, BinsEndpoint]):
             setting_name=names.__getitem__,
         )
 
-    def endpoint(self, parts: Parts[Catalog, Handler]) -> BinsEndpoint:
+    def endpoint(self, parts: Dependencies[Catalog, Handler]) -> BinsEndpoint:
         return BinsEndpoint(self.settings, parts.refresher, parts.metrics, parts.clock)
 
     def check_catalog(self, catalog: Catalog) -> None:

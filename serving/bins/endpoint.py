@@ -10,27 +10,26 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from pliant.bins.artifact import Shape
+from pliant.bins.artifact import Bins, Shape
 from pliant.errors import InputError
 from pliant.models.text import USUAL
 from pliant.serving.answers import Completed, Rejected
+from pliant.serving.bins.answer import shares
+from pliant.serving.bins.bodies import Answer, Encoder, Input, TextRequest, TokenIds, TokensRequest, is_reranker
 from pliant.serving.bins.catalog import Catalog, ServedEncoder, ServedStream
 from pliant.serving.bins.messages import UnpooledPayload
-from pliant.serving.bins.observed import observation
 from pliant.serving.bins.reading import Token, TokenReader, Tokens
-from pliant.serving.bins.request import Answer, Encoder, Input, TextRequest, TokenIds, TokensRequest, is_reranker
 from pliant.serving.bins.settings import BinsSettings
-from pliant.serving.clock import Clock
 from pliant.serving.http import tei
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.http.json_body import shorten
-from pliant.serving.http.routing import select, unknown_task
+from pliant.serving.http.routing import select
 from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
 from pliant.serving.lifecycle.generation import Generation
-from pliant.serving.lifecycle.refresh import Refresher
-from pliant.serving.loop.observe import Observation, Observer, Served
-from pliant.serving.metrics import Metrics
+from pliant.serving.loop.drift import LENGTHS, Kind, Reading, class_readings
+from pliant.serving.loop.observe import Observation, Served
 from pliant.serving.window import run_each, width
+from pliant.watch.binning import logarithmic
 
 WRONG_HEAD = {
     "embedding": "Model is not an embedding model",
@@ -74,12 +73,6 @@ def bin_name(shape: Shape) -> str:
 class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
     """Embeds and classifies texts."""
 
-    def __init__(
-        self, settings: BinsSettings, refresher: Refresher[Catalog, Handler], metrics: Metrics, clock: Clock
-    ) -> None:
-        super().__init__(settings, refresher, metrics, clock)
-        self._observer = Observer(metrics, self.drift)
-
     def tasks(self) -> Sequence[str]:
         """Return the names of the streams."""
         return list(self._generations.present.handlers)
@@ -114,7 +107,7 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         """
         deadline = request.deadline
         if deadline is None:
-            deadline = self._handler(request.task).served.bins.slo
+            deadline = self.handler(request.task).served.bins.slo
         return await self.route_trial(partial(self._run, request), arrived, deadline)
 
     async def _run(self, request: TextRequest, arrived: float) -> Served[Answer]:
@@ -194,7 +187,7 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
     async def _read(self, request: TextRequest) -> tuple[Generation[Catalog, Handler], Handler, list[Tokens]]:
         """Return the present generation, the request's handler there, and the tokens of all texts."""
         while True:
-            present, handler = self._generations.chosen, self._handler(request.task)
+            present, handler = self._generations.chosen, self.handler(request.task)
             tokens, read = [], 0
             for text in request.texts:
                 if read > AT_ONCE:
@@ -224,22 +217,15 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
 
     async def tokenize(self, request: TokensRequest) -> list[list[Token]]:
         """Return the tokens of each text, however long. Raises `ApiError` for a prompt that the encoder lacks."""
-        handler = self._handler(request.task)
+        handler = self.handler(request.task)
         prompt = "" if request.prompt_name is None else _prompt(handler.served.encoder, request.prompt_name)
         tokens = handler.reader.tokens
         return await run_in_threadpool(lambda: [tokens(prompt + text, request.special) for text in request.texts])
 
     async def decode(self, task: str, texts: Sequence[Sequence[int]], skip_special: bool) -> list[str]:
         """Return the text of each list of token ids."""
-        decode = self._handler(task).reader.decode
+        decode = self.handler(task).reader.decode
         return await run_in_threadpool(lambda: [decode(ids, skip_special) for ids in texts])
-
-    def _handler(self, task: str) -> Handler:
-        """Return a stream of the present generation, which may lack one that was selected before."""
-        served = self._generations.chosen.handlers
-        if task not in served:
-            raise unknown_task(task, "task", served)
-        return served[task]
 
     def status(self) -> dict[str, Any]:
         present = self._generations.present
@@ -321,3 +307,36 @@ def _stream(served: ServedStream) -> dict[str, Any]:
         "bins": [bin_name(shape) for shape in bins.shapes],
         "seconds": list(bins.seconds),
     }
+
+
+# A duration over what the profile holds. Launches close in time share what slows them: a machine's other work, its clock.
+FACTORS = Kind(logarithmic(0.1, 10), burst=8.0)
+
+
+def observation(task: str, served: ServedStream, bin: str, number: int, length: int, result: Completed) -> Observation:
+    """Return what is known of a text of `length` tokens. `number`: of its shape among the stream's own, or less than 0 where
+    that is not known."""
+    classes, readings = served.encoder.classes, [Reading(f"tokens of {task}", length, LENGTHS)]
+    if (factor := _factor(served.bins, number, result.run_seconds)) is not None:
+        readings.append(Reading(f"time of {task} over its profile", factor, FACTORS))
+    label, confidence = result.output, None
+    if classes:
+        shares_K = shares(result.output)
+        best = int(shares_K.argmax())
+        label, confidence = classes[best], float(shares_K[best])
+        readings += class_readings(task, classes, best, confidence)
+    return Observation(
+        task=task,
+        version=served.version,
+        outcome=result.outcome,
+        origin={"stream_version": served.version, "bin": bin},
+        measured={"queue_seconds": result.queue_seconds},
+        label=label,
+        confidence=confidence,
+        readings=readings,
+    )
+
+
+def _factor(bins: Bins, number: int, seconds: float) -> float | None:
+    known = 0 <= number < len(bins.seconds) and bins.seconds[number] > 0
+    return seconds / bins.seconds[number] if known else None

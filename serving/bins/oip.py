@@ -9,7 +9,7 @@ import numpy as np
 from starlette.requests import Request
 
 from pliant.serving.bins.answer import check_normalize, embeddings, shares
-from pliant.serving.bins.request import Answer, Encoder, Endpoint, TextRequest, read_deadline
+from pliant.serving.bins.bodies import Answer, Encoder, Endpoint, TextRequest, read_deadline
 from pliant.serving.bins.tei import EMBEDDING
 from pliant.serving.http.access.access import client_of
 from pliant.serving.http.json_body import checked

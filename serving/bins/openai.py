@@ -15,9 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pliant.serving.bins.answer import embeddings, respond
-from pliant.serving.bins.bodies import OpenaiEmbeddingsBody, inputs_of
+from pliant.serving.bins.bodies import Endpoint, OpenaiEmbeddingsBody, TextRequest, inputs_of, read_deadline
 from pliant.serving.bins.messages import Output
-from pliant.serving.bins.request import Endpoint, TextRequest, read_deadline
 from pliant.serving.http import openai
 from pliant.serving.http.access.access import client_of
 from pliant.serving.http.routing import arrival

@@ -1,4 +1,4 @@
-"""The API of text-embeddings-inference (TEI) for bins, but for /rerank (rerank.py).
+"""The API of text-embeddings-inference (TEI) for bins.
 
 serving/http/tei.py describes what all systems share of it. Its routes are at the root, for a service of one stream, and
 below /{task} for each stream. A POST to the base address embeds, classifies or reranks, whichever the stream does, as in
@@ -12,26 +12,35 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pliant.serving.bins.answer import check_normalize, embeddings, respond, scores
+from pliant.serving.bins.answer import check_normalize, embeddings, respond, scores, sigmoid
 from pliant.serving.bins.bodies import (
+    Answer,
     ClassifyBody,
     DecodeBody,
     EmbedAllBody,
     EmbedBody,
+    Endpoint,
+    RerankBody,
+    RerankDocumentsBody,
     SimilarityBody,
     SimilarityParameters,
+    TextRequest,
     TokenizeBody,
+    TokensRequest,
     inputs_of,
+    is_reranker,
+    pairs,
+    read_deadline,
+    text_of,
     texts_of,
 )
-from pliant.serving.bins.request import Endpoint, TextRequest, TokensRequest, is_reranker, read_deadline
-from pliant.serving.bins.rerank import rerank_task
 from pliant.serving.http import tei
 from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError, json_response
@@ -183,3 +192,58 @@ async def _predict(
         if len(lists) % AT_ONCE == 0:  # others have a turn
             await asyncio.sleep(0)
     return respond(body.shaped(lists, "parameters" in fields), result.headers)
+
+
+RERANKER = "reranker"
+
+
+async def rerank(request: Request, endpoint: Endpoint) -> Response:
+    """Answer /rerank with an index and a score for each text, best first."""
+    arrived = arrival(request, endpoint)
+    fields = await read_fields(request, endpoint.settings)
+    task = endpoint.select(request.path_params.get("task"), "task", RERANKER)
+    return await rerank_task(request, endpoint, task, fields, arrived)
+
+
+async def rerank_task(
+    request: Request, endpoint: Endpoint, task: str, fields: Mapping[str, Any], arrived: float
+) -> Response:
+    """Answer the fields of /rerank for one stream."""
+    body = await checked(request, RerankBody.read, fields)
+    texts = pairs(body.query, "texts", body.texts, endpoint.settings.max_texts)
+    limit = read_deadline(request, body.deadline, endpoint.settings.max_deadline)
+    answer = await endpoint.run(TextRequest(task, texts, limit, body.truncate, body.left, client_of(request)), arrived)
+    ranks = [
+        {"index": index, **({"text": body.texts[index]} if body.return_text else {}), "score": score}
+        for index, score in _order(answer, body.raw_scores)
+    ]
+    return respond(ranks, answer.headers)
+
+
+async def rerank_documents(request: Request, endpoint: Endpoint) -> Response:
+    """Answer /v1/rerank with the best documents, and the number of tokens that were read."""
+    arrived = arrival(request, endpoint)
+    body = await RerankDocumentsBody.of(request, endpoint.settings)
+    task = endpoint.select(request.path_params.get("task") or body.model, "model", RERANKER)
+    texts = pairs(body.query, "documents", body.documents, endpoint.settings.max_texts)
+    limit = read_deadline(request, body.deadline, endpoint.settings.max_deadline)
+    answer = await endpoint.run(TextRequest(task, texts, limit, client=client_of(request)), arrived)
+    results = [
+        {
+            "index": index,
+            "relevance_score": score,
+            **({"document": {"text": text_of(body.documents[index])}} if body.return_documents else {}),
+        }
+        for index, score in _order(answer, raw=False)[: body.top_n]
+    ]
+    count = sum(answer.lengths)
+    usage = {"prompt_tokens": count, "total_tokens": count}
+    content = {"id": f"rerank-{uuid4().hex}", "object": "list", "model": task, "results": results, "usage": usage}
+    return respond(content, answer.headers)
+
+
+def _order(answer: Answer, raw: bool) -> list[tuple[int, np.float32]]:
+    """Return number and score of each pair, the best first; equal ones stay in order."""
+    logits = np.array([output_K[0] for output_K in answer.outputs], np.float32)
+    scores = logits if raw else sigmoid(logits)
+    return [(index, scores[index]) for index in np.argsort(-logits, kind="stable").tolist()]

@@ -16,7 +16,7 @@ from pliant.serving.cascade.reading import Handler, handler_of, read
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.lifecycle.artifacts import Artifacts
 from pliant.serving.lifecycle.assembly import Blueprint
-from pliant.serving.lifecycle.system import Parts, ServedSystem
+from pliant.serving.lifecycle.system import Dependencies, ServedSystem
 from pliant.serving.loop.outcomes import LEVELS
 from pliant.serving.workers.device_plan import DevicePlan
 from pliant.serving.workers.devices import device_of
@@ -40,7 +40,7 @@ class CascadeSystem(ServedSystem[CascadeSettings, Catalog, Handler, CascadeEndpo
             read=read,
         )
 
-    def endpoint(self, parts: Parts[Catalog, Handler]) -> CascadeEndpoint:
+    def endpoint(self, parts: Dependencies[Catalog, Handler]) -> CascadeEndpoint:
         compared = AgreementCounter(parts.counted)
         return CascadeEndpoint(self.settings, parts.refresher, parts.metrics, parts.outcomes, parts.clock, compared)
 

@@ -12,19 +12,16 @@ from uuid import uuid4
 from pliant.cascade.route import choose, number_of
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.serving.answers import Rejected
-from pliant.serving.cascade import answer
 from pliant.serving.cascade.agreement import Agreement, AgreementCounter
-from pliant.serving.cascade.catalog import Catalog
-from pliant.serving.cascade.described import described
-from pliant.serving.cascade.reading import Handler, begin
-from pliant.serving.cascade.request import TextRequest
+from pliant.serving.cascade.bodies import TextRequest
+from pliant.serving.cascade.catalog import Catalog, described
+from pliant.serving.cascade.reading import Handler, answer, begin, kept, kind_of, observation
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.clock import Clock
 from pliant.serving.http.api_errors import api_error_of, api_error_of_drop, error_content
-from pliant.serving.http.routing import unknown_task
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
 from pliant.serving.lifecycle.refresh import Refresher
-from pliant.serving.loop.observe import Observation, Observer, Served
+from pliant.serving.loop.observe import Observation, Served
 from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.metrics import Metrics
 from pliant.serving.window import run_each, width
@@ -55,7 +52,7 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         counter: AgreementCounter,
     ) -> None:
         super().__init__(settings, refresher, metrics, clock, outcomes)
-        self._observer, self._draw = Observer(metrics, self.drift, outcomes), random.Random().random
+        self._draw = random.Random().random
         self.agreement = Agreement(
             settings.agreement_share, self._generations, self.drift, counter, clock, self.front_door
         )
@@ -88,7 +85,7 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
 
     def _choose(self, request: TextRequest) -> tuple[Handler, int]:
         """Return the request's task and the number of its candidate. Raises as `predict`."""
-        handler = self._handler(request.task)
+        handler = self.handler(request.task)
         if request.candidate is not None:
             return handler, number_of(handler.cascade, request.candidate)
         return handler, choose(handler.cascade, request.accuracy, request.latency)
@@ -119,12 +116,12 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         if isinstance(result, Rejected):
             self.metrics.dropped(request.task, result.reason)
             raise api_error_of_drop(result, request.deadline)
-        content = answer.answer(uuid4().hex, progress, result)
+        content = answer(uuid4().hex, progress, result)
         served, cut_short, tenant = handler.served, bool(result.reason), request.client.tenant
         key = (request.task, served.version, served.digest, number, progress.levels_done, cut_short, tenant)
-        kind = self._observer.kind(key, partial(answer.kind_of, progress, cut_short, tenant))
-        observed = answer.observation(progress, content, result, kind)
-        self._observer.observe(observed, partial(answer.kept, progress))
+        kind = self._observer.kind(key, partial(kind_of, progress, cut_short, tenant))
+        observed = observation(progress, content, result, kind)
+        self._observer.observe(observed, partial(kept, progress))
         self.agreement.answered(progress, result)
         return content, observed
 
@@ -134,15 +131,9 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         self.metrics.errored(api_error.code)
         return error_content(api_error)
 
-    def _handler(self, task: str) -> Handler:
-        handlers = self._generations.chosen.handlers
-        if task not in handlers:
-            raise unknown_task(task, "task", handlers)
-        return handlers[task]
-
     def describe(self, task: str) -> Described:
         """Return what requests depend on. Raises `ApiError` for a task that is not served."""
-        served = self._handler(task).served
+        served = self.handler(task).served
         return Described(served.cascade.classes, served.cascade.pair, served.max_length, served.version)
 
     def tasks(self) -> list[Mapping[str, Any]]:

@@ -22,10 +22,12 @@ from starlette.staticfiles import StaticFiles
 
 from pliant.errors import PliantError
 from pliant.registry.webhooks import moves_release, verified
-from pliant.serving.http.access.access import check_admin
+from pliant.serving.http.access.access import check_admin, client_of
 from pliant.serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
+from pliant.serving.http.bodies import Body, request_body
 from pliant.serving.http.json_body import BodyParser, read_body
-from pliant.serving.http.schemas import Refresh, errors
+from pliant.serving.http.routing import arrival
+from pliant.serving.http.schemas import CommonStatus, Refresh, errors
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -61,6 +63,27 @@ def complete(
     for kind in (ApiError, PliantError, HTTPException, ClientDisconnect):
         app.add_exception_handler(kind, _answer_error)
     return app
+
+
+def predicting_app(title: str, body: type[Body]) -> Callable[[Path], FastAPI]:
+    """Return what makes the app of a system with one route, /predict: its endpoint's `predict` takes the body, the client
+    and the time of arrival, and returns JSON values.
+    """
+
+    async def predict(request: Request) -> Response:
+        endpoint = endpoint_of(request)
+        arrived, fields = arrival(request, endpoint), await body.of(request, endpoint.settings)
+        return json_response(await endpoint.predict(fields, client_of(request), arrived))
+
+    def create_app(swagger: Path) -> FastAPI:
+        app = new_app(title)
+        documented = {"requestBody": request_body(body)}
+        app.add_api_route("/predict", predict, methods=["POST"], summary="Answer a request", openapi_extra=documented)
+        add_refresh(app)
+        add_status(app, CommonStatus)
+        return complete(app, {"/predict": predict}, swagger)
+
+    return create_app
 
 
 def add_refresh(app: FastAPI, schema: type[BaseModel] = Refresh) -> Handler:

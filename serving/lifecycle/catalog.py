@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
-from pliant.errors import DeviceError
+from pliant.errors import DeviceError, RegistryError
 from pliant.registry import codec
 from pliant.registry.package import Published
 from pliant.serving.lifecycle.artifacts import Artifacts
@@ -61,6 +61,66 @@ class Fetcher:
     def versions(self, *names: str) -> tuple[int | None, ...]:
         """Return the versions of these models in `pointers`; None for one that is not among them."""
         return tuple(map(self.pointers.get, names))
+
+
+class OfOneDevice(codec.Artifact, Protocol):
+    """An artifact that was measured on a class of device."""
+
+    @property
+    def device(self) -> str: ...
+
+
+A = TypeVar("A", bound=OfOneDevice)
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Generic[A]):
+    """An artifact with its version, and the folder that device processes read."""
+
+    artifact: A
+    version: int
+    digest: str
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCatalog(Generic[A]):
+    """A catalog of tasks by name, each of which is one artifact."""
+
+    tasks: Mapping[str, Held[A]]
+    pointers: Mapping[str, int]
+
+    @property
+    def folders(self) -> set[Path]:
+        return {held.folder for held in self.tasks.values()}
+
+    @property
+    def device(self) -> str:
+        return only_class({held.artifact.device for held in self.tasks.values()}, "the tasks", "train them on one")
+
+    def serves_as(self, other: Self) -> bool:
+        return self.tasks.keys() == other.tasks.keys() and all(
+            (held.version, held.digest) == (other.tasks[name].version, other.tasks[name].digest)
+            for name, held in self.tasks.items()
+        )
+
+
+def load_tasks(
+    kind: type[A], prefix: str, registry: Artifacts, alias: str, running: TaskCatalog[A] | None
+) -> TaskCatalog[A]:
+    """Return the tasks whose models' names begin with `prefix`. Raises as `ServedSystem.load`."""
+    former, tasks = running.tasks if running else {}, dict[str, Held[A]]()
+    with fetching(registry, alias, prefix) as fetcher:
+        for model, version in sorted(fetcher.pointers.items()):
+            name = model.removeprefix(prefix)
+            if name in former and former[name].version == version:
+                tasks[name] = former[name]
+                continue
+            folder, published = fetcher.fetch(model)
+            tasks[name] = Held(codec.load(kind, folder, published.digest), version, published.digest, folder)
+        if not tasks:
+            raise RegistryError(f"no model {prefix}... has a version under the alias {alias}: train a task first")
+        return TaskCatalog(tasks, fetcher.pointers)
 
 
 def only_class(classes: set[str], profiled: str, advice: str) -> str:

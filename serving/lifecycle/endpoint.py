@@ -12,12 +12,16 @@ from pliant.errors import PliantError
 from pliant.fallbacks import Fallback
 from pliant.front_door import FrontDoor
 from pliant.outcomes.figures import Figures
+from pliant.serving.answers import Completed, Rejected
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.clock import Clock
 from pliant.serving.driver import Driver
+from pliant.serving.http.api_errors import api_error_of_drop
+from pliant.serving.http.routing import unknown_task
 from pliant.serving.lifecycle.catalog import Catalog
 from pliant.serving.lifecycle.generation import Running
 from pliant.serving.lifecycle.refresh import Refresher
+from pliant.serving.loop.observe import AnswerMetrics, Observer
 from pliant.serving.loop.outcomes import Outcomes, broken_event
 from pliant.serving.loop.trial import Call, Ended, Trial
 from pliant.serving.metrics import Metrics
@@ -29,7 +33,7 @@ S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound=Catalog)
 H = TypeVar("H")
 D = TypeVar("D", bound=Running, default=Driver)
-M = TypeVar("M", default=Metrics)
+M = TypeVar("M", bound=AnswerMetrics, default=Metrics)
 
 
 class Endpoint(Generic[S, C, H, D, M]):
@@ -44,6 +48,7 @@ class Endpoint(Generic[S, C, H, D, M]):
         self.front_door = FrontDoor(self.USUAL_DEADLINE)
         self.drift = refresher.drift
         self.drift.burn_in = settings.watch_burn_in
+        self._observer = Observer(metrics, self.drift)
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -79,6 +84,31 @@ class Endpoint(Generic[S, C, H, D, M]):
     def _trial(self) -> Trial | None:
         return None if self._refresher.trials is None else self._refresher.trials.trial
 
+    def handler(self, task: str, field: str = "task") -> H:
+        """Return the handler of a task in the chosen generation. Raises `ApiError` (404) where that does not serve it."""
+        handlers = self._generations.chosen.handlers
+        if task not in handlers:
+            raise unknown_task(task, field, handlers)
+        return handlers[task]
+
+    async def run_one(
+        self: Endpoint[S, C, H, Driver, Metrics],
+        task: str,
+        payload: Any,
+        deadline: float,
+        arrived: float,
+        client: Client,
+    ) -> tuple[H, Completed]:
+        """Return the result of one request, and the handler of its task. Raises `ApiError` for a task that is not served,
+        and for a request that is dropped.
+        """
+        handler, driver = self.handler(task), self._generations.chosen.driver
+        result = await driver.submit(task, deadline - (self.now - arrived), 1.0, payload, client=client)
+        if isinstance(result, Rejected):
+            self.metrics.dropped(task, result.reason)
+            raise api_error_of_drop(result, deadline)
+        return handler, result
+
     def look_soon(self) -> None:
         """Look at the registry without being waited for: it says that something was released."""
         if self._looking is None or self._looking.done():
@@ -91,6 +121,10 @@ class Endpoint(Generic[S, C, H, D, M]):
     async def refresh(self) -> dict[str, Any]:
         """Poll the registry now, and return the outcome. Raises as `Refresher`'s poll."""
         return (await self._poller.poll()).to_dict()
+
+    def status(self) -> Any:
+        """Return what GET /status answers, or a coroutine that does."""
+        return self.common_status()
 
     def common_status(self) -> dict[str, Any]:
         """Return the part of the status that all systems have."""
@@ -119,7 +153,7 @@ class LabelledEndpoint(Endpoint[S, C, H, D, M]):
         self, settings: S, refresher: Refresher[C, H, D], metrics: M, clock: Clock, outcomes: Outcomes
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
-        self.outcomes = outcomes
+        self.outcomes, self._observer = outcomes, Observer(metrics, self.drift, outcomes)
         outcomes.on_broken = self._on_broken
 
     def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:

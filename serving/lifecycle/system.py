@@ -35,7 +35,7 @@ D = TypeVar("D", bound=Running, default=Driver)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts(Generic[C, H, D]):
+class Dependencies(Generic[C, H, D]):
     """What an endpoint is made of. `labels`: where labels of answers go, in a system that takes them."""
 
     refresher: Refresher[C, H, D]
@@ -80,7 +80,7 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
         raise NotImplementedError
 
     @abstractmethod
-    def endpoint(self, parts: Parts[C, H, D]) -> E:
+    def endpoint(self, parts: Dependencies[C, H, D]) -> E:
         """Return what answers requests."""
 
     def source(self, registry: Registry | None = None) -> Source[C]:
@@ -142,7 +142,7 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
             source,
             self.maker(clock, metrics, workers),
             SameDevice(self.profiled, self.settings.any_profile),
-            lambda refresher: self.endpoint(Parts(refresher, metrics, clock, counted, labels)),
+            lambda refresher: self.endpoint(Dependencies(refresher, metrics, clock, counted, labels)),
             self.settings,
             metrics,
             clock,

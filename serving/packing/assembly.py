@@ -26,7 +26,7 @@ from pliant.serving.clock import Clock
 from pliant.serving.lifecycle.artifacts import Artifacts
 from pliant.serving.lifecycle.assembly import Make
 from pliant.serving.lifecycle.generation import Generation, numbered_journal
-from pliant.serving.lifecycle.system import Parts, ServedSystem
+from pliant.serving.lifecycle.system import Dependencies, ServedSystem
 from pliant.serving.packing.catalog import Catalog, ServedModel, load_catalog
 from pliant.serving.packing.endpoint import Handler, PackingEndpoint, PackingGeneration
 from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits, SequenceLimit
@@ -94,7 +94,7 @@ class PackingSystem(ServedSystem[PackingSettings, Catalog, Handler, PackingEndpo
     ) -> Make[Catalog, Handler, EnginePool]:
         return Maker(self.settings, clock, metrics, workers, self._predictors).make
 
-    def endpoint(self, parts: Parts[Catalog, Handler, EnginePool]) -> PackingEndpoint:
+    def endpoint(self, parts: Dependencies[Catalog, Handler, EnginePool]) -> PackingEndpoint:
         return PackingEndpoint(self.settings, parts.refresher, parts.metrics, parts.clock)
 
 

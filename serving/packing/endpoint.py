@@ -14,12 +14,10 @@ from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.packing.tools import CallParser, calls_grammar
 from pliant.serving.answers import Rejected
-from pliant.serving.clock import Clock
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.generation import Generation
-from pliant.serving.lifecycle.refresh import Refresher
-from pliant.serving.loop.observe import Observer, Served
+from pliant.serving.loop.observe import Served
 from pliant.serving.packing.catalog import Catalog, ServedModel
 from pliant.serving.packing.engine.engine import (
     OPEN_CHARACTERS,
@@ -27,7 +25,6 @@ from pliant.serving.packing.engine.engine import (
     EngineDriver,
     EngineReport,
     InFlightOutput,
-    SequenceLimit,
 )
 from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool, merged_report
 from pliant.serving.packing.engine.forecaster import Forecast, Forecaster
@@ -79,16 +76,6 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
     """Generates texts."""
 
     USUAL_DEADLINE = 10.0  # an output takes seconds by itself
-
-    def __init__(
-        self,
-        settings: PackingSettings,
-        refresher: Refresher[Catalog, Handler, EnginePool],
-        metrics: PackingMetrics,
-        clock: Clock,
-    ) -> None:
-        super().__init__(settings, refresher, metrics, clock)
-        self._observer = Observer(metrics, self.drift)
 
     def models(self) -> Mapping[str, int]:
         """Return when each model was loaded, in seconds since 1970, by name."""
@@ -154,7 +141,8 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             name = request.max_tokens_name
             most = 1 if request.silent else request.max_tokens
             limits = [handler.reader.max_new_tokens(prompt, most, name) for prompt in tokens]
-            _check_tokens(handler.reader, request.sampling)
+            handler.reader.check_tokens((token for token, _ in request.sampling.logit_bias), "logit_bias")
+            handler.reader.check_tokens(request.sampling.stop_tokens, "stop_token_ids")
             _check_logprobs(request, sum(len(prompt.ids) for prompt in tokens))
             for prompt, limit in zip(tokens, limits, strict=True):
                 self._check_targets(handler, request, prompt, limit, arrived)
@@ -214,7 +202,9 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         tokens, forecast = read.tokens[prompt_index], read.forecasts[prompt_index]
         limit, id = read.limits[prompt_index], handler.engine.next_id()
         prompt = self._prompt(request, tokens, limit, forecast, arrived, id)
-        submission = Submission(prompt, tokens.ids, _seeded(read.sampling, index))
+        seed = (read.sampling.seed + index * STRIDE) % SEEDS  # the first output has the request's own
+        sampling = replace(read.sampling, seed=seed) if index else read.sampling
+        submission = Submission(prompt, tokens.ids, sampling)
         writer = handler.reader.writer(tokens.ids, request.stops)
 
         context, way_back = copy_context(), current_way_back()
@@ -231,7 +221,10 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         output = InFlightOutput(submission, writer, ends, on_progress, max_open, silent=request.silent)
         repeated = tokens.ids if request.echo else ()
         logprobs = LogprobsWriter(handler.reader.texts, output, repeated, request.chat) if request.logprobs else None
-        choice = Choice(index, output, forecast, tokens.echo, tokens.text, logprobs, _parser(handler.reader, request))
+        names, parser = [tool.name for tool in request.tools.callable], None
+        if request.tools.tools:
+            parser = CallParser(handler.reader.tool_format, names, request.tools.parallel)
+        choice = Choice(index, output, forecast, tokens.echo, tokens.text, logprobs, parser)
         return choice
 
     def _prompt(
@@ -303,7 +296,10 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         reports, name = await asyncio.gather(*polls), handler.served.packing.name
         whole = merged_report(reports)
         self.metrics.engine(name, whole.status)
-        limits = [_limits(engine.sequences) for _, engine in handler.on_devices]
+        limits = [
+            {"sequences": limit.value, "sequences_planned": limit.planned, "out_of_memory": limit.exhausted}
+            for limit in (engine.sequences for _, engine in handler.on_devices)
+        ]
         summed = {key: sum(each[key] for each in limits) for key in limits[0]}
         engines = [
             {"device": device, **_engine(report), **limit}
@@ -354,25 +350,6 @@ def _check_logprobs(request: GenerationRequest, tokens: int) -> None:
         raise InputError("echo with logprobs", shown, f"at most {MAX_PROMPT_LOGPROBS}: tokens x (logprobs + 1) x n")
 
 
-def _check_tokens(reader: PromptReader, sampling: Sampling) -> None:
-    """Raise `InputError` for a token that a request names and the model does not have."""
-    reader.check_tokens((token for token, _ in sampling.logit_bias), "logit_bias")
-    reader.check_tokens(sampling.stop_tokens, "stop_token_ids")
-
-
-def _parser(reader: PromptReader, request: GenerationRequest) -> CallParser | None:
-    """Return what reads calls of tools in an output, if there may be any."""
-    tools = request.tools
-    return (
-        CallParser(reader.tool_format, [tool.name for tool in tools.callable], tools.parallel) if tools.tools else None
-    )
-
-
-def _seeded(sampling: Sampling, index: int) -> Sampling:
-    """Return the sampling with a seed of its own for each output of a request; the first has the request's seed."""
-    return replace(sampling, seed=(sampling.seed + index * STRIDE) % SEEDS) if index else sampling
-
-
 def _described(served: ServedModel) -> dict[str, Any]:
     packing, memory = served.packing, served.packing.memory
     generator, predictor = served.generator, served.predictor
@@ -387,14 +364,6 @@ def _described(served: ServedModel) -> dict[str, Any]:
         "precision": packing.precision,
         "page_tokens": memory.page_tokens,
         "cache_bytes": memory.pages * memory.page_tokens * packing.kv_bytes,
-    }
-
-
-def _limits(sequences: SequenceLimit) -> dict[str, int]:
-    return {
-        "sequences": sequences.value,
-        "sequences_planned": sequences.planned,
-        "out_of_memory": sequences.exhausted,
     }
 
 

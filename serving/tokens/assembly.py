@@ -7,12 +7,11 @@ from functools import partial
 
 from pliant.serving.lifecycle.artifacts import Artifacts, Registry
 from pliant.serving.lifecycle.assembly import Blueprint
-from pliant.serving.lifecycle.system import Parts, ServedSystem
+from pliant.serving.lifecycle.system import Dependencies, ServedSystem
 from pliant.serving.tokens.catalog import Catalog, TaskInfo, load_catalog
-from pliant.serving.tokens.endpoint import TokensEndpoint
+from pliant.serving.tokens.endpoint import NAMES, TokensEndpoint
 from pliant.serving.tokens.messages import TokensBuild
 from pliant.serving.tokens.metric_list import ORIGINS
-from pliant.serving.tokens.observed import NAMES
 from pliant.serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensSource
 from pliant.serving.tokens.settings import TokensSettings
 from pliant.serving.workers.device_plan import DevicePlan
@@ -63,7 +62,7 @@ class TokensSystem(ServedSystem[TokensSettings, Catalog, TaskInfo, TokensEndpoin
     async def extend(self, present: TokensGeneration, target: Catalog) -> TokensGeneration | None:
         return await self._registrar.extend(present, target)
 
-    def endpoint(self, parts: Parts[Catalog, TaskInfo]) -> TokensEndpoint:
+    def endpoint(self, parts: Dependencies[Catalog, TaskInfo]) -> TokensEndpoint:
         self._registrar.pins.count_in(parts.counted)
         settings, registrar = self.settings, self._registrar
         return TokensEndpoint(

@@ -1,7 +1,7 @@
 """Decodes images within limits of time and memory, small ones never behind large ones.
 
 Small images are decoded at once: to send one elsewhere takes as long. Usual ones are decoded in as many processes
-(decoder_process.py) as there are cores to spare, and large ones in a further one, one at a time: only a process can be
+(`main`) as there are cores to spare, and large ones in a further one, one at a time: only a process can be
 ended, and its memory limited. A large file counts as a large image, whatever it holds: opening it would hold the
 interpreter's lock. An image waits only where its deadline allows it.
 """
@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from pliant.errors import InputError, WorkerError
 from pliant.models.image import Pixels, decode, pixel_passes
-from pliant.serving.workers.helper_process import HelperProcess
+from pliant.serving.workers.helper_process import HelperProcess, help_out, limit_memory
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ USUAL_PASSES = 2_000_000  # visited pixels of an image that is no large one: som
 SECONDS = 5.0  # that an image may take in the process
 OTHERS = 2  # cores that are left to the event loop and to a device
 MOST_PROCESSES = 16
-ENTRY = "pliant.serving.tokens.decoder_process:main"
+ENTRY = "pliant.serving.tokens.decoders:main"
 NEWEST = 0.1  # weight of the newest image in the mean time
 
 
@@ -162,3 +163,20 @@ class Decoders:
 
 async def _in_thread(body: bytes, size: int, max_pixels: int) -> Pixels:
     return await asyncio.to_thread(decode, body, size, max_pixels)
+
+
+MEMORY = 256 * 1024 * 1024  # bytes beyond what the process has when it starts
+
+
+def main(channel: socket.socket, incoming: IO[bytes]) -> None:
+    """Decode images until the parent closes the socket."""
+    limit_memory(MEMORY)
+    help_out(channel, incoming, _answer)
+
+
+def _answer(body: bytes, size: int, max_pixels: int) -> Any:
+    try:
+        pixel_passes(body, max_pixels)
+        return decode(body, size, max_pixels)
+    except InputError as error:
+        return error

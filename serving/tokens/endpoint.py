@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pliant.outcomes.answered import Answered
 from pliant.serving.answers import Completed, Rejected
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.clock import Clock
 from pliant.serving.http.api_errors import api_error_of_drop
-from pliant.serving.http.routing import unknown_task
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
 from pliant.serving.lifecycle.poller import join_versions
-from pliant.serving.loop.drift import class_readings
-from pliant.serving.loop.observe import Observation, Observer, Served
-from pliant.serving.loop.outcomes import Outcomes
+from pliant.serving.loop.drift import Kind, Reading, class_readings
+from pliant.serving.loop.observe import Observation, Served
+from pliant.serving.loop.outcomes import Names, Outcomes
 from pliant.serving.metrics import Metrics
 from pliant.serving.request_context import is_copy
-from pliant.serving.tokens.catalog import Catalog, TaskInfo
+from pliant.serving.tokens.bodies import ImageRequest
+from pliant.serving.tokens.catalog import Catalog, Origin, TaskInfo
 from pliant.serving.tokens.decoders import Decoders
-from pliant.serving.tokens.observed import Pictures, kept, kind_of
 from pliant.serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
-from pliant.serving.tokens.request import ImageRequest
 from pliant.serving.tokens.settings import TokensSettings
+from pliant.watch.binning import linear, logarithmic
 
 
 class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
@@ -43,7 +44,6 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
         outcomes: Outcomes,
     ) -> None:
         super().__init__(settings, refresher, metrics, clock, outcomes)
-        self._observer = Observer(metrics, self.drift, outcomes)
         self._pictures = Pictures()
         self._registrar, self._origins = registrar, origins
         self._decoders = Decoders(settings.max_image_pixels)
@@ -78,11 +78,9 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
         return self._served(request, answer, generation, pixels)
 
     def _serving(self, task: str) -> TokensGeneration:
-        """Return the generation that the request goes to. Raises `ApiError` if it does not serve the task."""
-        present = self._generations.chosen
-        if task not in present.handlers:
-            raise unknown_task(task, "task", present.handlers)
-        return present
+        """Return the generation that the request goes to. Raises as `handler`."""
+        self.handler(task)
+        return self._generations.chosen
 
     def _served(
         self, request: ImageRequest, completed: Completed, generation: TokensGeneration, pixels: NDArray[np.uint8]
@@ -157,3 +155,51 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
             "pins": self._registrar.pins.to_dict(),
             "outcomes": self.outcomes.to_dict(),
         }
+
+
+NAMES = Names("operating_point", None)
+EVERY = 4  # pictures, of which one is looked at: that takes some 30 microseconds, and up to 70 for 224 x 224
+LINES = 64  # rows, and columns, that are looked at, or up to twice as many: all of 224 x 224 took 400 microseconds
+BRIGHTNESS, SHARPNESS = Kind(linear(0, 255)), Kind(logarithmic(0.1, 100))
+
+
+def kind_of(task: str, origin: Origin, setting: int, tenant: str) -> Answered:
+    """Return what the answers to a tenant share that these artifacts gave in a launch with this setting."""
+    point, promised = str(setting), origin.promised.get(setting)
+    return Answered(task, origin.version, point, point, "", 0.0, promised, classes=origin.classes, tenant=tenant)
+
+
+class Pictures:
+    """Looks at one of a few pictures."""
+
+    def __init__(self) -> None:
+        self._number = count()
+
+    def readings(self, task: str, pixels_HW3: NDArray[np.uint8]) -> tuple[Reading, ...]:
+        """Return what drift detection counts of a picture; nothing of most."""
+        if next(self._number) % EVERY:
+            return ()
+        brightness, sharpness = statistics(pixels_HW3)
+        return (
+            Reading(f"brightness of {task}", brightness, BRIGHTNESS),
+            Reading(f"sharpness of {task}", sharpness, SHARPNESS),
+        )
+
+
+def statistics(pixels_HW3: NDArray[np.uint8]) -> tuple[float, float]:
+    """Return the mean brightness (0 to 255) and the mean difference of neighbours, which blur lowers and noise raises.
+
+    Both are of green. Of large pictures they are those of every second, third and so on row and column, whole ones: which
+    pixels are neighbours does not depend on the size.
+    """
+    step = max(1, max(pixels_HW3.shape[:2]) // LINES)
+    green_HW = pixels_HW3[..., 1]
+    rows_hW, columns_Hw = green_HW[::step].astype(np.int16), green_HW[:, ::step].astype(np.int16)
+    across = np.abs(np.diff(rows_hW, axis=1)).mean()
+    down = np.abs(np.diff(columns_Hw, axis=0)).mean()
+    return float(rows_hW.mean()), float((across + down) / 2)
+
+
+def kept(pixels_HW3: NDArray[np.uint8]) -> tuple[str, bytes]:
+    """Return form and bytes of a picture that is kept for its label: the pixels, without what else was in the file."""
+    return " ".join([str(pixels_HW3.dtype), *map(str, pixels_HW3.shape)]), pixels_HW3.tobytes()

@@ -135,7 +135,7 @@ def test_what_was_passed_over_is_counted_and_the_first_reason_kept(tmp_path, cap
 OWNER = "from pliant.temporary import OwnedFolder; o = OwnedFolder(); print(o.path, flush=True); input()"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def temporary(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path

@@ -115,7 +115,7 @@ def leaving(load: list[Request], rng: np.random.Generator) -> list[tuple[float, 
 
 
 @every_system
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(data=st.data(), seed=seeds, share=failing, several=st.booleans())
 def test_tenants_may_ask_and_clients_leave_at_any_time_and_the_journal_replays(system, data, seed, share, several):
     """Not both at once: a device may idle for a tenant that left and is expected back, which the books call a fault."""
@@ -128,7 +128,7 @@ def test_tenants_may_ask_and_clients_leave_at_any_time_and_the_journal_replays(s
 
 
 @every_system
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(data=st.data(), share=failing)
 def test_one_tenant_is_as_none(system, data, share):
     case = data.draw(CASES[system])
@@ -155,7 +155,7 @@ def poisoned(case: Case, bad: set[int], lost: bool) -> tuple[Journal, Poisoned]:
 
 
 @every_system
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data(), bad=st.sets(st.integers(0, COUNT - 1), max_size=6), lost=st.booleans())
 def test_only_bad_requests_fail(system, data, bad, lost):
     poisoned(data.draw(CASES[system]), bad, lost)

@@ -290,7 +290,8 @@ def serve(incoming: IO[bytes], sender: MessageSender, build: Build) -> None:
                 case "cancel":
                     server.cancel(*arguments)
                 case "poll":
-                    sender.put("report", (*arguments, engine.status(), accounting_error(engine)))
+                    fault = accounting_error(engine)  # first: it waits for an iteration
+                    sender.put("report", (*arguments, engine.status(), fault))
     finally:
         engine.stop()
 

@@ -67,9 +67,10 @@ def test_a_model_reads_as_many_tokens_as_it_has_positions(family, read):
     assert positions(module(config)) == read
 
 
-pytestmark = pytest.mark.skipif(not can_pack(), reason="oneDNN's linear layers are for x86")
+PACKS = pytest.mark.skipif(not can_pack(), reason="oneDNN's linear layers are for x86")
 
 
+@PACKS
 @torch.no_grad()
 @pytest.mark.parametrize("rows", [(1,), (3, 7), (8, 65), (2, 5, 200)])
 @pytest.mark.parametrize(("inside", "outside"), [(96, 288), (24, 96), (1024, 1024)])
@@ -81,6 +82,7 @@ def test_a_packed_layer_gives_what_the_plain_one_gives(rows, inside, outside, bi
     assert torch.allclose(PackedLinear(layer, "gelu")(x), nn.GELU()(layer(x)), atol=1e-5)
 
 
+@PACKS
 @pytest.mark.parametrize("gamma", [-20, -5, 0, 8])
 def test_a_runtime_answers_the_same_with_and_without(gamma):
     task = tiny_task("a", "xyz", "digest")

@@ -146,3 +146,8 @@ def test_what_a_tokenizer_s_file_says_of_padding_and_truncation_does_not_count()
         reading, expected = reader.read(text), READERS["wordpiece"].read(text)
         assert (reading.ids.tolist(), reading.spans) == (expected.ids.tolist(), expected.spans)
         assert not reading.truncated
+
+
+def test_white_space_belongs_to_the_next_word_of_its_text_or_else_to_the_one_before():
+    assert READERS["gpt2"].read("  , ", " ,").words.tolist() == [0, 0, 0, 0, 1, 1]
+    assert READERS["gpt2"].read(", ", "  ").words.tolist() == [0, 0, -1, -1]

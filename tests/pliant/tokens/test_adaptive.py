@@ -257,3 +257,20 @@ def test_the_hopeless_expire_by_deadline_over_all_kinds(slowdown):
     assert adaptive.wake_at(slowdown) == 0.1 - TABLE.at(-10, 1) * slowdown
     assert adaptive.expire(latest, slowdown) == [1, 2]
     assert adaptive.expire(latest, slowdown) == [] and list(adaptive.ids()) == [0]
+
+
+def test_a_crowd_too_large_for_its_common_deadline_is_served_in_part():
+    """In one launch of all, each would be late; dropping all late ones would leave the worker idle."""
+    adaptive = filled(policy(), (16, "easy", 1.0, 0.03))
+    decision = adaptive.decide(ONE, 0.0)
+    assert 4 <= len(decision.run) < 16
+    assert decision.seconds <= 0.03
+
+
+def test_requests_worth_nothing_do_not_delay_what_is_worth_something():
+    adaptive = filled(policy(), (1, "easy", 0.0, 0.1), (4, "easy", 1.0, 0.2))
+    first, *_ = everything(adaptive)
+    assert sum(r.utility for r in first.run) == 4.0
+    busy = filled(policy(), (1, "easy", 0.0, 0.02), (4, "easy", 1.0, 0.07))
+    first, *_ = everything(busy)  # with the urgent one, all would have to run faster
+    assert ({r.utility for r in first.run}, first.setting) == ({1.0}, 4)

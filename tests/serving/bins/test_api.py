@@ -36,29 +36,6 @@ def test_every_route_is_at_the_root_and_below_each_stream_except_the_list_of_str
     assert all(len(operations) == 1 for operations in page["paths"].values())
 
 
-TASK = {"name": "task", "in": "path", "required": True, "schema": {"type": "string"}}
-SECONDS = {"type": "number", "exclusiveMinimum": 0, "description": "seconds from arrival"}
-HEADER = {"name": "x-pliant-deadline", "in": "header", "required": False, "schema": SECONDS}
-
-
-@pytest.mark.parametrize("path", [path for path in ROUTES if path not in ("/status", "/refresh")])
-def test_each_route_names_its_api_its_parameters_and_the_errors_of_its_shape(page, path):
-    operation = page["paths"][path][ROUTES[path]]
-    openai, posted = "/v1/" in path or "/v2/" in path, ROUTES[path] == "post"
-    scheduled = posted and not path.endswith(("/tokenize", "/decode"))
-    assert operation["tags"] == ["openai" if openai else "text-embeddings-inference"]
-    expected = ([TASK] if path.startswith("/{task}") else []) + ([HEADER] if scheduled else [])
-    assert operation.get("parameters", []) == expected
-    statuses = {"200", "400", "404", "413", "415", "422", "424", "429", "503"} if posted else {"200"}
-    statuses |= {"404", "422"} if path.endswith("/info") else {"404", "503"} if path.endswith("/health") else set()
-    assert set(operation["responses"]) == statuses
-    for status in statuses - {"200"}:
-        schema = operation["responses"][status]["content"]["application/json"]["schema"]
-        assert schema == {"$ref": f"#/components/schemas/{'OpenaiErrorAnswer' if openai else 'TeiError'}"}
-    answer = operation["responses"]["200"].get("content", {}).get("application/json", {}).get("schema", {})
-    assert bool(answer) is not path.endswith(("/health", "/embed_sparse"))
-
-
 @pytest.mark.parametrize(
     ("path", "keys"),
     [

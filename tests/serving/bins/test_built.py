@@ -10,14 +10,12 @@ import pytest
 from pliant.device import resolve_device
 from pliant.errors import ArtifactError, InputError
 from pliant.fallbacks import Fallback
-from pliant.protocol import Arrived, Drop, Request
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.serving.bins import assembly as bins_assembly
-from pliant.serving.bins.assembly import BinsSystem, make_scheduler
+from pliant.serving.bins.assembly import BinsSystem
 from pliant.serving.bins.catalog import load_catalog
 from pliant.serving.lifecycle import system
 from pliant.serving.workers import ray_workers
-from pliant.serving.workers.worker import ProcessWorker
 from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import (
     DEVICE,
@@ -98,29 +96,12 @@ def test_the_devices_go_to_the_workers_in_turn_and_must_be_of_the_class_of_the_p
     assert bins_assembly.build_plan(settings.replace(any_profile=True), catalog, 0).plan.profiled_on is None
 
 
-@pytest.mark.parametrize(("waiting", "workers", "room"), [(6, 2, 6), (5, 2, 6), (4, 2, 4), (3, 1, 3)])
-def test_each_worker_has_an_equal_share_of_those_that_may_wait_rounded_up(registry, waiting, workers, room):
-    publish_tiny(registry)
-    catalog = load_catalog(registry, "champion")
-    scheduler = make_scheduler(QUIET.replace(max_waiting=waiting, workers=workers), catalog)
-    actions = []
-    for id in range(8 + workers):
-        actions += scheduler.handle(Arrived(Request(id, 0.0, 30.0, "meanings", 1.0, 8)), 0.0)
-    full = [action for action in actions if isinstance(action, Drop) and action.reason == "full"]
-    assert scheduler.waiting == 8 - len(full) == room
-
-
-def test_processes_of_this_machine_need_no_pool_that_is_closed():
-    make, close = BinsSystem(QUIET).open_pool()
-    assert make is ProcessWorker and close() is None
-
-
 def test_workers_take_the_devices_in_turn_but_ray_numbers_its_gpus_itself(registry, monkeypatch):
     publish_tiny(registry)
     catalog, two = load_catalog(registry, "champion"), QUIET.replace(device="cuda:0, cuda:1", workers=3)
     built = [bins_assembly.build_plan(two, catalog, worker).plan.device for worker in range(3)]
     assert built == ["cuda:0", "cuda:1", "cuda:0"]
-    on_nodes = replace(two, pool="ray")
+    on_nodes = two.replace(pool="ray")
     assert {bins_assembly.build_plan(on_nodes, catalog, worker).plan.device for worker in range(3)} == {"cuda"}
     needs = []
     monkeypatch.setattr(
@@ -129,7 +110,7 @@ def test_workers_take_the_devices_in_turn_but_ray_numbers_its_gpus_itself(regist
         lambda address, resources: needs.append(resources) or SimpleNamespace(make_worker=None, close=None),
     )
     for device in ("cuda:0, cuda:1", "cuda", "cpu"):
-        BinsSystem(replace(on_nodes, device=device)).open_pool()
+        BinsSystem(on_nodes.replace(device=device)).open_pool()
     assert [resources.num_gpus for resources in needs] == [1.0, 1.0, 0.0]
 
 

@@ -102,27 +102,3 @@ def test_an_encoder_or_a_compiled_file_that_changed_is_refused(told, tmp_path):
 def test_another_class_of_device_than_the_profiles_is_refused(told):
     with pytest.raises(DeviceError, match="the profile was measured on a large GPU"):
         replace(told, plan=replace(told.plan, profiled_on="a large GPU"))()
-
-
-def test_nothing_else_is_changed_in_a_running_process(told):
-    with pytest.raises(InputError, match="left as it is"):
-        told().update("anything")
-
-
-def test_a_setting_before_the_first_is_refused_too(told):
-    with pytest.raises(InputError, match="setting is -1, but must be the number of a shape, from 0 to 7"):
-        told().run(-1, payloads())
-
-
-@pytest.mark.parametrize(("threads", "used"), [(None, 1), (2, 2)])
-def test_a_runtime_has_a_thread_unless_the_plan_says_more(told, monkeypatch, threads, used):
-    seen = []
-
-    def note(_encoder, shapes, engine, compiled, files, device, count, placement, precision):
-        seen.append((shapes, engine, compiled, files, device, count, placement))
-
-    monkeypatch.setattr("pliant.serving.bins.device.prepare", lambda plan: None)
-    monkeypatch.setattr("pliant.serving.bins.device.BinsRuntime", note)
-    monkeypatch.setattr("pliant.serving.bins.device.BinsModel.warm_up", lambda self, settings: None)
-    replace(told, plan=replace(told.plan, threads=threads))()
-    assert seen == [(SHAPES, "eager", stream.compiled, {}, "cpu", used, "shared") for stream in told.streams]

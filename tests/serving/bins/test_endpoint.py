@@ -11,17 +11,14 @@ from prometheus_client import CollectorRegistry
 
 from pliant.bins.artifact import Shape
 from pliant.serving.answers import Completed, Rejected
-from pliant.serving.bins.endpoint import AT_ONCE, BinsEndpoint, Handler, bin_name
+from pliant.serving.bins.bodies import TextRequest
+from pliant.serving.bins.endpoint import AT_ONCE, BinsEndpoint, Handler
 from pliant.serving.bins.metric_list import ORIGINS
-from pliant.serving.bins.request import TextRequest
 from pliant.serving.bins.settings import BinsSettings
-from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.loop.drift import DriftCounter
 from pliant.serving.metrics import Metrics
 from tests.fixtures.fakes import run_virtually
-
-ANN = Client("ann", 2.0, frozenset({"use"}), "k1")
 
 
 class Reader:
@@ -92,35 +89,6 @@ class Service:
         return self.counted.get_sample_value(name, labels)
 
 
-def test_a_bins_name_is_its_length_and_batch():
-    assert [bin_name(shape) for shape in (Shape(8, 4), Shape(40, 1), Shape(40, 8, dynamic=True))] == [
-        "8x4",
-        "40x1",
-        "dynamic",
-    ]
-
-
-@pytest.mark.parametrize("texts", [("one text",), ("one text", "two longer texts", ("a", "pair"))])
-def test_outputs_come_in_order_with_lengths_bins_and_the_longest_times(texts):
-    service = Service()
-    answer = service.run(*texts, client=ANN)
-    count = len(texts)
-    assert answer.outputs == [f"output {number}" for number in range(count)]
-    assert answer.lengths == [2, 3, 2][:count] and answer.bins == ["8x1", "dynamic", "8x1"][:count]
-    assert (answer.queue_seconds, answer.run_seconds) == pytest.approx((0.1 * (count - 1), 0.2 * (count - 1)))
-    for task, left, utility, (ids, _), length, client in service.driver.submitted:
-        assert (task, left, utility, client) == ("mails", 4.5, 1.0, ANN)  # the stream's SLO, since half a second
-        assert length == len(ids)
-    assert service.value("pliant_answers_total", task="mails", stream_version="3", bin="8x1") == (count + 1) // 2
-    assert service.value("pliant_outcomes_total", task="mails", outcome="on_time") == count
-
-
-def test_a_deadline_of_the_request_counts_instead_of_the_streams():
-    service = Service()
-    service.run("a text", deadline=2.0)
-    assert service.driver.submitted[0][1] == 1.5
-
-
 @pytest.mark.parametrize(("reason", "status"), [("full", 429), ("late", 503)])
 def test_one_text_without_an_output_fails_the_request_and_those_before_it_are_counted(reason, status):
     service = Service()
@@ -134,26 +102,6 @@ def test_one_text_without_an_output_fails_the_request_and_those_before_it_are_co
         assert "deadline is 5 seconds" in str(refused.value)
     assert service.value("pliant_outcomes_total", task="mails", outcome="on_time") == 1
     assert service.value("pliant_outcomes_total", task="mails", outcome=f"dropped_{reason}") == 1
-
-
-def test_a_text_that_is_too_long_is_an_error_only_where_it_may_not_be_truncated():
-    long = "a b c d e"
-    assert Service().run(long).lengths == [4]
-    with pytest.raises(ApiError, match="inputs is longer than 4 tokens"):
-        Service().run(long, truncate=False)
-    assert Service().run("a b c d", truncate=False).lengths == [4]
-    service = Service()
-    service.run(long, left=True)
-    assert service.reader.reads == [(long, None, True)]
-    with pytest.raises(ApiError, match="must be Right if a pair is longer than 4 tokens"):
-        Service().run((long, "f"), left=True)
-    assert Service().run(("a b", "c"), left=True).lengths == [3]
-
-
-def test_a_stream_that_is_not_served_is_named():
-    service = Service(other="embedding")
-    with pytest.raises(ApiError, match="task is 'mails', but must be one of other"):
-        service.run("a text")
 
 
 def test_a_client_that_leaves_takes_all_of_its_texts_along():
@@ -238,24 +186,3 @@ def test_nobody_sleeps_between_the_texts_of_a_large_request():
         return asyncio.get_running_loop().time()
 
     assert run_virtually(main()) == 0.0
-
-
-def test_up_to_16_kib_of_text_are_read_before_others_have_a_turn():
-    async def turns_before_the_second(*sizes: int) -> int:
-        service, turns = Service(), []
-
-        async def other():
-            while True:
-                turns.append(len(service.reader.reads))
-                await asyncio.sleep(0)
-
-        beside = asyncio.create_task(other())
-        texts = tuple(("x" * size, None) for size in (*sizes, 1))
-        await service.endpoint.run(TextRequest("mails", texts), 12.0)
-        beside.cancel()
-        return turns.count(len(sizes))
-
-    assert asyncio.run(turns_before_the_second(16384)) == 0
-    assert asyncio.run(turns_before_the_second(16385)) == 1
-    assert asyncio.run(turns_before_the_second(16385, 16384)) == 0
-    assert asyncio.run(turns_before_the_second(16384, 1)) == 1

@@ -55,12 +55,6 @@ def test_what_the_tokenizer_itself_would_cut_or_pad_does_not_count():
         assert 5 < len(told.ids) < 64 and not told.truncated
 
 
-def test_a_text_of_exactly_the_most_tokens_is_read_whole_from_either_end():
-    for left in (False, True):
-        exact, more = (TokenReader(TOKENIZER, MOST).read("cat " * count, left=left) for count in (MOST - 2, MOST - 1))
-        assert (len(exact.ids), exact.truncated, len(more.ids), more.truncated) == (MOST, False, MOST, True)
-
-
 @settings(deadline=None, max_examples=100)
 @given(WORDS, st.booleans())
 def test_the_tokens_of_a_text_are_those_that_are_read_with_their_bytes(words, special):
@@ -82,8 +76,3 @@ def test_token_ids_are_read_as_they_are_up_to_the_most(left):
     assert (short.ids.tolist(), short.types.tolist(), short.truncated) == ([5, 6, 7], [0, 0, 0], False)
     assert (long.ids.tolist(), long.truncated) == (list(ids[3:] if left else ids[:MOST]), True)
     assert (long.ids.dtype, long.types.dtype) == (np.int32, np.int8)
-
-
-def test_the_vocabulary_is_the_encoders_or_else_the_tokenizers():
-    size = Tokenizer.from_str(TOKENIZER).get_vocab_size()
-    assert (TokenReader(TOKENIZER, MOST).vocabulary, TokenReader(TOKENIZER, MOST, 500).vocabulary) == (size, 500)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from types import SimpleNamespace
-
 import httpx2
 import huggingface_hub
 import numpy as np
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils._http import default_client_factory
-from starlette.requests import Request
 
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.models.text import Reader
-from pliant.serving.bins import tei
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import CLASSES, LONG, MOST, PROMPTS, SHAPES, SHORT, TEXT, encoder, publish_tiny
-from tests.fixtures.fakes import run_virtually
 from tests.fixtures.tokens.http import FolderRegistry
 
 
@@ -89,17 +82,6 @@ def test_classes_come_best_first_with_the_softmax_of_the_logits_or_the_logits_th
     assert by_class(raw) == pytest.approx(logits.tolist(), abs=1e-5)
 
 
-def test_pairs_and_batches_are_told_apart_as_tei_does(colours, both):
-    (pair,) = softmax(expected("colours", SHORT, second=TEXT))
-    (single,) = softmax(expected("colours", SHORT))
-    for service, path in ((colours, "/predict"), (colours, "/"), (both, "/colours/predict"), (both, "/predict")):
-        assert by_class(service.post(path, {"inputs": [SHORT, TEXT]}).json()) == pytest.approx(pair.tolist(), abs=1e-5)
-        both_kinds = service.post(path, {"inputs": [[SHORT], [SHORT, TEXT]]}).json()
-        assert by_class(both_kinds[0]) == pytest.approx(single.tolist(), abs=1e-5)
-        assert by_class(both_kinds[1]) == pytest.approx(pair.tolist(), abs=1e-5)
-    assert len(colours.post("/predict", {"inputs": [[SHORT]]}).json()) == 1
-
-
 def test_a_long_text_is_truncated_at_the_requested_end_or_is_an_error(meanings):
     inputs = LONG + "dogs"
     head, tail = (meanings.post("/embed", {"inputs": inputs, "truncation_direction": d}) for d in ("Right", "Left"))
@@ -161,25 +143,6 @@ def test_a_prompt_is_put_before_each_text_and_before_the_text_of_token_ids(meani
     np.testing.assert_allclose(plain, expected("meanings", SHORT), atol=1e-5)
 
 
-def test_a_model_without_prompts_says_so(tmp_path):
-    registry = FolderRegistry(tmp_path)
-    publish_tiny(registry, "meanings", head={"prompts": {}})
-    with serving(registry) as service:
-        refused = service.post("/embed", {"inputs": TEXT, "prompt_name": "query"})
-    assert (refused.status_code, refused.json()["error_type"]) == (413, "Validation")
-    assert "no prompts were found in the Sentence Transformers configuration" in refused.json()["error"]
-
-
-def test_too_many_token_ids_are_cut_at_the_requested_end(meanings):
-    ids = [5 + number % 60 for number in range(500)]
-    for direction, kept in (("Right", ids[:MOST]), ("Left", ids[-MOST:])):
-        answer = meanings.post("/embed", {"inputs": ids, "truncation_direction": direction})
-        assert answer.json() == meanings.post("/embed", {"inputs": kept}).json()
-        assert answer.headers["x-pliant-length"] == str(MOST)
-        prompted = meanings.post("/embed", {"inputs": ids, "truncation_direction": direction, "prompt_name": "query"})
-        assert (prompted.status_code, prompted.headers["x-pliant-length"]) == (200, str(MOST))
-
-
 @pytest.mark.parametrize("path", ["/similarity", "/"])
 def test_similarities_are_cosines_to_the_source_sentence(meanings, path):
     inputs = {"source_sentence": SHORT, "sentences": [TEXT, SHORT, LONG]}
@@ -238,10 +201,6 @@ def test_bodies_and_headers_that_are_none_are_refused(both, content, headers, st
     assert both.post("/embed", {"inputs": SHORT}).status_code == 200
 
 
-def test_fields_of_other_versions_are_ignored(meanings):
-    assert meanings.post("/embed", {"inputs": TEXT, "pooling": "cls"}).status_code == 200
-
-
 class Bridge(httpx2.BaseTransport):
     """Sends the requests of huggingface_hub to the app."""
 
@@ -273,64 +232,10 @@ def test_huggingface_hubs_client_embeds_and_classifies_at_a_streams_address(brid
         client.text_classification([[TEXT]], model="http://test/meanings/predict")
 
 
-def test_huggingface_hubs_client_sees_whether_the_service_is_well_and_what_it_takes(bridged):
-    client = huggingface_hub.InferenceClient("http://test/colours", provider="hf-inference")
-    assert client.health_check()
-    info = client.get_endpoint_info()
-    assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == ("colours", MOST, 8)
-    assert info["model_type"]["classifier"]["id2label"] == {"0": "red", "1": "green", "2": "blue"}
-    assert client.get_endpoint_info(model="http://test/meanings")["model_type"] == {"embedding": {"pooling": "mean"}}
-
-
-def test_the_page_documents_all_addresses(both):
-    told = json.loads(both.call("GET", "/openapi.json").content)
-    assert {"/embed", "/predict", "/info", "/health", "/v1/embeddings", "/v1/models", "/{task}/embed"} <= set(
-        told["paths"]
-    )
-    assert both.call("GET", "/docs").status_code == 200
-    assert both.call("GET", "/status").json()["streams"][1]["bins"] == ["8x1", "8x4", f"{MOST}x1", "dynamic"]
-
-
 def test_a_wrong_method_is_answered_with_the_right_ones(both):
     for path, right in (("/status", "GET"), ("/info", "GET"), ("/colours/health", "GET"), ("/embed", "POST")):
         refused = both.call("PUT", path)
         assert (refused.status_code, refused.headers["allow"].split(", ")[0]) == (405, right), path
-
-
-class Instant:
-    """An endpoint that answers every text at once with the same logits."""
-
-    settings = SimpleNamespace(max_texts=100, max_deadline=60.0)
-
-    async def run(self, request, arrived):
-        encoder = SimpleNamespace(classes=CLASSES)
-        return SimpleNamespace(
-            outputs=[np.array([1, 3, 2], np.float32)] * len(request.texts), encoder=encoder, headers={}
-        )
-
-
-@pytest.mark.parametrize(("texts", "turns"), [(31, 0), (32, 1), (63, 1), (96, 3)])
-def test_others_have_a_turn_after_the_scores_of_each_32_texts_and_nobody_sleeps(texts, turns):
-    async def main():
-        seen = []
-
-        async def other():
-            while True:
-                await asyncio.sleep(0)
-                seen.append(1)
-
-        beside = asyncio.create_task(other())
-        await asyncio.sleep(0)
-        seen.clear()
-        request = Request({"type": "http", "headers": []})
-        fields = {"inputs": [["a"]] * texts, "raw_scores": True}
-        response = await tei._predict(request, Instant(), "colours", fields, 0.0)
-        beside.cancel()
-        scores = [{"score": 3.0, "label": "green"}, {"score": 2.0, "label": "blue"}, {"score": 1.0, "label": "red"}]
-        assert json.loads(response.body) == [scores] * texts
-        return len(seen), asyncio.get_running_loop().time()
-
-    assert run_virtually(main()) == (turns, 0.0)
 
 
 def test_health_and_info_are_answered_for_a_stream_of_either_head(both):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer
 
-from pliant.serving.bins import schemas
+from pliant.serving.bins import bodies
 from tests.fixtures.bins.in_process import serving
-from tests.fixtures.bins.published import LONG, MOST, PROMPTS, SHORT, TEXT, encoder, publish_tiny
+from tests.fixtures.bins.published import LONG, MOST, SHORT, TEXT, encoder, publish_tiny
 from tests.fixtures.documented import check_answer
 from tests.fixtures.registry import FolderRegistry
 
@@ -36,16 +36,7 @@ def test_a_text_gives_its_tokens_with_their_places_between_special_ones_that_hav
     assert all(token["text"] == TEXT[token["start"] : token["stop"]] and not token["special"] for token in middle)
     assert "".join(token["text"] for token in middle) == TEXT.replace(" ", "")
     for token in tokens:
-        check_answer(schemas.Token, token)
-
-
-def test_special_tokens_are_added_unless_unwanted_and_a_prompt_is_put_before(service):
-    (whole,), (bare,) = tokens_of(service, SHORT), tokens_of(service, SHORT, add_special_tokens=False)
-    assert bare == whole[1:-1]
-    (prompted,) = tokens_of(service, SHORT, prompt_name="query", add_special_tokens=False)
-    text = PROMPTS["query"] + SHORT
-    assert all(token["text"] == text[token["start"] : token["stop"]] for token in prompted)
-    assert [token["id"] for token in prompted[-len(bare) :]] == [token["id"] for token in bare]
+        check_answer(bodies.Token, token)
 
 
 def test_places_are_bytes_of_utf8_and_long_texts_are_not_cut(service):
@@ -66,16 +57,6 @@ def test_ids_are_read_back_as_the_text(service):
     assert service.post("/meanings/decode", {"ids": lists[0]}).json() == joined[:1]
     with_special = service.post("/meanings/decode", {"ids": lists[0], "skip_special_tokens": False}).json()
     assert with_special == [tokenizer.decode(lists[0], skip_special_tokens=False)] != joined[:1]
-
-
-@pytest.mark.parametrize("id", [80, 10**6, 2**32 - 1])
-def test_ids_that_no_token_has_are_left_out(service, id):
-    (tokens,) = tokens_of(service, SHORT, add_special_tokens=False)
-    ids = [token["id"] for token in tokens]
-    assert (
-        service.post("/meanings/decode", {"ids": [*ids, id]}).json()
-        == service.post("/meanings/decode", {"ids": ids}).json()
-    )
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pliant.errors import InputError
 from pliant.protocol import Arrived, replay
 from pliant.serving.cascade.agreement import QUIET as PAUSE
 from pliant.serving.cascade.agreement import agree
 from pliant.serving.cascade.assembly import CascadeSystem, make_knowledge, make_scheduler
-from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.client import Client
 from pliant.serving.journal import read
 from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
@@ -81,30 +79,6 @@ def test_answers_of_the_large_model_and_those_cut_short_are_not_compared(registr
     serve(registry, check)
 
 
-def test_nothing_is_compared_unless_a_share_says_so(registry):
-    async def check(service):
-        await service.ask(SURE)
-        await asyncio.sleep(5)
-        assert (launches_of(service), service.endpoint.status()["agreement"]) == (0, [])
-
-    serve(registry, check, QUIET.replace(agreement_share=0.0))
-    for share in (-0.1, 1.1, float("nan")):
-        with pytest.raises(InputError, match="PLIANT_AGREEMENT_SHARE"):
-            CascadeSettings(agreement_share=share)
-
-
-def test_the_share_is_of_the_early_answers(registry):
-    async def check(service):
-        drawn = iter([0.1, 0.3, 0.2, 0.9])
-        service.endpoint.agreement._draw = lambda: next(drawn, 0.0)
-        for _ in range(4):
-            await service.ask(SURE)
-        await asyncio.sleep(1)
-        assert figures(service) == (2, 2)
-
-    serve(registry, check, QUIET.replace(agreement_share=0.25))
-
-
 def test_while_anything_waits_or_runs_or_has_just_been_answered_none_runs(registry):
     async def check(service):
         async def ask_on():
@@ -122,34 +96,6 @@ def test_while_anything_waits_or_runs_or_has_just_been_answered_none_runs(regist
         assert launches_of(service) == 0
         await asyncio.sleep(5)
         assert launches_of(service) == figures(service)[0] == 16  # the latest of them; the others are forgotten
-
-    serve(registry, check)
-
-
-def test_while_a_worker_is_down_none_runs(registry):
-    async def check(service):
-        await service.ask(SURE)
-        device = service.devices[0]
-        device.restart_seconds = 3.0
-        device.on_end()
-        await asyncio.sleep(2)
-        assert launches_of(service) == 0
-        await asyncio.sleep(5)
-        assert figures(service) == (1, 1)
-
-    serve(registry, check)
-
-
-def test_one_runs_at_a_time(registry):
-    async def check(service):
-        service.devices[0].seconds = 0.2
-        await service.ask(*[SURE] * 8)
-        pending = []
-        for _ in range(300):
-            await asyncio.sleep(0.01)
-            pending.append(service.endpoint.status()["pending"])
-        assert (max(pending), figures(service)) == (1, (8, 8))
-        assert all(size == 1 for number, size in service.devices[0].launches if number == LARGE)
 
     serve(registry, check)
 
@@ -216,21 +162,6 @@ def test_another_version_is_compared_anew(tmp_path):
     serve(registry, check)
 
 
-def test_the_end_of_the_service_waits_for_no_comparison(registry):
-    async def main():
-        clock = asyncio.get_running_loop().time
-        async with serving(registry, ALL) as service:
-            await service.ask(*[SURE] * 5)
-            service.devices[0].seconds = 30.0
-            await asyncio.sleep(0.5)
-            assert service.endpoint.status()["pending"] == 1
-            began = clock()
-        return clock() - began, service.devices[0].stopped
-
-    seconds, stopped = run_virtually(main())
-    assert seconds < 0.01 and stopped
-
-
 def test_the_journal_with_comparisons_replays_to_itself(registry, tmp_path):
     journal = tmp_path / "journal.jsonl"
 
@@ -241,7 +172,7 @@ def test_the_journal_with_comparisons_replays_to_itself(registry, tmp_path):
         known = make_knowledge(ALL, service.present.catalog)
         return make_scheduler(ALL, known)
 
-    scheduler = serve(registry, check, replace(ALL, journal=journal))
+    scheduler = serve(registry, check, ALL.replace(journal=journal))
     entries = read(journal)
     assert sum(isinstance(entry.event, Arrived) for entry in entries) > 8
     assert replay(scheduler, entries) == entries

@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pliant.cascade.artifact import Gate
 from pliant.cascade.calibrate import fit_spread
-from pliant.errors import ArtifactError, DeviceError, InputError, RegistryError
+from pliant.errors import ArtifactError, DeviceError, InputError
 from pliant.outcomes.files import read_inputs, read_labels
 from pliant.protocol import Failed, replay
 from pliant.registry.names import CASCADE_TASK, cascade_level
@@ -104,15 +103,6 @@ def test_where_some_texts_find_no_room_the_others_have_answers_and_where_none_do
     serve(registry, check, QUIET.replace(max_waiting=2))
 
 
-def test_an_unknown_task_is_refused_with_the_known_ones(registry):
-    async def check(service):
-        with pytest.raises(ApiError, match="task is 'sounds', but must be one of colours"):
-            await service.ask(task="sounds")
-        assert service.endpoint.describe("colours").max_length == 32
-
-    serve(registry, check)
-
-
 def test_a_deadline_that_the_large_model_would_miss_leaves_the_small_ones_answer_marked_so(registry):
     async def check(service):
         service.devices[0].seconds = 0.5
@@ -155,22 +145,6 @@ def test_a_hung_worker_is_restarted_and_its_texts_are_answered(registry, tmp_pat
     ]
 
 
-def test_a_text_that_cannot_be_read_fails_alone(registry):
-    """An error between two levels fails the text, and its launch ends: once neither would have ended."""
-
-    async def check(service):
-        handler = service.present.handlers["colours"]
-        broken = replace(handler.cascade.candidates[0], gates=(Gate("unheard of"),))
-        cascade = replace(handler.cascade, candidates=(broken, *handler.cascade.candidates[1:]))
-        service.present.handlers["colours"] = replace(handler, served=replace(handler.served, cascade=cascade))
-        with pytest.raises(InputError, match="gate is unheard of"):
-            await service.ask(SURE)
-        assert (await service.ask(SURE, accuracy=0.93))[0]["level"] == "large"
-        assert service.endpoint.ready
-
-    serve(registry, check)
-
-
 def test_later_labels_are_held_against_the_promise_of_the_answer(registry):
     async def check(service):
         sure, unsure = await service.ask(SURE, UNSURE)
@@ -209,15 +183,6 @@ def test_workers_of_their_own_load_their_level_alone_and_every_device_has_its_tu
     assert model_names(catalog) == ["colours/small", "colours/large"]
 
 
-def test_each_level_runs_on_its_own_worker(registry):
-    async def check(service):
-        await service.ask(*[SURE, UNSURE] * 4)
-        assert [{model for model, _ in device.launches} for device in service.devices] == [{0}, {1}]
-        assert service.sample("pliant_launches_total", model="colours/large") >= 1
-
-    serve(registry, check, QUIET.replace(workers=2, placement="own"))
-
-
 def test_two_tasks_share_a_service_and_their_models_are_kept_apart(registry):
     publish_tiny(registry, "shades", seed=1)
 
@@ -229,33 +194,12 @@ def test_two_tasks_share_a_service_and_their_models_are_kept_apart(registry):
     serve(registry, check)
 
 
-def test_a_classifier_that_the_task_was_not_planned_with_is_refused(registry):
-    registry.publish(cascade_level("colours", "large"), tiny_classifier("colours", "large", seed=1))
-    with pytest.raises(ArtifactError, match=r"level large of task colours was planned with classifier .*version 2"):
-        load_catalog(registry, "champion")
-
-
-def test_what_is_missing_is_named(registry):
-    with pytest.raises(RegistryError, match=r"no model pliant-cascade-task-... has a version under the alias nightly"):
-        load_catalog(registry, "nightly")
-    del registry.champions[cascade_level("colours", "small")]
-    with pytest.raises(ArtifactError, match="task colours needs pliant-cascade-model-colours-small"):
-        load_catalog(registry, "champion")
-
-
 def test_tasks_of_two_classes_of_device_are_an_error_unless_any_profile_is_allowed(registry):
     publish_tiny(registry, "shades", device="a large GPU")
     catalog = load_catalog(registry, "champion")
     with pytest.raises(DeviceError, match="profiled on 2 classes of device"):
         build_plan(QUIET, catalog, 0)
     assert len(build_plan(QUIET.replace(any_profile=True), catalog, 0).models) == 4
-
-
-def test_a_task_under_another_name_than_its_own_is_refused(registry):
-    digests = [registry.publish(cascade_level("other", level), tiny_classifier("colours", level)) for level in LEVELS]
-    registry.publish(CASCADE_TASK + "other", tiny_cascade("colours", digests))
-    with pytest.raises(ArtifactError, match="calls itself colours, but should be other"):
-        load_catalog(registry, "champion")
 
 
 def test_a_regressions_answer_is_a_value_with_the_interval_that_it_is_sure_of(registry):

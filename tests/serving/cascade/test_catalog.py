@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from pliant.errors import ArtifactError, DeviceError, RegistryError
+from pliant.errors import ArtifactError, RegistryError
 from pliant.registry.names import CASCADE_TASK, cascade_level
 from pliant.serving.cascade.catalog import load_catalog
 from tests.fixtures.cascade.published import DEVICE, LEVELS, publish_tiny, tiny_cascade, tiny_classifier
@@ -35,12 +33,6 @@ def test_a_catalog_knows_versions_digests_folders_and_tokenizers_of_all_levels(r
     assert catalog.device == DEVICE
     names = [*(cascade_level(task, level) for task in catalog.tasks for level in LEVELS)]
     assert dict(catalog.pointers) == dict.fromkeys([*names, CASCADE_TASK + "colours", CASCADE_TASK + "shades"], 1)
-
-
-def test_a_text_may_be_as_long_as_the_level_that_reads_least(registry):
-    served = load_catalog(registry, "champion").tasks["colours"]
-    small, large = served.levels
-    assert replace(served, levels=(small, replace(large, max_length=9))).max_length == 9
 
 
 def test_the_same_versions_serve_the_same_and_any_newer_one_does_not(registry):
@@ -101,9 +93,3 @@ def test_a_classifier_of_other_classes_than_its_task_is_refused(registry):
     registry.publish(CASCADE_TASK + "warm", tiny_cascade("warm", digests))
     name = cascade_level("warm", "small")
     assert load_catalog_error(registry) == f"{name} has other classes than task warm: train them on the same data"
-
-
-def test_tasks_of_two_devices_have_no_class_of_device_in_common(registry):
-    publish_tiny(registry, "shades", device="a large GPU")
-    with pytest.raises(DeviceError, match=r"the tasks .*profile them on one, or serve regardless \(--any-profile\)"):
-        _ = load_catalog(registry, "champion").device

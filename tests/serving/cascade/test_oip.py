@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from pliant.serving.http.api_errors import ApiError
@@ -17,7 +15,6 @@ from tests.fixtures.http.oip import body_of, byte_tensor, error_of, outputs_of, 
 from tests.fixtures.registry import FolderRegistry
 
 CLASSES = ["negative", "neutral", "positive"]
-LONG = "word " * 300
 
 
 def infer(service: Service, model: str, fields: object, binary: bytes = b""):
@@ -55,15 +52,6 @@ def test_the_id_of_an_answer_takes_its_label_later():
     assert service.post("/outcomes", {"id": id, "label": "positive"}).json()["correct"] is True
 
 
-def test_pairs_are_two_tensors_which_such_a_task_needs():
-    service = Service()
-    first, second = text_tensor("text", "It rains."), text_tensor("text_pair", "Rain falls.")
-    assert outputs_of(infer(service, "paraphrase", {"inputs": [first, second]}))["label"] == ["yes"]
-    assert service.endpoint.requests[-1].texts == (("It rains.", "Rain falls."),)
-    assert "inputs is without text_pair" in error_of(infer(service, "paraphrase", {"inputs": [first]}))
-    assert "must be one of text" in error_of(infer(service, "reviews", {"inputs": [first, second]}))
-
-
 def test_a_regression_has_its_value_as_the_only_score_and_no_label():
     pair = [text_tensor("text", "a"), text_tensor("text_pair", "b")]
     response = infer(Service(), "similarity", {"inputs": pair})
@@ -87,49 +75,6 @@ def test_metadata_are_those_of_the_answers():
     assert service.call_root("GET", "/v2").json()["name"] == "pliant-cascade"
 
 
-def test_parameters_reach_the_endpoint_as_the_fields_of_predict_do():
-    service = Service()
-    assert ask(service, "Good.", accuracy=0.9, latency=0.5, utility=2.0, deadline=7.5).status_code == 200
-    request = service.endpoint.requests[-1]
-    assert (request.accuracy, request.latency, request.utility, request.deadline) == (0.9, 0.5, 2.0, 7.5)
-    ask(service, "Good.", candidate="fast", timeout=2_000_000)
-    request = service.endpoint.requests[-1]
-    assert (request.candidate, request.deadline) == ("fast", 2.0)
-    ask(service, "Good.", accuracy=None)
-    assert service.endpoint.requests[-1].deadline == service.endpoint.settings.max_deadline
-    assert ask(service, "Good.", colour=1).headers["x-pliant-ignored"] == "colour"
-
-
-def test_the_softmax_of_raw_scores_gives_the_probabilities_again():
-    powers = [math.exp(score) for score in outputs_of(ask(Service(), "Good.", raw_scores=True))["scores"]]
-    assert [power / sum(powers) for power in powers] == pytest.approx([0.125, 0.25, 0.625], abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "status", "sentence"),
-    [
-        ({"truncate": False}, 413, "longer than 128 tokens"),
-        ({"truncate": "no"}, 400, "truncate is 'no'"),
-        ({"raw_scores": 1}, 400, "raw_scores is 1"),
-        ({"accuracy": 2}, 400, "accuracy is 2"),
-        ({"accuracy": math.nan}, 400, "accuracy is nan"),
-        ({"latency": 0}, 400, "latency is 0"),
-        ({"utility": -1}, 400, "utility is -1"),
-        ({"candidate": 7}, 400, "candidate is 7"),
-        ({"candidate": "a", "accuracy": 0.5}, 400, "candidate is given together with accuracy"),
-        ({"deadline": 0}, 400, "deadline is 0"),
-        ({"deadline": {}}, 400, "deadline is {}"),
-        ({"timeout": "soon"}, 400, "timeout is 'soon'"),
-    ],
-)
-def test_a_parameter_outside_its_limits_is_refused(parameters, status, sentence):
-    service = Service()
-    response = ask(service, LONG, **parameters)
-    assert response.status_code == status and sentence in error_of(response)
-    assert sum(service.endpoint.metrics.counts.values()) == 1
-    assert ask(service, "Good.").status_code == 200
-
-
 @pytest.mark.parametrize(
     ("inputs", "status", "sentence"),
     [
@@ -150,18 +95,6 @@ def test_an_error_of_one_text_is_that_of_the_request():
     service.endpoint.trouble = ApiError(429, "full", "the queue is full; try again later", retry_after=9)
     response = ask(service, "Good.")
     assert (response.status_code, response.headers["retry-after"]) == (429, "9")
-
-
-def test_health_is_that_of_the_endpoint_and_errors_before_the_app_have_the_shape_of_their_path():
-    service = Service()
-    assert service.call_root("GET", "/v2/health/live").status_code == 200
-    service.endpoint.alive = False
-    assert service.call_root("GET", "/v2/health/live").status_code == 503
-    shape_of = service.app.state.shape_of
-    bodies = [
-        shape_of(path)(ApiError(503, "busy", "no")).body for path in ("/v2/models/x/infer", "/v1/tei", "/v1/predict")
-    ]
-    assert bodies[0] == b'{"error": "no"}' and len(set(bodies)) == 3
 
 
 def test_a_real_cascade_answers_as_predict_does(tmp_path):

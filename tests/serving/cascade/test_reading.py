@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -69,13 +68,6 @@ def test_where_the_next_level_is_worth_it_it_gets_what_it_reads_in_its_own_token
     assert state.text == (UNSURE, None)
 
 
-def test_levels_that_read_alike_share_a_reader_and_nothing_is_read_twice():
-    state = in_progress(gates=(replace(MASS, pruning=Pruning()),), names=("large", "large"))
-    before = state.reading
-    read(pending(state, (SMALL, None)), Result(7))
-    assert state.reading is before
-
-
 def test_unimportant_words_are_dropped_and_reported_once_the_next_level_has_run():
     state = in_progress()
     one = pending(state, (SMALL, importance(state, "emerald")))
@@ -125,15 +117,3 @@ def test_answers_of_two_levels_are_weighed_as_the_gate_says():
     state.take(LARGE)
     large = np.exp(LARGE) / np.exp(LARGE).sum()
     np.testing.assert_allclose(state.answer[0], 0.75 * large + 0.25 * before[0], rtol=1e-6)
-
-
-def test_a_text_too_long_for_a_level_that_ran_is_reported_as_truncated():
-    state = in_progress(" ".join(["rose"] * 40), gates=())
-    assert not state.truncated
-    state.take(SMALL)
-    assert state.truncated
-
-
-def test_the_last_level_has_no_gain_to_expect():
-    state = in_progress(gates=())
-    assert math.isnan(state.take(LARGE))

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from pliant.errors import RegistryError, WorkerError
 from pliant.registry.names import CASCADE_TASK, cascade_level
 from pliant.serving.http.api_errors import ApiError
-from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
+from tests.fixtures.cascade.in_process import QUIET, UNSURE, serving
 from tests.fixtures.cascade.published import publish_tiny, tiny_classifier
 from tests.fixtures.tokens.http import FolderRegistry
 
@@ -39,15 +38,6 @@ async def versions(service, **told) -> dict:
     return (await service.ask(UNSURE, **told))[0]["versions"]
 
 
-def test_a_poll_without_a_moved_alias_fetches_nothing(registry):
-    async def check(service):
-        fetched = len(registry.fetched)
-        assert (await service.endpoint.refresh())["outcome"] == "unchanged"
-        assert (len(registry.fetched), service.present.number) == (fetched, 1)
-
-    serve(registry, check)
-
-
 def test_a_new_champion_answers_new_requests_and_the_former_one_those_that_it_has(registry):
     async def check(service):
         old = service.devices[0]
@@ -69,40 +59,6 @@ def test_a_new_champion_answers_new_requests_and_the_former_one_those_that_it_ha
         assert service.sample("pliant_refreshes_total", outcome="changed") == 1
 
     serve(registry, check)
-
-
-def test_no_request_fails_while_one_generation_after_the_other_takes_over(registry):
-    async def check(service):
-        answers, stopped = [], asyncio.Event()
-
-        async def ask_on():
-            while not stopped.is_set():
-                answers.extend(await service.ask(SURE, UNSURE))
-
-        clients = [asyncio.create_task(ask_on()) for _ in range(3)]
-        for seed in (1, 2):
-            answers.extend(await service.ask(SURE, UNSURE))  # also where the clients had no turn yet
-            publish_tiny(registry, seed=seed)
-            assert (await service.endpoint.refresh())["outcome"] == "changed"
-        await versions(service)
-        stopped.set()
-        await asyncio.gather(*clients)
-        assert {answer["versions"]["task"] for answer in answers} >= {1, 2}
-        for answer in answers:
-            assert set(answer["versions"]["models"].values()) == {answer["versions"]["task"]}
-
-    serve(registry, check)
-
-
-def test_every_generation_has_a_journal_of_its_own(registry, tmp_path):
-    async def check(service):
-        await service.ask()
-        publish_tiny(registry, seed=1)
-        await service.endpoint.refresh()
-        await service.ask()
-
-    serve(registry, check, QUIET.replace(journal=tmp_path / "journal.jsonl"))
-    assert all((tmp_path / name).read_text().count("arrived") == 1 for name in ("journal.jsonl", "journal-2.jsonl"))
 
 
 def test_a_classifier_promoted_before_its_task_waits_for_it_and_is_not_fetched_at_every_poll(registry):
@@ -143,70 +99,5 @@ def test_what_did_not_change_is_not_fetched_again(registry):
         assert registry.fetched[fetched:] == [
             f"{name}/1" for name in (CASCADE_TASK + "shades", *(cascade_level("shades", x) for x in ("small", "large")))
         ]
-
-    serve(registry, check)
-
-
-def test_models_that_the_devices_refuse_leave_the_former_ones_serving(registry):
-    async def check(service):
-        service.on_new_device = lambda device: setattr(device, "refuses", "cpu has no room for the model")
-        publish_tiny(registry, seed=1)
-        with pytest.raises(WorkerError, match="no room"):
-            await service.endpoint.refresh()
-        assert service.devices[1].stopped
-        assert service.endpoint.status()["refresh"]["outcome"] == "failed"
-        assert (await versions(service))["task"] == 1
-        service.on_new_device = lambda device: None
-        assert (await service.endpoint.refresh())["outcome"] == "changed"
-        assert (await versions(service))["task"] == 2
-
-    serve(registry, check)
-
-
-def test_tasks_profiled_on_another_class_of_device_are_held(registry):
-    async def check(service):
-        publish_tiny(registry, seed=1, device="a large GPU")
-        told = await service.endpoint.refresh()
-        assert (told["outcome"], "profiled on a large GPU" in told["message"]) == ("held", True)
-        assert len(service.devices) == 1
-        assert (await versions(service))["task"] == 1
-
-    serve(registry, check)
-
-
-def test_a_registry_out_of_reach_changes_nothing(registry):
-    async def check(service):
-        registry.down = True
-        with pytest.raises(RegistryError, match="does not answer"):
-            await service.endpoint.refresh()
-        assert service.endpoint.status()["refresh"]["outcome"] == "failed"
-        assert (await versions(service))["task"] == 1
-
-    serve(registry, check)
-
-
-def test_the_registry_is_polled_whatever_happens(registry):
-    async def check(service):
-        poller = service.assembly.refresher.poller
-        registry.down = True
-        await until(lambda: poller.last.outcome == "failed")
-        registry.down = False
-        publish_tiny(registry, seed=1)
-        await until(lambda: service.present.number == 2)
-        assert (await versions(service))["task"] == 2
-        assert not any(task.done() for task in service.assembly.polling)
-
-    serve(registry, check, QUIET.replace(refresh_seconds=0.005))
-
-
-def test_a_former_generation_leaves_nothing_behind(registry):
-    """Former generations stop, since each holds device processes and models, and would fill the device."""
-
-    async def check(service):
-        for seed in (1, 2, 3):
-            publish_tiny(registry, seed=seed)
-            await service.endpoint.refresh()
-        await until(lambda: service.assembly.generations.draining == 0)
-        assert [device.stopped for device in service.devices] == [True, True, True, False]
 
     serve(registry, check)

@@ -100,43 +100,6 @@ def test_a_bad_field_is_named_with_its_value_and_limit(changes, status, name, se
     assert service.ask(**GOOD).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("texts", "status", "sentence"),
-    [
-        (["Good."] * 10_000, 413, "texts is a list of 10000"),
-        ([], 422, "texts is empty"),
-        ("Good.", 422, "texts is 'Good.'"),
-        (["Good.", "Bad.", ""], 422, "texts[2] is ''"),
-        (["Good.", ["a", "b"]], 422, "texts[1] is a pair of texts"),
-        (["Good.", 5], 422, "texts[1] is 5"),
-        ([MEGABYTE], 413, "texts[0] is 1000000 bytes"),
-    ],
-)
-def test_a_bad_list_names_the_text_that_is_wrong(texts, status, sentence):
-    response = Service().ask(task="reviews", texts=texts)
-    assert (response.status_code, sentence in response.json()["error"]["message"]) == (status, True), response.text
-
-
-@pytest.mark.parametrize(
-    ("body", "kind", "status", "sentence"),
-    [
-        (b'{"task": "reviews", "text": "\xff\xfe"}', "application/json", 400, "body is not JSON: 'utf-8' codec"),
-        (b"", "application/json", 400, "body is not JSON"),
-        (b"[1]", "application/json", 400, "body is a JSON list"),
-        (b"[" * 100_000, "application/json", 400, "body is not JSON"),
-        (b'{"text": ' + b"[" * 900 + b"]" * 900 + b"}", "application/json", 422, "text[0] is [[[["),
-        (b'{"text": ' + b"9" * 5000 + b"}", "application/json", 400, "Exceeds the limit"),
-        (b'{"text": "a", "text": "b"}', "application/json", 422, "'text' is given 2 times"),
-        (b"x" * 2_000_001, "application/json", 413, "body is 2000001 bytes"),
-        (b"text=a", "application/x-www-form-urlencoded", 415, "content-type is application/x-www-form-urlencoded"),
-        (b"{}", "", 415, "content-type is missing"),
-    ],
-)
-def test_a_bad_body_is_refused_with_a_sentence(body, kind, status, sentence):
-    response = Service("reviews").call("POST", "/predict", body, kind)
-    assert (response.status_code, sentence in response.json()["error"]["message"]) == (status, True), response.text
-
-
 def test_control_characters_become_spaces_one_for_one_and_the_answer_says_how_many():
     service = Service("reviews")
     response = service.ask(texts=["A\x00good\x1b film\x85", "Line\nby\tline\r\n"])
@@ -166,55 +129,3 @@ def test_whatever_json_comes_the_answer_is_good_or_the_askers_fault_in_a_sentenc
 @given(body=st.binary(max_size=60))
 def test_whatever_bytes_come_they_are_refused_as_the_askers_fault(body):
     assert 400 <= Service().call("POST", "/predict", body).status_code < 500
-
-
-def test_the_edges_of_targets_are_taken_and_a_candidate_may_be_named_instead():
-    service = Service("reviews")
-    for fields in ({"accuracy": 0}, {"accuracy": 1}, {"latency": 1e-9}, {"deadline": 60}, {"utility": 0}):
-        assert service.ask(text="Good.", **fields).status_code == 200, fields
-        ((name, value),) = fields.items()
-        assert getattr(service.endpoint.requests[-1], name) == value
-    for name in ("small", None):
-        assert service.ask(text="Good.", candidate=name, accuracy=None, latency=None).status_code == 200
-        request = service.endpoint.requests[-1]
-        assert (request.candidate, request.accuracy, request.latency) == (name, None, None)
-
-
-def test_as_many_texts_as_are_allowed_are_taken_and_a_pair_counts_what_was_cleaned_in_both():
-    service = Service("reviews", "paraphrase")
-    assert service.ask(task="reviews", texts=["a"] * 8).status_code == 200
-    assert service.ask(task="reviews", texts=["a"] * 9).status_code == 413
-    answer = service.ask(task="paraphrase", texts=[["a\x00", "b\x00\x01"], {"text": "c", "text_pair": "d\x02"}]).json()
-    assert [one["cleaned"] for one in answer["answers"]] == [3, 1]
-    assert service.endpoint.requests[-1].cleaned == (3, 1)
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"text": "a", "text_pair": "b"}, "text_pair is "),
-        ({"text": ["a", "b"]}, "text[1] is "),
-        ({"text": {"text": "a", "text_pair": "b"}}, "text.text_pair is "),
-        ({"texts": [["c", "d"], ["a", "b"]]}, "texts[1][1] is "),
-        ({"texts": [{"text": "a", "text_pair": "b"}]}, "texts[0].text_pair is "),
-    ],
-)
-def test_of_a_pair_the_text_that_is_wrong_is_named_by_its_place(fields, sentence):
-    body = json.loads(json.dumps(fields).replace('"b"', '""'))
-    response = Service().ask(task="paraphrase", **body)
-    assert response.status_code == 422
-    assert response.json()["error"]["message"].startswith(sentence + "''")
-
-
-def test_texts_are_not_given_together_with_a_pair_and_text_is_not_left_out():
-    service = Service("paraphrase")
-    for fields, sentence in (
-        (
-            {"texts": [["a", "b"]], "text_pair": "b"},
-            "texts is given together with text_pair",
-        ),
-        ({"text_pair": "b"}, "text is missing"),
-        ({"text": "a", "text_pair": None}, "text is one text"),
-    ):
-        response = service.ask(**fields)
-        assert response.status_code == 422 and sentence in response.json()["error"]["message"]

@@ -7,10 +7,9 @@ import math
 import httpx2
 import huggingface_hub
 import pytest
-from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils._http import default_client_factory
 
-from pliant.serving.cascade.tei import scores
+from pliant.serving.cascade.api import scores
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.tei import PredictBody
 from tests.fixtures.cascade.fakes import Service
@@ -34,11 +33,6 @@ def test_one_text_gets_all_classes_best_first_at_either_address():
     assert Service("reviews").post("/tei", {"inputs": "Good."}).json() == BEST_FIRST
 
 
-def test_a_batch_gets_one_list_for_each_of_its_texts():
-    assert predict(Service(), [["Good."], ["Bad."]]).json() == [BEST_FIRST, BEST_FIRST]
-    assert predict(Service(), [["Good."]]).json() == [BEST_FIRST]
-
-
 def test_two_texts_in_a_list_are_a_pair():
     service = Service()
     assert [one["label"] for one in predict(service, ["It rains.", "Rain falls."], "paraphrase").json()] == [
@@ -47,16 +41,6 @@ def test_two_texts_in_a_list_are_a_pair():
     ]
     assert service.endpoint.requests[-1].texts == (("It rains.", "Rain falls."),)
     assert len(predict(service, [["a", "b"], ["c", "d"]], "paraphrase").json()) == 2
-
-
-def test_a_regression_gives_its_value_under_one_label():
-    assert predict(Service(), ["a", "b"], "similarity").json() == [{"score": 0.5, "label": "LABEL_0"}]
-
-
-def test_the_softmax_of_raw_scores_gives_the_probabilities_again():
-    raw = predict(Service(), "Good.", raw_scores=True).json()
-    powers = [math.exp(one["score"]) for one in raw]
-    assert [power / sum(powers) for power in powers] == pytest.approx([0.625, 0.25, 0.125])
 
 
 def test_a_raw_score_of_a_class_that_is_certainly_wrong_is_finite():
@@ -87,10 +71,6 @@ def test_a_long_text_is_cut_unless_that_is_not_wanted():
         assert (response.status_code, response.json()["error_type"]) == (413, "Validation")
         assert sentence in response.json()["error"]
         assert predict(service, "Good.", **fields).status_code == 200
-
-
-def test_fields_of_other_versions_are_ignored():
-    assert predict(Service(), "Good.", prompt_name="query", normalize=True).json() == BEST_FIRST
 
 
 @pytest.mark.parametrize(
@@ -163,23 +143,3 @@ def service():
     huggingface_hub.set_client_factory(lambda: httpx2.Client(transport=Bridge(service)))
     yield service
     huggingface_hub.set_client_factory(default_client_factory)
-
-
-def test_huggingface_hubs_client_classifies_texts_at_the_tasks_address(service):
-    client = huggingface_hub.InferenceClient(base_url="http://test/tei/reviews")
-    answer = client.text_classification("Good.")
-    assert [(one.label, one.score) for one in answer] == [("positive", 0.625), ("neutral", 0.25), ("negative", 0.125)]
-    assert [one.label for one in client.text_classification("Good.", top_k=1)] == ["positive"]
-    with pytest.raises(HfHubHTTPError, match="at least one visible character"):
-        client.text_classification(" ")
-
-
-def test_huggingface_hubs_client_sees_whether_the_service_is_well_and_what_it_takes(service):
-    client = huggingface_hub.InferenceClient("http://test/tei/reviews", provider="hf-inference")
-    assert client.health_check()
-    service.endpoint.ready = False
-    assert not client.health_check()
-    info = client.get_endpoint_info()
-    assert (info["model_id"], info["max_input_length"], info["max_client_batch_size"]) == ("reviews", 128, 8)
-    assert info["model_type"]["classifier"]["id2label"] == {"0": "negative", "1": "neutral", "2": "positive"}
-    assert list(client.get_endpoint_info(model="http://test/tei/similarity")["model_type"]) == ["reranker"]

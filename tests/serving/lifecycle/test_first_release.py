@@ -120,12 +120,6 @@ def test_it_looks_every_five_seconds_and_says_each_new_reason_once(time, monkeyp
     ]
 
 
-def test_after_its_time_it_leaves_it_to_the_service_to_say_what_is_missing(time, monkeypatch):
-    look(monkeypatch, NONE)
-    wait(settings(seconds=12.0), PARENT)
-    assert time.sleeps == [5.0, 5.0, 2.0]
-
-
 def test_it_ends_with_the_process_that_started_it(time, monkeypatch):
     look(monkeypatch, NONE)
     parents = [PARENT, PARENT, 1]

@@ -64,21 +64,6 @@ def test_polls_of_the_watch_leave_alone_what_is_held_and_polls_by_hand_try_it_ag
     assert caplog.records == []
 
 
-def test_a_poll_waits_for_whoever_is_busy():
-    async def main():
-        async def poll(_retry_held: bool) -> Outcome:
-            return Outcome("unchanged", "", {})
-
-        poller = Poller(poll, 0.0, Counter())
-        async with poller.busy:
-            polling = asyncio.create_task(poller.poll())
-            await asyncio.sleep(1)
-            assert not polling.done()
-        await polling
-
-    run_virtually(main())
-
-
 def test_each_new_outcome_is_logged_once_and_an_error_of_ours_without_a_traceback(caplog):
     async def main():
         secret = "http://ann:hunter2@registry"

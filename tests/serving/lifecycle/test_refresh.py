@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from pliant.errors import ArtifactError, InputError, RegistryError, UnreachableError, WorkerError
 from pliant.serving.lifecycle.generation import Generation
-from pliant.serving.lifecycle.refresh import REPLACED, Marks, Source
+from pliant.serving.lifecycle.refresh import REPLACED
 from tests.serving.lifecycle.refreshing import PREFIX, A, B, C, D, Registry, Service, run
 
 
@@ -67,28 +66,6 @@ def test_versions_that_do_not_fit_are_held_and_tried_again_by_hand_only(error):
         service.broken = {}
         assert (await service.poll(retry_held=False))[0] == "held"
         assert (await service.poll())[0] == "changed" and service.served == {A: 2}
-
-    run(scenario)
-
-
-def test_held_versions_are_tried_again_without_a_hand_once_an_alias_moves():
-    async def scenario(service):
-        service.registry.pointers = {A: 2}
-        service.broken = {2: ArtifactError("half")}
-        await service.poll(retry_held=False)
-        service.registry.pointers = {A: 3}
-        assert (await service.poll(retry_held=False))[0] == "changed" and service.served == {A: 3}
-
-    run(scenario)
-
-
-def test_what_is_held_is_forgotten_once_the_alias_is_back():
-    async def scenario(service):
-        service.registry.pointers = {A: 2}
-        service.broken = {2: ArtifactError("half")}
-        await service.poll()
-        service.registry.pointers = {A: 1}
-        assert await service.poll() == ("unchanged", "the service serves what the alias points to", {})
 
     run(scenario)
 
@@ -245,17 +222,6 @@ def test_aliases_that_differ_from_the_release_are_not_followed_and_named_once_in
         run(scenario, registry)
 
 
-def test_a_stray_alias_at_the_start_is_noticed_by_the_first_poll():
-    registry = Registry()
-    registry.commit(a=1)
-    registry.pointers = {A: 9}
-
-    async def scenario(service):
-        assert "differs from release 1" in (await service.poll(retry_held=False))[1]
-
-    run(scenario, registry)
-
-
 def test_nothing_of_another_registry_is_served_and_nothing_of_it_is_remembered():
     async def scenario(service):
         service.registry.name, service.registry.pointers = "another", {A: 2}
@@ -266,28 +232,3 @@ def test_nothing_of_another_registry_is_served_and_nothing_of_it_is_remembered()
         assert (await service.poll(retry_held=False))[0] == "changed"
 
     run(scenario)
-
-
-def test_a_registry_that_names_itself_later_or_not_at_all_is_the_one_that_it_was():
-    registry = Registry(name="")
-
-    async def scenario(service):
-        registry.pointers = {A: 2}
-        assert (await service.poll())[0] == "changed"
-        registry.name, registry.pointers = "the registry", {A: 3}
-        assert (await service.poll())[0] == "changed"
-        registry.name = ""
-        assert (await service.poll())[0] == "unchanged"
-        registry.name = "another"
-        assert (await service.poll())[0] == "held"
-
-    run(scenario, registry)
-
-
-def test_a_foreign_prefix_has_no_releases():
-    registry = Registry()
-    source = Source(registry, "champion", "mine-", lambda *_: pytest.fail("nothing is loaded"))
-    registry.versions = lambda prefix, alias: {prefix + alias: 5}
-    marks = source.marks(None)
-    assert marks == Marks("the registry", None, {"mine-champion": 5}) and registry.releases_read == 0
-    assert source.pointers(None, SimpleNamespace(versions=lambda *_: {A: 7})) == {A: 7}

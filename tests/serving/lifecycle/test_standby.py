@@ -50,16 +50,3 @@ def test_before_another_release_starts_the_one_on_standby_has_stopped():
         await service.generations.stop()
 
     run(scenario, released(1), standby_seconds=60.0)
-
-
-def test_without_standby_going_back_starts_a_generation():
-    async def scenario(service):
-        service.registry.commit(a=2, b=1)
-        await service.poll()
-        service.registry.released.append(service.registry.released[0])
-        service.registry.pointers = {A: 1, B: 1}
-        assert (await service.poll())[0] == "changed"
-        assert service.starts == 2 and service.first.driver.stopped
-        await service.generations.stop()
-
-    run(scenario, released(1))

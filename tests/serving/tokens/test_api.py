@@ -10,62 +10,6 @@ from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.tokens.http import ask, png, serve
 
 
-def test_every_route_documents_what_it_may_answer(registry):
-    async def check(service):
-        document = (await service.client.get("/openapi.json")).json()
-        responses = {
-            f"{method.upper()} {path}": " ".join(sorted(route["responses"]))
-            for path, routes in document["paths"].items()
-            for method, route in routes.items()
-        }
-        assert responses == {
-            "POST /predict": "200 400 404 413 415 422 429 500 503",
-            "GET /tasks": "200",
-            "POST /tasks": "200 400 403 404 409 413 415 422 500 503",
-            "POST /refresh": "200 403 415 500 503",
-            "GET /status": "200",
-            "POST /outcomes": "200 400 404 409 413 415 422 429 503",
-            "GET /outcomes/alarms": "200 403",
-            "DELETE /outcomes/alarms/{id}": "200 403 404 415",
-        }
-        for routes in document["paths"].values():
-            for route in routes.values():
-                assert all(answer["description"] for answer in route["responses"].values())
-
-    serve(registry, check)
-
-
-def test_an_answer_a_task_and_the_status_hold_every_version_and_digest(registry):
-    async def check(service):
-        answer = (await ask(service)).json()
-        assert {name: answer[name] for name in sorted(set(answer) - {"queue_seconds", "id"})} == {
-            "batch_size": 1,
-            "gamma": 0,
-            "label": "zero",
-            "on_time": True,
-            "probabilities": {"zero": 0.75, "one": 0.125, "two": 0.125},
-            "run_seconds": 0.001,
-            "task": "digits",
-            "versions": {"backbone": 1, "profile": 1, "task": 1},
-        }
-        labels = {"task": "digits", "task_version": "1", "backbone_version": "1", "profile_version": "1"}
-        assert service.counted.get_sample_value("pliant_answers_total", labels) == 1
-        catalog = service.catalog
-        served = catalog.tasks["digits"]
-        accuracy = {str(gamma): share for gamma, share in sorted(served.task.accuracy.items())}
-        task = {"name": "digits", "classes": ["zero", "one", "two"], "version": 1, "digest": served.digest}
-        assert (await service.client.get("/tasks")).json() == {"tasks": [{**task, "accuracy": accuracy}]}
-        status = (await service.client.get("/status")).json()
-        assert status["tasks"] == [{**task, "accuracy": accuracy}]
-        assert status["backbone"] == {"version": 1, "digest": catalog.backbone_digest, "source": catalog.source}
-        profile = {"version": 1, "digest": catalog.profile_digest, "device": "a device", "precision": None}
-        assert status["profile"] == profile
-        assert status["devices"] == [{"name": "cpu", "up": True, "fallbacks": []}]
-        assert (status["policy"], status["pins"], status["generation"]) == ("default", {}, 1)
-
-    serve(registry, check)
-
-
 @pytest.mark.parametrize(
     ("version", "sentence"),
     [(0, "version is 0"), (True, "version is True"), (1.0, "version is 1.0"), ("champion", "version is 'champion'")],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import InputError
-from pliant.protocol import Arrived, Changed, Drop, Request
-from pliant.serving.tokens.assembly import TokensSystem, build_plan, make_knowledge, make_scheduler, rebuilt
+from pliant.protocol import Arrived, Changed, Request
+from pliant.serving.tokens.assembly import TokensSystem, build_plan, rebuilt
 from pliant.serving.tokens.catalog import load_catalog
 from pliant.serving.tokens.settings import TokensSettings
 from pliant.tokens.policies import make
@@ -32,12 +32,6 @@ def test_it_holds_the_backbone_all_tasks_and_the_gammas_that_the_policy_uses(reg
         build_plan(SETTINGS.replace(gamma=3), catalog, "cpu")
 
 
-def test_the_scheduler_drops_what_is_beyond_the_most_that_may_wait(registry):
-    settings = SETTINGS.replace(max_waiting=5, margin=0.25)
-    scheduler = make_scheduler(settings, make_knowledge(settings, load_catalog(registry, "champion")))
-    assert scheduler.waiting == 0
-
-
 def test_every_device_has_a_process_of_its_own_and_the_scheduler_counts_them_all(registry):
     settings = SETTINGS.replace(device="cuda:0, cuda:1", policy="otas", max_waiting=5)
     catalog = load_catalog(registry, "champion")
@@ -52,19 +46,6 @@ def test_every_device_has_a_process_of_its_own_and_the_scheduler_counts_them_all
     assert [launch.worker for launch in launches] == [0, 1]
     with pytest.raises(InputError, match="devices is cuda:0, cuda:1, but must be as many as the scheduler has, 1"):
         make("default", catalog.knowledge()).handle(Changed(plan.facts), 0.0)
-
-
-def test_the_waiting_requests_are_shared_out_over_the_devices(registry):
-    settings = SETTINGS.replace(device="cpu,cpu", max_waiting=5)
-    scheduler = make_scheduler(settings, make_knowledge(settings, load_catalog(registry, "champion")))
-    dropped = [
-        action
-        for number in range(20)
-        for action in scheduler.handle(Arrived(Request(number, 0.0, 9.0, "digits")), 0.0)
-        if isinstance(action, Drop)
-    ]
-    assert scheduler.waiting == 6, "half of the five for each device, rounded up"
-    assert [drop.reason for drop in dropped] == ["full"] * (20 - 6 - 2)
 
 
 def test_an_updated_model_is_rebuilt_on_the_device_that_it_runs_on(registry):

@@ -14,13 +14,10 @@ from pliant.outcomes.files import read_inputs, read_labels
 from pliant.serving.client import Client
 from pliant.serving.loop.drift import DriftCounter
 from pliant.serving.loop.observe import Observer
-from pliant.serving.loop.outcome_routes import AlarmList, TakenOutcomes
 from pliant.serving.loop.outcomes import Outcomes, chosen_id, open_outcomes
-from pliant.serving.tokens import schemas
 from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
-from pliant.serving.tokens.observed import NAMES, kept, kind_of
+from pliant.serving.tokens.endpoint import NAMES, kept, kind_of
 from pliant.serving.tokens.settings import TokensSettings
-from tests.fixtures.documented import body_schema, check_answer, statuses
 from tests.fixtures.observed import observed
 from tests.fixtures.tokens.http import ask, png, serve
 from tests.fixtures.tokens.samples import tiny_task
@@ -56,32 +53,6 @@ def test_an_answer_has_an_id_and_takes_the_right_class(registry):
         count = service.counted.get_sample_value("pliant_labels_total", {**values, "correct": "false"})
         assert count == 1
         assert service.counted.get_sample_value("pliant_calibration_error", {**values, "version": "1"}) == 0.25
-
-    serve(registry, check)
-
-
-def test_what_the_routes_answer_is_documented(registry):
-    async def check(service):
-        app = service.app
-        single, many = body_schema(app, "/outcomes")["oneOf"]
-        assert single["required"] == ["id", "label"] and many["maxItems"] == 1000
-        assert statuses(app, "/outcomes") == {200, 400, 404, 409, 413, 415, 422, 429, 503}
-        for _ in range(20):
-            id = (await ask(service)).json()["id"]
-            taken = (await service.client.post("/outcomes", json={"id": id, "label": "one"})).json()
-            check_answer(schemas.TakenOutcome, taken)
-        many = (await service.client.post("/outcomes", json=[{"id": id, "label": "one"}])).json()
-        check_answer(TakenOutcomes[schemas.TakenOutcome], many)
-        alarms = (await service.client.get("/outcomes/alarms")).json()
-        check_answer(AlarmList[schemas.Alarm], alarms)
-        (alarm,) = alarms["alarms"]
-        assert alarm["broken"] and alarm["operating_point"] == "0"
-        headers = {"content-type": "application/json"}
-        gone = await service.client.request("DELETE", f"/outcomes/alarms/{alarm['id']}", headers=headers)
-        check_answer(schemas.Alarm, gone.json())
-        assert gone.json()["taken_back"] is not None
-        check_answer(schemas.Status, (await service.client.get("/status")).json())
-        assert (await service.client.request("DELETE", "/outcomes/alarms/9", headers=headers)).status_code == 404
 
     serve(registry, check)
 

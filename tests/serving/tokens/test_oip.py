@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
-import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
-from pliant.models.image import decode, to_pixels
-from pliant.serving.http.api_errors import ApiError
+from pliant.models.image import to_pixels
 from pliant.serving.http.oip import routes
-from pliant.serving.tokens.oip import to_file
 from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.documented import check_answer
 from tests.fixtures.http.oip import body_of, byte_tensor, error_of, outputs_of, text_tensor
@@ -87,24 +81,6 @@ def test_pixels_are_read_as_a_file_of_them_is(registry):
         np.testing.assert_array_equal(seen[-1], seen[0])
 
     serve(registry, check, SETTINGS)
-
-
-@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32 - 1))
-def test_a_file_of_pixels_holds_them(height, width, seed):
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-    with Image.open(io.BytesIO(to_file(pixels))) as image:
-        np.testing.assert_array_equal(np.asarray(image.convert("RGB")), pixels)
-    np.testing.assert_array_equal(decode(to_file(pixels), 5, 1000), to_pixels(Image.fromarray(pixels), 5))
-
-
-def test_many_pixels_are_turned_into_files_beside_the_event_loop(registry):
-    settings = TokensSettings(max_image_pixels=1_000_000)
-
-    async def check(service):
-        entry, data = pixel_tensor(np.zeros((2, 600, 600, 3), np.uint8))
-        assert outputs_of(await infer(service, {"inputs": [entry]}, data))["label"] == ["zero", "zero"]
-
-    serve(registry, check, settings)
 
 
 BAD = [
@@ -187,30 +163,3 @@ def test_metadata_are_those_of_the_answers_and_unknown_models_and_versions_are_4
         assert (await service.root.get("/v2")).json()["name"] == "pliant-tokens"
 
     serve(registry, check)
-
-
-def test_binary_scores_are_the_same(registry):
-    async def check(service):
-        entry, data = byte_tensor("image", png())
-        wanted = [{"name": "scores", "parameters": {"binary_data": True}}]
-        response = await infer(service, {"inputs": [entry], "outputs": wanted}, data)
-        length = int(response.headers["inference-header-content-length"])
-        assert json.loads(response.content[:length])["outputs"][0]["shape"] == [1, 3]
-        assert np.frombuffer(response.content[length:], "<f4").tolist() == [0.75, 0.125, 0.125]
-
-    serve(registry, check)
-
-
-def test_errors_before_the_app_have_the_shape_of_their_path(registry):
-    async def check(service):
-        shape_of = service.app.state.shape_of
-        assert shape_of("/v2/models/digits/infer")(ApiError(503, "busy", "no")).body == b'{"error": "no"}'
-        assert b'"code"' in shape_of("/v1/predict")(ApiError(503, "busy", "no")).body
-
-    serve(registry, check)
-
-
-def test_the_number_of_images_of_a_request_has_a_limit():
-    assert TokensSettings().max_images == 64
-    with pytest.raises(Exception, match="PLIANT_MAX_IMAGES is 0"):
-        TokensSettings(max_images=0)

@@ -84,13 +84,3 @@ def test_only_administrators_pin_register_and_refresh(registry):
         assert (await ask(service)).json()["versions"]["task"] == 2
 
     serve(registry, check)
-
-
-def test_a_request_carries_tenant_and_weight_of_its_key_to_the_scheduler(registry):
-    async def check(service):
-        as_(service, USER)
-        assert (await ask(service)).status_code == 200
-        (request,) = [entry.event.request for entry in service.journal if hasattr(entry.event, "request")]
-        assert (request.tenant, request.weight) == ("acme", 3.0)
-
-    serve(registry, check)

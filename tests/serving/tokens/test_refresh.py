@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-import pytest
-
 from pliant.latency import LatencyTable
 from pliant.protocol import Changed
-from pliant.serving.tokens.settings import TokensSettings
 from pliant.tokens.artifact import GAMMAS
 from tests.fixtures.tokens.http import SETTINGS, ask, check_good, serve
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
@@ -30,16 +27,6 @@ def new_backbone(registry, promote: bool = True) -> str:
 
 async def versions(service, **changes) -> dict[str, int]:
     return (await ask(service, **changes)).json()["versions"]
-
-
-def test_a_poll_without_a_moved_alias_fetches_nothing(registry):
-    async def check(service):
-        fetched = len(registry.fetched)
-        assert (await service.refresh())["outcome"] == "unchanged"
-        assert len(registry.fetched) == fetched
-        assert len(service.journal) == 1  # what was told at the start
-
-    serve(registry, check)
 
 
 def test_a_tasks_new_champion_answers_from_then_on_and_the_scheduler_knows_its_accuracy(registry):
@@ -169,37 +156,6 @@ def test_a_whole_new_backbone_answers_what_comes_from_then_on_and_the_old_one_wh
     serve(registry, check)
 
 
-def test_a_half_moved_set_of_aliases_changes_nothing_and_is_taken_up_when_whole(registry, caplog):
-    async def check(service):
-        digest = new_backbone(registry)
-        told = await service.refresh()
-        assert (told["status"], told["outcome"]) == (200, "held")
-        assert "the profile was made for backbone" in told["message"]
-        registry.publish(PROFILE, tiny_profile(digest, "a device"))
-        assert "task digits was made for backbone" in (await service.refresh())["message"]
-        assert (await service.client.get("/status")).json()["refresh"]["outcome"] == "held"
-        assert await versions(service) == dict.fromkeys(("backbone", "task", "profile"), 1)
-        registry.publish(DIGITS, task(digest, 1))
-        assert (await service.refresh())["outcome"] == "changed"
-        assert await versions(service) == dict.fromkeys(("backbone", "task", "profile"), 2)
-        assert "are not served" in caplog.text
-
-    serve(registry, check)
-
-
-def test_a_held_set_is_not_fetched_again_before_an_alias_moves(registry):
-    async def check(service):
-        new_backbone(registry)
-        await service.refresher.poller.poll(retry_held=False)
-        fetched = len(registry.fetched)
-        assert (await service.refresher.poller.poll(retry_held=False)).outcome == "held"
-        assert len(registry.fetched) == fetched
-        await service.refresh()
-        assert len(registry.fetched) > fetched
-
-    serve(registry, check)
-
-
 async def refused(service, status: int, sentence: str) -> None:
     """Check that a poll fails with this status, is counted and reported, and changes nothing."""
     before = service.catalog
@@ -222,53 +178,6 @@ async def check_unchanged(service, outcome: str, sentence: str, before) -> None:
     assert service.counted.get_sample_value("pliant_refreshes_total", {"outcome": outcome}) == 1
     assert service.catalog is before
     assert await versions(service) == {"backbone": 1, "task": 1, "profile": 1}
-
-
-def test_a_registry_out_of_reach_leaves_everything_as_it_is(registry):
-    async def check(service):
-        registry.down = True
-        await refused(service, 503, "the registry does not answer")
-
-    serve(registry, check)
-
-
-def test_an_altered_artifact_and_one_of_another_kind_leave_everything_as_it_is(registry, tmp_path):
-    async def altered(service):
-        registry.publish(DIGITS, task(service.catalog.backbone_digest, 1))
-        file = tmp_path / DIGITS / "2" / "tensors.safetensors"
-        file.write_bytes(file.read_bytes()[:-1])
-        await held(service, "was altered or truncated")
-
-    async def other_kind(service):
-        registry.publish(DIGITS, tiny_backbone())
-        await held(service, "holds tokens-backbone of schema 1, but tokens-task of schema 1 is needed")
-
-    serve(registry, altered)
-    registry.champions[DIGITS] = 1
-    serve(registry, other_kind)
-
-
-def test_a_profile_of_another_device_is_not_taken_up(registry):
-    async def check(service):
-        registry.publish(PROFILE, tiny_profile(service.catalog.backbone_digest, "another device"))
-        await held(service, "the new models were profiled on another device, but this device is a device")
-
-    serve(registry, check)
-
-
-def test_a_device_without_room_for_a_second_model_keeps_the_first(registry):
-    async def check(service):
-        digest, first = new_backbone(registry), service.device
-        registry.publish(DIGITS, task(digest, 1))
-        registry.publish(PROFILE, tiny_profile(digest, "a device"))
-        service.trouble = "cuda has no room for the model"
-        await refused(service, 503, "cuda has no room for the model")
-        assert service.device.calls == ["start", "stop"]
-        assert "stop" not in first.calls
-        service.trouble = ""
-        assert (await service.refresh())["outcome"] == "changed"
-
-    serve(registry, check)
 
 
 def test_a_change_that_fails_leaves_every_task_served(registry):
@@ -314,29 +223,7 @@ def test_a_task_registered_by_version_stays_at_it_until_a_new_backbone_comes(reg
     serve(registry, check)
 
 
-def test_the_registry_is_polled_whatever_happens(registry):
-    async def check(service):
-        poller = service.refresher.poller
-        registry.down = True
-        await until(lambda: poller.last.outcome == "failed")
-        registry.down = False
-        registry.publish(DIGITS, task(service.catalog.backbone_digest, 1))
-        await until(lambda: poller.last.outcome == "changed")
-        assert (await versions(service))["task"] == 2
-        assert not any(task.done() for task in service.assembly.polling)
-
-    serve(registry, check, TokensSettings(refresh_seconds=0.001, standby_seconds=0.0, watch_seconds=0.0))
-
-
 async def until(condition) -> None:
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.001)
-
-
-@pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_a_poll_is_requested_by_post_only(registry, method):
-    async def check(service):
-        assert (await service.client.request(method, "/refresh")).status_code == 405
-
-    serve(registry, check)

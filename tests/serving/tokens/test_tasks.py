@@ -6,11 +6,8 @@ import pytest
 
 from pliant.errors import BackboneError, RegistryError
 from pliant.serving.tokens.catalog import load_catalog
-from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.tokens.http import FolderRegistry, ask, check_good, serve
 from tests.fixtures.tokens.samples import tiny_task
-
-SETTINGS = TokensSettings(max_body_bytes=200_000, max_image_pixels=1_000_000)
 
 
 def test_a_task_published_later_can_be_registered_while_running(registry):
@@ -93,29 +90,6 @@ def test_a_registry_out_of_reach_is_a_503_and_prediction_goes_on(registry):
             "message": "the registry does not answer",
         }
         await check_good(service)
-
-    serve(registry, check)
-
-
-def test_the_status_names_policy_versions_and_digests(registry):
-    async def check(service):
-        status = (await service.client.get("/status")).json()
-        assert status["policy"] == "default"
-        assert status["gammas"] == [-20, -15, -10, -5, 0, 2, 4, 8]
-        assert status["backbone"]["digest"] == service.catalog.backbone_digest
-        assert status["profile"]["device"] == "a device"
-        assert status["ready"] is True
-        assert status["waiting"] == status["pending"] == 0
-
-    serve(registry, check)
-
-
-def test_unknown_paths_and_methods_get_the_same_shape_of_error(registry):
-    async def check(service):
-        for method, path, status in (("GET", "/nothing", 404), ("GET", "/predict", 405)):
-            response = await service.client.request(method, path)
-            assert response.status_code == status
-            assert response.json()["error"]["code"] == "http"
 
     serve(registry, check)
 

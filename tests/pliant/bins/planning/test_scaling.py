@@ -56,3 +56,18 @@ def test_devices_go_in_quiet_times_and_come_back_in_loud_ones_and_are_never_fewe
     assert books.active[0] == 5
     assert min(books.active) < 5 or failing
     assert any(after > before for before, after in zip(books.active, books.active[1:], strict=False)) or failing
+
+
+def test_what_was_answered_exactly_a_pause_or_a_window_ago_still_counts():
+    for ago, more in ((1.0, 1), (1.001, 0)):
+        scaler = Scaler(Scaling(pause=1.0, window=8.0))
+        scaler.answered(10.0 - ago, 2.0)
+        scaler.answered(10.0, 0.6)
+        assert scaler.decide(10.0) == more
+    for ago, more in ((8.0, 0), (8.001, -1)):
+        scaler = Scaler(Scaling(pause=1.0, window=8.0))
+        scaler.answered(0.5, 0.1)
+        assert scaler.decide(0.5) == 0, "the rule waits for a whole window first"
+        scaler.answered(10.0 - ago, 0.7)
+        scaler.answered(10.0, 0.1)
+        assert scaler.decide(10.0) == more

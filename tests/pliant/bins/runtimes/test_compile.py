@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.cache import VERSIONS, check_versions, store, verify, versions
 from pliant.bins.runtimes.compile import compile_shapes
+from pliant.bins.runtimes.graphs import EagerEngine
+from pliant.bins.runtimes.model import load_model
 from pliant.bins.runtimes.onnx_export import MODEL
 from pliant.bins.runtimes.onnx_session import OnnxEngine
 from pliant.bins.runtimes.padding import check, padded
@@ -24,6 +27,7 @@ from tests.fixtures.bins.encoders import random_payload, tiny_encoder
 SHAPES = (Shape(8, 1), Shape(40, 2, dynamic=True))
 
 
+@pytest.mark.slow  # exports
 def test_a_static_session_takes_its_shape_alone_and_progress_ends_at_all(tmp_path):
     reported = []
     files = compile_shapes(tiny_encoder(), SHAPES, "onnx", tmp_path, progress=lambda *at: reported.append(at))
@@ -130,3 +134,46 @@ def test_valid_tokens_are_the_texts_and_rows_without_one_repeat_the_first(data, 
         assert valid.tolist() == [1] * len(ids) + [0] * (length - len(ids))
         assert batch["input_ids"][row].tolist() == ids.tolist() + [99] * (length - len(ids))
         assert batch["token_type_ids"][row].tolist() == types.tolist() + [0] * (length - len(ids))
+
+
+class Exporting:
+    """Exports that write nothing, and a runtime whose outputs are off by a share. Some opsets cannot be exported."""
+
+    def __init__(self, monkeypatch, off: float = 0.0, unable: tuple[int, ...] = ()) -> None:
+        self.tried, self.reported = [], []
+
+        def export(model, opset, path) -> None:
+            self.tried.append((opset, model.model.config._attn_implementation))
+            if opset in unable:
+                raise NotImplementedError(f"opset {opset}")
+
+        class Off:
+            def __init__(self, target, threads) -> None: ...
+
+            def open(self, shape):
+                eager = EagerEngine(load_model(tiny_encoder()), torch.device("cpu")).open(shape)
+                return lambda batch: eager(batch) * np.float32(1 + off)
+
+        monkeypatch.setattr("pliant.bins.runtimes.compile._export", export)
+        monkeypatch.setattr(
+            "pliant.bins.runtimes.onnx_export.optimise", lambda exported, target: (target / MODEL).touch()
+        )
+        monkeypatch.setattr("pliant.bins.runtimes.onnx_session.OnnxEngine", Off)
+
+    def compile(self, folder, family: str = "bert") -> dict[str, str]:
+        report = lambda *at: self.reported.append(at)  # noqa: E731
+        return compile_shapes(tiny_encoder(family), SHAPES, "onnx", folder, progress=report)
+
+
+def test_a_second_export_is_tried_where_the_first_one_fails(tmp_path, monkeypatch):
+    exporting = Exporting(monkeypatch, unable=(23,))
+    assert exporting.compile(tmp_path)
+    assert exporting.tried == [(23, "sdpa"), (20, "eager")]
+    assert exporting.reported == [(66, 100), (83, 100), (100, 100)]
+
+
+def test_a_model_with_rotary_embeddings_is_exported_in_one_way_alone(tmp_path, monkeypatch):
+    exporting = Exporting(monkeypatch, unable=(20,))
+    with pytest.raises(ArtifactError, match="tiny could not be compiled for onnx: NotImplementedError: opset 20"):
+        exporting.compile(tmp_path, "modernbert")
+    assert exporting.tried == [(20, "eager")]

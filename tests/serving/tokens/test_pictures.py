@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pliant.serving.tokens.observed import EVERY, LINES, Pictures, statistics
+from pliant.serving.tokens.endpoint import EVERY, LINES, Pictures, statistics
 
 
 def test_one_picture_of_four_is_looked_at():
