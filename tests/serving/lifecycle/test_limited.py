@@ -23,7 +23,7 @@ def test_a_device_that_lacks_memory_limits_the_batches_of_its_generation(limited
         worker = FakeWorker()
         settings = TokensSettings(journal=tmp_path / "journal.jsonl")
         plan = Blueprint(FifoScheduler, {}, [object()], lambda driver: 0, facts={"facts": 1}, limited=limited)
-        metrics = Metrics("gamma", {}, CollectorRegistry())
+        metrics = Metrics("gamma", (), CollectorRegistry())
         make = generation_maker(settings, loop_clock(), metrics, lambda build: worker, lambda catalog: plan)
         generation = make(1, None)
         await generation.start()
