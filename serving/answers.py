@@ -8,9 +8,37 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pliant.protocol import Action, Answer, Launch, Request
-from pliant.serving.request_context import WayBack
 
 RATE_MEMORY = 10.0  # seconds, the time constant of the mean
+
+
+class WayBack:
+    """The way back of one request's answer, from the decision of a scheduler or an engine until the door writes it."""
+
+    __slots__ = ("_decided", "_over")
+
+    def __init__(self) -> None:
+        self._decided: float | None = None  # on the clock of the event loop
+        self._over = False
+
+    def decided(self, ago: float = 0.0) -> None:
+        """Note that it was decided `ago` seconds ago what becomes of the request, or of what comes last of it."""
+        if not self._over:
+            self._decided = asyncio.get_running_loop().time() - ago
+
+    def written(self) -> float | None:
+        """Return the seconds from the decision until now, when the answer, or its beginning, is written; None if unknown.
+
+        Later parts of an answer are not measured.
+        """
+        if self._over:
+            return None
+        self._over = True
+        return None if self._decided is None else asyncio.get_running_loop().time() - self._decided
+
+    def leave_out(self) -> None:
+        """Measure nothing: the answer waits for its reader, which says nothing about the service."""
+        self._over = True
 
 
 @dataclass(frozen=True, slots=True)
