@@ -10,10 +10,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from pliant.serving.tracing.traced import Traced
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -153,15 +150,15 @@ def note_decided() -> None:
         way_back.decided()
 
 
-_TRACED: ContextVar[Traced | None] = ContextVar("the trace of the request that is served", default=None)
+_TRACED: ContextVar[Any] = ContextVar("the trace of the request that is served", default=None)
 
 
-def current_trace() -> Traced | None:
-    """Return the trace of the request that is served; None where it is not traced, or is a copy of one."""
+def current_trace() -> Any:
+    """Return the trace (serving/tracing/traced.py) of the request that is served; None where it is not traced, or is a copy of one."""
     traced = _TRACED.get()
     return None if traced is None or is_copy() else traced
 
 
-def set_trace(traced: Traced) -> None:
+def set_trace(traced: Any) -> None:
     """Let what this context serves be part of a trace."""
     _TRACED.set(traced)
