@@ -154,7 +154,7 @@ _TRACED: ContextVar[Any] = ContextVar("the trace of the request that is served",
 
 
 def current_trace() -> Any:
-    """Return the trace (serving/tracing/traced.py) of the request that is served; None where it is not traced, or is a copy of one."""
+    """Return the `Traced` of the request that is served; None where it is not traced, or is a copy of one."""
     traced = _TRACED.get()
     return None if traced is None or is_copy() else traced
 
