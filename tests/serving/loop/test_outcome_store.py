@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 
 import pytest
@@ -80,7 +81,7 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path_factory, memory, steps
 
 
 def test_figures_alarms_and_answers_are_there_after_a_restart_and_a_clock_that_was_set_back_costs_none(tmp_path):
-    now = [10_000.0]
+    now = [time.time()]
 
     def restarted() -> Outcomes:
         writer = open_writer(tmp_path, 100, DAYS, False)
@@ -95,7 +96,7 @@ def test_figures_alarms_and_answers_are_there_after_a_restart_and_a_clock_that_w
     before, alarms = first.to_dict(), first.alarms()
     assert alarms and before[0]["broken"]
     first.close()
-    now[0], registry = 100.0, CollectorRegistry()
+    now[0], registry = now[0] - 86_400.0, CollectorRegistry()
     second = restarted()
     assert (second.to_dict(), second.alarms()) == (before, alarms)
     names = {"task": "t", "version": "1", "candidate": "default"}
