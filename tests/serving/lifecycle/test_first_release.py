@@ -131,7 +131,7 @@ def test_it_ends_with_the_process_that_started_it(time, monkeypatch):
 def test_its_status_is_2_with_a_sentence_for_settings_and_registries_of_which_nothing_can_be_had(monkeypatch, capsys):
     monkeypatch.setattr(first_release.os, "environ", environment := {"PLIANT_MARGIN": "2"})
     assert main("bins", PARENT) == 2
-    assert capsys.readouterr().out.startswith("PLIANT_MARGIN is 2")
+    assert capsys.readouterr().out.startswith("PLIANT_MARGIN is '2'")
     del environment["PLIANT_MARGIN"]
     look(monkeypatch, "")
     assert main("bins", PARENT) == 0
