@@ -14,6 +14,7 @@ from fifth.config import GateConfig, WordsConfig
 from fifth.model import BATCHES, MODEL, WORDS, Task, predict, train
 from fifth.scheduler import simulated
 from pliant.cli import loads
+from pliant.errors import InputError
 from pliant.flows import settings
 from pliant.flows.champions import load_champions
 from pliant.flows.device import configured_class
@@ -108,7 +109,9 @@ def champions_of() -> Mapping[str, Task]:
 def run(args: Namespace) -> None:
     """`pliant simulate words`: a load on the champions' profiles, in virtual time."""
     load = "poisson:1000:5" if args.load == "reference" else args.load
-    times, rng = loads.drawn(load, 1_000_000, np.random.default_rng(args.seed)), np.random.default_rng(args.seed)
+    rng = np.random.default_rng(args.seed)
+    if (times := loads.drawn(load, 1_000_000, rng)) is None:
+        raise InputError("--load", load, "poisson:RATE:SECONDS or bursty:RATE:SECONDS")
     for name, task in champions_of().items():
         offered = requests(times, [RequestKind(name, 0.1, 1.0)], rng)
         result = simulated(task, offered, args.seed)

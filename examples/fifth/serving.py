@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from fifth.config import WordsSettings
 from fifth.model import MODEL, Build, Task
@@ -21,7 +21,8 @@ from pliant.serving.loop.observe import Observation, Served
 from pliant.serving.workers.device_plan import DevicePlan
 from pliant.serving.workers.devices import device_of
 
-Catalog, Handler = TaskCatalog[Task], Held[Task]
+Catalog: TypeAlias = TaskCatalog[Task]
+Handler: TypeAlias = Held[Task]
 
 
 class PredictBody(Closed):
