@@ -53,7 +53,7 @@ _OFFERED = {
     "plan_cascade": "cascade.plan:make",
     "PackingScheduler": "packing.scheduling.scheduler:PackingScheduler",
     "simulate_packing": "packing.scheduling.simulated:simulate",
-    "packing_rules": "packing.scheduling.plan:rules_of",
+    "packing_rules": "packing.scheduling.reference:rules_of",
 }
 
 __all__ = list(_OFFERED)

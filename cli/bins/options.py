@@ -26,9 +26,11 @@ def train(parser: ArgumentParser) -> None:
 
 def simulate(parser: ArgumentParser) -> None:
     from pliant.bins.dispatch import DISPATCHES
+    from pliant.bins.policies import POLICIES
 
     options.load(parser, "seconds, length", "; or a parquet file of requests each second")
     options.simulated_workers(parser)
+    options.policy(parser, POLICIES, "default")
     text = "how a device is chosen for a request where each holds a single runtime (default: completion)"
     parser.add_argument("--dispatch", choices=DISPATCHES, help=text)
     text = "every device holds all runtimes, or a single one (default: as the champion was made for)"

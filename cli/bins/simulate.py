@@ -21,6 +21,7 @@ from pliant.bins.artifact import PLACEMENTS, Bins
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
 from pliant.bins.planning.plan import start_plan
+from pliant.bins.policies import choice_of
 from pliant.bins.reference import ReferenceConfig, capacity, reference_load
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
@@ -48,25 +49,35 @@ Scheme = tuple[str, str, str, Mapping[str, Any]]
 
 def run(args: Namespace) -> None:
     """`pliant simulate bins`."""
-    simulate_load(args.load, args.dispatch or DEFAULT, args.placement, args.workers, args.seed)
+    simulate_load(args.load, args.dispatch or DEFAULT, args.placement, args.workers, args.seed, args.policy)
 
 
-def simulate_load(load: str, dispatch: str, placement: str | None, workers: int, seed: int) -> None:
+def simulate_load(
+    load: str, dispatch: str, placement: str | None, workers: int, seed: int, policy: str = "default"
+) -> None:
     """Print a table: one line a scheme. Raises `InputError` for bad values, `RegistryError` without a champion."""
     project = settings.read()
     settings.prepare(project)
     streams = list(champion_artifacts(project).values())
     if not streams:
         raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
-    Console(emoji=False).print(compared(streams, load, dispatch, placement, workers, seed))
+    Console(emoji=False).print(compared(streams, load, dispatch, placement, workers, seed, policy))
 
 
-def compared(bins: Sequence[Bins], load: str, dispatch: str, placement: str | None, workers: int, seed: int) -> Table:
+def compared(
+    bins: Sequence[Bins],
+    load: str,
+    dispatch: str,
+    placement: str | None,
+    workers: int,
+    seed: int,
+    policy: str = "default",
+) -> Table:
     """Return a table of the same requests served by our scheduler, by padding, dynamic shapes and the published pair.
 
-    `dispatch` and `placement` are of our scheduler. Raises `InputError`.
+    `dispatch`, `placement` and `policy` are of our scheduler. Raises `InputError`.
     """
-    schemes = _schemes(dispatch, placement or bins[0].placement)
+    schemes = _schemes(dispatch, placement or bins[0].placement, policy)
     requests = requests_of(load, bins, workers, seed)
     names = ", ".join(stream.name for stream in bins)
     first, *others = HEADINGS
@@ -76,7 +87,7 @@ def compared(bins: Sequence[Bins], load: str, dispatch: str, placement: str | No
     return table
 
 
-def _schemes(dispatch: str, placement: str) -> list[Scheme]:
+def _schemes(dispatch: str, placement: str, policy: str) -> list[Scheme]:
     if placement not in PLACEMENTS:
         raise InputError("placement", placement, f"one of {PLACEMENTS}")
     if dispatch not in DISPATCHES:
@@ -86,14 +97,15 @@ def _schemes(dispatch: str, placement: str) -> list[Scheme]:
             f"{DEFAULT} under placement shared, where one queue serves all devices; the others need placement single"
         )
         raise InputError("dispatch", dispatch, limit)
+    choice, kind = choice_of(policy, placement), placement if placement == "shared" else dispatch
     plain: dict[str, Any] = {"dispatch": "intra", "plan": "published", "drop_late": False}
     pair: dict[str, Any] = {"dispatch": "published", "plan": "published", "period": 120.0, "drop_late": False}
     return [
         (
-            f"ours, {placement}" if placement == "shared" else f"ours, {dispatch}",
-            "all",
+            f"ours, {kind}" if policy == "default" else f"{policy}, {kind}",
+            choice.runtimes,
             placement,
-            {"dispatch": dispatch},
+            {"dispatch": dispatch, **choice.changes},
         ),
         ("ST: padding", "longest", "single", plain),
         ("DT: dynamic shapes", "dynamic", "single", plain),

@@ -64,6 +64,9 @@ def refused(command: str, option: str, choice: str) -> str | None:
                 bins_simulation.compared([bins()], "poisson:20:0.2", choice, "single", 1, 0)
             case "simulate", "bins", "placement":
                 bins_simulation.compared([bins()], "poisson:20:0.2", bins_simulation.DEFAULT, choice, 1, 0)
+            case "simulate", "bins", "policy":
+                shared = bins(placement="shared")
+                bins_simulation.compared([shared], "poisson:20:0.2", bins_simulation.DEFAULT, None, 1, 0, choice)
             case "simulate", "packing", "policy":
                 packing_simulation.compared(packing(), CONTEXT, "poisson:20:0.2", choice, 0)
             case "profile", "packing", "engine":

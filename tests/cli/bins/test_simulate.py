@@ -8,6 +8,7 @@ import numpy as np
 import pandas
 import pytest
 
+from pliant.bins.policies import POLICIES
 from pliant.cli.bins.simulate import compared, requests_of, typical
 from pliant.errors import InputError
 from pliant.registry.names import BINS_PREFIX
@@ -58,6 +59,17 @@ def test_the_same_requests_are_served_by_all_and_ours_is_no_worse():
     means = [float(cell) for cell in columns[3]]
     assert means[0] == min(means)
     assert "mail dynamic" in columns[8][2] and columns[8][1].startswith("mail 512:")
+
+
+def test_ours_is_served_by_the_policy_asked_for_and_the_others_as_ever():
+    rows = {}
+    for policy in POLICIES:
+        table = compared([MAIL], "poisson:700:2", "completion", "shared", 1, 0, policy)
+        rows[policy] = list(zip(*(column.cells for column in table.columns), strict=True))
+    assert [rows[policy][0][0] for policy in rows] == ["ours, shared", "first-come, shared"]
+    assert len({row[0][1:] for row in rows.values()}) == 2 and len({tuple(row[1:]) for row in rows.values()}) == 1
+    with pytest.raises(InputError, match="policy is first-come, but must be default"):
+        compared([MAIL], "poisson:700:2", "completion", "single", 1, 0, "first-come")
 
 
 @pytest.mark.parametrize(
