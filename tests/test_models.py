@@ -14,7 +14,12 @@ def test_every_test_of_a_model_and_of_training_is_among_them_and_none_of_a_pure_
     assert all(reach(*computing, "pliant/bins/runtimes/test_runtime", "pliant/packing/engine/test_paged_engine"))
     commanding = ROOT / "tests" / "benchmarks" / "tokens" / "test_live.py"
     assert reaches_torch(commanding) and not may_compute(commanding)
-    pure = ("pliant/test_tenants", "pliant/tokens/test_adaptive", "deploy/test_compose", "serving/http/test_api_errors")
+    pure = (
+        "pliant/test_tenants",
+        "pliant/tokens/test_adaptive",
+        "deploy/test_compose",
+        "serving/http/test_error_shapes",
+    )
     assert not any(reach(*pure))
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pliant.registry import webhooks
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.package import Published
 from pliant.registry.releases import RegistryRelease
 from pliant.registry.signing.signatures import signing
-from pliant.serving.settings import Settings
+
+if TYPE_CHECKING:  # device processes come by here, on machines without pydantic, too
+    from pliant.serving.settings import Settings
 
 
 class Artifacts(Protocol):

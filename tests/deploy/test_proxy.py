@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
+from importlib import import_module
 
 from tests.deploy.stack import SYSTEMS, check_settings, nginx_values, services
-from tests.fixtures.places import ROOT
 
 
 def test_the_door_for_events_is_the_address_that_endpoints_have():
@@ -22,11 +21,8 @@ def test_a_body_may_be_as_large_at_the_proxy_as_at_the_services():
 
 
 def timeout_of(system):
-    tree = ast.parse((ROOT / "serving" / system / "service.py").read_text(encoding="utf-8"))
-    (value,) = [
-        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TIMEOUT"
-    ]
-    return ast.literal_eval(value)
+    service = import_module(f"pliant.serving.{system}.service")
+    return getattr(service, f"{system.capitalize()}Service").config["traffic"]["timeout"]
 
 
 def test_the_proxy_waits_for_an_answer_as_long_as_the_service_takes():

@@ -71,7 +71,6 @@ def test_of_two_precisions_the_one_that_was_measured_faster_is_taken(processor, 
 @pytest.mark.parametrize(
     ("precision", "sentence"),
     [
-        ("int8", "precision is int8, but must be one of auto, float32, bfloat16, float16"),
         ("float16", "precision is float16, but must be float32 here: float16 is for GPUs"),
         (
             "bfloat16",

@@ -129,7 +129,7 @@ def test_openais_own_client_works_unchanged(service):
 
 
 def test_overload_is_a_rate_limit(registry):
-    settings = QUIET.__class__(**{name: getattr(QUIET, name) for name in QUIET.__slots__} | {"max_waiting": 2})
+    settings = QUIET.replace(max_waiting=2)
     with serving(registry, settings) as service:
         service.worker.held = True
 
@@ -166,7 +166,7 @@ def test_metrics_and_status_tell_what_was_served(registry):
 
 
 def test_a_full_queue_drops_for_another_tenant_the_newest_of_the_one_with_the_most(registry, monkeypatch):
-    settings = QUIET.__class__(**{name: getattr(QUIET, name) for name in QUIET.__slots__} | {"max_waiting": 3})
+    settings = QUIET.replace(max_waiting=3)
     clients = {"a": Client("flood"), "b": Client("ann")}
     monkeypatch.setattr(openai_routes, "client_of", lambda request: clients[request.headers["x-client"]])
     with serving(registry, settings) as service:

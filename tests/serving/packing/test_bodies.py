@@ -291,7 +291,7 @@ def test_a_field_that_nobody_knows_is_named_or_refused_where_the_service_is_stri
     request = complete(seed=1, temprature=0.5, max_completion_tokens=3, **{"x" * 200: 1})
     assert request.ignored == ("temprature", "max_completion_tokens", "x" * 80)
     assert replace(request, ignored=()) == complete(seed=1)
-    error = error_of(complete, limits=replace(LIMITS, strict_fields=True), temprature=1)
+    error = error_of(complete, limits=LIMITS.replace(strict_fields=True), temprature=1)
     assert (error.status, error.code, error.field) == (400, "unknown_parameter", "temprature")
 
 
