@@ -120,9 +120,10 @@ def place(folder: Path, state: str = "waiting"):
         def locked(_registry, _system):
             yield lambda: None
 
-        # Which requests are copied follows from their ids: the same in every life, and so is the number of writes.
+        # Arms and copies follow from ids and secret: they are the same in every life, and so is the number of writes.
         numbers = count()
         patch.setattr(trial, "uuid4", lambda: UUID(int=next(numbers)))
+        patch.setattr(trial, "token_hex", lambda _bytes: "secret")
         patch.setattr(MlflowRegistry, "connect", lambda self, create=False: client)
         patch.setattr(MlflowRegistry, "locked", locked)
         patch.setattr(MlflowRegistry, "intact", lambda self, published: True)
