@@ -115,7 +115,8 @@ class Metrics:
         """Count an answer; a label that its origin lacks is empty."""
         task, origin = observation.task, observation.origin
         self._of["outcomes"].labels(task, observation.outcome).inc()
-        self._of["queue_seconds"].observe(observation.measured["queue_seconds"])
+        for name, value in observation.measured.items():
+            self._of[name].observe(value)
         self._of["answers"].labels(task, *(str(origin.get(label, "")) for label in self._origins)).inc()
 
     def died_idle(self) -> None:
