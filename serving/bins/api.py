@@ -67,19 +67,24 @@ from pliant.serving.bins.messages import Output
 from pliant.serving.http import openai, tei
 from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError, ErrorShape, error_response, json_response
-from pliant.serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
-from pliant.serving.http.bodies import deadline, header_number, request_body
-from pliant.serving.http.json_body import checked
+from pliant.serving.http.app import add_refresh, add_status, arrival, complete, endpoint_of, guarded, new_app
+from pliant.serving.http.bodies import (
+    check_count,
+    checked,
+    deadline,
+    header_number,
+    read_fields,
+    request_body,
+    without_controls,
+)
 from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, text_inputs
 from pliant.serving.http.oip.models import texts_of as tensor_texts
 from pliant.serving.http.oip.response import shape_of
 from pliant.serving.http.oip.routes import add_oip, close_oip
 from pliant.serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers
 from pliant.serving.http.oip.tensors import texts as text_tensor
-from pliant.serving.http.routing import arrival, guarded, read_fields
 from pliant.serving.http.schemas import OpenaiErrorAnswer, OpenaiModels, Score, TeiError, errors, route_options
 from pliant.serving.http.tei import Cut
-from pliant.serving.http.texts import check_count, without_controls
 
 DEADLINE = "x-pliant-deadline"
 tei_error = partial(tei.error_response, kinds={**tei.KINDS, 503: (503, "Unhealthy")})

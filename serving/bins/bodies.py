@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Tag, WithJsonSchema
 
-from pliant.serving.http.bodies import BY_SHAPE, BY_TYPE, FIRST_ERROR, Lenient, or_none, refused
+from pliant.serving.http.bodies import BY_SHAPE, BY_TYPE, FIRST_ERROR, CleanText, Lenient, VisibleText, or_none, refused
 from pliant.serving.http.schemas import Artifact, CommonStatus, ServingDevice
 from pliant.serving.http.tei import Cut, PredictBody
-from pliant.serving.http.texts import CleanText, VisibleText
 
 ID_LIMIT = 2**32  # token ids are below it
 TOKENIZED_BYTES = 256 * 1024  # of all texts of a request in UTF-8; the answer is some 20 times as long

@@ -17,7 +17,7 @@ from pliant.serving.client import ANYBODY, Client
 from pliant.serving.clock import Clock
 from pliant.serving.driver import Driver
 from pliant.serving.http.api_errors import api_error_of_drop
-from pliant.serving.http.routing import unknown_task
+from pliant.serving.http.app import unknown_task
 from pliant.serving.lifecycle.catalog import Catalog
 from pliant.serving.lifecycle.generation import Running
 from pliant.serving.lifecycle.refresh import Refresher
