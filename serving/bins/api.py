@@ -287,13 +287,13 @@ async def models(_: Request, endpoint: BinsEndpoint) -> Response:
 def inputs_of(name: str, value: str | list[Any], maximum: int) -> tuple[Input, ...]:
     """Return the texts and token ids of a field. Raises as `check_count`."""
 
-    def one(name: str, value: str | list[int]) -> Input:
+    def to_input(name: str, value: str | list[int]) -> Input:
         return (value, None) if isinstance(value, str) else TokenIds(name, tuple(value))
 
     if isinstance(value, str) or (value and isinstance(value[0], int)):
-        return (one(name, value),)
+        return (to_input(name, value),)
     check_count(name, value, maximum)
-    return tuple(one(f"{name}[{index}]", item) for index, item in enumerate(value))
+    return tuple(to_input(f"{name}[{index}]", item) for index, item in enumerate(value))
 
 
 def pairs(query: str, name: str, documents: list[Any], maximum: int) -> tuple[Input, ...]:
