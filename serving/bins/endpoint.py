@@ -13,22 +13,21 @@ from starlette.concurrency import run_in_threadpool
 from pliant.bins.artifact import Bins, Shape
 from pliant.errors import InputError
 from pliant.models.text import USUAL
-from pliant.serving.answers import Completed, Rejected
 from pliant.serving.bins.answer import shares
 from pliant.serving.bins.bodies import Answer, Encoder, Input, TextRequest, TokenIds, TokensRequest, is_reranker
 from pliant.serving.bins.catalog import Catalog, ServedEncoder, ServedStream
 from pliant.serving.bins.messages import UnpooledPayload
 from pliant.serving.bins.reading import Token, TokenReader, Tokens
 from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.driver import Completed, Rejected
 from pliant.serving.http import tei
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.http.json_body import shorten
 from pliant.serving.http.routing import select
-from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
+from pliant.serving.lifecycle.endpoint import Endpoint, described_devices, run_each, width
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.loop.drift import LENGTHS, Kind, Reading, class_readings
 from pliant.serving.loop.observe import Observation, Served
-from pliant.serving.window import run_each, width
 from pliant.watch.binning import logarithmic
 
 WRONG_HEAD = {

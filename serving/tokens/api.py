@@ -37,6 +37,7 @@ from pliant.serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec, num
 from pliant.serving.http.routing import arrival, unknown_task
 from pliant.serving.http.schemas import errors
 from pliant.serving.http.texts import check_count
+from pliant.serving.lifecycle.endpoint import run_each, width
 from pliant.serving.loop.outcome_routes import add_outcomes
 from pliant.serving.loop.outcomes import chosen_id
 from pliant.serving.tokens.bodies import (
@@ -54,7 +55,6 @@ from pliant.serving.tokens.bodies import (
     request_body,
 )
 from pliant.serving.tokens.endpoint import TokensEndpoint
-from pliant.serving.window import run_each, width
 
 
 def create_app(swagger: Path) -> FastAPI:

@@ -21,7 +21,7 @@ from pliant.serving.bins.bodies import TextRequest
 from pliant.serving.bins.catalog import load_catalog
 from pliant.serving.bins.reading import TokenReader
 from pliant.serving.lifecycle import system
-from pliant.serving.window import AT_ONCE
+from pliant.serving.lifecycle.endpoint import AT_ONCE
 from pliant.simulator import simulate
 from tests.fixtures.bins.in_process import MANY, QUIET, serving
 from tests.fixtures.bins.published import (
