@@ -9,8 +9,7 @@ from fifth.config import WordsSettings
 from fifth.model import MODEL, Build, Task
 from fifth.scheduler import WordsScheduler
 from pliant.serving.client import Client
-from pliant.serving.http.bodies import Closed, deadline
-from pliant.serving.http.texts import VisibleText
+from pliant.serving.http.bodies import Closed, VisibleText, deadline
 from pliant.serving.lifecycle.catalog import Artifacts, Held, TaskCatalog, load_tasks
 from pliant.serving.lifecycle.endpoint import Blueprint, Endpoint
 from pliant.serving.lifecycle.system import Dependencies, ServedSystem

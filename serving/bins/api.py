@@ -14,11 +14,10 @@ from starlette.routing import Route
 from pliant.serving.bins import oip, openai, tei
 from pliant.serving.bins.bodies import Status, options_of
 from pliant.serving.http.api_errors import ErrorShape, error_response
-from pliant.serving.http.app import Handler, add_refresh, add_status, complete, endpoint_of, new_app
+from pliant.serving.http.app import Handler, add_refresh, add_status, complete, endpoint_of, guarded, new_app
 from pliant.serving.http.oip.response import shape_of
 from pliant.serving.http.oip.routes import add_oip, close_oip
 from pliant.serving.http.openai import error_response as openai_errors
-from pliant.serving.http.routing import guarded
 
 TEI = {
     "/embed": tei.embed,

@@ -15,18 +15,22 @@ from starlette.requests import Request
 from pliant.serving.bins.messages import Output
 from pliant.serving.bins.reading import Token as TextToken
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.http import routing
 from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.app import AnyEndpoint
 from pliant.serving.http.bodies import (
     BY_SHAPE,
     BY_TYPE,
     FIRST_ERROR,
+    CleanText,
     Lenient,
+    VisibleText,
+    check_count,
     deadline,
     header_number,
     or_none,
     refused,
     request_body,
+    without_controls,
 )
 from pliant.serving.http.schemas import (
     Artifact,
@@ -40,7 +44,6 @@ from pliant.serving.http.schemas import (
     route_options,
 )
 from pliant.serving.http.tei import Cut, PredictBody
-from pliant.serving.http.texts import CleanText, VisibleText, check_count, without_controls
 
 DEADLINE = "x-pliant-deadline"
 
@@ -126,15 +129,11 @@ def is_reranker(encoder: Encoder) -> bool:
     return encoder.head == "classification" and len(encoder.classes) < 2
 
 
-class Endpoint(routing.Endpoint, Protocol):
+class Endpoint(AnyEndpoint, Protocol):
     """What the routes of bins call."""
 
-    @property
-    def ready(self) -> bool: ...
     def tasks(self) -> Sequence[str]: ...
     def select(self, name: object, field: str, head: str | None) -> str: ...
-    @property
-    def alive(self) -> bool: ...
     def describe(self, task: str) -> Encoder: ...
     def version(self, task: str) -> int: ...
     def status(self) -> dict[str, Any]: ...

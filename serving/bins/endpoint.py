@@ -22,8 +22,8 @@ from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.driver import Completed, Rejected
 from pliant.serving.http import tei
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
-from pliant.serving.http.json_body import shorten
-from pliant.serving.http.routing import select
+from pliant.serving.http.app import select
+from pliant.serving.http.bodies import shorten
 from pliant.serving.lifecycle.endpoint import Endpoint, described_devices, run_each, width
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.loop.drift import LENGTHS, Kind, Reading, class_readings

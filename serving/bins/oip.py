@@ -12,7 +12,7 @@ from pliant.serving.bins.answer import check_normalize, embeddings, shares
 from pliant.serving.bins.bodies import Answer, Encoder, Endpoint, TextRequest, read_deadline
 from pliant.serving.bins.tei import EMBEDDING
 from pliant.serving.http.access.access import client_of
-from pliant.serving.http.json_body import checked
+from pliant.serving.http.bodies import checked
 from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, text_inputs, texts_of
 from pliant.serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers, texts
 from pliant.serving.http.tei import Cut

@@ -19,7 +19,7 @@ from pliant.serving.bins.bodies import Endpoint, OpenaiEmbeddingsBody, TextReque
 from pliant.serving.bins.messages import Output
 from pliant.serving.http import openai
 from pliant.serving.http.access.access import client_of
-from pliant.serving.http.routing import arrival
+from pliant.serving.http.app import arrival
 
 EMBEDDING = "embedding"
 

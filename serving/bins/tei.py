@@ -44,9 +44,8 @@ from pliant.serving.bins.bodies import (
 from pliant.serving.http import tei
 from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError, json_response
-from pliant.serving.http.json_body import checked
-from pliant.serving.http.routing import arrival, read_fields
-from pliant.serving.http.texts import check_count
+from pliant.serving.http.app import arrival
+from pliant.serving.http.bodies import check_count, checked, read_fields
 
 error_response = partial(tei.error_response, kinds={**tei.KINDS, 503: (503, "Unhealthy")})
 """Returns an error in TEI's shape. A lost device is restarted, so its clients should retry: 503."""

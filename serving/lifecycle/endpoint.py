@@ -24,7 +24,7 @@ from pliant.serving.client import ANYBODY, Client
 from pliant.serving.driver import Clock, Completed, Driver, Limits, Read, Record, Rejected
 from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event, EventOutbox, server_of
 from pliant.serving.http.api_errors import api_error_of_drop
-from pliant.serving.http.routing import unknown_task
+from pliant.serving.http.app import unknown_task
 from pliant.serving.journal import FileRecorder
 from pliant.serving.lifecycle.catalog import Catalog, discard, register_webhook
 from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal

@@ -27,7 +27,7 @@ from pliant.serving.client import ANYBODY, Client
 from pliant.serving.driver import PatientClock
 from pliant.serving.http.access.access import TokenBucket
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.json_body import shorten
+from pliant.serving.http.bodies import shorten
 from pliant.serving.loop.outcome_writer import OutcomeWriter, open_writer
 from pliant.serving.loop.settings import OutcomeSettings
 from pliant.serving.monitoring.metric_list import labelled, register
