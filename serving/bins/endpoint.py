@@ -22,20 +22,19 @@ from tokenizers import Encoding, Tokenizer
 from pliant.bins.artifact import Shape
 from pliant.errors import InputError
 from pliant.models.text import LONGEST, USUAL, Reader
-from pliant.serving.answers import Completed, Rejected
 from pliant.serving.bins.catalog import Catalog, ServedEncoder, ServedStream
 from pliant.serving.bins.messages import Output, UnpooledPayload
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.client import ANYBODY, Client
+from pliant.serving.driver import Completed, Rejected
 from pliant.serving.http import tei
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.http.app import select
 from pliant.serving.http.bodies import shorten
-from pliant.serving.lifecycle.endpoint import Endpoint, described_devices
+from pliant.serving.lifecycle.endpoint import Endpoint, described_devices, run_each, width
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.loop.drift import LENGTHS, Kind, Reading, class_readings
 from pliant.serving.loop.observe import Observation, Served
-from pliant.serving.window import run_each, width
 from pliant.watch.binning import logarithmic
 
 WRONG_HEAD = {

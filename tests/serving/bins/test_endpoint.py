@@ -10,10 +10,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.bins.artifact import Shape
-from pliant.serving.answers import Completed, Rejected
 from pliant.serving.bins.endpoint import AT_ONCE, BinsEndpoint, Handler, TextRequest
 from pliant.serving.bins.metric_list import ORIGINS
 from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.driver import Completed, Rejected
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.loop.drift import DriftCounter
 from pliant.serving.metrics import Metrics
