@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.devices import Devices, Running
+from pliant.devices import Devices, Retries, Running
 from pliant.errors import InputError
-from pliant.fairness import FAIRNESS, Fairness, FairnessConfig, Turn
+from pliant.fairness import FAIRNESS, Fairness, FairnessConfig, Returns, Turn
 from pliant.latency import LatencyTable
 from pliant.protocol import (
     Action,
@@ -33,8 +33,6 @@ from pliant.protocol import (
     Request,
     Woke,
 )
-from pliant.retries import Retries
-from pliant.returns import Returns
 from pliant.tokens.artifact import Profile, RateRule, Task
 
 SPAN = 0.02  # weight of the latest request in the mean time from arrival to deadline

@@ -34,6 +34,7 @@ from pliant.serving.http.oip.request import check_elements
 from pliant.serving.http.oip.response import replaced, shape_of
 from pliant.serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec, numbers, texts
 from pliant.serving.http.schemas import errors
+from pliant.serving.lifecycle.endpoint import run_each, width
 from pliant.serving.loop.outcome_routes import add_outcomes
 from pliant.serving.loop.outcomes import chosen_id
 from pliant.serving.tokens.bodies import (
@@ -51,7 +52,6 @@ from pliant.serving.tokens.bodies import (
     request_body,
 )
 from pliant.serving.tokens.endpoint import TokensEndpoint
-from pliant.serving.window import run_each, width
 
 
 def create_app(swagger: Path) -> FastAPI:

@@ -9,7 +9,6 @@ from typing import Any
 
 from starlette.responses import Response
 
-from pliant.front_door import FrontDoor
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.api_errors import ApiError, ErrorShape
 from pliant.serving.http.app import ARRIVED
@@ -17,6 +16,7 @@ from pliant.serving.http.door.connections import Connections, DoorLimits, raise_
 from pliant.serving.http.door.load import LoopLoad, Turns
 from pliant.serving.http.middleware import HEADER as REQUEST_ID
 from pliant.serving.http.middleware import request_id
+from pliant.serving.request_context import FrontDoor
 
 LIMITS = DoorLimits()
 Headers = Iterable[tuple[bytes, bytes]]
