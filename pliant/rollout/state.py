@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pliant.errors import InputError
-from pliant.tenants import GROUPS, NOBODY
+from pliant.fairness import GROUPS, NOBODY
 
 
 def field(state: Mapping[str, Any], name: str) -> Any:
