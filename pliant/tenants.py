@@ -11,7 +11,9 @@ administer it, nothing is capped: "" stands for all these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -44,30 +46,23 @@ def largest_equal_part(free: int, counts: Collection[int], share: float = SHARE)
     return low
 
 
+@dataclass(slots=True)
 class Groups:
     """Deals tenants into groups in turn, in the order in which they come: the first few have one each."""
 
-    def __init__(self, tenants: Iterable[str] = ()) -> None:
-        self._group_of = {tenant: at % GROUPS for at, tenant in enumerate(tenants)}
+    tenants: dict[str, int] = field(default_factory=dict)
 
     def of(self, tenant: str) -> int:
         """Return the group of a tenant, from 0 on; `NOBODY` for "", whose evidence is not capped."""
-        if not tenant:
-            return NOBODY
-        return self._group_of.setdefault(tenant, len(self._group_of) % GROUPS)
-
-    @property
-    def tenants(self) -> list[str]:
-        """The tenants in the order in which they came, from which equal groups are made again."""
-        return list(self._group_of)
+        return self.tenants.setdefault(tenant, len(self.tenants) % GROUPS) if tenant else NOBODY
 
 
+@dataclass(slots=True)
 class WithoutEach(Generic[T]):
-    """What all outcomes have led to, and what all but those of each group have. `copy` copies it."""
+    """What all outcomes have led to, and what all but those of each group have, of the groups that had any."""
 
-    def __init__(self, whole: T, copy: Callable[[T], T]) -> None:
-        self.whole, self._copy = whole, copy
-        self.without: dict[int, T] = {}  # by group, of those that had outcomes
+    whole: T
+    without: dict[int, T] = field(default_factory=dict)
 
     @property
     def every(self) -> tuple[T, ...]:
@@ -76,5 +71,5 @@ class WithoutEach(Generic[T]):
     def seeing(self, group: int) -> tuple[T, ...]:
         """Return all that an outcome of this group has to be added to."""
         if group != NOBODY and group not in self.without:
-            self.without[group] = self._copy(self.whole)
+            self.without[group] = deepcopy(self.whole)
         return (self.whole, *(each for other, each in self.without.items() if other != group))
