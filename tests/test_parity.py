@@ -17,8 +17,7 @@ from pliant.errors import WorkerError
 from pliant.journal import decode, encode
 from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Journal, Scheduler, replay
-from pliant.serving.clock import loop_clock
-from pliant.serving.driver import Driver
+from pliant.serving.driver import Driver, loop_clock
 from pliant.simulator import simulate
 from pliant.tokens.adaptive import AdaptivePolicy
 from pliant.tokens.policies import POLICIES

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pliant.fairness import GROUPS, Groups, WithoutEach
 from pliant.outcomes.answered import Answered
 from pliant.outcomes.betting import BETS, CONFIDENCE, Wealth, bet, evidence, initial_wealth
 from pliant.outcomes.figures import Figures, Key, LevelFigures, Report, ReportedLabel
-from pliant.tenants import GROUPS, Groups, WithoutEach
 
 BINS = 15  # of the expected calibration error, as in pliant/cascade/calibrate.py
 TARGET = 1 / (1 - CONFIDENCE)  # the evidence that breaks a promise
@@ -80,7 +80,7 @@ class Record:
     """Counts the labels of one candidate.
 
     A promise is `broken` by all labels together, which an alarm shows. It is `refuted`, which others act on, where the
-    labels that may teach break it without those of any one group of tenants, too (pliant/tenants.py).
+    labels that may teach break it without those of any one group of tenants, too (pliant/fairness.py).
     """
 
     def __init__(self) -> None:

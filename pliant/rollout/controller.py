@@ -10,7 +10,7 @@ whole state is plain JSON, exactly. Decisions are final: what comes later is ign
 The evidence of all measures is the weighted mean of their e-processes, and so one itself: a challenger that is no worse
 than the margins is ever taken back on the evidence with a probability of at most alpha, over all measures, steps and
 looks together. Growing needs enough requests, no evidence against it, and what proof a measure demands: of lateness it does.
-Both evidence and proof have to hold without any one group of tenants (pliant/tenants.py).
+Both evidence and proof have to hold without any one group of tenants (pliant/fairness.py).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 from pliant.errors import InputError
+from pliant.fairness import Groups
 from pliant.rollout.config import ALPHA, HOLD, SOON, RolloutConfig
 from pliant.rollout.events import (
     Action,
@@ -39,7 +40,6 @@ from pliant.rollout.events import (
 )
 from pliant.rollout.measures import Arm, Comparison, Reference
 from pliant.state import Finite, Sum, Whole, read
-from pliant.tenants import Groups
 
 TARGET = 1 / ALPHA  # evidence, of all measures together, that takes a challenger back
 REMEMBERED = 2048  # ids of the latest events, which do not count twice

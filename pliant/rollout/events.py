@@ -1,6 +1,6 @@
 """What a rollout hears of, and what it wants done. Latencies are in seconds, utilities and scores from 0 to 1.
 
-`tenant`: whose evidence an outcome is, as far as that is capped; "" where it is not (pliant/tenants.py).
+`tenant`: whose evidence an outcome is, as far as that is capped; "" where it is not (pliant/fairness.py).
 """
 
 from __future__ import annotations

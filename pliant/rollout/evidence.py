@@ -24,8 +24,8 @@ from typing import Annotated
 from pydantic import Field
 
 from pliant.errors import InputError
+from pliant.fairness import NOBODY, WithoutEach
 from pliant.state import Sum, Whole
-from pliant.tenants import NOBODY, WithoutEach
 
 STAKES = (0.05, 0.2, 0.4, 0.6, 0.8, 0.95)  # of the largest stake, which would lose all at once
 SEEKING = 0.7  # share of the wealth that seeks the target within the horizon
@@ -82,7 +82,7 @@ class _Wealth:
 class Evidence:
     """The wealth of the bets against one hypothesis. `value` starts at 1; the larger, the less the hypothesis holds.
 
-    Outcomes of a group of tenants (pliant/tenants.py) make `value` larger only as far as it is without them, too: it is the
+    Outcomes of a group of tenants (pliant/fairness.py) make `value` larger only as far as it is without them, too: it is the
     least of the wealth from all outcomes and of the wealth without each group. Whatever one group makes up, `value` is at
     most the wealth from all others' outcomes, which is an e-process as long as theirs obey the hypothesis.
     """

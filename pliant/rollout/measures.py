@@ -10,7 +10,7 @@ block less the mean of the champion's. As both are of the same time, a load that
 
 Late is what takes longer than nearly all of the champion's recent answers, by a quantile that was fixed before.
 
-Both blocks and this latency are of one group of tenants each (pliant/tenants.py): nobody's requests are compared with those
+Both blocks and this latency are of one group of tenants each (pliant/fairness.py): nobody's requests are compared with those
 of others, and what one group makes up is left out as a whole (evidence.py).
 """
 
@@ -22,9 +22,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from pliant.errors import InputError
+from pliant.fairness import NOBODY
 from pliant.rollout.evidence import Evidence, Hypothesis
 from pliant.state import Finite, Sum, Whole
-from pliant.tenants import NOBODY
 
 Arm = Literal["champion", "canary"]
 ARMS: tuple[Arm, Arm] = ("champion", "canary")

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from pliant.devices import Devices, Running
+from pliant.devices import Devices, Retries, Running
 from pliant.errors import InputError
-from pliant.fairness import FAIRNESS, Fairness, FairnessConfig, Turn
+from pliant.fairness import FAIRNESS, Fairness, FairnessConfig, Returns, Turn
 from pliant.latency import LatencyTable
 from pliant.protocol import (
     Action,
@@ -28,8 +28,6 @@ from pliant.protocol import (
     Request,
     Woke,
 )
-from pliant.retries import Retries
-from pliant.returns import Returns
 from pliant.tokens.policy import Decision, Knowledge, Policy, PoolState, check_tasks
 
 SPAN = 0.02  # weight of the latest request in the mean time from arrival to deadline

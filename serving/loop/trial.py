@@ -26,7 +26,7 @@ from pliant.rollout.config import position
 from pliant.rollout.controller import Rollout
 from pliant.rollout.events import Action, CanaryOutcome, Event, Label, ShadowCompared
 from pliant.rollout.measures import Arm
-from pliant.serving.clock import Clock
+from pliant.serving.driver import Clock
 from pliant.serving.http.api_errors import api_error_of
 from pliant.serving.loop.copies import Copies
 from pliant.serving.loop.observe import Observation, Served, agree, comparable

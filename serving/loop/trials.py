@@ -22,8 +22,7 @@ from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import Rollout, restored
 from pliant.rollout.events import Action, Broken, Cancelled, Note, Promote, SetShare, TakeBack, Tick
-from pliant.serving.clock import Clock
-from pliant.serving.driver import Driver
+from pliant.serving.driver import Clock, Driver
 from pliant.serving.lifecycle.generation import Generation, Generations, Running
 from pliant.serving.loop.record import TrialRecord
 from pliant.serving.loop.trial import Trial

@@ -4,7 +4,7 @@ What is usual is learnt anew for every release, from the first observations afte
 not any more what it was when this release began. An alarm stands until the next release, or until it is reset by hand.
 Beside what requests hold, their number is watched (load.py), which needs days and so goes on through releases.
 
-Others are told of an alarm only once it would be raised without any one group of tenants, too (pliant/tenants.py): what one
+Others are told of an alarm only once it would be raised without any one group of tenants, too (pliant/fairness.py): what one
 tenant sends shows in the status and the metrics, and starts nothing.
 """
 
@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.errors import InputError
+from pliant.fairness import GROUPS, Groups, WithoutEach
 from pliant.serving.loop.drift import CONFIDENCE, DriftCounter
 from pliant.serving.loop.load import ALPHA_OF_LOAD, NAME, LoadWatch, load_watch_from
 from pliant.serving.metrics import StateMetrics
 from pliant.serving.monitoring.metric_list import DRIFT, register
 from pliant.serving.state_file import StateFile
-from pliant.tenants import GROUPS, Groups, WithoutEach
 from pliant.watch.accuracy import AccuracyEstimate, mean_confidence
 from pliant.watch.detector import Alarm
 from pliant.watch.system import ALPHA, StreamFigures, SystemWatch, system_watch_from

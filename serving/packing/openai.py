@@ -25,12 +25,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pliant.packing.tools import ToolCall
-from pliant.serving.http import openai, routing, tei
+from pliant.serving.http import openai, tei
 from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError, json_response
-from pliant.serving.http.bodies import given, ignored_header
-from pliant.serving.http.json_body import checked, shorten
-from pliant.serving.http.routing import arrival, read_fields
+from pliant.serving.http.app import arrival
+from pliant.serving.http.app import guarded as answering
+from pliant.serving.http.bodies import checked, given, ignored_header, read_fields, shorten
 from pliant.serving.packing.bodies import (
     ChatBody,
     CompletionBody,
@@ -249,7 +249,7 @@ def guarded(handle: Handle, endpoint_of: Callable[[Request], Endpoint]) -> Calla
         except (DisconnectedError, ClientDisconnect):
             return Response(status_code=CLIENT_CLOSED)
 
-    return routing.guarded(answer, endpoint_of, error_response)
+    return answering(answer, endpoint_of, error_response)
 
 
 def error_response(api_error: ApiError) -> Response:

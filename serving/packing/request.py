@@ -23,11 +23,9 @@ from pliant.packing.engine.grammar import json_rule
 from pliant.packing.engine.submission import Sampling
 from pliant.packing.tools import Tool
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.http import routing
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.bodies import deadline, given, header_number
-from pliant.serving.http.json_body import shorten
-from pliant.serving.http.texts import check_count
+from pliant.serving.http.app import AnyEndpoint
+from pliant.serving.http.bodies import check_count, deadline, given, header_number, shorten
 from pliant.serving.packing.bodies import (
     ANY_OBJECT,
     ChatBody,
@@ -41,6 +39,7 @@ from pliant.serving.packing.bodies import (
     StructuredOutputs,
 )
 from pliant.serving.packing.reply import Reply
+from pliant.serving.packing.settings import PackingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +116,9 @@ class GenerationRequest:
         return self.silent or (self.sampling.ignore_eos and not (self.stops or self.sampling.stop_tokens))
 
 
-class Limits(routing.Limits, Protocol):
-    """The settings that limit requests."""
-
-    @property
-    def strict_fields(self) -> bool: ...
-
-
-class Endpoint(routing.Endpoint, Protocol):
+class Endpoint(AnyEndpoint, Protocol):
     """What the routes of packing call."""
 
-    @property
-    def settings(self) -> Limits: ...
-    @property
-    def ready(self) -> bool: ...
     def models(self) -> Mapping[str, int]: ...
     def context(self, model: str | None) -> int: ...
     def defaults(self, model: object) -> Mapping[str, float]: ...
@@ -200,7 +188,7 @@ NO_EFFECT: Mapping[str, tuple[object, ...]] = {
 
 
 def read_request(
-    fields: Mapping[str, Any], headers: Headers, kind: type[CompletionBody] | type[ChatBody], limits: Limits
+    fields: Mapping[str, Any], headers: Headers, kind: type[CompletionBody] | type[ChatBody], limits: PackingSettings
 ) -> GenerationRequest:
     """Return the checked request of a body's fields. Raises `InputError` and `ApiError`."""
     fields = given(fields)

@@ -23,7 +23,7 @@ from pliant.packing.engine.submission import PackedLogprobs, Progress, Status, S
 from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.forecast import MEDIAN
 from pliant.packing.scheduling.request import Prompt
-from pliant.serving.clock import Clock
+from pliant.serving.driver import Clock
 from pliant.serving.packing.engine.engine_process import NO_STATUS, EngineWorker
 from pliant.serving.packing.text import Writer
 

@@ -9,8 +9,7 @@ import pytest
 from pliant.errors import SchedulerError
 from pliant.latency import LatencyTable
 from pliant.protocol import Launch, replay
-from pliant.serving.clock import loop_clock
-from pliant.serving.driver import Driver, Limits
+from pliant.serving.driver import Driver, Limits, loop_clock
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge

@@ -17,7 +17,7 @@ from pliant.protocol import Changed, replay
 from pliant.registry.names import TOKENS_BACKBONE
 from pliant.serving.journal import FileRecorder, read
 from pliant.serving.launch import launch
-from pliant.serving.lifecycle.artifacts import open_registry
+from pliant.serving.lifecycle.catalog import open_registry
 from pliant.tokens.policies import make
 from pliant.tokens.policy import Knowledge
 from tests.fixtures.clients import PATIENCE, ask, call, free_port, wait_for
