@@ -73,14 +73,11 @@ FRAMEWORK_HOMES = {
             for name in (
                 "model",
                 "classifier",
-                "merge",
                 "attention",
                 "runtime",
                 "packed",
                 "pieces",
                 "graphs",
-                "resident",
-                "staging",
                 "compile",
                 "pieces",
             )
@@ -134,7 +131,7 @@ BARE_MACHINE = {
 }
 """All that these folders may need from outside: they run from a checkout on a bare GPU machine."""
 
-PURE_FILES = ("scheduler.py", "plan.py", "batching.py", "simulator.py", "protocol.py")
+PURE_FILES = ("scheduler.py", "plan.py", "adaptive.py", "batched.py", "simulator.py", "protocol.py")
 IMPURE_MODULES = ("time", "random", "asyncio", "logging", "datetime", "os", "secrets", "uuid", "threading", "socket")
 RANDOM_VALUES = ("Generator",)  # of numpy.random: a type, draws nothing by itself
 STATES = (

@@ -17,8 +17,7 @@ from pliant.serving.tokens.settings import TokensSettings
 from pliant.serving.workers.device_process import Build
 from pliant.serving.workers.devices import DevicePlan, devices
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Knowledge
-from pliant.tokens.scheduler import Options, TokensScheduler
+from pliant.tokens.scheduler import Knowledge, Options, TokensScheduler
 
 LEAD = 0.005  # seconds before a device's expected end at which its next batch is sent: packing 64 images takes as long
 WARM_BATCH = 16  # every gamma runs once with this batch size and once with 1 before the first request

@@ -29,7 +29,7 @@ from pliant.serving.monitoring.metric_list import register
 from pliant.serving.tokens.catalog import Catalog, Origin, ServedTask, TaskInfo, has_task, load_catalog, load_task
 from pliant.serving.tokens.metric_list import PINS
 from pliant.serving.workers.device_process import Build
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Knowledge
 
 TokensGeneration = Generation[Catalog, TaskInfo]
 TokensRefresher = Refresher[Catalog, TaskInfo]
