@@ -23,10 +23,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pliant.errors import InputError
+from pliant.fairness import trusted_tenants
 from pliant.outcomes.files import INPUTS, KeptInput, read_inputs, read_labels
 from pliant.outcomes.labels import LabelRecord, teachable
 from pliant.settings import Count, Positive
-from pliant.tenants import trusted_tenants
 
 logger = logging.getLogger("pliant")
 

@@ -17,7 +17,7 @@ class Client:
     weight: float = 1.0
     roles: frozenset[str] = frozenset({"use", "admin", "monitor"})
     key: str = ""  # name of the key; empty without keys
-    capped: bool = False  # whether the tenant is one of several that may only use the service: see pliant/tenants.py
+    capped: bool = False  # whether the tenant is one of several that may only use the service: see pliant/fairness.py
 
 
 ANYBODY = Client()

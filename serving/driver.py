@@ -3,15 +3,18 @@
 The driver keeps the clock and the pending requests, and decides nothing. It records every event and every action, so that
 `replay` of the journal gives the same decisions. Each submitted request is answered exactly once: with an output, with a
 rejection, or with an exception if the scheduler itself failed. A scheduler that fails is replaced by a fresh one, which is
-given what is pending (see recovery.py).
+given what is pending (see `Recovery`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -35,28 +38,243 @@ from pliant.protocol import (
     Scheduler,
     Woke,
 )
-from pliant.serving.answers import (
-    AnswerRate,
-    Completed,
-    Dispatched,
-    LaunchResult,
-    Pending,
-    Rejected,
-    judged,
-    settle_what_ran,
-)
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.clock import Clock
-from pliant.serving.recovery import Recovery
-from pliant.serving.request_context import current_trace, current_way_back
-from pliant.serving.tracing.traced import add_launches
-from pliant.serving.workers.spares import Spares
+from pliant.serving.request_context import WayBack, current_trace, current_way_back
+from pliant.serving.tracing.traced import Traced, zero_of
 from pliant.serving.workers.worker import Rebuild, Worker
-from pliant.serving.workers.worker_slot import WorkerSlot
+from pliant.serving.workers.worker_slot import Spares, WorkerSlot
 
 logger = logging.getLogger("pliant.serving")
 
+RATE_MEMORY = 10.0  # seconds, the time constant of the mean of answers per second
+BLAMES = 2  # failures of the scheduler over one request, after which it is given up
+ENDLESS = 10  # failures without an answer, beyond two a pending request, after which no fresh scheduler is made
+LEAP = 3600.0  # seconds that the machine's clock may be ahead of the time that has passed
+PATIENCE = 3600.0  # seconds after which a longer leap is believed
+
+Clock = Callable[[], float]
 Record = Callable[[JournalEntry], None]
+
+
+def loop_clock() -> Clock:
+    """Return a clock that counts the seconds since this call, and runs with the timers of the present event loop."""
+    loop = asyncio.get_running_loop()
+    origin = loop.time()
+    return lambda: loop.time() - origin
+
+
+class PatientClock:
+    """Gives seconds since 1970, by the machine's clock, which may be set.
+
+    A clock that is set back is followed at once: nothing grows old by it. One that leaps ahead is followed after an hour:
+    until then time passes as usual, and if it is set back meanwhile, nothing has happened. A machine that slept (its clock
+    leaps, too) is followed an hour after it woke.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
+        """`steady` gives seconds since any moment, and is never set."""
+        self._clock, self._steady = clock, steady
+        self._at, self._passed = clock(), steady()  # when the clock was last followed
+        self._leapt: float | None = None
+
+    def __call__(self) -> float:
+        at, passed = self._clock(), self._steady()
+        expected = self._at + passed - self._passed
+        if at > expected + LEAP:
+            self._leapt = passed if self._leapt is None else self._leapt
+            if passed - self._leapt < PATIENCE:
+                return expected
+        self._at, self._passed, self._leapt = at, passed, None
+        return at
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """An output and how it came about.
+
+    `queue_seconds`: from arrival until its launch was decided; `run_seconds`: on the device, by the device's clock.
+    """
+
+    output: Any
+    setting: int
+    batch: int
+    queue_seconds: float
+    run_seconds: float
+    late_by: float  # seconds after the deadline; negative: before it
+    reason: str = ""  # why a further launch that was wanted did not happen, see protocol.Drop
+    launches: tuple[LaunchResult, ...] = ()  # all its launches, in order
+
+    @property
+    def on_time(self) -> bool:
+        """Whether the deadline was met."""
+        return self.late_by <= 0
+
+    @property
+    def outcome(self) -> str:
+        """Return how the request ended, as a label of the metrics."""
+        return "on_time" if self.on_time else "late"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The request gets no output, for a reason of protocol.Drop.
+
+    `retry_after`: seconds in which the requests that wait now are probably answered.
+    """
+
+    reason: str
+    retry_after: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """A launch, and when the scheduler decided it (`at`, on the driver's clock)."""
+
+    launch: Launch
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """What one launch gave one request, `ended` on the driver's clock; `seconds`: the whole launch's on the device."""
+
+    output: Any
+    dispatched: Dispatched
+    seconds: float
+    ended: float
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request without an answer yet."""
+
+    request: Request
+    payload: Any  # what the next launch sends to the device
+    answer: asyncio.Future[Completed | Rejected]
+    state: Any = None  # the system's own, kept from one launch to the next
+    launches: dict[int, LaunchResult] = field(default_factory=dict)  # by launch id
+    way_back: WayBack | None = None
+
+    @property
+    def last(self) -> LaunchResult:
+        """Return the result of the latest launch that succeeded."""
+        return next(reversed(self.launches.values()))
+
+    def settle(self, answer: Completed | Rejected, ago: float = 0.0) -> None:
+        """Give the answer, which was decided `ago` seconds ago, to whoever waits for it."""
+        if self.way_back is not None:
+            self.way_back.decided(ago)
+        if not self.answer.done():  # the client may have disconnected
+            self.answer.set_result(answer)
+
+    def fail(self, error: Exception) -> None:
+        """Raise the error in whoever waits for the answer."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def completed(self, launch: int, now: float, reason: str = "") -> Completed:
+        """Return the answer that the output of a launch gives at `now`."""
+        result = self.launches[launch]
+        dispatched = result.dispatched
+        queued, late_by = dispatched.at - self.request.arrival, now - self.request.deadline
+        batch, setting = len(dispatched.launch.requests), dispatched.launch.setting
+        all_results = tuple(self.launches.values())
+        return Completed(result.output, setting, batch, queued, result.seconds, late_by, reason, all_results)
+
+
+class AnswerRate:
+    """An exponentially weighted mean of answers per second. Times are seconds on any one clock."""
+
+    def __init__(self) -> None:
+        self._rate, self._at = 0.0, 0.0
+
+    def count(self, now: float) -> None:
+        """An answer was given."""
+        self._rate = self._decayed(now) + 1 / RATE_MEMORY
+        self._at = now
+
+    def seconds(self, waiting: int, now: float) -> float:
+        """Return the seconds in which so many requests are probably answered: at least 1, also if none was lately."""
+        rate = self._decayed(now)
+        return max(1.0, waiting / rate) if rate > 0.01 else 1.0
+
+    def _decayed(self, now: float) -> float:
+        return self._rate * math.exp((self._at - now) / RATE_MEMORY)
+
+
+class Recovery:
+    """The requests that wait for a fresh scheduler after one has failed, and whom former failures are blamed on.
+
+    If an arrival made it fail, that request is to blame, and the others arrive again before it. If something else did,
+    nobody knows which request is to blame: they arrive one by one, each when the former has been launched or has its
+    answer. A request that is blamed twice is given up.
+    """
+
+    def __init__(self) -> None:
+        self._held: deque[int] = deque()
+        self._blamed: dict[int, int] = {}  # failures, by request
+        self._apart = False  # one by one
+        self._trial: int | None = None  # the one that was given last, while it waits
+        self._failures = 0  # since the latest answer
+
+    def is_hopeless(self, pending: int) -> bool:
+        """Count a failure, and return whether there were too many without an answer between them."""
+        self._failures += 1
+        return self._failures > 2 * pending + ENDLESS
+
+    def begin(self, event: Event, pending: Iterable[int]) -> int | None:
+        """Hold all pending requests after a failure over `event`. Return the request that is to be given up, if any."""
+        culprit = event.request.id if isinstance(event, Arrived) else self._trial
+        self._trial = None
+        if culprit is None:
+            self._apart = True
+        else:
+            self._blamed[culprit] = self._blamed.get(culprit, 0) + 1
+        present = set(pending)
+        self._blamed = {id: count for id, count in self._blamed.items() if id in present}
+        given_up = culprit if culprit is not None and self._blamed.get(culprit, 0) >= BLAMES else None
+        present.discard(-1 if given_up is None else given_up)
+        self._held = deque(sorted(present, key=lambda id: (self._blamed.get(id, 0), id)))
+        return given_up
+
+    def next(self) -> int | None:
+        """Return the request that arrives next at the fresh scheduler; None for now, or if there is none."""
+        if self._apart and self._trial is not None:
+            return None
+        if not self._held:
+            self._apart = False
+            return None
+        request = self._held.popleft()
+        self._trial = request if self._apart else None
+        return request
+
+    def takes(self, request: int) -> bool:
+        """Hold a new request behind those that wait for the fresh scheduler, and return whether any do."""
+        if not self._held:
+            return False
+        self._held.append(request)
+        return True
+
+    def note(self, action: Action) -> bool:
+        """Note an action of the scheduler. Return whether the next request can arrive because of it."""
+        if isinstance(action, Launch):
+            over = self._trial in action.requests
+        else:
+            self._failures, over = 0, self._trial == action.request
+        if over:
+            self._trial = None
+        return over
+
+    def forget(self, request: int) -> bool:
+        """Note that the client of a request has left. Return whether the scheduler does not know the request."""
+        if request in self._held:
+            self._held.remove(request)
+            return True
+        if self._trial == request:
+            self._trial = None
+        return False
+
+
 Read = Callable[[Pending, Result], Result]
 
 
@@ -198,7 +416,9 @@ class Driver:
         else:
             self._handle(Arrived(request), now)
         try:
-            ending = judged(await answer, self._clock() - request.deadline)
+            ending = await answer
+            if isinstance(ending, Completed):  # the event loop may have had other work since it was given
+                ending = replace(ending, late_by=self._clock() - request.deadline)
         except asyncio.CancelledError:
             if self._pending.pop(request.id, None) is not None and not self._recovery.forget(request.id):
                 self._handle(Cancelled(request.id), self._tick())
@@ -322,17 +542,13 @@ class Driver:
             pending = self._pending.get(result.request)
             if pending is not None:
                 pending.launches[dispatched.launch.id] = LaunchResult(output, dispatched, event.seconds, ended)
-                result = self._read_one(pending, result)
+                try:
+                    result = self._read(pending, result)
+                except Exception as error:  # a bug of ours, but no reason to fail the other requests
+                    logger.error("the output of request %d could not be read", result.request, exc_info=error)
+                    pending.fail(error)
             results.append(result)
         return replace(event, results=tuple(results))
-
-    def _read_one(self, pending: Pending, result: Result) -> Result:
-        try:
-            return self._read(pending, result)
-        except Exception as error:  # a bug of ours, but no reason to fail the other requests
-            logger.error("the output of request %d could not be read", result.request, exc_info=error)
-            pending.fail(error)
-            return result
 
     def _arm(self, event: Event, now: float) -> None:
         """Set the one timer of the scheduler to its next wake-up."""
@@ -365,7 +581,12 @@ class Driver:
         self._generation += 1
         self._abandoned = [launch for slot in self._slots for launch in slot.in_flight]
         self._scheduler, now = self._factory(), self._tick()
-        actions = settle_what_ran(self._pending, now)
+        actions: list[Action] = []
+        for id, pending in list(self._pending.items()):  # no launch of the former scheduler is known any more
+            if pending.launches and not pending.answer.done():
+                ran = pending.last.dispatched.launch.id
+                actions.append(Answer(id, ran, "failed"))
+                self._pending.pop(id).settle(pending.completed(ran, now, "failed"))
         culprit = self._recovery.begin(event, self._pending)
         if culprit is not None:
             actions.append(Drop(culprit, "failed"))
@@ -399,3 +620,23 @@ class Driver:
         for pending in self._pending.values():
             pending.fail(exception())
         self._pending.clear()
+
+
+def add_launches(traced: Traced, request: Request, answer: Completed | Rejected, now: float) -> None:
+    """Add the spans of a request that has its answer; times are of the driver's clock, which says `now`."""
+    since, task, zero = request.arrival, {"pliant.task": request.task}, zero_of(now)
+    if isinstance(answer, Rejected):
+        traced.add("queue", since, now, zero, task | {"pliant.dropped": answer.reason})
+        return
+    for result in answer.launches:
+        launch, begun, ended = result.dispatched.launch, result.dispatched.at, result.ended
+        traced.add("queue", since, begun, zero, task)
+        values = task | {
+            "pliant.setting": launch.setting,
+            "pliant.batch_size": len(launch.requests),
+            "pliant.worker": launch.worker,
+        }
+        traced.add("launch", begun, ended, zero, values).add(
+            "device", max(begun, ended - result.seconds), ended, zero, {"pliant.device_seconds": result.seconds}
+        )
+        since = ended

@@ -6,17 +6,24 @@ Context variables, so that the tasks that a request starts know it, too, and not
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
-from pliant.serving.answers import WayBack
-
 if TYPE_CHECKING:
     from pliant.serving.tracing.traced import Traced
 
 T = TypeVar("T")
+
+SLOWER = 0.1  # share of the answers that take longer than the forecast
+PRIOR = 10  # answers written at once that count beside those of two windows: a few slow ones among few say nothing
+LEAST, STEPS, BINS = 1e-4, 4, 72  # seconds of the first bin, bins for each doubling, and bins: up to 22 s
+WINDOW = 2.0  # usual deadlines
+SHORTEST_WINDOW, LONGEST_WINDOW = 0.1, 5.0  # seconds between which that is kept
+NEWEST = 0.05  # weight of the newest request in the usual deadline
 
 _ID: ContextVar[str] = ContextVar("id of the request", default="")
 _TENANT: ContextVar[str] = ContextVar("tenant of the request", default="")
@@ -52,7 +59,7 @@ def request_key() -> str:
 
 
 def set_evidence_tenant(tenant: str) -> None:
-    """Note whose evidence the request is, until the end of its task; "" where that is not capped (pliant/tenants.py)."""
+    """Note whose evidence the request is, until the end of its task; "" where that is not capped (pliant/fairness.py)."""
     _EVIDENCE.set(tenant)
 
 
@@ -104,6 +111,35 @@ def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
         variable.reset(token)
 
 
+class WayBack:
+    """The way back of one request's answer, from the decision of a scheduler or an engine until the door writes it."""
+
+    __slots__ = ("_decided", "_over")
+
+    def __init__(self) -> None:
+        self._decided: float | None = None  # on the clock of the event loop
+        self._over = False
+
+    def decided(self, ago: float = 0.0) -> None:
+        """Note that it was decided `ago` seconds ago what becomes of the request, or of what comes last of it."""
+        if not self._over:
+            self._decided = asyncio.get_running_loop().time() - ago
+
+    def written(self) -> float | None:
+        """Return the seconds from the decision until now, when the answer, or its beginning, is written; None if unknown.
+
+        Later parts of an answer are not measured.
+        """
+        if self._over:
+            return None
+        self._over = True
+        return None if self._decided is None else asyncio.get_running_loop().time() - self._decided
+
+    def leave_out(self) -> None:
+        """Measure nothing: the answer waits for its reader, which says nothing about the service."""
+        self._over = True
+
+
 _WAY_BACK: ContextVar[WayBack | None] = ContextVar("the way back of the answer to the request", default=None)
 
 
@@ -137,3 +173,60 @@ def current_trace() -> Traced | None:
 def set_trace(traced: Traced) -> None:
     """Let what this context serves be part of a trace."""
     _TRACED.set(traced)
+
+
+class FrontDoor:
+    """What a service's front door takes of the time of a request: learnt from the answers that it has written.
+
+    A scheduler decides by deadlines, but an answer is of use only once it is written: after its decision come the event
+    loop, the encoding, the middleware and the socket. These seconds are forecast and taken off each deadline before a
+    scheduler sees it. The way there needs no forecast: a request is stamped when it comes to the socket.
+
+    The forecast is a high quantile of the latest seconds, over two windows at most, each a few usual deadlines long. So
+    what was learnt in a bad moment is forgotten soon, whether or not any request is let in meanwhile; refusals teach as
+    answers do; and where nothing is known nothing is taken off. Times are seconds on any one clock. `usual_deadline`:
+    seconds, until requests have said otherwise.
+    """
+
+    def __init__(self, usual_deadline: float = 0.5) -> None:
+        self.usual_deadline = usual_deadline
+        """The geometric mean of the latest deadlines, in seconds from the socket: few very long ones change it little."""
+        self._present, self._former = [0] * BINS, [0] * BINS  # answers by seconds, of this window and the one before
+        self._begun = -math.inf  # the present window
+        self._forecast: float | None = None  # None: to be computed anew
+
+    def note_deadline(self, deadline: float) -> None:
+        """Note that a request must be answered within so many seconds of its arrival at the socket."""
+        self.usual_deadline *= (max(deadline, LEAST) / self.usual_deadline) ** NEWEST
+
+    def answered(self, seconds: float, now: float) -> None:
+        """Note that an answer or a refusal was written so many seconds after it was decided."""
+        self._turn(now)
+        doublings = math.log2(max(seconds, LEAST) / LEAST)
+        self._present[min(math.ceil(STEPS * doublings), BINS - 1)] += 1
+        self._forecast = None
+
+    def way_back(self, now: float) -> float:
+        """Return the seconds within which an answer that is decided now will be written, most probably."""
+        self._turn(now)
+        if self._forecast is None:
+            self._forecast = self._quantile()
+        return self._forecast
+
+    def _turn(self, now: float) -> None:
+        """Begin another window if the present one is over, or if the clock went back."""
+        window = min(max(WINDOW * self.usual_deadline, SHORTEST_WINDOW), LONGEST_WINDOW)
+        age = now - self._begun
+        if 0 <= age < window:
+            return
+        self._former = self._present if window <= age < 2 * window else [0] * BINS
+        self._present, self._begun, self._forecast = [0] * BINS, now, None
+
+    def _quantile(self) -> float:
+        counts = [present + former for present, former in zip(self._present, self._former, strict=True)]
+        above = math.floor(SLOWER * (sum(counts) + PRIOR))  # answers that may take longer
+        for place in range(BINS - 1, -1, -1):
+            above -= counts[place]
+            if above < 0:
+                return LEAST * 2 ** (place / STEPS)
+        return 0.0

@@ -17,13 +17,11 @@ from pliant.errors import WorkerError
 from pliant.journal import decode, encode
 from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Journal, Scheduler, replay
-from pliant.serving.clock import loop_clock
-from pliant.serving.driver import Driver
+from pliant.serving.driver import Driver, loop_clock
 from pliant.simulator import simulate
 from pliant.tokens.adaptive import AdaptivePolicy
 from pliant.tokens.policies import POLICIES
-from pliant.tokens.policy import Decision, Knowledge
-from pliant.tokens.scheduler import Options, TokensScheduler
+from pliant.tokens.scheduler import Decision, Knowledge, Options, TokensScheduler
 from tests.fixtures import golden_journals
 from tests.fixtures.cascade import loads as cascades
 from tests.fixtures.tokens import loads

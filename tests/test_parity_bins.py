@@ -11,8 +11,7 @@ from pliant.bins.knowledge import Knowledge, Runtime
 from pliant.bins.scheduler import BinsScheduler
 from pliant.journal import decode, encode
 from pliant.protocol import Arrived, Journal, Launch, replay
-from pliant.serving.clock import loop_clock
-from pliant.serving.driver import Driver
+from pliant.serving.driver import Driver, loop_clock
 from tests.fixtures import golden_journals
 from tests.fixtures.bins import loads
 from tests.test_parity import ShortWorker, first_difference, kinds

@@ -25,7 +25,7 @@ from pliant.benchmarks.places import ROOT
 from pliant.errors import PliantError
 from pliant.flows import servers
 from pliant.registry.names import TOKENS_TASK
-from pliant.serving.lifecycle.artifacts import Registry
+from pliant.serving.lifecycle.catalog import Registry
 from pliant.serving.tokens.catalog import load_catalog
 
 PACKAGE = "pliant.benchmarks.baselines"

@@ -33,9 +33,7 @@ from pliant.errors import WorkerError
 from pliant.latency import LatencyTable
 from pliant.progress import Progress, share, silent
 from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, Journal, JournalEntry, Launch
-from pliant.serving.answers import Completed, Rejected
-from pliant.serving.clock import loop_clock
-from pliant.serving.driver import Driver, Limits
+from pliant.serving.driver import Completed, Driver, Limits, Rejected, loop_clock
 from pliant.serving.workers.ray_workers import RayPool, RayWorker
 
 NEVER = float("inf")

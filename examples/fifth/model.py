@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pliant.latency import LatencyTable
 from pliant.registry import codec
-from pliant.serving.workers.device_plan import BuildPlan, DevicePlan
+from pliant.serving.workers.devices import BuildPlan, DevicePlan
 
 MODEL = "pliant-words-task-"  # prefix of registered models
 WORDS, BATCHES = (8, 32, 128), (1, 4, 16)  # settings of a launch, and sizes that are measured

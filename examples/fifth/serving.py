@@ -9,17 +9,13 @@ from fifth.config import WordsSettings
 from fifth.model import MODEL, Build, Task
 from fifth.scheduler import WordsScheduler
 from pliant.serving.client import Client
-from pliant.serving.http.bodies import Closed, deadline
-from pliant.serving.http.texts import VisibleText
-from pliant.serving.lifecycle.artifacts import Artifacts
-from pliant.serving.lifecycle.assembly import Blueprint
-from pliant.serving.lifecycle.catalog import Held, TaskCatalog, load_tasks
-from pliant.serving.lifecycle.endpoint import Endpoint
+from pliant.serving.http.bodies import Closed, VisibleText, deadline
+from pliant.serving.lifecycle.catalog import Artifacts, Held, TaskCatalog, load_tasks
+from pliant.serving.lifecycle.endpoint import Blueprint, Endpoint
 from pliant.serving.lifecycle.system import Dependencies, ServedSystem
 from pliant.serving.loop.drift import class_readings
 from pliant.serving.loop.observe import Observation, Served
-from pliant.serving.workers.device_plan import DevicePlan
-from pliant.serving.workers.devices import device_of
+from pliant.serving.workers.devices import DevicePlan, device_of
 
 Catalog: TypeAlias = TaskCatalog[Task]
 Handler: TypeAlias = Held[Task]

@@ -21,9 +21,9 @@ from pliant.bins.planning.scaling import Scaler
 from pliant.bins.shared import SharedPool
 from pliant.bins.single import SinglePool
 from pliant.bins.work import Work, latest_end
-from pliant.devices import Devices
+from pliant.devices import Devices, Retries
 from pliant.errors import InputError
-from pliant.fairness import Fairness
+from pliant.fairness import Fairness, Returns
 from pliant.protocol import (
     Action,
     Answer,
@@ -38,8 +38,6 @@ from pliant.protocol import (
     Request,
     Woke,
 )
-from pliant.retries import Retries
-from pliant.returns import Returns
 
 
 class Pool(Protocol):

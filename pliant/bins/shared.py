@@ -17,10 +17,9 @@ from heapq import heappop, heappush
 
 from pliant.bins.knowledge import Config, Knowledge, Stream
 from pliant.bins.work import Work, batch_size, latest_end
-from pliant.devices import Devices
+from pliant.devices import Devices, Retries
 from pliant.fairness import Fairness, Turn
 from pliant.protocol import Request
-from pliant.retries import Retries
 
 LATE = 1e12  # seconds added to the place of a request that cannot be in time: behind all others
 

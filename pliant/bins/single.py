@@ -18,10 +18,9 @@ from pliant.bins.dispatch import NO_RUNTIME, Instances, policy
 from pliant.bins.knowledge import Config, Knowledge, Stream
 from pliant.bins.planning.plan import Window, plan, start_plan, swaps
 from pliant.bins.work import Work, batch_size, latest_end
-from pliant.devices import Devices
+from pliant.devices import Devices, Retries
 from pliant.fairness import Fairness
 from pliant.protocol import Request
-from pliant.retries import Retries
 
 
 class SinglePool:

@@ -17,9 +17,8 @@ import numpy as np
 from pliant.cascade.batching import Batch, BatchTimes, densest, urgent
 from pliant.cascade.knowledge import Knowledge, Path
 from pliant.devices import Devices
-from pliant.fairness import Fairness, Turn
+from pliant.fairness import Fairness, Returns, Turn
 from pliant.protocol import Request
-from pliant.returns import Returns
 
 POOL = 64  # requests of one model that are considered for a batch
 CALM = 0.25  # of the mean time left: up to so much waiting work, urgency decides

@@ -23,9 +23,9 @@ from math import inf
 from pliant.cascade.batching import BatchTimes
 from pliant.cascade.choice import Choice, Item
 from pliant.cascade.knowledge import Knowledge, Path
-from pliant.devices import Devices
+from pliant.devices import Devices, Retries
 from pliant.errors import InputError
-from pliant.fairness import FAIRNESS, Fairness, FairnessConfig
+from pliant.fairness import FAIRNESS, Fairness, FairnessConfig, Returns
 from pliant.protocol import (
     Action,
     Answer,
@@ -42,8 +42,6 @@ from pliant.protocol import (
     Result,
     Woke,
 )
-from pliant.retries import Retries
-from pliant.returns import Returns
 
 TOGETHER = 0.1  # weight of the latest launch in the mean of requests of a launch
 LEAST_VALUE = 1e-3  # that a gain counts as, so that no promised level waits for ever

@@ -2,7 +2,7 @@
 
 A stranger who may post labels must not move the next champion. What protects it: a label counts only for an answer that its
 tenant got, so nobody labels more than he asked; a label says which tenant reported it; those of clients without a key teach
-nothing; and of the labels that teach in a task no tenant has more than a share (pliant/tenants.py), unless it is trusted.
+nothing; and of the labels that teach in a task no tenant has more than a share (pliant/fairness.py), unless it is trusted.
 Where fewer tenants label than that share needs (below four for a quarter) and none is trusted, nothing is taught.
 """
 
@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from pliant.errors import InputError
+from pliant.fairness import SHARE, largest_equal_part
 from pliant.outcomes.answered import Label
-from pliant.tenants import SHARE, largest_equal_part
 
 
 @dataclass(frozen=True, slots=True)

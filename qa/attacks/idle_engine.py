@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pliant.packing.engine.submission import Progress, Status, Submission
 from pliant.serving.packing.engine.engine_process import NO_STATUS, Deliver, EngineBuild
-from pliant.serving.workers.device_plan import BuildPlan
+from pliant.serving.workers.devices import BuildPlan
 from qa.attacks.overload import Message, post
 
 SERVICE = f"{__package__}.idle_service:PackingService"

@@ -12,9 +12,7 @@ from itertools import pairwise
 import pytest
 
 from pliant.protocol import Failed
-from pliant.serving.answers import Rejected
-from pliant.serving.clock import loop_clock
-from pliant.serving.driver import Driver
+from pliant.serving.driver import Driver, Rejected, loop_clock
 from pliant.serving.workers.worker import ProcessWorker
 from qa.targets import Targets, honest, say
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for

@@ -13,7 +13,7 @@ import psutil
 from pliant.models.artifact import Classifier
 from pliant.registry import codec
 from pliant.serving.cascade.messages import SHAPE_CACHES, CascadeBuild, ModelBuild
-from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import DevicePlan
 from pliant.serving.workers.worker import ProcessWorker
 from qa.targets import MB, Targets, say
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from scipy.stats import theilslopes
 
-from pliant.serving.http.json_body import INLINE_BYTES
+from pliant.serving.http.bodies import INLINE_BYTES
 from qa.chaos.faults import Victim, strike
 from qa.chaos.load import Counts, capacity, offer
 from qa.grounds import GROUNDS, OFTEN, served

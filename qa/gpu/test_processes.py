@@ -14,7 +14,7 @@ from pliant.errors import WorkerError
 from pliant.packing.scheduling.policy import Rules
 from pliant.registry import codec
 from pliant.serving.packing.engine.engine_process import EngineBuild, EngineProcess
-from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import DevicePlan
 from pliant.serving.workers.worker import ProcessWorker
 from qa.gpu.processes import HUNGRY, HungryBuild, cases, on_worker
 from tests.fixtures.packing.generators import CONTEXT, SCARCE, generated, prompts, submission, tiny_generator

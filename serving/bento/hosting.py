@@ -21,6 +21,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from pliant import redaction
 from pliant.errors import PliantError, SchedulerError
+from pliant.fairness import trusted_tenants
 from pliant.serving.bento.bentoml_patches import (
     count_in_memory,
     freeze_gc,
@@ -39,7 +40,6 @@ from pliant.serving.http.door.protocol import install
 from pliant.serving.http.middleware import RequestIdMiddleware, UnknownPathMiddleware
 from pliant.serving.monitoring import logs
 from pliant.serving.tracing.middleware import TracingMiddleware, wants_traces
-from pliant.tenants import trusted_tenants
 
 OPTIONS: Mapping[str, Any] = {
     "workers": 1,  # the scheduler's state is in one process

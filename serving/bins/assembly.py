@@ -19,11 +19,10 @@ from pliant.serving.bins.endpoint import BinsEndpoint, Handler, bin_name, handle
 from pliant.serving.bins.messages import BinsBuild, StreamBuild
 from pliant.serving.bins.metric_list import ORIGINS
 from pliant.serving.bins.settings import BinsSettings
-from pliant.serving.lifecycle.artifacts import Artifacts
-from pliant.serving.lifecycle.assembly import Blueprint, WorkerFactory
+from pliant.serving.lifecycle.catalog import Artifacts
+from pliant.serving.lifecycle.endpoint import Blueprint, WorkerFactory
 from pliant.serving.lifecycle.system import Dependencies, ServedSystem
-from pliant.serving.workers.device_plan import DevicePlan
-from pliant.serving.workers.devices import device_of
+from pliant.serving.workers.devices import DevicePlan, device_of
 from pliant.serving.workers.ray_workers import Resources
 
 

@@ -17,8 +17,7 @@ from pliant.errors import ArtifactError, RegistryError
 from pliant.registry import codec
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.registry.package import Published
-from pliant.serving.lifecycle.artifacts import Artifacts
-from pliant.serving.lifecycle.catalog import Fetcher, fetching, only_class
+from pliant.serving.lifecycle.catalog import Artifacts, Fetcher, fetching, only_class
 
 
 @dataclass(frozen=True, slots=True)

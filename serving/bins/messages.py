@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.bins.artifact import Shape
-from pliant.serving.workers.device_plan import BuildPlan, DevicePlan
+from pliant.serving.workers.devices import BuildPlan, DevicePlan
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
 """A text as its encoder reads it: token ids [N], and for each the text of a pair that it belongs to (0 or 1) [N]."""

@@ -18,19 +18,16 @@ from typing import Any
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.cascade.artifact import Cascade
-from pliant.front_door import FrontDoor
-from pliant.serving.answers import Completed
 from pliant.serving.cascade.catalog import Catalog
 from pliant.serving.cascade.metric_list import AGREEMENT
 from pliant.serving.cascade.reading import Draw, Handler, TextInProgress, begin
 from pliant.serving.client import ANYBODY
-from pliant.serving.clock import Clock
-from pliant.serving.driver import Driver
+from pliant.serving.driver import Clock, Completed, Driver
 from pliant.serving.lifecycle.generation import Generations
 from pliant.serving.loop.copies import Copies
 from pliant.serving.loop.drift import DriftCounter, Kind, Reading
 from pliant.serving.monitoring.metric_list import register
-from pliant.serving.request_context import goes_to_challenger, is_copy, to_champion_as_copy
+from pliant.serving.request_context import FrontDoor, goes_to_challenger, is_copy, to_champion_as_copy
 from pliant.watch.binning import classes
 
 QUIET = 0.05  # seconds since the last answer: a client that sends one text after the other is not slowed down

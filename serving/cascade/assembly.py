@@ -14,12 +14,11 @@ from pliant.serving.cascade.messages import CascadeBuild, ModelBuild
 from pliant.serving.cascade.metric_list import ORIGINS
 from pliant.serving.cascade.reading import Handler, handler_of, read
 from pliant.serving.cascade.settings import CascadeSettings
-from pliant.serving.lifecycle.artifacts import Artifacts
-from pliant.serving.lifecycle.assembly import Blueprint
+from pliant.serving.lifecycle.catalog import Artifacts
+from pliant.serving.lifecycle.endpoint import Blueprint
 from pliant.serving.lifecycle.system import Dependencies, ServedSystem
 from pliant.serving.loop.outcomes import LEVELS
-from pliant.serving.workers.device_plan import DevicePlan
-from pliant.serving.workers.devices import device_of
+from pliant.serving.workers.devices import DevicePlan, device_of
 
 WARM_BATCHES = (1, 16)  # every classifier runs these batch sizes before the first request
 

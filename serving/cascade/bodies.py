@@ -1,6 +1,6 @@
 """The bodies of requests and answers of the cascade service, as models that parse and document them.
 
-Its texts are checked by serving/http/texts.py; the answer says how many of their characters were cleaned. A text with more
+Its texts are checked by serving/http/bodies.py; the answer says how many of their characters were cleaned. A text with more
 tokens than a model reads is truncated later, and the answer says so.
 """
 
@@ -15,14 +15,23 @@ from starlette.requests import Request
 
 from pliant.errors import InputError
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.http import routing
 from pliant.serving.http.access.access import client_of
-from pliant.serving.http.bodies import BY_TYPE, Body, Closed, Utility, deadline
-from pliant.serving.http.json_body import checked, shorten
+from pliant.serving.http.app import AnyEndpoint, select
+from pliant.serving.http.bodies import (
+    BY_TYPE,
+    Body,
+    Closed,
+    Texts,
+    Utility,
+    VisibleText,
+    check_count,
+    checked,
+    cleaned,
+    deadline,
+    shorten,
+)
 from pliant.serving.http.oip.models import Parameters
-from pliant.serving.http.routing import select
 from pliant.serving.http.schemas import CommonStatus, Error, ServingDevice
-from pliant.serving.http.texts import Texts, VisibleText, check_count, cleaned
 from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel
 
 EXAMPLES: Any = {
@@ -128,13 +137,9 @@ class Described(Protocol):
     def version(self) -> int: ...
 
 
-class Endpoint(routing.Endpoint, Protocol):
+class Endpoint(AnyEndpoint, Protocol):
     """What the routes of cascade call."""
 
-    @property
-    def ready(self) -> bool: ...
-    @property
-    def alive(self) -> bool: ...
     def tasks(self) -> Sequence[Mapping[str, Any]]: ...
     def describe(self, task: str) -> Described: ...
     def status(self) -> dict[str, Any]: ...

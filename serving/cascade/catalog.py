@@ -16,8 +16,7 @@ from pliant.errors import ArtifactError, RegistryError
 from pliant.models.artifact import Classifier
 from pliant.registry import codec
 from pliant.registry.names import CASCADE_PREFIX, CASCADE_TASK, cascade_level
-from pliant.serving.lifecycle.artifacts import Artifacts
-from pliant.serving.lifecycle.catalog import Fetcher, fetching, only_class
+from pliant.serving.lifecycle.catalog import Artifacts, Fetcher, fetching, only_class
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,18 @@ from uuid import uuid4
 
 from pliant.cascade.route import choose, number_of
 from pliant.cascade.scheduler import CascadeScheduler
-from pliant.serving.answers import Rejected
 from pliant.serving.cascade.agreement import Agreement, AgreementCounter
 from pliant.serving.cascade.bodies import TextRequest
 from pliant.serving.cascade.catalog import Catalog, described
 from pliant.serving.cascade.reading import Handler, answer, begin, kept, kind_of, observation
 from pliant.serving.cascade.settings import CascadeSettings
-from pliant.serving.clock import Clock
+from pliant.serving.driver import Clock, Rejected
 from pliant.serving.http.api_errors import api_error_of, api_error_of_drop, error_content
-from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
+from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices, run_each, width
 from pliant.serving.lifecycle.refresh import Refresher
 from pliant.serving.loop.observe import Observation, Served
 from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.metrics import Metrics
-from pliant.serving.window import run_each, width
 
 Answered = tuple[dict[str, Any], Observation]
 

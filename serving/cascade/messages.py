@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.serving.workers.device_plan import BuildPlan, DevicePlan
+from pliant.serving.workers.devices import BuildPlan, DevicePlan
 
 Payload = tuple[NDArray[np.int32], NDArray[np.int8]]
 """A text as a level reads it: token ids [N], and for each the text of a pair that it belongs to (0 or 1) [N]."""

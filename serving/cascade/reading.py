@@ -21,9 +21,9 @@ from pliant.cascade.route import Rows, answers, combine, confidence, judge
 from pliant.models.text import Reader, Reading, Span, shorten
 from pliant.outcomes.answered import Answered, number_of
 from pliant.protocol import Result
-from pliant.serving.answers import Completed, Pending
 from pliant.serving.cascade.catalog import ServedTask
 from pliant.serving.cascade.messages import Payload
+from pliant.serving.driver import Completed, Pending
 from pliant.serving.loop.drift import CONFIDENCE, CONFIDENCES, LENGTHS, class_readings, labels
 from pliant.serving.loop.drift import Reading as DriftReading
 from pliant.serving.loop.observe import Observation

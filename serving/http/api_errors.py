@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from pliant.errors import ArtifactError, BackboneError, InputError, PliantError, RegistryError, WorkerError
-from pliant.serving.answers import Rejected
+from pliant.serving.driver import Rejected
 
 LONGEST_RETRY = 60  # seconds
 

@@ -5,11 +5,12 @@ The service puts its endpoint into `app.state.endpoint` before it accepts reques
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -20,21 +21,40 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
-from pliant.errors import PliantError
+from pliant.errors import InputError, PliantError
 from pliant.registry.webhooks import moves_release, verified
 from pliant.serving.http.access.access import check_admin, client_of
 from pliant.serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
-from pliant.serving.http.bodies import Body, request_body
-from pliant.serving.http.json_body import BodyParser, read_body
-from pliant.serving.http.routing import arrival
+from pliant.serving.http.bodies import Body, BodyParser, read_body, request_body, shorten
 from pliant.serving.http.schemas import CommonStatus, Refresh, errors
 
-Handler = Callable[[Request], Awaitable[Response]]
+ARRIVED = "pliant.arrived"
+"""Key of an ASGI scope: when the request came, on the clock of the event loop."""
 
 ADMIN = ("/refresh", "/tasks", "/outcomes", "/registry-events")
 """Endings of POST paths that ask for no prediction."""
 
 EVENT_BYTES = 64 * 1024
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class AnyEndpoint(Protocol):
+    """What any system's endpoint offers its routes."""
+
+    @property
+    def now(self) -> float: ...
+    @property
+    def settings(self) -> Any: ...
+    @property
+    def metrics(self) -> Any: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def alive(self) -> bool: ...
+
+
+E = TypeVar("E", bound=AnyEndpoint)
 
 
 def new_app(title: str) -> FastAPI:
@@ -111,6 +131,53 @@ def asks_for_prediction(path: str) -> bool:
 def endpoint_of(request: Request) -> Any:
     """Return the service's endpoint."""
     return request.app.state.endpoint
+
+
+def guarded(
+    handle: Callable[[Request, E], Awaitable[Response]],
+    endpoint_of: Callable[[Request], E],
+    error_response: Callable[[ApiError], Response],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return a route that calls `handle`, counts its errors and answers them with `error_response`."""
+
+    async def answer(request: Request) -> Response:
+        endpoint = endpoint_of(request)
+        try:
+            return await handle(request, endpoint)
+        except (ApiError, PliantError, ClientDisconnect) as error:
+            api_error = api_error_of(error)
+            endpoint.metrics.errored(api_error.code)
+            return error_response(api_error)
+
+    return answer
+
+
+def arrival(request: Request, endpoint: AnyEndpoint) -> float:
+    """Return when the request came to the socket, on the endpoint's clock; now, if nobody has noted it."""
+    arrived = request.scope.get(ARRIVED)
+    return endpoint.now if arrived is None else endpoint.now - (asyncio.get_running_loop().time() - arrived)
+
+
+def select(name: object, field: str, served: Sequence[str]) -> str:
+    """Return the task that a request names in `field`, or the only one that is served if it names none.
+
+    Raises `InputError` if a name is needed or is no text, `ApiError` (404) for a task that is not served.
+    """
+    if name is None:
+        if len(served) > 1:
+            raise InputError(field, "missing", f"given, as several are served: {', '.join(served)}")
+        (name,) = served
+    if not isinstance(name, str):
+        raise InputError(field, shorten(name), "a text")
+    if name not in served:
+        raise unknown_task(name, field, served)
+    return name
+
+
+def unknown_task(name: str, field: str, served: Iterable[str]) -> ApiError:
+    """Return the error for a task that is not served."""
+    known = ", ".join(sorted(served))
+    return ApiError(404, "unknown_task", f"{field} is {shorten(name)}, but must be one of {known}", field)
 
 
 async def _refresh(request: Request) -> Response:

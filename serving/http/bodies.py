@@ -1,14 +1,28 @@
-"""Bodies of requests as pydantic models, which parse and document them: what every interface's models share.
+"""Bodies of requests: read and parsed as JSON, and checked by pydantic models, which document them too.
+
+Bytes are counted as they arrive, so a chunked body cannot exceed the limit either. Small bodies are parsed at once,
+large ones in a process: parsing holds the interpreter's lock, so that nothing else would run in the service, whichever
+thread did it.
 
 A value outside its limit is an `InputError` that names it by its path (`messages[0].role`), or an `ApiError` where the
 field has a code of its own. pydantic's own sentences and union tags do not reach a client.
+
+A text has at least one visible character and at most TEXT_BYTES in UTF-8. Each control character other than tab and line
+ends becomes a space; a lone half of a surrogate pair, which UTF-8 cannot hold, is an error. How many tokens a model reads
+is checked later, by each system.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import re
+import reprlib
+import socket
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Self
+from typing import IO, Annotated, Any, ClassVar, ParamSpec, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,17 +32,186 @@ from pydantic import (
     Field,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticCustomError
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from pliant.errors import InputError
+from pliant.errors import InputError, PliantError, WorkerError
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.json_body import SHOWN, checked, shorten
-from pliant.serving.http.routing import Limits, read_fields
+from pliant.serving.settings import Settings
+from pliant.serving.workers.helper_process import HelperProcess, help_out
+
+SHOWN = 80  # characters of an invalid value that a message repeats
+DIGITS = 18  # of content-length that are read: already far above any limit
+
+INLINE_BYTES = 512 * 1024  # of a body of long texts that is parsed at once: about a millisecond
+INLINE_VALUES = 2_000  # of a body that is parsed at once: about a millisecond
+MAX_COST = 200_000  # of the values of a body: 1 each, a list or an object CONTAINER
+CONTAINER = 20
+PARSE_SECONDS = 5.0  # that parsing may take
+HEAVY = "pliant.heavy"
+"""Key of an ASGI scope: whether the body was large, so that checking its fields takes long too."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def content_type(request: Request) -> str:
+    """Return the media type in lower case, without parameters; empty if missing."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def check_type(request: Request, accepted: tuple[str, ...], sentence: str) -> str:
+    """Return the content type. Raises `ApiError` (415) unless it is `accepted`; `sentence` lists these for people.
+
+    It is raised for a body that is compressed, too: only the Open Inference Protocol knows such ones (oip/request.py).
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        message = f"content-encoding is {encoding[:SHOWN]}, but must be identity: send the body as it is"
+        headers = {"accept-encoding": "identity"}
+        raise ApiError(415, "unsupported_encoding", message, "content-encoding", headers=headers)
+    kind = content_type(request)
+    if kind not in accepted:
+        message = f"content-type is {kind[:SHOWN] or 'missing'}, but must be {sentence}"
+        raise ApiError(415, "unsupported_media_type", message, "content-type")
+    return kind
+
+
+async def read_body(request: Request, max_bytes: int) -> list[bytes]:
+    """Return the whole body, in the pieces in which it came. Raises `ApiError` (413) for more than `max_bytes`.
+
+    They are not put together: that takes the event loop some 5 ms for ten megabytes, which are as many new pages.
+    """
+    announced = request.headers.get("content-length", "0")[:DIGITS]
+    if announced.isdecimal() and int(announced) > max_bytes:
+        raise too_large(f"{announced} bytes", max_bytes)
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > max_bytes:
+            raise too_large("longer", max_bytes)
+    return chunks
+
+
+def parse_value(body: bytes) -> Any:
+    """Return the JSON value of a UTF-8 body. NaN and Infinity pass, and fail the check of their field.
+
+    Raises `ApiError` (400) if it is not JSON, `InputError` for an object that has a field twice.
+    """
+    try:
+        return json.loads(body.decode("utf-8-sig"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, "malformed", f"body is not JSON: {str(error)[:SHOWN]}", "body") from None
+
+
+def as_object(value: Any) -> Mapping[str, Any]:
+    """Return the fields of a JSON object. Raises `ApiError` (400) for any other value."""
+    if not isinstance(value, dict):
+        raise ApiError(400, "malformed", f"body is a JSON {type(value).__name__}, but must be an object", "body")
+    return value
+
+
+def shorten(value: object) -> str:
+    """Return a value as a message shows it: at most `SHOWN` characters and three dots."""
+    shown = reprlib.repr(value) if isinstance(value, dict | list) else repr(value)  # repr fails if nested too deep
+    return shown if len(shown) <= SHOWN else shown[:SHOWN] + "..."
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        (name, times), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise InputError(shorten(name), f"given {times} times", "given once")
+    return fields
+
+
+def too_large(size: str, max_bytes: int) -> ApiError:
+    """Return the error for a body of `size` that exceeds `max_bytes`."""
+    return ApiError(413, "body_too_large", f"body is {size}, but must be at most {max_bytes} bytes", "body")
+
+
+class BodyParser:
+    """Parses the bodies of one service."""
+
+    def __init__(self) -> None:
+        self._process = HelperProcess("pliant.serving.http.bodies:main")
+
+    async def parse(self, body: Sequence[bytes]) -> Any:
+        """Return the JSON value of a body in pieces.
+
+        Raises as `parse_value`, and `ApiError` for too many values or too much time.
+        """
+        if not is_large(body):
+            return parse_value(b"".join(body))
+        try:
+            return await self._process.call(PARSE_SECONDS, body)
+        except TimeoutError:
+            raise ApiError(
+                413, "body_too_large", f"body takes more than {PARSE_SECONDS:g} s to parse", "body"
+            ) from None
+        except WorkerError:
+            raise ApiError(413, "body_too_large", "body takes too much memory to parse", "body") from None
+
+
+def is_large(body: Sequence[bytes]) -> bool:
+    """Whether parsing the body, which is in pieces, takes the event loop more than some milliseconds."""
+    size = sum(map(len, body))
+    if size <= INLINE_VALUES or size > INLINE_BYTES:
+        return size > INLINE_BYTES
+    return sum(piece.count(b",") + piece.count(b"[") + piece.count(b"{") for piece in body) > INLINE_VALUES
+
+
+async def parse(request: Request, body: Sequence[bytes]) -> Any:
+    """Return the JSON value of a request's body, which is in pieces. Raises as `BodyParser.parse`."""
+    request.scope[HEAVY] = is_large(body)
+    parser: BodyParser = request.app.state.parser
+    return await parser.parse(body)
+
+
+async def read_fields(request: Request, settings: Settings) -> Mapping[str, Any]:
+    """Return the fields of a JSON body. Raises `ApiError` for a body that is no JSON object, or too large."""
+    check_type(request, ("application/json",), "application/json")
+    return as_object(await parse(request, await read_body(request, settings.max_body_bytes)))
+
+
+async def checked(request: Request, check: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """Return `check(*arguments)`, called in a thread if the request's body is large. Raises what it raises."""
+    if request.scope.get(HEAVY):
+        return await run_in_threadpool(check, *arguments, **options)
+    return check(*arguments, **options)
+
+
+def main(channel: socket.socket, incoming: IO[bytes]) -> None:
+    """Parse bodies until the parent closes the socket."""
+    help_out(channel, incoming, _answer)
+
+
+def _answer(body: bytes) -> Any:
+    try:
+        value = parse_value(body)
+        _check_cost(value)
+    except (ApiError, PliantError) as error:
+        return error
+    return value
+
+
+def _check_cost(value: Any) -> None:
+    """Raise `ApiError` (413) for a value of too many parts."""
+    cost, left = 0, [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, list | dict):
+            cost += CONTAINER + len(item)
+            left += item.values() if isinstance(item, dict) else item
+        if cost > MAX_COST:
+            raise ApiError(413, "body_too_large", "body has too many values", "body")
+
 
 IGNORED = "x-pliant-ignored"
 """The header that names the fields of a request that nobody knows, in interfaces that accept these."""
@@ -81,9 +264,9 @@ class Body(BaseModel):
             raise _error(cls, error, place) from None
 
     @classmethod
-    async def of(cls, request: Request, limits: Limits) -> Self:
+    async def of(cls, request: Request, settings: Settings) -> Self:
         """Return a request's body. Raises as `read` and `read_fields`."""
-        return await checked(request, cls.read, await read_fields(request, limits))
+        return await checked(request, cls.read, await read_fields(request, settings))
 
 
 class Lenient(Body):
@@ -261,3 +444,70 @@ def schema_of(model: Any) -> dict[str, Any]:
 def request_body(model: Any, **more: Any) -> dict[str, Any]:
     """Return the `requestBody` of a route that takes a model in JSON. `more`: of its media type, such as examples."""
     return {"required": True, "content": {"application/json": {"schema": schema_of(model), **more}}}
+
+
+TEXT_BYTES = 64 * 1024  # of one text in UTF-8
+FIRST = 100  # characters of which nearly always one is visible
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+Texts = tuple[tuple[str, str | None], ...]
+"""One or more texts, or pairs of texts: the second of each is None where it is a single text."""
+
+
+def check_count(name: str, texts: Sequence[object], maximum: int) -> None:
+    """Raise `ApiError` (413) for more than `maximum` texts, `InputError` for none."""
+    if len(texts) > maximum:
+        message = f"{name} is a list of {len(texts)}, but must be at most {maximum}"
+        raise ApiError(413, "too_many_texts", message, name)
+    if not texts:
+        raise InputError(name, "empty", "a list of at least one text")
+
+
+def clean(name: str, text: str) -> str:
+    """Return the text with a space for each control character. Raises `InputError` and `ApiError`."""
+    try:
+        return _clean(text)
+    except PydanticCustomError as error:
+        raise refusal(name, text, error.context or {}) from None
+
+
+def cleaned(text: str) -> tuple[str, int]:
+    """Return the text with a space for each control character, and how many these are."""
+    return CONTROL.subn(" ", text)
+
+
+def without_controls(text: str) -> str:
+    """Return the text with a space for each control character."""
+    return CONTROL.sub(" ", text)
+
+
+def _checked(text: str) -> str:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        size = len(check_utf8(text))  # which says where the surrogate is
+    if size > TEXT_BYTES:
+        raise refused(f"at most {TEXT_BYTES} bytes", f"{size} bytes", 413, "text_too_long")
+    if not (any(map(_is_visible, text[:FIRST])) or any(map(_is_visible, set(text)))):
+        raise refused("a text with at least one visible character")
+    return text
+
+
+def _clean(text: str) -> str:
+    return CONTROL.sub(" ", _checked(text))
+
+
+def _is_visible(character: str) -> bool:
+    return unicodedata.category(character)[0] not in "CZ"
+
+
+_DOCUMENTED = {
+    "type": "string",
+    "minLength": 1,
+    "pattern": r"\S",
+    "description": f"at least one visible character, at most {TEXT_BYTES} bytes of UTF-8",
+}
+VisibleText = Annotated[str, AfterValidator(_checked), WithJsonSchema(_DOCUMENTED)]
+"""A text as the client wrote it."""
+CleanText = Annotated[str, AfterValidator(_clean), WithJsonSchema(_DOCUMENTED)]
+"""A text with a space for each control character."""

@@ -9,7 +9,7 @@ from starlette.datastructures import State
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.json_body import shorten
+from pliant.serving.http.bodies import shorten
 from pliant.serving.request_context import set_request_id, set_request_key
 
 HEADER = b"x-request-id"

@@ -15,8 +15,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from starlette.responses import Response
 
 from pliant.serving.http.api_errors import ApiError, json_response
-from pliant.serving.http.bodies import FIRST_ERROR, Lenient, or_none
-from pliant.serving.http.texts import CleanText, Texts, check_count
+from pliant.serving.http.bodies import FIRST_ERROR, CleanText, Lenient, Texts, check_count, or_none
 
 VERSION = "1.9.0"  # of TEI's interface that this follows
 _SIDES = {"left": "Left", "right": "Right"}

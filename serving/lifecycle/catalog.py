@@ -1,19 +1,50 @@
-"""What the catalogs of all systems share: the registry's versions, and the artifacts that are fetched by them."""
+"""What a service reads from the registry: catalogs, the versions and artifacts that they are made of, and releases.
+
+The last whole release is loaded: the one that the alias names or, where that is broken, the one before it, and so on. A
+release is broken if a version that it names is missing, an artifact is gone or altered, or the parts do not fit together.
+A registry without releases is read by the models' own aliases.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
-from pliant.errors import DeviceError, RegistryError
-from pliant.registry import codec
+from pliant.errors import ArtifactError, DeviceError, InputError, RegistryError, UnreachableError
+from pliant.registry import codec, webhooks
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.names import system_of
 from pliant.registry.package import Published
-from pliant.serving.lifecycle.artifacts import Artifacts
+from pliant.registry.releases import RegistryRelease, ReleaseView
+from pliant.registry.signing.signatures import signing
 
+if TYPE_CHECKING:  # device processes come by here, on machines without pydantic, too
+    from pliant.serving.settings import Settings
+
+C = TypeVar("C")
 T = TypeVar("T", bound=codec.Artifact)
+
+
+class Artifacts(Protocol):
+    """The methods that catalogs are loaded by: of a registry, or of the view of it that a release gives."""
+
+    def fetch(self, name: str, which: str | int) -> tuple[Path, Published]: ...
+    def version(self, name: str, alias: str) -> Published | None: ...
+    def versions(self, prefix: str, alias: str) -> Mapping[str, int]: ...
+    def names(self, prefix: str) -> list[str]: ...
+    def discard(self, folder: Path) -> None: ...
+
+
+class Registry(Artifacts, Protocol):
+    """The methods of registry/mlflow_store.py that serving uses."""
+
+    def aliases(self, prefix: str, alias: str) -> Mapping[str, int]: ...
+    def release(self, system: str, which: str | int) -> RegistryRelease | None: ...
+    def identity(self) -> str: ...
+    def bell(self, system: str) -> Callable[[], object] | None: ...
 
 
 class Catalog(Protocol):
@@ -161,3 +192,75 @@ def discard(registry: Artifacts, unused: Catalog, *used: Catalog) -> None:
     """Delete the files that only `unused` needs."""
     for folder in unused.folders.difference(*(catalog.folders for catalog in used)):
         registry.discard(folder)
+
+
+def open_registry(settings: Settings) -> Registry:
+    """Return the registry that the settings name, which refuses what no trusted key signed, if there are such keys.
+
+    Raises `InputError` for trusted keys that cannot be read.
+    """
+    known = signing(None, settings.trusted_keys)
+    return MlflowRegistry(settings.registry_uri, settings.experiment, Path(settings.artifact_root), known)
+
+
+def register_webhook(registry: Registry, settings: Settings) -> None:
+    """Have the tracking server tell this service of releases, if the settings say where it is.
+
+    Raises `InputError` for a short secret, `RegistryError` where the registry is no tracking server, or refuses.
+    """
+    if settings.webhook_url and isinstance(registry, MlflowRegistry):
+        webhooks.register(registry, settings.system, settings.webhook_url, settings.webhook_secret)
+
+
+Load = Callable[[Artifacts], C]
+"""Loads a catalog from a registry, or from the view of it that a release gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[C]):
+    """`release`: the number of the release that was loaded; None in a registry without. `fault`: what is wrong with the
+    later ones, as a sentence; empty if this is the last.
+    """
+
+    catalog: C
+    release: int | None
+    fault: str = ""
+
+
+def load_last_whole(registry: Registry, alias: str, prefix: str, load: Load[C], oldest: int = 0) -> Loaded[C]:
+    """Return the catalog of the last whole release under the alias. None before number `oldest` is gone back to.
+
+    Raises `UnreachableError` where the registry does not answer, and what is wrong with the last release, a
+    `RegistryError`, `ArtifactError` or `InputError`, where none is whole.
+    """
+    release = released(registry, alias, prefix)
+    if release is None:
+        return Loaded(load(registry), None)
+    first: Exception | None = None
+    while release is not None:
+        try:
+            catalog = load(ReleaseView(registry, release))
+        except UnreachableError:
+            raise
+        except (ArtifactError, InputError, RegistryError) as error:
+            first = first or error
+            release = _former(registry, release, oldest)
+        else:
+            fault = f"the last release is broken ({first}): release {release.number} is served" if first else ""
+            return Loaded(catalog, release.number, fault)
+    assert first is not None, "the loop ends with an error or an answer"
+    raise first
+
+
+def released(registry: Registry, alias: str, prefix: str) -> RegistryRelease | None:
+    """Return the release that the alias names; None if there is none. Raises `RegistryError`."""
+    system = system_of(prefix)
+    return None if system is None else registry.release(system, alias)
+
+
+def _former(registry: Registry, release: RegistryRelease, oldest: int) -> RegistryRelease | None:
+    """Return the release before this one that is still in the registry; None if there is none."""
+    number = release.former
+    if number is None or number < oldest:
+        return None
+    return registry.release(release.system, number)

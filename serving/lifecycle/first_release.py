@@ -14,8 +14,7 @@ import time
 from pliant.errors import PliantError, RefusedError, UnreachableError
 from pliant.registry.mlflow_client import has_all_tables, registry_errors
 from pliant.registry.names import prefix
-from pliant.serving.lifecycle.artifacts import open_registry
-from pliant.serving.lifecycle.releases import released
+from pliant.serving.lifecycle.catalog import open_registry, released
 from pliant.serving.settings import Settings, from_environment, settings_of
 
 POLL_SECONDS = 5.0

@@ -12,11 +12,9 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
 
 from pliant.registry.names import prefix
-from pliant.serving.clock import Clock, loop_clock
-from pliant.serving.driver import Driver
-from pliant.serving.lifecycle.artifacts import Artifacts, Registry, open_registry
-from pliant.serving.lifecycle.assembly import Assembly, Blueprint, Make, assemble, generation_maker
-from pliant.serving.lifecycle.catalog import Catalog
+from pliant.serving.driver import Clock, Driver, loop_clock
+from pliant.serving.lifecycle.catalog import Artifacts, Catalog, Registry, open_registry
+from pliant.serving.lifecycle.endpoint import Assembly, Blueprint, Make, assemble, generation_maker
 from pliant.serving.lifecycle.generation import Generation, Running
 from pliant.serving.lifecycle.refresh import Refresher, Source
 from pliant.serving.loop.outcomes import Names, Outcomes, open_outcomes
@@ -24,7 +22,7 @@ from pliant.serving.loop.settings import OutcomeSettings
 from pliant.serving.loop.watcher import WatchMetrics
 from pliant.serving.metrics import Metrics
 from pliant.serving.settings import Settings
-from pliant.serving.workers.devices import SameDevice, check_devices
+from pliant.serving.workers.devices import Profiled, SameDevice, devices
 from pliant.serving.workers.worker import ProcessWorker
 
 S = TypeVar("S", bound=Settings)
@@ -158,6 +156,16 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
             return None
         assert isinstance(self.settings, OutcomeSettings), "a system that takes labels has their settings"
         return open_outcomes(self.settings, counted, self.labels)
+
+
+def check_devices(settings: Settings, catalog: Profiled) -> None:
+    """Raise `DeviceError` for a device of another class than the catalog was profiled on."""
+    if settings.any_profile:
+        return
+    from pliant.serving.workers.on_device import check_device
+
+    for device in devices(settings):
+        check_device(catalog.device, device, settings.threads)
 
 
 def _nothing() -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from pliant.fairness import Groups
 from pliant.serving.request_context import evidence_tenant, goes_to_challenger, is_copy
-from pliant.tenants import Groups
 from pliant.watch.binning import MAX_BINS, Binning, classes, linear, logarithmic
 from pliant.watch.detector import Stream
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import FastAPI
 from pydantic import BaseModel, Discriminator, Field, Tag
@@ -13,15 +13,12 @@ from starlette.responses import Response
 
 from pliant.errors import InputError, PliantError
 from pliant.outcomes.answered import Label
-from pliant.serving.client import ANYBODY, Client
-from pliant.serving.http import routing
 from pliant.serving.http.access.access import check_admin, client_of
 from pliant.serving.http.api_errors import ApiError, api_error_of, error_content, json_response
 from pliant.serving.http.app import endpoint_of
-from pliant.serving.http.bodies import Closed, schema_of
-from pliant.serving.http.json_body import SHOWN, check_type, parse, read_body
+from pliant.serving.http.bodies import SHOWN, Closed, check_type, parse, read_body, schema_of
 from pliant.serving.http.schemas import ErrorAnswer, Responses, errors, path_parameters
-from pliant.serving.loop.outcomes import MAX_LABELS, Outcomes
+from pliant.serving.loop.outcomes import MAX_LABELS
 
 T = TypeVar("T")
 
@@ -148,14 +145,6 @@ def outcome_responses(taken: type[BaseModel]) -> Responses:
     return {200: {"model": taken | many}, **errors(400, 404, 409, 413, 415, 422, 429, 503), **several}
 
 
-class Endpoint(routing.Endpoint, Protocol):
-    """What the routes call."""
-
-    @property
-    def outcomes(self) -> Outcomes: ...
-    def outcome(self, id: str, label: Label, client: Client = ANYBODY) -> dict[str, Any]: ...
-
-
 def add_outcomes(app: FastAPI, taken: type[BaseModel], alarm: type[BaseModel], label: str) -> None:
     """Add the routes below /outcomes, documented with the answer to one label, with an alarm, and with a label."""
     app.add_api_route(
@@ -184,7 +173,7 @@ def add_outcomes(app: FastAPI, taken: type[BaseModel], alarm: type[BaseModel], l
 
 
 async def _outcomes(request: Request) -> Response:
-    endpoint: Endpoint = endpoint_of(request)
+    endpoint = endpoint_of(request)
     client = client_of(request)
     check_type(request, ("application/json",), "application/json")
     value = await parse(request, await read_body(request, endpoint.settings.max_body_bytes))
@@ -203,7 +192,7 @@ async def _alarms(request: Request) -> Response:
 
 async def _take_back(request: Request) -> Response:
     client = check_admin(request, "take an alarm back")
-    endpoint: Endpoint = endpoint_of(request)
+    endpoint = endpoint_of(request)
     content = endpoint.outcomes.take_back(request.path_params["id"], client)
     await endpoint.outcomes.written()
     return json_response(content)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pliant.outcomes.tracker import Changes, Restored
-from pliant.serving.clock import PatientClock
+from pliant.serving.driver import PatientClock
 from pliant.serving.loop.outcome_store import Inputs, Store
 from pliant.serving.state_file import Writing
 

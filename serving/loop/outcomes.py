@@ -17,21 +17,21 @@ from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from pliant.fairness import trusted_tenants
 from pliant.outcomes.answered import Answered, Label, number_of
 from pliant.outcomes.betting import CONFIDENCE
 from pliant.outcomes.figures import Alarm, Figures, LabelResult, Report
 from pliant.outcomes.files import folder_of
 from pliant.outcomes.tracker import Changes, Tracker
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.clock import PatientClock
+from pliant.serving.driver import PatientClock
 from pliant.serving.http.access.access import TokenBucket
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.json_body import shorten
+from pliant.serving.http.bodies import shorten
 from pliant.serving.loop.outcome_writer import OutcomeWriter, open_writer
 from pliant.serving.loop.settings import OutcomeSettings
 from pliant.serving.monitoring.metric_list import labelled, register
 from pliant.serving.request_context import evidence_tenant
-from pliant.tenants import trusted_tenants
 
 MAX_LABELS = 1_000  # in one request, and at once
 RATE = 100.0  # labels a second of one tenant

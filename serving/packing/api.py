@@ -25,13 +25,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from pliant.serving.http import openai, routing, tei
+from pliant.serving.http import openai, tei
 from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError, json_response
-from pliant.serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
-from pliant.serving.http.bodies import given, ignored_header
-from pliant.serving.http.json_body import checked
-from pliant.serving.http.routing import arrival, read_fields
+from pliant.serving.http.app import add_refresh, add_status, arrival, complete, endpoint_of, new_app
+from pliant.serving.http.app import guarded as answering
+from pliant.serving.http.bodies import checked, given, ignored_header, read_fields
 from pliant.serving.packing.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeConversation, TokenizePrompt
 from pliant.serving.packing.endpoint import PackingEndpoint
 from pliant.serving.packing.reply import Reply
@@ -146,7 +145,7 @@ def guarded(
         except (DisconnectedError, ClientDisconnect):
             return Response(status_code=CLIENT_CLOSED)
 
-    return routing.guarded(answer, endpoint_of, error_response)
+    return answering(answer, endpoint_of, error_response)
 
 
 def error_response(api_error: ApiError) -> Response:

@@ -22,11 +22,11 @@ from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.reference import rules_of
 from pliant.packing.scheduling.request import check_fits
 from pliant.packing.scheduling.targets import Admission
-from pliant.serving.clock import Clock
-from pliant.serving.lifecycle.artifacts import Artifacts
-from pliant.serving.lifecycle.assembly import Make
+from pliant.serving.driver import Clock
+from pliant.serving.lifecycle.catalog import Artifacts
+from pliant.serving.lifecycle.endpoint import Make
 from pliant.serving.lifecycle.generation import Generation, numbered_journal
-from pliant.serving.lifecycle.system import Dependencies, ServedSystem
+from pliant.serving.lifecycle.system import Dependencies, ServedSystem, check_devices
 from pliant.serving.packing.catalog import Catalog, ServedModel, load_catalog
 from pliant.serving.packing.endpoint import EnginePool, Handler, PackingEndpoint, PackingGeneration
 from pliant.serving.packing.engine.engine import EngineDriver, EngineGroup, EngineLimits, SequenceLimit
@@ -45,8 +45,7 @@ from pliant.serving.packing.settings import PackingSettings
 from pliant.serving.packing.text import PromptReader
 from pliant.serving.packing.vllm import engine as installed
 from pliant.serving.workers.child_process import Interpreter
-from pliant.serving.workers.device_plan import DevicePlan
-from pliant.serving.workers.devices import check_devices, devices, free_memory
+from pliant.serving.workers.devices import DevicePlan, devices, free_memory
 from pliant.serving.workers.worker import ProcessWorker, Worker
 
 logger = logging.getLogger("pliant.serving")

@@ -12,8 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, Tag, WithJsonSchema
 
 from pliant.packing.scheduling.request import MAX_PRIORITY
-from pliant.serving.http.bodies import BY_SHAPE, BY_TYPE, FIRST_ERROR, Body, Closed, Utf8, or_none, refused
-from pliant.serving.http.json_body import shorten
+from pliant.serving.http.bodies import BY_SHAPE, BY_TYPE, FIRST_ERROR, Body, Closed, Utf8, or_none, refused, shorten
 
 MAX_MESSAGES = 4096
 MAX_TOOLS = 128

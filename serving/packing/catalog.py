@@ -15,8 +15,7 @@ from pliant.errors import ArtifactError, RegistryError
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.registry import codec
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
-from pliant.serving.lifecycle.artifacts import Artifacts
-from pliant.serving.lifecycle.catalog import Fetcher, fetching, only_class
+from pliant.serving.lifecycle.catalog import Artifacts, Fetcher, fetching, only_class
 
 T = TypeVar("T", Generator, Predictor)
 

@@ -13,7 +13,7 @@ from pliant.errors import InputError
 from pliant.packing.chat import CallParser, calls_grammar
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
-from pliant.serving.answers import Rejected
+from pliant.serving.driver import Rejected
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.generation import Generation

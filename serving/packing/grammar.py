@@ -25,8 +25,8 @@ from pliant.errors import InputError, WorkerError
 from pliant.fairness import Fairness
 from pliant.packing.engine.grammar import Grammars
 from pliant.packing.scheduling.request import FOREVER
-from pliant.serving.answers import Rejected
 from pliant.serving.client import Client
+from pliant.serving.driver import Rejected
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.workers.child_process import receive
 from pliant.serving.workers.helper_process import HelperProcess, help_out, limit_memory

@@ -22,7 +22,7 @@ from pliant.packing.chat import CallParser, ToolCall
 from pliant.packing.engine.submission import TokenLogprobs, piece_tokens
 from pliant.packing.scheduling.forecast import MEDIAN
 from pliant.packing.scheduling.request import FOREVER
-from pliant.serving.answers import Rejected
+from pliant.serving.driver import Rejected
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.http.bodies import ignored_header
 from pliant.serving.loop.observe import Observation

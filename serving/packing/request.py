@@ -24,9 +24,7 @@ from pliant.packing.engine.grammar import json_rule
 from pliant.packing.engine.submission import Sampling
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.bodies import deadline, given, header_number
-from pliant.serving.http.json_body import shorten
-from pliant.serving.http.texts import check_count
+from pliant.serving.http.bodies import check_count, deadline, given, header_number, shorten
 from pliant.serving.packing.bodies import (
     ANY_OBJECT,
     ChatBody,

@@ -25,18 +25,16 @@ from pliant.errors import InputError
 from pliant.serving.client import Client
 from pliant.serving.http.access.access import check_admin, client_of
 from pliant.serving.http.api_errors import error_response, json_response
-from pliant.serving.http.app import add_refresh, add_status, complete, endpoint_of, new_app
-from pliant.serving.http.bodies import Utility
+from pliant.serving.http.app import add_refresh, add_status, arrival, complete, endpoint_of, new_app, unknown_task
+from pliant.serving.http.bodies import INLINE_BYTES, Utility, as_object, check_count, parse, read_body
 from pliant.serving.http.bodies import request_body as json_body
-from pliant.serving.http.json_body import INLINE_BYTES, as_object, parse, read_body
 from pliant.serving.http.oip import routes
 from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, one_version
 from pliant.serving.http.oip.request import check_elements
 from pliant.serving.http.oip.response import replaced, shape_of
 from pliant.serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec, numbers, texts
-from pliant.serving.http.routing import arrival, unknown_task
 from pliant.serving.http.schemas import errors
-from pliant.serving.http.texts import check_count
+from pliant.serving.lifecycle.endpoint import run_each, width
 from pliant.serving.loop.outcome_routes import add_outcomes
 from pliant.serving.loop.outcomes import chosen_id
 from pliant.serving.tokens.bodies import (
@@ -54,7 +52,6 @@ from pliant.serving.tokens.bodies import (
     request_body,
 )
 from pliant.serving.tokens.endpoint import TokensEndpoint
-from pliant.serving.window import run_each, width
 
 
 def create_app(swagger: Path) -> FastAPI:

@@ -19,8 +19,17 @@ from pliant.errors import InputError
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.access.access import client_of
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.bodies import Closed, Utility, deadline, schema_of
-from pliant.serving.http.json_body import as_object, check_type, parse, read_body, shorten
+from pliant.serving.http.bodies import (
+    Closed,
+    Utility,
+    as_object,
+    check_type,
+    deadline,
+    parse,
+    read_body,
+    schema_of,
+    shorten,
+)
 from pliant.serving.http.schemas import Artifact, CommonStatus, Refresh, ServingDevice
 from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel
 from pliant.serving.workers.helper_process import small_pieces

@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 from pliant.errors import ArtifactError, BackboneError, InputError, RegistryError
 from pliant.registry import codec
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE, TOKENS_TASK
-from pliant.serving.lifecycle.artifacts import Artifacts
-from pliant.serving.lifecycle.catalog import Fetcher, fetching, load
+from pliant.serving.lifecycle.catalog import Artifacts, Fetcher, fetching, load
 from pliant.tokens.artifact import Backbone, Profile, Task
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Knowledge
 
 ALLOWANCE = 0.02
 """By how much a promised accuracy is below the measured one. The smallest embedded data set has some 290 pictures a split:

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.outcomes.answered import Answered
-from pliant.serving.answers import Completed, Rejected
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.clock import Clock
+from pliant.serving.driver import Clock, Completed, Rejected
 from pliant.serving.http.api_errors import api_error_of_drop
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
-from pliant.serving.lifecycle.poller import join_versions
+from pliant.serving.lifecycle.refresh import join_versions
 from pliant.serving.loop.drift import Kind, Reading, class_readings
 from pliant.serving.loop.observe import Observation, Served
 from pliant.serving.loop.outcomes import Names, Outcomes

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.serving.tokens.catalog import ServedTask
-from pliant.serving.workers.device_plan import BuildPlan, DevicePlan
+from pliant.serving.workers.devices import BuildPlan, DevicePlan
 
 Image = tuple[str, NDArray[np.uint8]]
 """A task's name and an image [size, size, 3], of the size that was served when the request arrived."""

@@ -21,15 +21,15 @@ from pliant.registry.names import TOKENS_BACKBONE, TOKENS_TASK
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.driver import Driver
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.json_body import shorten
-from pliant.serving.lifecycle.artifacts import Artifacts
+from pliant.serving.http.bodies import shorten
+from pliant.serving.lifecycle.catalog import Artifacts
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Refresher, Source
 from pliant.serving.monitoring.metric_list import register
 from pliant.serving.tokens.catalog import Catalog, Origin, ServedTask, TaskInfo, has_task, load_catalog, load_task
 from pliant.serving.tokens.metric_list import PINS
 from pliant.serving.workers.device_process import Build
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Knowledge
 
 TokensGeneration = Generation[Catalog, TaskInfo]
 TokensRefresher = Refresher[Catalog, TaskInfo]

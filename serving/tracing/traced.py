@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Tracer, set_span_in_context
 
-from pliant.protocol import Request
-from pliant.serving.answers import Completed, Rejected
-
 NANOSECONDS = 1e9
 Value = str | int | float | bool | tuple[str, ...]
 
@@ -34,23 +31,3 @@ class Traced:
 def zero_of(now: float) -> int:
     """Return when a clock said 0 that says `now`, in nanoseconds since 1970."""
     return time.time_ns() - round(now * NANOSECONDS)
-
-
-def add_launches(traced: Traced, request: Request, answer: Completed | Rejected, now: float) -> None:
-    """Add the spans of a request that has its answer; times are of the driver's clock, which says `now`."""
-    since, task, zero = request.arrival, {"pliant.task": request.task}, zero_of(now)
-    if isinstance(answer, Rejected):
-        traced.add("queue", since, now, zero, task | {"pliant.dropped": answer.reason})
-        return
-    for result in answer.launches:
-        launch, begun, ended = result.dispatched.launch, result.dispatched.at, result.ended
-        traced.add("queue", since, begun, zero, task)
-        values = task | {
-            "pliant.setting": launch.setting,
-            "pliant.batch_size": len(launch.requests),
-            "pliant.worker": launch.worker,
-        }
-        traced.add("launch", begun, ended, zero, values).add(
-            "device", max(begun, ended - result.seconds), ended, zero, {"pliant.device_seconds": result.seconds}
-        )
-        since = ended

@@ -12,7 +12,7 @@ from pliant import fallbacks
 from pliant.device import device_class, prepare_attention, threads
 from pliant.errors import DeviceError
 from pliant.precision import FLOAT32, is_fast
-from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import DevicePlan
 
 
 def prepare(plan: DevicePlan) -> None:

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from pliant.errors import WorkerError
 from pliant.fallbacks import Fallback
 from pliant.serving.workers.child_process import HEADER, spawn
-from pliant.serving.workers.device_plan import alone
 from pliant.serving.workers.device_process import ArrayOutbox, Build, Reply
+from pliant.serving.workers.devices import alone
 
 logger = logging.getLogger("pliant.serving")
 

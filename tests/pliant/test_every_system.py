@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.scheduler import BinsScheduler
+from pliant.devices import Retries
 from pliant.protocol import Answer, Arrived, Drop, Failed, Journal, Launch, Request, replay
-from pliant.retries import Retries
 from pliant.tokens.policies import POLICIES
 from tests.fixtures.bins import loads as bins
 from tests.fixtures.cascade import loads as cascade

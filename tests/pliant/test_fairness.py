@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.fairness import Fairness, FairnessConfig
-from pliant.returns import PATIENCE, Returns
+from pliant.fairness import PATIENCE, Fairness, FairnessConfig, Returns
 
 STRICT = FairnessConfig(burst=0.0, slack=0.0)
 NAMES = ("ann", "ben", "cleo")

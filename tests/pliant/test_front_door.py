@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from pliant.front_door import SLOWER, WINDOW, FrontDoor
+from pliant.serving.request_context import SLOWER, WINDOW, FrontDoor
 
 USUAL = 0.1  # seconds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pliant.protocol import Launch, Request
-from pliant.serving.answers import Dispatched, LaunchResult, Pending
+from pliant.serving.driver import Dispatched, LaunchResult, Pending
 
 REQUEST = Request(7, 10.0, 12.0, "task")
 

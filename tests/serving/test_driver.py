@@ -23,9 +23,7 @@ from pliant.protocol import (
     Woke,
     replay,
 )
-from pliant.serving.answers import Completed, Rejected
-from pliant.serving.clock import loop_clock
-from pliant.serving.driver import Driver, Limits
+from pliant.serving.driver import Completed, Driver, Limits, Rejected, loop_clock
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 

@@ -13,10 +13,7 @@ from hypothesis import strategies as st
 from pliant.errors import SchedulerError
 from pliant.journal import decode, encode
 from pliant.protocol import Answer, Arrived, Changed, Drop, Finished, Launch, Request, Restarted, replay
-from pliant.serving.answers import Completed
-from pliant.serving.clock import loop_clock
-from pliant.serving.driver import Driver, Limits
-from pliant.serving.recovery import Recovery
+from pliant.serving.driver import Completed, Driver, Limits, Recovery, loop_clock
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 

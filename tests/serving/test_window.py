@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pliant.serving.window import run_each
+from pliant.serving.lifecycle.endpoint import run_each
 
 
 class Runs:

@@ -21,7 +21,7 @@ from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.access.hosts import KnownHosts, is_loopback
 from pliant.serving.http.access.keys import KeySource, Tenant
 from pliant.serving.http.api_errors import ApiError, ErrorShape
-from pliant.serving.http.json_body import check_type
+from pliant.serving.http.bodies import check_type
 from pliant.serving.monitoring.metric_list import ACCESS, register
 from pliant.serving.request_context import set_evidence_tenant, set_request_tenant
 

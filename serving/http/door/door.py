@@ -9,14 +9,14 @@ from typing import Any
 
 from starlette.responses import Response
 
-from pliant.front_door import FrontDoor
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.api_errors import ApiError, ErrorShape
+from pliant.serving.http.app import ARRIVED
 from pliant.serving.http.door.connections import Connections, DoorLimits, raise_open_files
 from pliant.serving.http.door.load import LoopLoad, Turns
 from pliant.serving.http.middleware import HEADER as REQUEST_ID
 from pliant.serving.http.middleware import request_id
-from pliant.serving.http.routing import ARRIVED
+from pliant.serving.request_context import FrontDoor
 
 LIMITS = DoorLimits()
 Headers = Iterable[tuple[bytes, bytes]]

@@ -24,10 +24,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.app import ARRIVED
 from pliant.serving.http.door.connections import Stage
 from pliant.serving.http.door.door import SENDER, Door
 from pliant.serving.http.door.load import LoopLoad, MeasuredLoop
-from pliant.serving.http.routing import ARRIVED
 from pliant.serving.request_context import begin_way_back
 
 ADDED = 8  # bytes of chunk lines that each byte of a chunked body may bring, besides `head_bytes`

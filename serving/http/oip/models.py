@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic
 
 import numpy as np
 from pydantic import Field
 from starlette.requests import Request
 
 from pliant.errors import InputError
-from pliant.serving.http import routing
-from pliant.serving.http.bodies import Lenient, deadline
-from pliant.serving.http.json_body import shorten
+from pliant.serving.http.app import E
+from pliant.serving.http.bodies import Lenient, Texts, check_count, clean, deadline, shorten
 from pliant.serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec
-from pliant.serving.http.texts import Texts, check_count, clean
 
 MICROSECONDS = 1_000_000
 TEXT, TEXT_PAIR = "text", "text_pair"
@@ -101,31 +99,6 @@ class InferAnswer:
     outputs: Sequence[Tensor]
     version: str | None
     parameters: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Limits(Protocol):
-    """The settings that limit requests."""
-
-    @property
-    def max_body_bytes(self) -> int: ...
-    @property
-    def max_deadline(self) -> float: ...
-
-
-class Endpoint(routing.HasClock, Protocol):
-    """What the routes of the protocol ask an endpoint."""
-
-    @property
-    def settings(self) -> Limits: ...
-    @property
-    def metrics(self) -> routing.ErrorCounter: ...
-    @property
-    def ready(self) -> bool: ...
-    @property
-    def alive(self) -> bool: ...
-
-
-E = TypeVar("E", bound=Endpoint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,18 @@ from starlette.requests import Request
 
 from pliant.errors import InputError
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.bodies import Body, Utf8, refused
-from pliant.serving.http.json_body import HEAVY, INLINE_BYTES, SHOWN, content_type, read_body, shorten, too_large
+from pliant.serving.http.bodies import (
+    HEAVY,
+    INLINE_BYTES,
+    SHOWN,
+    Body,
+    Utf8,
+    content_type,
+    read_body,
+    refused,
+    shorten,
+    too_large,
+)
 from pliant.serving.http.oip.models import InferRequest, Model, Parameters, RequestedOutput
 from pliant.serving.http.oip.tensors import BYTES, MAX_RANK, MAX_SIZE, Tensor, TensorSpec, from_binary, from_json
 from pliant.serving.workers.helper_process import small_pieces

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
@@ -14,13 +14,11 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from pliant.serving.http.api_errors import ApiError, json_response
-from pliant.serving.http.app import Handler, docs_page, endpoint_of
-from pliant.serving.http.bodies import schema_of
-from pliant.serving.http.json_body import as_object, checked, parse, shorten
-from pliant.serving.http.oip.models import Endpoint, Model, Parameters, Served
+from pliant.serving.http.app import E, Handler, arrival, docs_page, endpoint_of, guarded
+from pliant.serving.http.bodies import as_object, checked, parse, schema_of, shorten
+from pliant.serving.http.oip.models import Model, Parameters, Served
 from pliant.serving.http.oip.request import TYPES, InferBody, check_type, note_weight, read_parts, read_request
 from pliant.serving.http.oip.response import JSON_LENGTH, PREFIX, error_response, infer_response
-from pliant.serving.http.routing import arrival, guarded
 from pliant.serving.http.schemas import errors, route_options
 from pliant.version import VERSION
 
@@ -40,7 +38,6 @@ _HEADERS = (
     (JSON_LENGTH, {"type": "integer", "minimum": 0}),
     ("Content-Encoding", {"type": "string", "enum": ["gzip", "deflate", "identity"]}),
 )
-E = TypeVar("E", bound=Endpoint)
 Handle = Callable[[Served[Any], Request, Any], Awaitable[Response]]
 
 

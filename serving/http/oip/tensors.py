@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.errors import InputError
-from pliant.serving.http.json_body import shorten
+from pliant.serving.http.bodies import shorten
 
 BYTES = "BYTES"
 _CODES = {"BOOL": "?", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}

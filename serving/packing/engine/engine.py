@@ -23,7 +23,7 @@ from pliant.packing.engine.submission import PackedLogprobs, Progress, Status, S
 from pliant.packing.scheduling.forecast import MEDIAN
 from pliant.packing.scheduling.request import Prompt
 from pliant.packing.scheduling.targets import Admission
-from pliant.serving.clock import Clock
+from pliant.serving.driver import Clock
 from pliant.serving.packing.engine.engine_process import NO_STATUS, EngineWorker
 from pliant.serving.packing.text import Writer
 
@@ -548,7 +548,7 @@ class EngineGroup:
     """The engines of one model, each on a device of its own: every output goes to the least busy one.
 
     Which that is follows from the forecasts: the tokens that its pending outputs are predicted to need still. An engine
-    whose process has died keeps its outputs for its restart, and gets no others meanwhile. See `EngineDriver` for the methods.
+    whose process has died keeps its outputs for its restart, and gets no others meanwhile. Methods: see `EngineDriver`.
     """
 
     def __init__(self, on_devices: Sequence[tuple[str, EngineDriver]]) -> None:

@@ -33,7 +33,7 @@ from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, StepInput, StepPlan
 from pliant.serving.journal import FileRecorder, run_lines
 from pliant.serving.workers.child_process import HEADER, Interpreter, pack, receive, sentence, spawn
-from pliant.serving.workers.device_plan import BuildPlan, DevicePlan, alone
+from pliant.serving.workers.devices import BuildPlan, DevicePlan, alone
 
 END_SECONDS = 5.0  # that a process may take to close its journal after its socket is closed
 STATUS_SECONDS = 0.2  # between two status messages, while there is progress

@@ -8,7 +8,7 @@ import pytest
 
 from pliant.benchmarks.bins.nodes import NEVER, Reply, _replanned, head_loss
 from pliant.protocol import Answer, Arrived, Drop, Failed, Finished, JournalEntry, Launch, Request, Result, Woke
-from pliant.serving.answers import Completed, Rejected
+from pliant.serving.driver import Completed, Rejected
 
 SHORT, LONG = 0, 1  # settings
 LOST, OTHER = 2, 1  # workers

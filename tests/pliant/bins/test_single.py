@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from pliant.bins.knowledge import PLANS, Config, Knowledge
 from pliant.bins.single import SinglePool
-from pliant.devices import Devices
+from pliant.devices import Devices, Retries
 from pliant.fairness import Fairness, FairnessConfig
 from pliant.protocol import Answer, Arrived, Failed, Finished, Launch, Request, Woke
-from pliant.retries import Retries
 from tests.fixtures.bins.loads import LOAD, World, ask, bursty, done, known, launches, reasons, run, scheduler
 
 PERIOD = 0.1

@@ -11,12 +11,12 @@ from starlette.middleware.cors import CORSMiddleware
 
 from pliant import systems
 from pliant.errors import InputError, SchedulerError
-from pliant.front_door import FrontDoor
 from pliant.serving.bento import hosting
 from pliant.serving.bento.hosting import HostedService, with_access
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.http.access.access import AccessMiddleware
 from pliant.serving.http.middleware import RequestIdMiddleware, UnknownPathMiddleware
+from pliant.serving.request_context import FrontDoor
 
 
 class Service:

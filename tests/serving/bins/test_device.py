@@ -12,7 +12,7 @@ from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import ArtifactError, DeviceError, DigestError, InputError
 from pliant.registry import codec
 from pliant.serving.bins.messages import BinsBuild, StreamBuild
-from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import DevicePlan
 from tests.fixtures.bins.encoders import random_payload
 from tests.fixtures.bins.published import DEVICE, SHAPES, encoder
 

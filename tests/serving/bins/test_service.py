@@ -21,7 +21,7 @@ from pliant.serving.bins.assembly import compiled, make_scheduler
 from pliant.serving.bins.catalog import load_catalog
 from pliant.serving.journal import read
 from pliant.serving.launch import launch
-from pliant.serving.lifecycle.artifacts import open_registry
+from pliant.serving.lifecycle.catalog import open_registry
 from tests.fixtures.bins.published import (
     LONG,
     MOST,

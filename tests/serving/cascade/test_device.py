@@ -22,7 +22,7 @@ from pliant.serving.cascade.messages import (
     CascadeBuild,
     ModelBuild,
 )
-from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import DevicePlan
 from tests.fixtures.cascade.published import DEVICE, SURE, UNSURE, tiny_classifier
 
 CLASSIFIERS = {3: tiny_classifier("colours", "small"), 5: tiny_classifier("colours", "large")}

@@ -16,7 +16,7 @@ from pliant.serving.cascade.assembly import make_knowledge, make_scheduler
 from pliant.serving.cascade.catalog import load_catalog
 from pliant.serving.journal import read
 from pliant.serving.launch import launch
-from pliant.serving.lifecycle.artifacts import open_registry
+from pliant.serving.lifecycle.catalog import open_registry
 from tests.fixtures.cascade.published import (
     SURE,
     UNSURE,

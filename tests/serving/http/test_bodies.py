@@ -17,17 +17,19 @@ from pliant.serving.http.bodies import (
     BY_TYPE,
     IGNORED,
     MAX_NAMES,
+    SHOWN,
     Body,
     Closed,
     Lenient,
     Utf8,
     Utility,
+    check_count,
+    clean,
+    cleaned,
     deadline,
     header_number,
     ignored_header,
 )
-from pliant.serving.http.json_body import SHOWN
-from pliant.serving.http.texts import check_count, clean, cleaned
 
 
 class Inner(Lenient):

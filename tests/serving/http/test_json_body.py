@@ -9,9 +9,9 @@ import pytest
 from starlette.requests import Request
 
 from pliant.errors import InputError, WorkerError
-from pliant.serving.http import json_body
+from pliant.serving.http import bodies
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.json_body import (
+from pliant.serving.http.bodies import (
     INLINE_BYTES,
     INLINE_VALUES,
     BodyParser,
@@ -86,7 +86,7 @@ def test_a_body_is_parsed_where_it_holds_nobody_up_with_the_same_value(body, lar
     expected = parse_value(body)
     assert is_large([body]) == is_large([body[:1000], body[1000:]]) == large
     if large:
-        monkeypatch.setattr(json_body, "parse_value", lambda _: pytest.fail("parsed on the event loop"))
+        monkeypatch.setattr(bodies, "parse_value", lambda _: pytest.fail("parsed on the event loop"))
     assert parsed(body) == expected
 
 
@@ -117,7 +117,7 @@ def test_a_client_that_leaves_while_its_body_is_parsed_hurts_no_other():
     ],
 )
 def test_each_value_costs_1_and_a_list_or_object_20_more(value, fits):
-    answer = json_body._answer(encoded(value))
+    answer = bodies._answer(encoded(value))
     if fits:
         assert answer == value
     else:

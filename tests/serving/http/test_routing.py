@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from pliant.errors import InputError, RegistryError
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.routing import guarded, select
+from pliant.serving.http.app import guarded, select
 
 
 def request(body: bytes = b"{}", **scope) -> Request:

@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 
 from pliant.errors import DeviceError, WorkerError
 from pliant.protocol import Arrived, JournalEntry, Launch, Request
-from pliant.serving.answers import Completed
 from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.driver import Completed
 from pliant.serving.journal import read
-from pliant.serving.lifecycle.assembly import (
+from pliant.serving.lifecycle.endpoint import (
     Blueprint,
     Builder,
     assemble,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.serving.lifecycle.endpoint import Endpoint
-from pliant.serving.lifecycle.poller import Outcome
+from pliant.serving.lifecycle.refresh import Outcome
 from pliant.serving.loop.drift import DriftCounter
 from pliant.serving.loop.observe import Served
 

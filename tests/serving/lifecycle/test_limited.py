@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 
 from pliant.fallbacks import Fallback
 from pliant.protocol import Limited
-from pliant.serving.clock import loop_clock
+from pliant.serving.driver import loop_clock
 from pliant.serving.journal import read
-from pliant.serving.lifecycle.assembly import Blueprint, generation_maker
+from pliant.serving.lifecycle.endpoint import Blueprint, generation_maker
 from pliant.serving.metrics import Metrics
 from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.fakes import FakeWorker, FifoScheduler

@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 
 from pliant.errors import RegistryError
-from pliant.serving.lifecycle.poller import Outcome, Poller
+from pliant.serving.lifecycle.refresh import Outcome, Poller
 from tests.fixtures.fakes import run_virtually
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pliant.errors import ArtifactError
 from pliant.serving.bins.assembly import BinsSystem
-from pliant.serving.lifecycle.releases import load_last_whole
+from pliant.serving.lifecycle.catalog import load_last_whole
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import publish_tiny, settings_for
 from tests.fixtures.registry import FolderRegistry

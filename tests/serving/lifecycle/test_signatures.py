@@ -11,7 +11,7 @@ import pytest
 from pliant.errors import InputError, SignatureError
 from pliant.registry.signing.signatures import Trust
 from pliant.serving.bins.assembly import BinsSystem
-from pliant.serving.lifecycle.artifacts import open_registry
+from pliant.serving.lifecycle.catalog import open_registry
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import publish_tiny, settings_for
 from tests.registry.signing.keys import SignedRegistry, new_signer

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.serving.clock import LEAP, PATIENCE, PatientClock
+from pliant.serving.driver import LEAP, PATIENCE, PatientClock
 
 DAY = 86_400.0
 

@@ -16,7 +16,7 @@ from pliant.serving.packing.assembly import Maker, PackingSystem, rules, spread
 from pliant.serving.packing.catalog import load_catalog
 from pliant.serving.packing.engine.engine_process import EngineBuild
 from pliant.serving.packing.engine.metrics import PackingMetrics
-from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import DevicePlan
 from tests.fixtures.packing.fakes import FakePredictor, FakeWorker
 from tests.fixtures.packing.in_process import QUIET, generator, packing, predictor, publish, serving
 from tests.fixtures.registry import FolderRegistry

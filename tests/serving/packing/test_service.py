@@ -17,7 +17,7 @@ import pytest
 from pliant.flows.packing.learn import read as read_observed
 from pliant.packing.scheduling.journal import replay
 from pliant.packing.scheduling.scheduler import PackingScheduler
-from pliant.serving.lifecycle.artifacts import open_registry
+from pliant.serving.lifecycle.catalog import open_registry
 from pliant.serving.packing.assembly import rules
 from pliant.serving.packing.catalog import load_catalog
 from pliant.serving.packing.engine.engine_process import read_journal

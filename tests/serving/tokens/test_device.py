@@ -14,7 +14,7 @@ from pliant.registry import codec
 from pliant.serving.tokens.catalog import ServedTask
 from pliant.serving.tokens.device import build
 from pliant.serving.tokens.messages import TokensBuild
-from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import DevicePlan
 from pliant.tokens.runtime import TokensRuntime
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task

@@ -12,13 +12,12 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from pliant.protocol import Launch, Request
-from pliant.serving.answers import Completed, Dispatched, LaunchResult, Rejected
 from pliant.serving.client import Client
+from pliant.serving.driver import Completed, Dispatched, LaunchResult, Rejected, add_launches
 from pliant.serving.http.middleware import RequestIdMiddleware
 from pliant.serving.request_context import current_trace
 from pliant.serving.tracing.export import provider_of
 from pliant.serving.tracing.middleware import TracingMiddleware, wants_traces
-from pliant.serving.tracing.traced import add_launches
 from tests.fixtures.clients import as_client
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{}"

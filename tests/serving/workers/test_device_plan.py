@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from pliant.serving.workers.device_plan import BuildPlan, DevicePlan, alone
+from pliant.serving.workers.devices import BuildPlan, DevicePlan, alone
 
 
 def make(plan, *arguments):

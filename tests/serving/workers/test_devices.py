@@ -10,7 +10,8 @@ import pytest
 
 from pliant.errors import DeviceError, WorkerError
 from pliant.serving.bins.settings import BinsSettings
-from pliant.serving.workers.devices import SameDevice, auto_device, check_devices, devices, free_memory
+from pliant.serving.lifecycle.system import check_devices
+from pliant.serving.workers.devices import SameDevice, auto_device, devices, free_memory
 
 
 def profiled_on(device: str) -> SimpleNamespace:

@@ -8,7 +8,7 @@ import torch
 from pliant.device import device_class
 from pliant.errors import DeviceError, InputError
 from pliant.fallbacks import Collector, Fallback
-from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import DevicePlan
 from pliant.serving.workers.on_device import check_device, prepare, usable_precision
 
 

@@ -9,11 +9,10 @@ import pytest
 from pliant.errors import InputError
 from pliant.protocol import Finished, Launch
 from pliant.serving.cascade.settings import CascadeSettings
-from pliant.serving.clock import loop_clock
-from pliant.serving.driver import Driver
-from pliant.serving.lifecycle.assembly import spare_builds
+from pliant.serving.driver import Driver, loop_clock
+from pliant.serving.lifecycle.endpoint import spare_builds
 from pliant.serving.packing.settings import PackingSettings
-from pliant.serving.workers.spares import Spares
+from pliant.serving.workers.worker_slot import Spares
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 STARTED = 0.6  # seconds in which a fake worker has started

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from pliant.protocol import Failed, Finished, Launch
-from pliant.serving.clock import loop_clock
-from pliant.serving.driver import Driver
+from pliant.serving.driver import Driver, loop_clock
 from pliant.serving.workers.worker import ModelError
 from pliant.serving.workers.worker_slot import FACTOR, FLOOR, LaunchLimit, WorkerSlot, within
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually

@@ -12,7 +12,7 @@ from pliant.registry import codec
 from pliant.serving.packing.engine import device
 from pliant.serving.packing.engine.device import build
 from pliant.serving.packing.engine.engine_process import EngineBuild
-from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import DevicePlan
 from tests.fixtures.packing.published import generator, packing
 
 

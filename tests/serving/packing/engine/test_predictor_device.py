@@ -8,7 +8,7 @@ import torch
 from pliant.errors import DigestError
 from pliant.registry import codec
 from pliant.serving.packing.engine.engine_process import PredictorBuild
-from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import DevicePlan
 from tests.fixtures.packing.published import predictor
 
 TEXTS = ["a text", "a text", "quite another text of several words"]

@@ -8,7 +8,7 @@ import pytest
 
 from pliant.registry import codec
 from pliant.registry.releases import RegistryRelease
-from pliant.serving.lifecycle import assembly
+from pliant.serving.lifecycle import endpoint
 from tests.fixtures.packing.in_process import QUIET, events, publish, serving
 from tests.fixtures.registry import FolderRegistry
 from tests.serving.loop.trial_service import Record
@@ -49,7 +49,7 @@ def registry(tmp_path) -> FolderRegistry:
 
 def test_chats_and_streams_are_answered_once_while_a_challenger_becomes_champion(registry, tmp_path, monkeypatch):
     record = PackingRecord(registry)
-    monkeypatch.setattr(assembly, "trial_record", lambda _registry, _system: record)
+    monkeypatch.setattr(endpoint, "trial_record", lambda _registry, _system: record)
     settings = QUIET.replace(refresh_seconds=0.2, home=tmp_path / "home", **SHORT)
     with serving(registry, settings) as service:
         trials, generations = service.assembly.refresher.trials, service.assembly.generations

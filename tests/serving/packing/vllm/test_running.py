@@ -19,7 +19,7 @@ from pliant.serving.packing.engine.engine_process import EngineProcess, VllmBuil
 from pliant.serving.packing.vllm.engine import variables
 from pliant.serving.packing.vllm.model_folder import pages_of
 from pliant.serving.workers.child_process import Interpreter
-from pliant.serving.workers.device_plan import DevicePlan
+from pliant.serving.workers.devices import DevicePlan
 from pliant.training.packing.generator import load
 from tests.fixtures.packing import tiny_llama, vllm_environment
 
