@@ -102,7 +102,14 @@ FRAMEWORK_HOMES = {
     "vllm": ("pliant/packing/vllm/adapter.py", "pliant/packing/vllm/adapter.py", "serving/packing/vllm/*.py"),
     "datasets": OFFLINE,
     "pyarrow": OFFLINE,
-    "pydantic": ("pliant/settings.py", "serving/*", "flows/*"),
+    "pydantic": (
+        "pliant/settings.py",
+        "pliant/state.py",
+        "pliant/rollout/*",
+        "pliant/outcomes/*",
+        "serving/*",
+        "flows/*",
+    ),
     "sklearn": OFFLINE,
 }
 """Where a framework may be imported, besides benchmarks and cli."""
@@ -127,8 +134,12 @@ BARE_MACHINE = {
 PURE_FILES = ("scheduler.py", "plan.py", "adaptive.py", "batched.py", "simulator.py", "protocol.py")
 IMPURE_MODULES = ("time", "random", "asyncio", "logging", "datetime", "os", "secrets", "uuid", "threading", "socket")
 RANDOM_VALUES = ("Generator",)  # of numpy.random: a type, draws nothing by itself
-STATES = ("Batch", "Choice", "InFlight", "InFlightOutput", "Lease", "Pending", "TextInProgress", "WorkerSlot")
-"""Dataclasses that change while several modules use them. Any other that is not a module's own is frozen."""
+STATES = (
+    *("Batch", "Choice", "InFlight", "InFlightOutput", "Lease", "Pending", "TextInProgress", "WorkerSlot"),
+    *("Comparison", "Evidence", "Groups", "Reference", "Rollout", "WithoutEach", "_Wealth"),
+)
+"""Dataclasses that change while several modules use them, and may keep what follows from their fields beside these. Any
+other that is not a module's own is frozen."""
 READ_ONLY = ("Mapping", "Sequence", "Set", "frozenset", "tuple", "Final", "ClassVar", "TypeAlias")
 
 
@@ -292,7 +303,7 @@ def _judge_dataclasses(tree: ast.Module) -> Iterator[str]:
                     options = {word.arg for word in keywords if getattr(word.value, "value", None) is True}
                     if "frozen" not in options and not node.name.startswith("_") and node.name not in STATES:
                         yield f"lets others change {node.name}: a dataclass that is no state is frozen"
-                    if "slots" not in options:
+                    if "slots" not in options and node.name not in STATES:
                         yield f"has a dataclass without slots: {node.name}"
 
 
