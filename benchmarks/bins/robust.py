@@ -17,7 +17,7 @@ from pliant.benchmarks.robust import clients as robust
 from pliant.benchmarks.robust import contest
 from pliant.benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
 from pliant.benchmarks.robust.contest import Choose, FirstCome
-from pliant.bins import reference
+from pliant.bins import simulated
 from pliant.bins.knowledge import Config, Knowledge, Stream, knowledge_of
 from pliant.bins.scheduler import BinsScheduler
 from pliant.protocol import Answer, Finished, Journal, Launch, Request, Result, Scheduler
@@ -90,7 +90,7 @@ def value(policy: str, world: World, load: float, seed: int, clients: str = "pat
 @cache
 def rate() -> float:
     """Return what the devices can do by the profile, in requests a second: each in the shortest runtime that takes it."""
-    return WORKERS * reference.capacity(known(OURS))
+    return WORKERS * simulated.capacity(known(OURS))
 
 
 def play(
