@@ -27,12 +27,11 @@ from pliant.serving.http.door.connections import DoorLimits
 from pliant.serving.packing.engine.engine import EngineLimits
 from pliant.serving.settings import settings_of
 from pliant.tokens.adaptive import AdaptiveConfig
-from pliant.tokens.batching import BatchingConfig
-from pliant.tokens.infaas import InfaasConfig
+from pliant.tokens.batched import BatchingConfig, InfaasConfig
 from pliant.tokens.otas import OtasConfig
 from pliant.tokens.published import SyntheticConfig
-from pliant.tokens.reference import ReferenceConfig as TokensReference
 from pliant.tokens.scheduler import Options as TokensOptions
+from pliant.tokens.simulated import ReferenceConfig as TokensReference
 from tests.fixtures.places import ROOT
 
 GOLDEN = ROOT / "tests/golden/defaults.json"

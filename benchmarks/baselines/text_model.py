@@ -17,7 +17,7 @@ from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.device import AUTO, resolve_device
 from pliant.registry import codec
-from pliant.serving.bins.reading import TokenReader
+from pliant.serving.bins.endpoint import TokenReader
 
 PATH = "/embed"
 WARM_LENGTHS = (8, 16, 32, 64, 128, 256)

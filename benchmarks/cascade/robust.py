@@ -7,15 +7,14 @@ these outputs. Goodput: right answers in time, by their utility, for each second
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
 
-from pliant.benchmarks.robust import clients as robust
 from pliant.benchmarks.robust import contest
-from pliant.benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
+from pliant.benchmarks.robust.clients import Contestant, Earned, crowd
 from pliant.benchmarks.robust.contest import FirstCome
 from pliant.cascade import simulated
 from pliant.cascade.artifact import Cascade, LevelOutputs, Outputs
@@ -25,8 +24,7 @@ from pliant.cascade.plan import PlanConfig, make
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import Walks, walks
 from pliant.latency import LatencyTable
-from pliant.protocol import Answer, Finished, Journal, Launch, Request, Result, Scheduler
-from pliant.simulator import Execute, Observer
+from pliant.protocol import Answer, Finished, Launch, Request, Result, Scheduler
 from pliant.workload import RequestKind, Segment, piecewise
 from pliant.workload import requests as drawn
 from pliant.worlds import World
@@ -36,7 +34,7 @@ LENGTHS, BATCHES = (16, 64, 256), (1, 4, 16)
 SCALES = (0.5, 4.0)  # milliseconds of a launch of each level, and as much again every 64 tokens
 TASK = "texts"
 KINDS = (RequestKind(TASK, 0.15, 1.0), RequestKind(TASK, 0.6, 0.4))
-DEADLINE, SECONDS, LOADS = 0.3, 3.0, (0.3, 0.95, 1.5)
+DEADLINE, SECONDS = 0.3, 3.0
 OURS = "default"
 RIVALS = ("large, first come", "small, first come", "large", "small")
 BATCH = 8  # texts of a launch at the capacity
@@ -89,14 +87,6 @@ def scheduler(policy: str) -> Scheduler:
     return FirstCome(1, 1, lambda _waiting: (1, model))
 
 
-def value(policy: str, world: World, load: float, seed: int, clients: str = "patient") -> float:
-    """Return the utility of right answers in time, one a question, for each second of the load."""
-    true = capacity(world, SECONDS, BATCH / rate())
-    parts = segments(load * true * rate(), lasting(world, SECONDS, true), clients, true * rate(), DEADLINE)
-    journal, those = play(policy, world, parts, true * rate(), seed, clients)
-    return sum(earned(journal, those).values()) / sum(part.seconds for part in parts)
-
-
 @cache
 def rate() -> float:
     """Return what the device can do with the default by the profile, in requests a second."""
@@ -104,41 +94,19 @@ def rate() -> float:
     return simulated.capacity(known, {TASK: walked})
 
 
-def play(
-    policy: str,
-    world: World,
-    parts: list[Segment],
-    true: float,
-    seed: int,
-    clients: str = "patient",
-    watch: Callable[[Scheduler], Observer] | None = None,
-) -> tuple[Journal, Clients]:
-    """Return the journal of a policy on this load, and its clients.
-
-    `true`: requests a second of the true device; `watch`: gives what is called after every event.
-    """
+def play(policy: str, world: World, parts: Sequence[Segment], true: float, seed: int, clients: str) -> Earned:
+    """Return the utility of each request that was answered rightly and in time; a launch takes the profile's seconds."""
     rng = np.random.default_rng((seed, 2))
-    (first, *_), setting = planned()[1], _setting(policy)
+    _, walked, known = planned()
+    setting, fresh = _setting(policy), scheduler(policy)
     load = drawn(piecewise(parts, rng), KINDS, rng)
-    row_of = rng.integers(TEXTS, size=len(load)).tolist()
-    length_R = first[0].length_R
-    fresh = scheduler(policy)
+    row_of = rng.integers(TEXTS, size=len(load)).tolist()  # the text of every request that was sent first
+    length_R, times = walked[0][0].length_R, [BatchTimes(model.latency) for model in known.models]
 
     def admit(request: Request, _now: float) -> Request:
         number = fresh.candidate(TASK, setting, request.length) if isinstance(fresh, CascadeScheduler) else setting
         those.sent[request.id] = replace(request, setting=number)
         return those.sent[request.id]
-
-    those = crowd(
-        [replace(r, length=int(length_R[row])) for r, row in zip(load, row_of, strict=True)], clients, true, admit
-    )
-    return those.play(fresh, _execute(those, row_of), world, seed, watch), those
-
-
-def _execute(those: Clients, row_of: list[int]) -> Execute:
-    """Return launches that take the profile's seconds. `row_of`: the text of every request that was sent first."""
-    _, walked, known = planned()
-    times = [BatchTimes(model.latency) for model in known.models]
 
     def execute(launch: Launch) -> tuple[float, Finished]:
         texts = [(id, those.sent[id].setting, row_of[those.first[id]]) for id in launch.requests]
@@ -155,31 +123,16 @@ def _execute(those: Clients, row_of: list[int]) -> Execute:
             return Result(id, right)
         return Result(id, right, gain, int(steps[place + 1].length_R[row]))
 
-    return execute
-
-
-def recovery(policy: str, seed: int, disturbance: str = DISTURBANCES[0]) -> float:
-    """Return the typical deadlines after a disturbance until as much as before is earned."""
-
-    def played(world: World, parts: list[Segment]) -> list[tuple[float, float, float]]:
-        journal, those = play(policy, world, parts, rate(), seed)
-        return those.offered(earned(journal, those))
-
-    return robust.recovery(disturbance, rate(), 2 * SECONDS, DEADLINE, played)
-
-
-def earned(journal: Journal, those: Clients) -> dict[int, float]:
-    """Return the utility of each request that was answered rightly and in time, each question once."""
-    right: Mapping[tuple[int, int], bool | None] = {
-        (entry.event.launch, result.request): result.correct
-        for entry in journal
-        if isinstance(entry.event, Finished)
-        for result in entry.event.results
-    }
+    sized = [replace(request, length=int(length_R[row])) for request, row in zip(load, row_of, strict=True)]
+    those = crowd(sized, clients, true, admit)
+    journal = those.play(fresh, execute, world, seed)
+    finished = [entry.event for entry in journal if isinstance(entry.event, Finished)]
+    right = {(event.launch, each.request): each.correct for event in finished for each in event.results}
     answers = {a.request: a.launch for entry in journal for a in entry.actions if isinstance(a, Answer)}
     in_time = those.answered(answers)
-    return {id: those.sent[id].utility for id in in_time if right[answers[id], id]}
+    return those.offered({id: those.sent[id].utility for id in in_time if right[answers[id], id]})
 
 
+CONTESTANT = Contestant(OURS, RIVALS, DEADLINE, SECONDS, 2 * SECONDS, (0.3, 0.95, 1.5), BATCH, rate, play)
 in_worlds = partial(contest.robust, "cascade")
 """The part of `pliant bench robust`."""

@@ -7,7 +7,7 @@ deadline is a number of places: so many answers the true device gives meanwhile 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,12 +17,12 @@ from pliant.benchmarks.results import Target
 from pliant.benchmarks.robust import clients as crowd
 from pliant.benchmarks.robust import contest
 from pliant.benchmarks.runs import run_all
-from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
-from pliant.packing.scheduling.simulated import Retry, Run, simulate
+from pliant.packing.scheduling.simulated import Fate, Retry, Run, simulate
+from pliant.packing.scheduling.targets import Admission
 from pliant.progress import Progress, silent
 from pliant.workload import Segment, piecewise, poisson
 from pliant.worlds import Course, FrontDoor, World
@@ -34,12 +34,8 @@ CAPACITY = 453.0  # answers a second of the profile's device under `paged`, all 
 ITERATION = 0.0033  # seconds at the capacity
 PLACES = 40  # of a deadline
 
-OURS = "default"
-RIVALS = ("paged",)
+OURS, RIVALS = "default", ("paged",)
 DEADLINE = PLACES / CAPACITY
-SECONDS = 2.5
-LOADS = (0.7, 1.0, 1.5)
-
 TRUE_PLACES, TRUE_LOADS = (40, 80, 200), (0.5, 0.7, 0.95, 1.5, 2.0)
 TRUE_SECONDS = 40.0  # deadlines
 
@@ -52,40 +48,36 @@ class _Load:
     lengths: dict[int, int]
 
 
-def value(policy: str, world: World, load: float, seed: int, clients: str = "patient") -> float:
-    """Return the answers in time a second."""
-    share = crowd.capacity(world, SECONDS, ITERATION)
-    seconds = crowd.lasting(world, SECONDS, share)
-    capacity, deadline = CAPACITY * share, DEADLINE / share
-    segments = crowd.segments(load * capacity, seconds, clients, capacity, deadline)
-    offered = _load(piecewise(segments, np.random.default_rng((seed, 2))), deadline, seed)
-    return _in_time(policy, world, offered, seed, clients, capacity) / sum(each.seconds for each in segments)
+def play(
+    policy: str, world: World, parts: Sequence[Segment], true: float, seed: int, clients: str
+) -> list[tuple[float, float, float]]:
+    """Return which requests were in time."""
+    load = _load(piecewise(parts, np.random.default_rng((seed, 2))), PLACES / true, seed)
+    first, fates = _played(policy, world, load, seed, clients, true)
+    counted = set({first[fate.id]: fate.id for fate in fates if _in_time(fate)}.values())
+    return [(fate.arrival, float(fate.id in counted), 1.0) for fate in fates]
 
 
-def _in_time(policy: str, world: World, load: _Load, seed: int, clients: str, capacity: float) -> int:
-    """Return how many clients had an answer in time."""
+def _in_time(fate: Fate) -> bool:
+    return not fate.dropped and fate.ended <= fate.deadline
+
+
+def _played(
+    policy: str, world: World, load: _Load, seed: int, clients: str, capacity: float
+) -> tuple[dict[int, int], Sequence[Fate]]:
+    """Return, of every prompt that was sent, the one that its client sent first, and what became of it."""
     first = {prompt.id: prompt.id for prompt in load.prompts}
     retry = partial(_again, first, dict.fromkeys(first, 1), load.lengths) if clients == "retry" else None
     door = FrontDoor(crowd.BUSY / (2 * capacity)) if clients == "door" else None
-    run = _run(policy, Course(world, seed), load, door, retry)
-    return len({first[fate.id] for fate in run.fates if not fate.dropped and fate.ended <= fate.deadline})
+    return first, _run(policy, Course(world, seed), load, door, retry).fates
 
 
 def _run(policy: str, course: Course, load: _Load, door: FrontDoor | None = None, retry: Retry | None = None) -> Run:
     ours = policy == OURS
     rules = Rules(policy, CONTEXT, cost=COST if ours else None)
     admission = Admission(COST, MEMORY) if ours else None
-    return simulate(
-        load.prompts,
-        load.lengths,
-        rules,
-        MEMORY,
-        COST,
-        admission=admission,
-        course=course,
-        door=door,
-        retry=retry,
-    )
+    offered = (load.prompts, load.lengths, rules, MEMORY, COST)
+    return simulate(*offered, admission=admission, course=course, door=door, retry=retry)
 
 
 def _load(times: np.typing.NDArray[np.float64], within: float, seed: int) -> _Load:
@@ -112,17 +104,6 @@ def _again(
     return again, lengths[origin]
 
 
-def recovery(policy: str, seed: int, disturbance: str = crowd.DISTURBANCES[0]) -> float:
-    """Return the deadlines after a disturbance until as many are in time as before."""
-
-    def played(world: World, segments: list[Segment]) -> Iterable[tuple[float, float, float]]:
-        load = _load(piecewise(segments, np.random.default_rng((seed, 2))), DEADLINE, seed)
-        fates = _run(policy, Course(world, seed), load).fates
-        return ((fate.arrival, float(not fate.dropped and fate.ended <= fate.deadline), 1.0) for fate in fates)
-
-    return crowd.recovery(disturbance, CAPACITY, 48 * DEADLINE, DEADLINE, played)
-
-
 def own_targets(seeds: int, progress: Progress = silent) -> list[Target]:
     """Return the targets of the true world: over `paged`, at deadlines of 40 to 200 places."""
     jobs = [(places, load, seed) for places in TRUE_PLACES for load in TRUE_LOADS for seed in range(seeds)]
@@ -141,11 +122,24 @@ def _true_ratio(job: tuple[int, float, int]) -> float:
     within = places / CAPACITY
     times = poisson(load * CAPACITY, TRUE_SECONDS * within, np.random.default_rng((seed, 4)))
     offered = _load(times, within, seed)
-    ours, rival = (
-        _in_time(policy, World("as the profile says"), offered, seed, "patient", CAPACITY) for policy in (OURS, *RIVALS)
-    )
+    runs = [
+        _played(policy, World("as the profile says"), offered, seed, "patient", CAPACITY) for policy in (OURS, *RIVALS)
+    ]
+    ours, rival = (sum(map(_in_time, fates)) for _, fates in runs)
     return ours / max(rival, 1)
 
 
+CONTESTANT = crowd.Contestant(
+    OURS,
+    RIVALS,
+    DEADLINE,
+    2.5,
+    48 * DEADLINE,
+    (0.7, 1.0, 1.5),
+    CAPACITY * ITERATION,
+    lambda: CAPACITY,
+    play,
+    own_targets,
+)
 in_worlds = partial(contest.robust, "packing")
 """The part of `pliant bench robust`."""

@@ -6,14 +6,16 @@ Knows no system. A system says what its true device does in the world of its pro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
 
+from pliant.benchmarks.results import Target
+from pliant.progress import Progress
 from pliant.protocol import Journal, Request, Scheduler
-from pliant.simulator import Execute, Observer, Retry, simulate
+from pliant.simulator import Execute, Retry, simulate
 from pliant.workload import Segment
 from pliant.worlds import Admit, Course, FrontDoor, World
 
@@ -80,20 +82,10 @@ class Clients:
         in_time = (id for id in answers if self.door.delivered[id] <= self.sent[id].deadline)
         return set({self.first[id]: id for id in in_time}.values())
 
-    def play(
-        self,
-        scheduler: Scheduler,
-        execute: Execute,
-        world: World,
-        seed: int,
-        watch: Callable[[Scheduler], Observer] | None = None,
-    ) -> Journal:
-        """Return the journal of a scheduler with these clients. `watch`: gives what is called after every event."""
-        observe = None if watch is None else watch(scheduler)
+    def play(self, scheduler: Scheduler, execute: Execute, world: World, seed: int) -> Journal:
+        """Return the journal of a scheduler with these clients."""
         course = Course(world, seed)
-        return simulate(
-            scheduler, self.sent.values(), execute, observe, course=course, door=self.door, retry=self.retry
-        )
+        return simulate(scheduler, self.sent.values(), execute, course=course, door=self.door, retry=self.retry)
 
     def offered(self, earned: Mapping[int, float]) -> list[tuple[float, float, float]]:
         """Return when each request came, what it earned (by its id; 0 if it is not there) and what it could have."""
@@ -128,29 +120,55 @@ def _again(sent: dict[int, Request], first: dict[int, int], most: float) -> Retr
     return retry
 
 
-def recovery(
-    disturbance: str,
-    rate: float,
-    seconds: float,
-    deadline: float,
-    play: Callable[[World, list[Segment]], Iterable[tuple[float, float, float]]],
-) -> float:
-    """Return the deadlines until as much as before is earned: after a burst, or after `PAUSED` seconds of pauses.
+Earned = Iterable[tuple[float, float, float]]
+"""When each request came, what it earned, each question once, and what it could have."""
+Play = Callable[[str, World, Sequence[Segment], float, int, str], Earned]
+"""From policy, world, load, the requests a second of the true device, seed and the kind of clients."""
 
-    `rate`: what the device of the profile can do, a second; `seconds`: of the load beside the disturbance; `play`: returns
-    what `back` takes, of a load in a world.
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A system in virtual time; times in seconds. `rivals`: the policies that do nothing clever.
+
+    `deadline`: typical, from arrival to deadline; `seconds`: of a load, as `worlds` wants them; `calm`: of the load around a
+    disturbance; `loads`: times the capacity of the true device: one that is 8 times slower is offered an eighth; `batch`:
+    requests of a launch at the capacity; `rate`: requests a second of the device by the profile.
     """
-    if disturbance == DISTURBANCES[0]:
-        world, parts = World("burst"), segments(CALM * rate, seconds, "burst", rate, deadline)
-    else:
-        parts = [Segment(CALM * rate, of) for of in (seconds / 4, PAUSED, seconds * 3 / 4)]
-        pausing = (parts[0].seconds, parts[0].seconds + PAUSED)
-        world = World("pauses", pause=1.0, pause_seconds=deadline, pausing=pausing)
-    since = parts[0].seconds
-    return back(play(world, parts), since, since + parts[1].seconds, deadline)
+
+    ours: str
+    rivals: tuple[str, ...]
+    deadline: float
+    seconds: float
+    calm: float
+    loads: tuple[float, ...]
+    batch: float
+    rate: Callable[[], float]
+    play: Play
+    own_targets: Callable[[int, Progress], list[Target]] | None = None
+
+    def value(self, policy: str, world: World, load: float, seed: int, clients: str = "patient") -> float:
+        """Return the utility, or the answers in time, that a policy gives for each second of a load in this world."""
+        true = capacity(world, self.seconds, self.batch / self.rate())
+        rate, seconds = true * self.rate(), lasting(world, self.seconds, true)
+        parts = segments(load * rate, seconds, clients, rate, self.deadline)
+        earned = self.play(policy, world, parts, rate, seed, clients)
+        return sum(got for _, got, _ in earned) / sum(part.seconds for part in parts)
+
+    def recovery(self, policy: str, seed: int, disturbance: str) -> float:
+        """Return the deadlines until as much as before is earned: after a burst, or after `PAUSED` seconds of pauses."""
+        rate = self.rate()
+        if disturbance == DISTURBANCES[0]:
+            world, parts = World("burst"), segments(CALM * rate, self.calm, "burst", rate, self.deadline)
+        else:
+            parts = [Segment(CALM * rate, of) for of in (self.calm / 4, PAUSED, self.calm * 3 / 4)]
+            pausing = (parts[0].seconds, parts[0].seconds + PAUSED)
+            world = World("pauses", pause=1.0, pause_seconds=self.deadline, pausing=pausing)
+        since = parts[0].seconds
+        earned = self.play(policy, world, parts, rate, seed, "patient")
+        return back(earned, since, since + parts[1].seconds, self.deadline)
 
 
-def back(earned: Iterable[tuple[float, float, float]], since: float, end: float, deadline: float) -> float:
+def back(earned: Earned, since: float, end: float, deadline: float) -> float:
     """Return the deadlines from the end of a disturbance until as much as before it is earned, infinite for never.
 
     `earned`: when each request came, what it earned and what it could have. The requests that came in a window of

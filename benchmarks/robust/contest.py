@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
 from pliant import systems
 from pliant.benchmarks.harness import Context, Measured, table
 from pliant.benchmarks.results import Target
-from pliant.benchmarks.robust.clients import CLIENTS, DISTURBANCES
+from pliant.benchmarks.robust.clients import CLIENTS, DISTURBANCES, Contestant
 from pliant.benchmarks.runs import run_all
 from pliant.progress import Progress, silent
 from pliant.protocol import Action, Answer, Arrived, Drop, Event, Finished, Launch, Request
-from pliant.worlds import World, worlds
+from pliant.worlds import worlds
 
 Choose = Callable[[Sequence[Request]], tuple[int, int]]
 """From the first waiting requests, in order, to how many of them run together (at least one), and with which setting."""
@@ -83,26 +83,6 @@ EVERYTHING = "everything at once"
 """The world in which, beside the true one, clients are not only patient."""
 
 
-class Contestant(Protocol):
-    """What a system's module offers. Times are seconds of virtual time."""
-
-    OURS: str
-    RIVALS: tuple[str, ...]
-    """The policies that do nothing clever."""
-    DEADLINE: float
-    """Typical, from arrival to deadline."""
-    SECONDS: float
-    """Of a load, as `worlds` wants them."""
-    LOADS: tuple[float, ...]
-    """Times the capacity of the true device: one that is 8 times slower is offered an eighth."""
-
-    def value(self, policy: str, world: World, load: float, seed: int, clients: str = "patient") -> float:
-        """Return the utility, or the answers in time, that a policy gives on these arrivals in this world."""
-
-    def recovery(self, policy: str, seed: int, disturbance: str = DISTURBANCES[0]) -> float:
-        """Return the deadlines after a disturbance until as much is earned as before it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A place of the map."""
@@ -124,13 +104,6 @@ class Compared:
     ours: float  # the median value
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    cell: Cell
-    policy: str
-    seed: int
-
-
 def robust(system: str, context: Context) -> Measured:
     """Measure a system's map, how soon it is back after disturbances, and targets of its own, if there are any."""
     count = context.seeds or (SEEDS if context.full else QUICK_SEEDS)
@@ -140,28 +113,31 @@ def robust(system: str, context: Context) -> Measured:
     patient = [each for each in compared if each.cell.clients == CLIENTS[0]]
     table(title, *map_of(patient))
     table(f"{title}, other clients", *map_of([each for each in compared if each not in patient]))
-    recovered = recoveries(system, count, PROCESSES)
+    jobs = [(system, disturbance, seed) for disturbance in DISTURBANCES for seed in range(count)]
+    values = iter(run_all(_recovery, jobs, PROCESSES, silent))
+    recovered = {disturbance: [next(values) for _ in range(count)] for disturbance in DISTURBANCES}
     back = [(after, f"{np.median(of):.2f}", f"{max(of):.2f}") for after, of in recovered.items()]
     table(f"{system}: deadlines until it is back after", ["disturbance", "median", "most"], back)
-    further: list[Target] = []
-    if (own := getattr(contestant(system), "own_targets", None)) is not None:
+    measured = targets(compared, recovered)
+    if (own := contestant(system).own_targets) is not None:
         with context.stage(f"{system}: targets of its own") as progress:
-            further = own(count, progress)
+            measured += own(count, progress)
     places = [asdict(c.cell) | {k: v for k, v in asdict(c).items() if k != "cell"} for c in compared]
-    return [*targets(compared, recovered), *further], {"seeds": count, "map": places, "recoveries": recovered}
+    return measured, {"seeds": count, "map": places, "recoveries": recovered}
 
 
 def contestant(system: str) -> Contestant:
     """Return what a system offers. Raises `InputError` for an unknown one."""
-    return cast(Contestant, systems.system(system).part("benchmarks", "robust"))
+    offered: Contestant = systems.system(system).part("benchmarks", "robust").CONTESTANT
+    return offered
 
 
 def cells(system: str) -> Iterator[Cell]:
     """Yield the places of a system's map: every world and load, and other clients in two of the worlds."""
     offered = contestant(system)
-    every = worlds(offered.DEADLINE, offered.SECONDS)
+    every = worlds(offered.deadline, offered.seconds)
     for world in every:
-        for load in offered.LOADS:
+        for load in offered.loads:
             yield Cell(system, world.name, load)
     for name in (every[0].name, EVERYTHING):
         for clients in CLIENTS[1:]:
@@ -173,16 +149,17 @@ def measure(
 ) -> list[Compared]:
     """Run every policy in every place (default: all of the map) with so many seeds."""
     places = list(cells(system)) if places is None else list(places)
-    policies = (contestant(system).OURS, *contestant(system).RIVALS)
-    jobs = [_Job(place, policy, seed) for place in places for policy in policies for seed in range(seeds)]
+    policies = (contestant(system).ours, *contestant(system).rivals)
+    jobs = [(place, policy, seed) for place in places for policy in policies for seed in range(seeds)]
     values = np.reshape(run_all(_value, jobs, processes, progress), (len(places), len(policies), seeds))
     return [_compared(place, policies[1:], of) for place, of in zip(places, values, strict=True)]
 
 
-def _value(job: _Job) -> float:
-    offered, cell = contestant(job.cell.system), job.cell
-    world = next(each for each in worlds(offered.DEADLINE, offered.SECONDS) if each.name == cell.world)
-    return offered.value(job.policy, world, cell.load, job.seed, cell.clients)
+def _value(job: tuple[Cell, str, int]) -> float:
+    cell, policy, seed = job
+    offered = contestant(cell.system)
+    world = next(each for each in worlds(offered.deadline, offered.seconds) if each.name == cell.world)
+    return offered.value(policy, world, cell.load, seed, cell.clients)
 
 
 def _compared(cell: Cell, rivals: Sequence[str], value_PS: Any) -> Compared:
@@ -194,42 +171,34 @@ def _compared(cell: Cell, rivals: Sequence[str], value_PS: Any) -> Compared:
     return Compared(cell, rivals[best], float(median_R[best]), float(ratio_RS.min()), float(np.median(ours_S)))
 
 
-def recoveries(system: str, seeds: int, processes: int = 1) -> dict[str, list[float]]:
-    """Return the deadlines until it was back after each disturbance, one a seed."""
-    jobs = [(system, disturbance, seed) for disturbance in DISTURBANCES for seed in range(seeds)]
-    values = iter(run_all(_recovery, jobs, processes, silent))
-    return {disturbance: [next(values) for _ in range(seeds)] for disturbance in DISTURBANCES}
-
-
 def _recovery(job: tuple[str, str, int]) -> float:
     system, disturbance, seed = job
     offered = contestant(system)
-    return offered.recovery(offered.OURS, seed, disturbance)
+    return offered.recovery(offered.ours, seed, disturbance)
 
 
 def targets(compared: Sequence[Compared], recoveries: Mapping[str, Sequence[float]]) -> list[Target]:
     """Return the targets of one system's map. `recoveries`: deadlines until it was back, a seed each, by disturbance."""
     system = compared[0].cell.system
-    least = Target(
-        f"{system}: over doing nothing clever, least median", min(c.median for c in compared), ">=", MEDIAN, "x"
-    )
-    worst = Target(f"{system}: the same, worst seed", min(c.worst for c in compared), ">=", WORST, "x")
-    backs = [
-        Target(f"{system}: deadlines after {disturbance} until it is back, most", max(of), "<=", RECOVERED)
-        for disturbance, of in recoveries.items()
+    least, worst = min(c.median for c in compared), min(c.worst for c in compared)
+    return [
+        Target(f"{system}: over doing nothing clever, least median", least, ">=", MEDIAN, "x"),
+        Target(f"{system}: the same, worst seed", worst, ">=", WORST, "x"),
+        *(
+            Target(f"{system}: deadlines after {disturbance} until it is back, most", max(of), "<=", RECOVERED)
+            for disturbance, of in recoveries.items()
+        ),
     ]
-    return [least, worst, *backs]
 
 
 def map_of(compared: Sequence[Compared]) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return headings and rows of the map: a row a world, a column a load or kind of clients: median, worst seed."""
     columns = list(dict.fromkeys((c.cell.load, c.cell.clients) for c in compared))
     places = {(c.cell.world, c.cell.load, c.cell.clients): c for c in compared}
+    columns = list(dict.fromkeys((load, clients) for _, load, clients in places))
     headings = [f"{load:g}x" + ("" if clients == "patient" else f", {clients}") for load, clients in columns]
-    rows = [
-        (world, *(_text(places.get((world, *column))) for column in columns))
-        for world in dict.fromkeys(c.cell.world for c in compared)
-    ]
+    names = dict.fromkeys(world for world, _, _ in places)
+    rows = [(world, *(_text(places.get((world, *column))) for column in columns)) for world in names]
     return ["world", *headings], rows
 
 

@@ -7,19 +7,18 @@ utility, deadline and in what merging costs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
-from pliant.benchmarks.robust import clients as robust
 from pliant.benchmarks.robust import contest
-from pliant.benchmarks.robust.clients import DISTURBANCES, Clients, capacity, crowd, lasting, segments
+from pliant.benchmarks.robust.clients import Contestant, Earned, crowd
 from pliant.latency import LatencyTable
-from pliant.protocol import Answer, Finished, Journal, Launch, Scheduler
+from pliant.protocol import Answer, Finished, Launch, Scheduler
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Knowledge
 from pliant.workload import RequestKind, Segment, piecewise, requests
 from pliant.worlds import World
 
@@ -42,7 +41,7 @@ KINDS = (
 )
 BATCH = 16  # requests of a launch at the capacity, which is that of gamma 0
 
-DEADLINE, SECONDS, LOADS = 0.4, 10.0, (0.5, 1.0, 2.0)
+DEADLINE, SECONDS = 0.4, 10.0
 MAKERS: Mapping[str, Callable[[], Scheduler]] = {
     "default": partial(make, "default", KNOWN),
     "gamma 0": partial(make, "pets", KNOWN),
@@ -50,58 +49,30 @@ MAKERS: Mapping[str, Callable[[], Scheduler]] = {
     **{f"gamma {gamma}": partial(make, "vpt", KNOWN, gamma=gamma) for gamma in GAMMAS if gamma > 0},
     "otas": partial(make, "otas", KNOWN),
 }
-OURS, *_RIVALS = MAKERS
-RIVALS = tuple(_RIVALS)
+OURS, *RIVALS = MAKERS
 
 
-def value(policy: str, world: World, load: float, seed: int, clients: str = "patient") -> float:
-    """Return the expected utility of what a policy answers in time, over what was offered."""
-    true = capacity(world, SECONDS, TABLE.at(0, BATCH))
-    rate = true * BATCH / TABLE.at(0, BATCH)
-    parts = segments(load * rate, lasting(world, SECONDS, true), clients, rate, DEADLINE)
-    journal, those = play(policy, world, parts, rate, seed, clients)
-    return sum(_earned(journal, those).values()) / sum(those.sent[id].utility for id in set(those.first.values()))
+def rate() -> float:
+    return BATCH / TABLE.at(0, BATCH)
 
 
-def play(
-    policy: str, world: World, parts: list[Segment], rate: float, seed: int, clients: str = "patient"
-) -> tuple[Journal, Clients]:
-    """Return the journal of a policy on this load, and its clients. `rate`: requests a second of the true device."""
+def play(policy: str, world: World, parts: Sequence[Segment], true: float, seed: int, clients: str) -> Earned:
+    """Return the expected utility of each request that was answered in time."""
     rng = np.random.default_rng(seed)
-    load = requests(piecewise(parts, rng), KINDS, rng)
-    those = crowd(load, clients, rate)
-    return those.play(MAKERS[policy](), _execute, world, seed), those
+    those = crowd(requests(piecewise(parts, rng), KINDS, rng), clients, true)
 
+    def execute(launch: Launch) -> tuple[float, Finished]:
+        seconds = TABLE.at(launch.setting, len(launch.requests))
+        return seconds, Finished(launch.id, seconds)
 
-def _execute(launch: Launch) -> tuple[float, Finished]:
-    seconds = TABLE.at(launch.setting, len(launch.requests))
-    return seconds, Finished(launch.id, seconds)
-
-
-def recovery(policy: str, seed: int, disturbance: str = DISTURBANCES[0]) -> float:
-    """Return the typical deadlines after a disturbance until as much as before is earned."""
-    rate = BATCH / TABLE.at(0, BATCH)
-
-    def played(world: World, parts: list[Segment]) -> list[tuple[float, float, float]]:
-        journal, those = play(policy, world, parts, rate, seed)
-        return those.offered(_earned(journal, those))
-
-    return robust.recovery(disturbance, rate, 2 * SECONDS, DEADLINE, played)
-
-
-def _earned(journal: Journal, those: Clients) -> dict[int, float]:
-    """Return the expected utility of each request that was answered in time, each question once."""
-    gamma_of: dict[int, int] = {}
-    answers: list[int] = []
-    for entry in journal:
-        for action in entry.actions:
-            if isinstance(action, Launch):
-                gamma_of.update(dict.fromkeys(action.requests, action.setting))
-            elif isinstance(action, Answer):
-                answers.append(action.request)
+    actions = [action for entry in those.play(MAKERS[policy](), execute, world, seed) for action in entry.actions]
+    launches = [action for action in actions if isinstance(action, Launch)]
+    gamma_of = {id: launch.setting for launch in launches for id in launch.requests}
+    in_time = those.answered(action.request for action in actions if isinstance(action, Answer))
     sent = those.sent
-    return {id: sent[id].utility * ACCURACY[sent[id].task][gamma_of[id]] for id in those.answered(answers)}
+    return those.offered({id: sent[id].utility * ACCURACY[sent[id].task][gamma_of[id]] for id in in_time})
 
 
+CONTESTANT = Contestant(OURS, tuple(RIVALS), DEADLINE, SECONDS, 2 * SECONDS, (0.5, 1.0, 2.0), BATCH, rate, play)
 in_worlds = partial(contest.robust, "tokens")
 """The part of `pliant bench robust`."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.fairness import Groups, WithoutEach
+from pliant.fairness import GROUPS, Groups, WithoutEach
 from pliant.outcomes.answered import Answered
 from pliant.outcomes.betting import BETS, CONFIDENCE, Wealth, bet, evidence, initial_wealth
 from pliant.outcomes.figures import Figures, Key, LevelFigures, Report, ReportedLabel
@@ -57,9 +57,6 @@ class _Bets:
     def evidence(self) -> float:
         return float(evidence(self.wealth, self.labels))
 
-    def copy(self) -> _Bets:
-        return _Bets(self.labels, self.wealth)  # `bet` makes new ones
-
     def state(self) -> list[Any]:
         return [self.labels, self.wealth.tolist()]
 
@@ -92,7 +89,7 @@ class Record:
         self.correct, self.broken, self.refuted = 0, False, False
         self.reports: deque[ReportedLabel] = deque(maxlen=MAX_REPORTS)
         self._bets, self._groups = _Bets(), Groups()
-        self._teaching = WithoutEach(_Bets(), _Bets.copy)
+        self._teaching = WithoutEach(_Bets())
 
     @property
     def labels(self) -> int:
@@ -165,7 +162,10 @@ class Record:
         record.promised = None if promised is None else float(promised)
         record.correct, record.broken = int(counts["correct"]), bool(counts["broken"])
         if "teaching" in counts:  # what former versions wrote lacks it
-            record.refuted, record._groups = bool(counts["refuted"]), Groups(map(str, counts["tenants"]))
+            record.refuted, record._groups = (
+                bool(counts["refuted"]),
+                Groups({str(tenant): at % GROUPS for at, tenant in enumerate(counts["tenants"])}),
+            )
             record._teaching.whole = _Bets.restored(counts["teaching"])
             without = {int(group): _Bets.restored(bets) for group, bets in counts["without"].items()}
             record._teaching.without.update(without)

@@ -75,7 +75,7 @@ def test_compiled_files_are_vouched_for_and_made_again_where_they_have_gone(run)
 
 def test_a_reranker_and_an_embedding_with_prompts_are_released_from_folders(run, place):
     """A cross-encoder, which gives one score for a pair of texts, as transformers writes it."""
-    from pliant.serving.bins.bodies import is_reranker
+    from pliant.serving.bins.endpoint import is_reranker
     from tests.training.bins.test_encoder import write_model, write_sentence_model
 
     for name in ("pairs", "sentences"):

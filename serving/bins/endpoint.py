@@ -1,4 +1,9 @@
-"""The bins service apart from HTTP: it reads texts, runs them and returns their outputs."""
+"""The bins service apart from HTTP: it reads texts, runs them and returns their outputs.
+
+A text that need not be truncated is tokenized without offsets, which is faster; any other goes through `Reader`
+(pliant/models/text.py), which gives the same tokens. A client may send token ids instead, and ask for the tokens of a text
+and for the text of tokens. Shape suffixes: N tokens (special ones included), K classes.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
+from tokenizers import Encoding, Tokenizer
 
-from pliant.bins.artifact import Bins, Shape
+from pliant.bins.artifact import Shape
 from pliant.errors import InputError
-from pliant.models.text import USUAL
-from pliant.serving.bins.answer import shares
-from pliant.serving.bins.bodies import Answer, Encoder, Input, TextRequest, TokenIds, TokensRequest, is_reranker
+from pliant.models.text import LONGEST, USUAL, Reader
 from pliant.serving.bins.catalog import Catalog, ServedEncoder, ServedStream
-from pliant.serving.bins.messages import UnpooledPayload
-from pliant.serving.bins.reading import Token, TokenReader, Tokens
+from pliant.serving.bins.messages import Output, UnpooledPayload
 from pliant.serving.bins.settings import BinsSettings
+from pliant.serving.client import ANYBODY, Client
 from pliant.serving.driver import Completed, Rejected
 from pliant.serving.http import tei
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
@@ -38,6 +45,129 @@ WRONG_HEAD = {
 """TEI's error message, by what the encoder cannot do."""
 MAX_UNPOOLED = 4096  # tokens of a request that get an embedding each: some 20 MB as JSON, at a width of 384
 AT_ONCE = 16 * 1024  # characters of a request that are tokenized before other requests have a turn
+# A duration over what the profile holds. Launches close in time share what slows them: a machine's other work, its clock.
+FACTORS = Kind(logarithmic(0.1, 10), burst=8.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIds:
+    """A text as token ids of the encoder's own tokenizer. Special tokens are there only if the client put them there."""
+
+    name: str  # in errors
+    ids: tuple[int, ...]  # at least one, from 0 on
+
+
+Input = tuple[str, str | None] | TokenIds
+"""A text (its second is None), a pair of texts, or token ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """Texts for one stream. Each is scheduled by itself; all get outputs, or the request fails."""
+
+    task: str
+    texts: Sequence[Input]
+    deadline: float | None = None  # seconds from arrival; None: the stream's SLO
+    truncate: bool = True  # or a text that is too long is an error
+    left: bool = False  # truncate at the beginning
+    client: Client = ANYBODY
+    prompt_name: str | None = None  # of the encoder's prompt that is put before each single text
+    unpooled: bool = False  # an embedding [N, H] for each token instead of one
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One output per text, in order, and how they came about."""
+
+    encoder: ServedEncoder
+    version: int  # of the stream
+    outputs: Sequence[Output]
+    lengths: Sequence[int]  # tokens of each text
+    bins: Sequence[str]  # length x batch of the runtime that ran it, or "dynamic"
+    queue_seconds: float  # the longest
+    run_seconds: float  # the longest
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A text, or a pair of texts, as token ids."""
+
+    ids: NDArray[np.int32]  # [N], at least one
+    types: NDArray[np.int8]  # [N], the text of a pair that each token belongs to
+    truncated: bool  # some of the text is missing
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of a text."""
+
+    id: int
+    text: str  # the part of the text that it stands for, or the name of a special token
+    special: bool
+    start: int | None  # its first byte in the text's UTF-8; None for a special token
+    stop: int | None  # the byte behind its last
+
+
+class TokenReader:
+    """The tokenizer of one encoder; immutable. Raises as `Reader`.
+
+    `vocabulary`: the encoder takes token ids below it; 0: those that the tokenizer knows.
+    """
+
+    def __init__(self, tokenizer_json: str, max_length: int, vocabulary: int = 0) -> None:
+        self._reader = Reader(tokenizer_json, max_length)
+        self._tokenizer = Tokenizer.from_str(tokenizer_json)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._max_length = max_length
+        self.vocabulary = vocabulary or max(self._tokenizer.get_vocab(True).values(), default=-1) + 1
+
+    def read(self, first: str, second: str | None = None, left: bool = False) -> Tokens:
+        """Return at most `max_length` tokens. `left`: truncate at the beginning, which only a single text allows."""
+        if len(first) + len(second or "") <= USUAL * self._max_length:
+            encoding = self._encode(first, second)
+            if 0 < len(encoding) <= self._max_length:
+                return Tokens(np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int8), False)
+        if not left or second is not None:
+            reading = self._reader.read(first, second)
+            return Tokens(reading.ids, reading.types, reading.truncated)
+        tail = first[-LONGEST * self._max_length :]
+        encoding = self._encode(tail, None)
+        over, kept = len(encoding) - self._max_length, []
+        for index, sequence in enumerate(encoding.sequence_ids):  # the last tokens, between the special ones
+            if sequence is None or over <= 0:
+                kept.append(index)
+            else:
+                over -= 1
+        ids, types = np.array(encoding.ids, np.int32)[kept], np.array(encoding.type_ids, np.int8)[kept]
+        return Tokens(ids, types, len(kept) < len(encoding) or len(tail) < len(first))
+
+    def read_ids(self, ids: Sequence[int], left: bool = False) -> Tokens:
+        """Return token ids as they are, without further special tokens; at most `max_length`, from either end."""
+        kept = ids[-self._max_length :] if left else ids[: self._max_length]
+        return Tokens(np.array(kept, np.int32), np.zeros(len(kept), np.int8), len(kept) < len(ids))
+
+    def tokens(self, text: str, special: bool = True) -> list[Token]:
+        """Return all tokens of a text, however long. `special`: with the special tokens that the tokenizer adds."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=special)
+        places = None if text.isascii() else [0, *accumulate(len(character.encode()) for character in text)]
+        values = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.special_tokens_mask, strict=True)
+        tokens = []
+        for id, name, (start, stop), is_special in values:
+            if is_special:
+                tokens.append(Token(id, name, True, None, None))
+            else:
+                span = (start, stop) if places is None else (places[start], places[stop])
+                tokens.append(Token(id, text[start:stop], False, *span))
+        return tokens
+
+    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        """Return the text of token ids; ids that the tokenizer lacks are left out."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special)
+
+    def _encode(self, first: str, second: str | None) -> Encoding:
+        (encoding,) = self._tokenizer.encode_batch_fast([first if second is None else (first, second)])
+        return encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +184,12 @@ def handlers_of(catalog: Catalog) -> dict[str, Handler]:
     """Return the streams of a catalog with their tokenizers. Raises `ArtifactError` for an unusable tokenizer."""
     shapes = [bin_name(shape) for _, shape in catalog.shapes]
     owners = [name for name, _ in catalog.shapes]
-    return {
-        name: Handler(served, _reader(served.encoder), shapes, owners.index(served.bins.name))
-        for name, served in catalog.streams.items()
-    }
-
-
-def _reader(encoder: ServedEncoder) -> TokenReader:
-    return TokenReader(encoder.tokenizer, encoder.max_length, encoder.vocabulary)
+    handlers = {}
+    for name, served in catalog.streams.items():
+        encoder = served.encoder
+        reader = TokenReader(encoder.tokenizer, encoder.max_length, encoder.vocabulary)
+        handlers[name] = Handler(served, reader, shapes, owners.index(name))
+    return handlers
 
 
 def bin_name(shape: Shape) -> str:
@@ -85,9 +213,9 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         served = self._generations.present.handlers
         streams = list(served)
         if name is None:
-            streams = [stream for stream in served if head in _abilities(served[stream].served.encoder)] or streams
+            streams = [stream for stream in served if _can(served[stream].served.encoder, head)] or streams
         name = select(name, field, streams)
-        if head not in _abilities(served[name].served.encoder):
+        if not _can(served[name].served.encoder, head):
             raise ApiError(424, "wrong_head", WRONG_HEAD[str(head)], field)
         return name
 
@@ -118,7 +246,15 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
             limit = handler.served.bins.slo if request.deadline is None else request.deadline
             results = await self._submit(request, present, tokens, arrived + limit)
         rejected = [result for result in results if isinstance(result, Rejected)]
-        observed = self._observe(request, handler, tokens, results, whole=not rejected)
+        observed = []
+        for text, result in zip(tokens, results, strict=False):  # fewer results, of any texts, where one is rejected
+            if isinstance(result, Rejected):
+                self.metrics.dropped(request.task, result.reason)
+                continue
+            known = observation(request.task, handler, len(text.ids), result)
+            if rejected or request.unpooled:  # drift detection counts nothing of a request that gets no answer
+                known = replace(known, readings=())
+            observed.append(self._observer.observe(known))
         if rejected:
             raise api_error_of_drop(rejected[0], limit)
         completed = [result for result in results if isinstance(result, Completed)]
@@ -133,30 +269,6 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         )
         return Served(answer, observed)
 
-    def _observe(
-        self,
-        request: TextRequest,
-        handler: Handler,
-        tokens: Sequence[Tokens],
-        results: Sequence[Completed | Rejected],
-        whole: bool,
-    ) -> list[Observation]:
-        """Count the texts, and return what was observed of those with an output.
-
-        `whole`: the request gets an answer, without which drift detection counts nothing.
-        """
-        observed, task = [], request.task
-        for text, result in zip(tokens, results, strict=False):  # fewer results, of any texts, where one is rejected
-            if isinstance(result, Rejected):
-                self.metrics.dropped(task, result.reason)
-                continue
-            bin, number = handler.shapes[result.setting], result.setting - handler.first
-            known = observation(task, handler.served, bin, number, len(text.ids), result)
-            if not whole or request.unpooled:
-                known = replace(known, readings=())
-            observed.append(self._observer.observe(known))
-        return observed
-
     async def _submit(
         self, request: TextRequest, present: Generation[Catalog, Handler], tokens: list[Tokens], deadline: float
     ) -> list[Completed | Rejected] | None:
@@ -164,7 +276,6 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
 
         Return None if another generation takes over before all are submitted.
         """
-
         rejected = False
 
         async def submit(text: Tokens) -> Completed | Rejected:
@@ -192,34 +303,19 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
                 if read > AT_ONCE:
                     await asyncio.sleep(0)
                     read = 0
-                tokens.append(self._tokens(handler, request, text))
+                tokens.append(_tokens(handler, request, text))
                 read += len(text.ids) if isinstance(text, TokenIds) else len(text[0]) + len(text[1] or "")
             if present is self._generations.chosen:
                 return present, handler, tokens
 
-    def _tokens(self, handler: Handler, request: TextRequest, text: Input) -> Tokens:
-        if isinstance(text, TokenIds):
-            check_ids(text, handler.reader.vocabulary)
-        if request.prompt_name is not None:
-            text = _prompted(handler, text, request.prompt_name, request.left)
-        if isinstance(text, TokenIds):
-            tokens = handler.reader.read_ids(text.ids, request.left)
-        else:
-            tokens = handler.reader.read(*text, request.left)
-        if tokens.truncated:
-            max_length = handler.served.encoder.max_length
-            if not request.truncate:
-                raise tei.too_long(max_length)
-            if request.left and not isinstance(text, TokenIds) and text[1] is not None:
-                raise tei.not_left(max_length, "a pair")
-        return tokens
-
-    async def tokenize(self, request: TokensRequest) -> list[list[Token]]:
+    async def tokenize(
+        self, task: str, texts: Sequence[str], special: bool, prompt_name: str | None
+    ) -> list[list[Token]]:
         """Return the tokens of each text, however long. Raises `ApiError` for a prompt that the encoder lacks."""
-        handler = self.handler(request.task)
-        prompt = "" if request.prompt_name is None else _prompt(handler.served.encoder, request.prompt_name)
+        handler = self.handler(task)
+        prompt = "" if prompt_name is None else _prompt(handler.served.encoder, prompt_name)
         tokens = handler.reader.tokens
-        return await run_in_threadpool(lambda: [tokens(prompt + text, request.special) for text in request.texts])
+        return await run_in_threadpool(lambda: [tokens(prompt + text, special) for text in texts])
 
     async def decode(self, task: str, texts: Sequence[Sequence[int]], skip_special: bool) -> list[str]:
         """Return the text of each list of token ids."""
@@ -227,26 +323,66 @@ class BinsEndpoint(Endpoint[BinsSettings, Catalog, Handler]):
         return await run_in_threadpool(lambda: [decode(ids, skip_special) for ids in texts])
 
     def status(self) -> dict[str, Any]:
-        present = self._generations.present
+        present, settings = self._generations.present, self.settings
         return {
             **self.common_status(),
-            "workers": self.settings.workers,
-            "devices": described_devices(self.settings, present.driver),
-            "least_workers": self.settings.least_workers or self.settings.workers,
-            "pool": self.settings.pool,
-            "policy": self.settings.policy,
-            "dispatch": self.settings.dispatch,
+            "workers": settings.workers,
+            "devices": described_devices(settings, present.driver),
+            "least_workers": settings.least_workers or settings.workers,
+            "pool": settings.pool,
+            "policy": settings.policy,
+            "dispatch": settings.dispatch,
             "placement": present.catalog.placement,
             "streams": [_stream(handler.served) for handler in present.handlers.values()],
         }
 
 
-def check_ids(text: TokenIds, vocabulary: int) -> None:
-    """Raise `InputError` for a token id that the encoder does not know."""
-    highest = max(text.ids)
-    if highest >= vocabulary:
+def is_reranker(encoder: ServedEncoder) -> bool:
+    """Whether the encoder gives one score for a pair of texts: it classifies, and has a single class."""
+    return encoder.head == "classification" and len(encoder.classes) < 2
+
+
+def _can(encoder: ServedEncoder, head: str | None) -> bool:
+    """Whether an encoder does what `head` says; None stands for anything."""
+    return head in (None, encoder.head) or (head == "reranker" and is_reranker(encoder))
+
+
+def _tokens(handler: Handler, request: TextRequest, text: Input) -> Tokens:
+    """Return what the encoder reads of a text. Raises `InputError` for an id that it does not know, and `ApiError`."""
+    vocabulary, max_length = handler.reader.vocabulary, handler.served.encoder.max_length
+    if isinstance(text, TokenIds) and (highest := max(text.ids)) >= vocabulary:
         wanted = f"below {vocabulary}, as these are no token ids of this encoder's own tokenizer"
         raise InputError(text.name, f"a list with the id {highest}", wanted)
+    if request.prompt_name is not None:
+        prompt = _prompt(handler.served.encoder, request.prompt_name)
+        if isinstance(
+            text, TokenIds
+        ):  # they become text, as in TEI; far too many are cut before, where tokens are later
+            most = USUAL * max_length
+            ids = text.ids[-most:] if request.left else text.ids[:most]
+            text = prompt + handler.reader.decode(ids), None
+        else:
+            text = prompt + text[0], text[1]
+    if isinstance(text, TokenIds):
+        tokens = handler.reader.read_ids(text.ids, request.left)
+    else:
+        tokens = handler.reader.read(*text, request.left)
+    if tokens.truncated and not request.truncate:
+        raise tei.too_long(max_length)
+    if tokens.truncated and request.left and not isinstance(text, TokenIds) and text[1] is not None:
+        raise tei.not_left(max_length, "a pair")
+    return tokens
+
+
+def _prompt(encoder: ServedEncoder, name: str) -> str:
+    """Return the prompt of this name. Raises `ApiError` with TEI's status if there is none."""
+    if name in encoder.prompts:
+        return encoder.prompts[name]
+    known = ", ".join(map(shorten, encoder.prompts))
+    wanted = (
+        f"one of {known}" if known else "left out: no prompts were found in the Sentence Transformers configuration"
+    )
+    raise ApiError(413, "unknown_prompt", f"prompt_name is {shorten(name)}, but must be {wanted}", "prompt_name")
 
 
 def _check_unpooled(handler: Handler, texts: Sequence[Tokens]) -> None:
@@ -259,34 +395,6 @@ def _check_unpooled(handler: Handler, texts: Sequence[Tokens]) -> None:
     if count > MAX_UNPOOLED:
         message = f"inputs have {count} tokens together, but must have at most {MAX_UNPOOLED}, each with an embedding"
         raise ApiError(413, "too_many_tokens", message, "inputs")
-
-
-def _abilities(encoder: Encoder) -> tuple[str | None, ...]:
-    """Return what an encoder does: its head, and reranking where that gives one score; None stands for anything."""
-    return None, encoder.head, *(("reranker",) if is_reranker(encoder) else ())
-
-
-def _prompted(handler: Handler, text: Input, name: str, left: bool) -> Input:
-    """Return the text behind the prompt of this name. Token ids become text for that, as in TEI.
-
-    Ids that are far too many are cut before, at the end (`left`: the beginning) where tokens are cut later.
-    """
-    prompt = _prompt(handler.served.encoder, name)
-    if isinstance(text, TokenIds):
-        most = USUAL * handler.served.encoder.max_length
-        return prompt + handler.reader.decode(text.ids[-most:] if left else text.ids[:most]), None
-    return prompt + text[0], text[1]
-
-
-def _prompt(encoder: Encoder, name: str) -> str:
-    """Return the prompt of this name. Raises `ApiError` with TEI's status if there is none."""
-    if name in encoder.prompts:
-        return encoder.prompts[name]
-    known = ", ".join(map(shorten, encoder.prompts))
-    wanted = (
-        f"one of {known}" if known else "left out: no prompts were found in the Sentence Transformers configuration"
-    )
-    raise ApiError(413, "unknown_prompt", f"prompt_name is {shorten(name)}, but must be {wanted}", "prompt_name")
 
 
 def _stream(served: ServedStream) -> dict[str, Any]:
@@ -308,27 +416,24 @@ def _stream(served: ServedStream) -> dict[str, Any]:
     }
 
 
-# A duration over what the profile holds. Launches close in time share what slows them: a machine's other work, its clock.
-FACTORS = Kind(logarithmic(0.1, 10), burst=8.0)
-
-
-def observation(task: str, served: ServedStream, bin: str, number: int, length: int, result: Completed) -> Observation:
-    """Return what is known of a text of `length` tokens. `number`: of its shape among the stream's own, or less than 0 where
-    that is not known."""
-    classes, readings = served.encoder.classes, [Reading(f"tokens of {task}", length, LENGTHS)]
-    if (factor := _factor(served.bins, number, result.run_seconds)) is not None:
-        readings.append(Reading(f"time of {task} over its profile", factor, FACTORS))
+def observation(task: str, handler: Handler, length: int, result: Completed) -> Observation:
+    """Return what is known of a text of `length` tokens."""
+    served, number = handler.served, result.setting - handler.first  # of the shape among the stream's own
+    classes, seconds = served.encoder.classes, served.bins.seconds
+    readings = [Reading(f"tokens of {task}", length, LENGTHS)]
+    if 0 <= number < len(seconds) and seconds[number] > 0:  # the profile knows no seconds of the dynamic shape
+        readings.append(Reading(f"time of {task} over its profile", result.run_seconds / seconds[number], FACTORS))
     label, confidence = result.output, None
     if classes:
-        shares_K = shares(result.output)
-        best = int(shares_K.argmax())
-        label, confidence = classes[best], float(shares_K[best])
+        probabilities_K = probabilities(result.output)
+        best = int(probabilities_K.argmax())
+        label, confidence = classes[best], float(probabilities_K[best])
         readings += class_readings(task, classes, best, confidence)
     return Observation(
         task=task,
         version=served.version,
         outcome=result.outcome,
-        origin={"stream_version": served.version, "bin": bin},
+        origin={"stream_version": served.version, "bin": handler.shapes[result.setting]},
         measured={"queue_seconds": result.queue_seconds},
         label=label,
         confidence=confidence,
@@ -336,6 +441,15 @@ def observation(task: str, served: ServedStream, bin: str, number: int, length: 
     )
 
 
-def _factor(bins: Bins, number: int, seconds: float) -> float | None:
-    known = 0 <= number < len(bins.seconds) and bins.seconds[number] > 0
-    return seconds / bins.seconds[number] if known else None
+def sigmoid(logits: Output) -> NDArray[np.float32]:
+    """Return the sigmoid of each number."""
+    with np.errstate(over="ignore"):  # exp may be inf, and 1 / inf is the 0 that is right
+        return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
+
+
+def probabilities(logits_K: Output) -> NDArray[np.float32]:
+    """Return the softmax over classes, or the sigmoid of a single output."""
+    if len(logits_K) == 1:
+        return sigmoid(logits_K)
+    powers_K = np.exp(logits_K - logits_K.max())
+    return np.asarray(powers_K / powers_K.sum(), np.float32)

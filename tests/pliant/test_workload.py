@@ -12,7 +12,7 @@ import pytest
 
 from pliant.bins import reference as bins
 from pliant.cascade import reference as cascade
-from pliant.tokens import reference as tokens
+from pliant.tokens import simulated as tokens
 from pliant.workload import (
     RequestKind,
     Segment,

@@ -36,9 +36,9 @@ def drawn_worlds(seconds: float, deadline: float) -> st.SearchStrategy[World]:
 @given(data=st.data())
 def test_in_any_world_ours_is_not_far_below_doing_nothing_clever(system: str, data: st.DataObject) -> None:
     offered = contestant(system)
-    world = data.draw(drawn_worlds(offered.SECONDS, offered.DEADLINE))
-    load, clients = data.draw(st.sampled_from(offered.LOADS)), data.draw(st.sampled_from(CLIENTS))
+    world = data.draw(drawn_worlds(offered.seconds, offered.deadline))
+    load, clients = data.draw(st.sampled_from(offered.loads)), data.draw(st.sampled_from(CLIENTS))
     seed = data.draw(st.integers(0, 99))
-    ours, rival = (offered.value(policy, world, load, seed, clients) for policy in (offered.OURS, offered.RIVALS[0]))
+    ours, rival = (offered.value(policy, world, load, seed, clients) for policy in (offered.ours, offered.rivals[0]))
     assert ours >= LEAST * rival
     assert ours >= 0.0

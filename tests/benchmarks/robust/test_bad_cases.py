@@ -29,7 +29,7 @@ LEAST = 0.9  # of what the best rival earns, or ours on a good day, in one run
 )
 def test_on_a_bad_day_ours_is_not_behind_doing_nothing_clever(system: str, world: World, clients: str) -> None:
     offered = contestant(system)
-    ours, *rivals = (offered.value(policy, world, 0.95, 0, clients) for policy in (offered.OURS, *offered.RIVALS))
+    ours, *rivals = (offered.value(policy, world, 0.95, 0, clients) for policy in (offered.ours, *offered.rivals))
     assert ours >= LEAST * max(rivals)
 
 
@@ -61,6 +61,6 @@ def test_a_clock_that_jumps_costs_what_waits_then_and_nothing_later(
     system: str, jump: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offered = contestant(system)
-    usual, play = offered.value(offered.OURS, TRUE, offered.LOADS[0], 0), Clients.play
+    usual, play = offered.value(offered.ours, TRUE, offered.loads[0], 0), Clients.play
     monkeypatch.setattr(Clients, "play", lambda those, fresh, *of: play(those, _Jumping(fresh, 1.0, jump), *of))
-    assert offered.value(offered.OURS, TRUE, offered.LOADS[0], 0) >= LEAST * usual
+    assert offered.value(offered.ours, TRUE, offered.loads[0], 0) >= LEAST * usual

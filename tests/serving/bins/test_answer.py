@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
 
-from pliant.serving.bins.answer import embeddings, respond, scores
+from pliant.serving.bins.api import embeddings, respond, scores
 
 
 def answer(outputs, normalize: bool = False) -> SimpleNamespace:
@@ -15,9 +14,8 @@ def answer(outputs, normalize: bool = False) -> SimpleNamespace:
 
 
 def test_floats_are_written_with_as_few_digits_as_they_need():
-    response = respond([{"score": np.float32(0.1)}], {"x-some": "header"})
-    assert response.body == b'[{"score":0.1}]' and json.loads(response.body)
-    assert (response.status_code, response.headers["x-some"]) == (200, "header")
+    response = respond([{"score": np.float32(0.1)}])
+    assert response.body == b'[{"score":0.1}]' and response.status_code == 200
     assert response.headers["content-type"].startswith("application/json")
 
 

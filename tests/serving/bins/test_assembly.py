@@ -17,9 +17,8 @@ from pliant.protocol import Request
 from pliant.registry.names import BINS_PREFIX
 from pliant.serving.bins import assembly as bins_assembly
 from pliant.serving.bins.assembly import BinsSystem, compiled, make_scheduler
-from pliant.serving.bins.bodies import TextRequest
 from pliant.serving.bins.catalog import load_catalog
-from pliant.serving.bins.reading import TokenReader
+from pliant.serving.bins.endpoint import TextRequest, TokenReader
 from pliant.serving.lifecycle import system
 from pliant.serving.lifecycle.endpoint import AT_ONCE
 from pliant.simulator import simulate

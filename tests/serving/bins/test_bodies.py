@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pliant.errors import InputError
+from pliant.serving.bins.api import inputs_of, pairs
 from pliant.serving.bins.bodies import (
     ClassifyBody,
     DecodeBody,
@@ -14,11 +15,9 @@ from pliant.serving.bins.bodies import (
     RerankBody,
     RerankDocumentsBody,
     SimilarityBody,
-    TokenIds,
     TokenizeBody,
-    inputs_of,
-    pairs,
 )
+from pliant.serving.bins.endpoint import TokenIds
 from pliant.serving.http.api_errors import ApiError
 
 USUAL = {
@@ -101,7 +100,7 @@ def test_inputs_of_embeddings_are_texts_and_token_ids_alone_or_in_a_list(value, 
 
 def test_a_query_is_paired_with_each_document_and_no_more_are_taken_than_allowed():
     body = RerankDocumentsBody.read({"query": "q\x00", "documents": ["a\x00", {"text": "b", "title": "c"}]})
-    assert pairs(body.query, "documents", body.documents, 2) == [("q ", "a "), ("q ", "b")]
+    assert pairs(body.query, "documents", body.documents, 2) == (("q ", "a "), ("q ", "b"))
     with pytest.raises(ApiError) as refused:
         pairs(body.query, "documents", body.documents, 1)
     assert (refused.value.status, refused.value.field) == (413, "documents")

@@ -10,8 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.bins.artifact import Shape
-from pliant.serving.bins.bodies import TextRequest
-from pliant.serving.bins.endpoint import AT_ONCE, BinsEndpoint, Handler
+from pliant.serving.bins.endpoint import AT_ONCE, BinsEndpoint, Handler, TextRequest
 from pliant.serving.bins.metric_list import ORIGINS
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.driver import Completed, Rejected
@@ -23,6 +22,8 @@ from tests.fixtures.fakes import run_virtually
 
 class Reader:
     """A token a word. Texts of more than four are truncated."""
+
+    vocabulary = 80
 
     def __init__(self) -> None:
         self.reads: list[tuple] = []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from pliant.models.text import Reader
-from pliant.serving.bins.reading import TokenReader
+from pliant.serving.bins.endpoint import TokenReader
 from tests.fixtures.bins.encoders import tiny_encoder
 
 TOKENIZER, MOST = tiny_encoder().tokenizer, 24
