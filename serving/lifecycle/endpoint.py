@@ -16,7 +16,6 @@ from typing_extensions import TypeVar  # with defaults, which the standard libra
 
 from pliant.errors import PliantError
 from pliant.fallbacks import Fallback
-from pliant.outcomes.figures import Figures
 from pliant.protocol import JournalEntry, Scheduler
 from pliant.registry.names import system_of
 from pliant.registry.releases import RegistryRelease, ReleaseView
@@ -30,7 +29,7 @@ from pliant.serving.lifecycle.catalog import Catalog, discard, register_webhook
 from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
 from pliant.serving.lifecycle.refresh import Extend, RefreshCounter, Refresher, Source, Tell, extend_never
 from pliant.serving.loop.observe import AnswerMetrics, Observer
-from pliant.serving.loop.outcomes import Outcomes, broken_event
+from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.loop.record import rollout_config, trial_record
 from pliant.serving.loop.trial import Call, Ended, Trial
 from pliant.serving.loop.trials import TrialParts, Trials
@@ -172,7 +171,7 @@ class LabelledEndpoint(Endpoint[S, C, H, D, M]):
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
         self.outcomes, self._observer = outcomes, Observer(metrics, self.drift, outcomes)
-        outcomes.on_broken = self._on_broken
+        outcomes.on_broken = lambda event: refresher.tell("promise", event)
 
     def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
         """Record the right label of an earlier answer, also for a trial. Raises as `Outcomes.take`."""
@@ -180,9 +179,6 @@ class LabelledEndpoint(Endpoint[S, C, H, D, M]):
         if trial is not None and self.outcomes.teaches(client):
             trial.label(id, label)
         return taken
-
-    def _on_broken(self, figures: Figures) -> None:
-        self._refresher.tell("promise", broken_event(figures))
 
 
 def described_devices(settings: Settings, driver: Driver) -> list[dict[str, Any]]:

@@ -6,8 +6,7 @@ import math
 from bisect import bisect_left
 
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES
-from pliant.serving.loop.drift import LENGTHS, Reading, labels
-from pliant.serving.loop.observe import Observation
+from pliant.serving.loop.observe import LENGTHS, Observation, Reading, labels
 from pliant.serving.packing.reply import Choice
 
 PLACES = labels((*(f"below its {quantile:g} quantile" for quantile in QUANTILES), "above all quantiles"))

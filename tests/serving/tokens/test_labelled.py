@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.files import read_inputs, read_labels
 from pliant.serving.client import Client
-from pliant.serving.loop.drift import DriftCounter
-from pliant.serving.loop.observe import Observer
+from pliant.serving.loop.observe import DriftCounter, Observer
 from pliant.serving.loop.outcomes import Outcomes, chosen_id, open_outcomes
 from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
 from pliant.serving.tokens.endpoint import NAMES, kept, kind_of
@@ -78,7 +77,9 @@ def test_two_tenants_may_choose_the_same_id():
     outcomes = Outcomes(CollectorRegistry(), 10, names=NAMES)
     clients = [Client(name, 1.0, frozenset({"use"}), "k") for name in ("acme", "beta")]
     for label, client in zip(("zero", "one"), clients, strict=True):
-        outcomes.remember(chosen_id(client, "1"), kind_of("t", ORIGIN, 0, client.tenant), label, 0.5)
+        outcomes.tracker.remember(
+            chosen_id(client, "1"), kind_of("t", ORIGIN, 0, client.tenant), label, 0.5, outcomes.clock()
+        )
     assert [outcomes.take("1", "one", client)["correct"] for client in clients] == [False, True]
 
 
