@@ -66,7 +66,7 @@ def test_under_the_open_inference_protocol_an_answer_has_the_id_of_its_request(r
         for id, status in expected.items():
             response = await service.client.post("/outcomes", json={"id": id, "label": "zero"})
             assert response.status_code == status, id
-        assert len(service.outcomes._tracker) == 3, "without an id nothing is remembered"
+        assert len(service.outcomes.tracker) == 3, "without an id nothing is remembered"
         response = await service.client.post("/outcomes", json={"id": "mine", "label": "zero"})
         assert response.json()["id"] == "mine"
 
@@ -120,6 +120,6 @@ def test_an_answer_that_is_late_or_refused_is_not_remembered(registry):
     async def check(service):
         assert (await ask(service, utility=0.125)).status_code == 429
         assert (await infer(service, png())).status_code == 200
-        assert len(service.outcomes._tracker) == 0
+        assert len(service.outcomes.tracker) == 0
 
     serve(registry, check)
