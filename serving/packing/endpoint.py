@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from pliant.errors import InputError
+from pliant.packing.chat import CallParser, calls_grammar
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
-from pliant.packing.tools import CallParser, calls_grammar
 from pliant.serving.driver import Rejected
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.lifecycle.endpoint import Endpoint
@@ -22,21 +22,18 @@ from pliant.serving.packing.catalog import Catalog, ServedModel
 from pliant.serving.packing.engine.engine import (
     OPEN_CHARACTERS,
     CannotKeepError,
-    EngineDriver,
+    EngineGroup,
     EngineReport,
     InFlightOutput,
+    merged_report,
 )
-from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool, merged_report
 from pliant.serving.packing.engine.forecaster import Forecast, Forecaster
-from pliant.serving.packing.engine.metrics import PackingMetrics
-from pliant.serving.packing.engine.observation import observation
+from pliant.serving.packing.engine.metrics import PackingMetrics, add_generation, observation
 from pliant.serving.packing.engine.observed import ObservedLengths
-from pliant.serving.packing.engine.traced import add_generation
-from pliant.serving.packing.openai import unknown_model
-from pliant.serving.packing.reading import PromptReader, Tokens
-from pliant.serving.packing.reply import Choice, LogprobsWriter, Reply, ReplyInfo
-from pliant.serving.packing.request import GenerationRequest, PromptInput
+from pliant.serving.packing.reply import Choice, LogprobsWriter, Reply
+from pliant.serving.packing.request import GenerationRequest, PromptInput, unknown_model
 from pliant.serving.packing.settings import PackingSettings
+from pliant.serving.packing.text import PromptReader, Tokens
 from pliant.serving.request_context import current_trace, current_way_back, is_copy, note_decided
 
 AT_ONCE = 16 * 1024  # characters; longer prompts are tokenized in a thread
@@ -53,9 +50,54 @@ class Handler:
     created: int  # seconds since 1970
     reader: PromptReader
     forecaster: Forecaster
-    engine: EngineDriver | EngineGroup
+    engine: EngineGroup
     observed: ObservedLengths | None
-    on_devices: Sequence[tuple[str, EngineDriver]]  # the engine, or each of the group's, with its device
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePool:
+    """What starts and stops with the handlers of a generation."""
+
+    handlers: Sequence[Handler]
+    forecasters_first: bool  # start the engines after them: an engine takes what is free of a GPU's memory
+
+    @property
+    def ready(self) -> bool:
+        """Whether all models have an engine that runs."""
+        return all(handler.engine.ready for handler in self.handlers)
+
+    @property
+    def alive(self) -> bool:
+        """Whether all models have an engine that can be started."""
+        return all(handler.engine.alive for handler in self.handlers)
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of outputs without a token."""
+        return sum(handler.engine.waiting for handler in self.handlers)
+
+    @property
+    def pending(self) -> int:
+        """Return the number of outputs that have not ended."""
+        return sum(handler.engine.pending for handler in self.handlers)
+
+    async def start(self) -> None:
+        """Start all, and raise the first `PliantError` once each has started or failed."""
+        engines = [handler.engine.start for handler in self.handlers]
+        forecasters = [handler.forecaster.start for handler in self.handlers]
+        for starts in (forecasters, engines) if self.forecasters_first else ([*engines, *forecasters],):
+            for error in await asyncio.gather(*(start() for start in starts), return_exceptions=True):
+                if error is not None:
+                    raise error
+
+    async def stop(self) -> None:
+        """Stop all, after the last output has ended."""
+        await asyncio.gather(*(handler.engine.stop() for handler in self.handlers))
+        for handler in self.handlers:
+            await handler.forecaster.stop()
+            handler.reader.grammars.stop()
+            if handler.observed is not None:
+                handler.observed.close()
 
 
 PackingGeneration = Generation[Catalog, Handler, EnginePool]
@@ -177,19 +219,8 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
 
     def _reply(self, request: GenerationRequest, read: _ReadRequest, arrived: float) -> Reply:
         served = read.handler.served
-        info = ReplyInfo(
-            model=served.packing.name,
-            fingerprint=f"fp_{served.digest[:12]}",
-            prompt_tokens=sum(len(prompt.ids) for prompt in read.tokens),
-            deadline=request.deadline or FOREVER,
-            usage=request.usage,
-            continuous_usage=request.continuous_usage,
-            echo=request.echo,
-            choices=request.choices,
-            best_of=request.best_of,
-            ignored=request.ignored,
-        )
-        reply = Reply(info, read.handler.engine.cancel)
+        tokens, fingerprint = sum(len(prompt.ids) for prompt in read.tokens), f"fp_{served.digest[:12]}"
+        reply = Reply(request, served.packing.name, fingerprint, tokens, read.handler.engine.cancel)
         count = len(read.tokens) * request.best_of
         reply.observations = [None] * count
         reply.choices = [self._choice(request, read, reply, index, arrived) for index in range(count)]
@@ -258,7 +289,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         self.metrics.ended(name, choice)
         self.metrics.engine(name, handler.engine.status)
         if handler.observed is not None:
-            handler.observed.add(choice, generator.digest, reply.info.id)
+            handler.observed.add(choice, generator.digest, reply.id)
         if traced := current_trace():
             add_generation(traced, name, operation, choice.output, self.now)
 
@@ -292,18 +323,18 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         }
 
     async def _model(self, handler: Handler) -> dict[str, Any]:
-        polls = [engine.poll() for _, engine in handler.on_devices]
+        polls = [engine.poll() for engine in handler.engine.engines]
         reports, name = await asyncio.gather(*polls), handler.served.packing.name
         whole = merged_report(reports)
         self.metrics.engine(name, whole.status)
         limits = [
             {"sequences": limit.value, "sequences_planned": limit.planned, "out_of_memory": limit.exhausted}
-            for limit in (engine.sequences for _, engine in handler.on_devices)
+            for limit in (engine.sequences for engine in handler.engine.engines)
         ]
         summed = {key: sum(each[key] for each in limits) for key in limits[0]}
         engines = [
             {"device": device, **_engine(report), **limit}
-            for (device, _), report, limit in zip(handler.on_devices, reports, limits, strict=True)
+            for (device, _), report, limit in zip(handler.engine.on_devices, reports, limits, strict=True)
         ]
         figures = {"coverage": self.metrics.coverage(name), "forecasts": _forecasts(handler.forecaster)}
         engine = {**_engine(whole), **summed}

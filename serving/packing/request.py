@@ -11,20 +11,19 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.datastructures import Headers
 
 from pliant.errors import InputError
 from pliant.packing import chat
+from pliant.packing.chat import Tool
 from pliant.packing.engine.grammar import json_rule
 from pliant.packing.engine.submission import Sampling
-from pliant.packing.tools import Tool
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.app import AnyEndpoint
 from pliant.serving.http.bodies import check_count, deadline, given, header_number, shorten
 from pliant.serving.packing.bodies import (
     ANY_OBJECT,
@@ -38,7 +37,6 @@ from pliant.serving.packing.bodies import (
     ResponseFormat,
     StructuredOutputs,
 )
-from pliant.serving.packing.reply import Reply
 from pliant.serving.packing.settings import PackingSettings
 
 
@@ -114,18 +112,6 @@ class GenerationRequest:
     def known_length(self) -> bool:
         """Whether nothing ends its outputs before their limit."""
         return self.silent or (self.sampling.ignore_eos and not (self.stops or self.sampling.stop_tokens))
-
-
-class Endpoint(AnyEndpoint, Protocol):
-    """What the routes of packing call."""
-
-    def models(self) -> Mapping[str, int]: ...
-    def context(self, model: str | None) -> int: ...
-    def defaults(self, model: object) -> Mapping[str, float]: ...
-    async def tokenize(self, model: str | None, prompt: PromptInput) -> Sequence[tuple[int, str]]: ...
-    async def detokenize(self, model: str | None, ids: Sequence[int]) -> str: ...
-    async def open(self, request: GenerationRequest, arrived: float) -> Reply: ...
-    async def status(self) -> dict[str, Any]: ...
 
 
 HEADERS: Mapping[str, str] = {
@@ -239,6 +225,12 @@ def read_request(
         offline=body.offline,
         ignored=ignored,
     )
+
+
+def unknown_model(name: str, served: Iterable[str]) -> ApiError:
+    """Return the error for a model that is not served."""
+    message = f"model is {shorten(name)}, but must be one of {', '.join(served)}"
+    return ApiError(404, "model_not_found", message, "model")
 
 
 def unknown_fields(fields: Mapping[str, Any], kind: type[ModelBody], strict: bool) -> tuple[str, ...]:

@@ -11,8 +11,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from pliant.serving.client import Client
-from pliant.serving.packing import openai as openai_routes
-from pliant.serving.packing.api import NotFoundRoute
+from pliant.serving.packing import api
 from tests.fixtures.packing.fakes import SECONDS, TALE, new_tokenizer
 from tests.fixtures.packing.in_process import QUIET, error_of, events, serving
 
@@ -168,7 +167,7 @@ def test_metrics_and_status_tell_what_was_served(registry):
 def test_a_full_queue_drops_for_another_tenant_the_newest_of_the_one_with_the_most(registry, monkeypatch):
     settings = QUIET.replace(max_waiting=3)
     clients = {"a": Client("flood"), "b": Client("ann")}
-    monkeypatch.setattr(openai_routes, "client_of", lambda request: clients[request.headers["x-client"]])
+    monkeypatch.setattr(api, "client_of", lambda request: clients[request.headers["x-client"]])
     with serving(registry, settings) as service:
         service.worker.held = True
 
@@ -232,7 +231,7 @@ def test_the_routes_are_those_of_openai_and_of_every_service(service):
         "/models/{model:path}": {"GET"},
     }
     assert {"/status", "/refresh"} <= set(paths)
-    assert isinstance(service.app.routes[-1], NotFoundRoute)
+    assert isinstance(service.app.routes[-1], api.NotFoundRoute)
 
 
 def test_bentoml_leaves_a_long_text_an_hour_and_mounts_the_routes_under_their_version():

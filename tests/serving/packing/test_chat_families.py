@@ -14,11 +14,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from pliant.errors import InputError
-from pliant.packing.tools import described
+from pliant.packing.chat import described
 from pliant.serving.packing.bodies import Conversation
 from pliant.serving.packing.catalog import ServedGenerator
-from pliant.serving.packing.reading import PromptReader
 from pliant.serving.packing.request import PromptInput, conversation, read_tools
+from pliant.serving.packing.text import PromptReader
 from pliant.training.packing import chat
 
 FAMILIES = tomllib.loads((Path(__file__).parents[2] / "fixtures" / "packing" / "families.toml").read_text())

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from pliant.errors import InputError
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing.catalog import ServedGenerator
-from pliant.serving.packing.reading import PromptReader
 from pliant.serving.packing.request import PromptInput
+from pliant.serving.packing.text import PromptReader
 from tests.fixtures.packing.in_process import CONTEXT, error_of
 
 REFUSED_FIELDS = [

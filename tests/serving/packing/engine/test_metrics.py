@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry
 from pliant.packing.engine.submission import Sampling, Status
 from pliant.serving.packing.engine.engine import SequenceLimit
 from pliant.serving.packing.engine.forecaster import Forecast
-from pliant.serving.packing.engine.metrics import PackingMetrics
-from pliant.serving.packing.engine.observation import observation
+from pliant.serving.packing.engine.metrics import PackingMetrics, observation
 
 QUANTILES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
