@@ -51,10 +51,21 @@ from pliant.serving.http.bodies import (
     shorten,
 )
 from pliant.serving.http.oip import routes
-from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, Served, one_version, text_inputs, texts_of
-from pliant.serving.http.oip.response import replaced, shape_of
-from pliant.serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers
-from pliant.serving.http.oip.tensors import texts as text_tensor
+from pliant.serving.http.oip.models import (
+    Form,
+    InferAnswer,
+    InferRequest,
+    Model,
+    Served,
+    Tensor,
+    TensorSpec,
+    numbers,
+    one_version,
+    text_inputs,
+    texts_of,
+)
+from pliant.serving.http.oip.models import texts as text_tensor
+from pliant.serving.http.oip.routes import replaced, shape_of
 from pliant.serving.http.schemas import Score, TeiError, errors, route_options
 from pliant.serving.loop.outcome_routes import add_outcomes
 
