@@ -8,9 +8,8 @@ from functools import partial
 from pliant.serving.lifecycle.catalog import Artifacts, Registry
 from pliant.serving.lifecycle.endpoint import Blueprint
 from pliant.serving.lifecycle.system import Dependencies, ServedSystem
-from pliant.serving.tokens.catalog import Catalog, TaskInfo, load_catalog
+from pliant.serving.tokens.catalog import Catalog, TaskInfo, TokensBuild, load_catalog
 from pliant.serving.tokens.endpoint import NAMES, TokensEndpoint
-from pliant.serving.tokens.messages import TokensBuild
 from pliant.serving.tokens.metric_list import ORIGINS
 from pliant.serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensSource
 from pliant.serving.tokens.settings import TokensSettings
@@ -94,4 +93,6 @@ def build_plan(settings: TokensSettings, catalog: Catalog, device: str) -> Build
     required_device = None if settings.any_profile else catalog.device
     plan = DevicePlan(device, settings.threads, required_device, (1, min(WARM_BATCH, latency.batches[-1])))
     gammas, precision = tuple(settings.used(latency.settings)), catalog.profile.precision
-    return TokensBuild(catalog.folder, catalog.backbone_digest, tuple(catalog.tasks.values()), gammas, plan, precision)
+    return TokensBuild(
+        catalog.backbone.folder, catalog.backbone.digest, tuple(catalog.tasks.values()), gammas, plan, precision
+    )
