@@ -19,7 +19,8 @@ Knows no clock, no device and no policy; the unit of service is the caller's (se
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -436,38 +437,23 @@ def largest_equal_part(free: int, counts: Collection[int], share: float = SHARE)
     return low
 
 
+@dataclass(slots=True)
 class Groups:
-    """Deals tenants into groups in turn, in the order in which they come: the first few have one each.
+    """Deals tenants into groups in turn, in the order in which they come: the first few have one each."""
 
-    They cap how much one tenant may add to what is decided by evidence: trials, alarms, promises. Labels that teach are a
-    set, of which no tenant gives more than `SHARE` (`largest_equal_part`), but a quarter of false outcomes decides a
-    sequential test as surely as all of them. So evidence counts only as far as it holds without any one group
-    (`WithoutEach`): what a tenant makes up is in one group, and the rest is an e-process of the others. The operator
-    exempts tenants by name; "" stands for those who are not capped, as of a service without keys, or with keys of one
-    tenant alone, and for tenants that may administer it.
-    """
-
-    def __init__(self, tenants: Iterable[str] = ()) -> None:
-        self._group_of = {tenant: at % GROUPS for at, tenant in enumerate(tenants)}
+    tenants: dict[str, int] = field(default_factory=dict)
 
     def of(self, tenant: str) -> int:
         """Return the group of a tenant, from 0 on; `NOBODY` for "", whose evidence is not capped."""
-        if not tenant:
-            return NOBODY
-        return self._group_of.setdefault(tenant, len(self._group_of) % GROUPS)
-
-    @property
-    def tenants(self) -> list[str]:
-        """The tenants in the order in which they came, from which equal groups are made again."""
-        return list(self._group_of)
+        return self.tenants.setdefault(tenant, len(self.tenants) % GROUPS) if tenant else NOBODY
 
 
+@dataclass(slots=True)
 class WithoutEach(Generic[T]):
-    """What all outcomes have led to, and what all but those of each group have. `copy` copies it."""
+    """What all outcomes have led to, and what all but those of each group have, of the groups that had any."""
 
-    def __init__(self, whole: T, copy: Callable[[T], T]) -> None:
-        self.whole, self._copy = whole, copy
-        self.without: dict[int, T] = {}  # by group, of those that had outcomes
+    whole: T
+    without: dict[int, T] = field(default_factory=dict)
 
     @property
     def every(self) -> tuple[T, ...]:
@@ -476,5 +462,5 @@ class WithoutEach(Generic[T]):
     def seeing(self, group: int) -> tuple[T, ...]:
         """Return all that an outcome of this group has to be added to."""
         if group != NOBODY and group not in self.without:
-            self.without[group] = self._copy(self.whole)
+            self.without[group] = deepcopy(self.whole)
         return (self.whole, *(each for other, each in self.without.items() if other != group))

@@ -42,7 +42,7 @@ DEFAULTS: Mapping[str, str] = {
     "MLFLOW_LOGGING_LEVEL": "ERROR",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # by default a server that died holds its client for minutes
 }
-"""MLflow's own settings, where the user has none. It reads them from the environment and from nowhere else."""
+"""MLflow's own settings, where the user has none."""
 
 
 def set_defaults() -> None:
@@ -111,32 +111,20 @@ def local_folder(uri: str) -> Path:
 
 def check_reachable(uri: str, create: bool) -> None:
     """Raise `RegistryError` if the server does not answer or, unless one is to be created, the database is not there."""
+    address = _split(uri)
     if (path := database(uri)) is not None:
-        _check_database(path, create)
-    if _split(uri).scheme in ("http", "https"):
-        _check_server(uri)
-
-
-def _check_database(path: Path, create: bool) -> None:
-    if create:
-        _make_folder(path.parent)
-    elif not path.is_file():
-        raise UnreachableError(f"there is no registry database at {path.absolute()}: {ADVICE}")
-
-
-def _make_folder(folder: Path) -> None:
+        if create:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise RegistryError(f"the registry's folder {path.parent} cannot be made: {error.strerror}") from error
+        elif not path.is_file():
+            raise UnreachableError(f"there is no registry database at {path.absolute()}: {ADVICE}")
+    if address.scheme not in ("http", "https"):
+        return
+    context = _trust() if address.scheme == "https" else None
+    health = f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path.rstrip('/')}/health"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RegistryError(f"the registry's folder {folder} cannot be made: {error.strerror}") from error
-
-
-def _check_server(uri: str) -> None:
-    try:
-        address = _split(uri)
-        host = address.netloc.rpartition("@")[2]
-        context = _trust() if address.scheme == "https" else None
-        health = f"{address.scheme}://{host}{address.path.rstrip('/')}/health"
         urlopen(health, timeout=PROBE_SECONDS, context=context).close()
     except HTTPError:
         return  # it answers, whether or not it knows this path
@@ -144,10 +132,8 @@ def _check_server(uri: str) -> None:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
             advice = UNTRUSTED.get(reason.verify_code, f"{TRUSTED} names the file of those to trust")
-            why = (
-                f"the certificate of the MLflow server at {shown(uri)} is not valid ({reason.verify_message}): {advice}"
-            )
-            raise UnreachableError(why) from None
+            invalid = f"the certificate of the MLflow server at {shown(uri)} is not valid ({reason.verify_message})"
+            raise UnreachableError(f"{invalid}: {advice}") from None
         raise UnreachableError(f"no MLflow server answers at {shown(uri)} ({reason}): start it, or {SET}") from None
 
 

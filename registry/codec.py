@@ -62,7 +62,9 @@ def save(artifact: Artifact, folder: Path) -> str:
     """
     files = encode(artifact)
     expected = _hash(files[DIGESTS])
-    if not _intact(folder, expected):
+    try:
+        _verified(folder, expected)
+    except (ArtifactError, RegistryError):
         replace_folder(folder, files)
     return expected
 
@@ -79,7 +81,7 @@ def load(cls: type[T], folder: Path, digest: str | None = None) -> T:
 
 def digest(folder: Path) -> str:
     """Return the digest of the artifact in `folder`, which identifies it everywhere. Does not verify the files."""
-    return _hash(_read(folder, DIGESTS, expected="a list of digests"))
+    return _digested(folder, DIGESTS, "a list of digests")[1]
 
 
 def kind(folder: Path) -> str:
@@ -101,9 +103,17 @@ def decode(cls: type[T], files: Mapping[str, Content], folder: Path) -> T:
     """Return the artifact that verified files hold; its arrays are views of them. `folder` is for messages only."""
     document = _header(files, folder)
     if (document["kind"], document["schema"]) != (cls.KIND, cls.SCHEMA):
+        advice = ""
+        if document["kind"] == cls.KIND and document["schema"] > cls.SCHEMA:
+            advice = (
+                ": a newer version of Pliant wrote it; update this one, or release again with a version as old as this"
+            )
+        elif document["kind"] == cls.KIND:
+            advice = (
+                ": an older version of Pliant wrote it; run its flow again with this version, or serve it with that one"
+            )
         actual = f"{document['kind']} of schema {document['schema']}"
-        needed = f"{cls.KIND} of schema {cls.SCHEMA} is needed{_advice(cls, document)}"
-        raise SchemaError(f"{folder} holds {actual}, but {needed}")
+        raise SchemaError(f"{folder} holds {actual}, but {cls.KIND} of schema {cls.SCHEMA} is needed{advice}")
     try:
         arrays = tensors.parse(files[TENSORS])
     except ValueError as error:
@@ -116,15 +126,6 @@ def decode(cls: type[T], files: Mapping[str, Content], folder: Path) -> T:
     return structure(cls, values, where)
 
 
-def _advice(cls: type[Artifact], document: Mapping[str, Any]) -> str:
-    """Return what to do about an artifact of another schema, as the end of a sentence."""
-    if document["kind"] != cls.KIND:
-        return ""
-    if document["schema"] > cls.SCHEMA:
-        return ": a newer version of Pliant wrote it; update this one, or release again with a version as old as this"
-    return ": an older version of Pliant wrote it; run its flow again with this version, or serve it with that one"
-
-
 def _flatten(artifact: Artifact) -> tuple[Any, dict[str, Array]]:
     """Return JSON values, and the arrays that they name."""
     arrays: dict[str, Array] = {}
@@ -135,12 +136,17 @@ def _plain(value: Any, path: str, arrays: dict[str, Array]) -> Any:
     """Return JSON values, mappings in their keys' order, and move every array to `arrays`."""
     match value:
         case np.ndarray():
-            arrays[path] = _tensor(value, path)
+            if value.dtype.newbyteorder("=") not in tensors.TYPES.values():
+                raise ArtifactError(f"{path} is an array of {value.dtype}, which an artifact cannot hold")
+            arrays[path] = np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
             return {REFERENCE: path}
         case np.generic():
             return value.item()
         case Mapping():
-            return {str(key): _plain(value[key], _join(path, key), arrays) for key in _keys(value, path)}
+            kinds = {type(key) for key in value}
+            if len(kinds) > 1 or not kinds <= {int, str} or REFERENCE in value:
+                raise ArtifactError(f"the keys of {path} must all be integers or all strings, and none {REFERENCE}")
+            return {str(key): _plain(value[key], _join(path, key), arrays) for key in sorted(value)}
         case list() | tuple():
             return [_plain(item, _join(path, index), arrays) for index, item in enumerate(value)]
         case _ if is_dataclass(value):
@@ -149,19 +155,6 @@ def _plain(value: Any, path: str, arrays: dict[str, Array]) -> Any:
         case None | bool() | int() | float() | str():
             return value
     raise ArtifactError(f"{path} is a {type(value).__name__}, which an artifact cannot hold")
-
-
-def _tensor(array: Array, path: str) -> Array:
-    if not tensors.can_hold(array):
-        raise ArtifactError(f"{path} is an array of {array.dtype}, which an artifact cannot hold")
-    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
-
-
-def _keys(mapping: Mapping[Any, Any], path: str) -> list[Any]:
-    kinds = {type(key) for key in mapping}
-    if len(kinds) > 1 or not kinds <= {int, str} or REFERENCE in mapping:
-        raise ArtifactError(f"the keys of {path} must all be integers or all strings, and none {REFERENCE}")
-    return sorted(mapping)
 
 
 def _join(path: str, key: object) -> str:
@@ -190,10 +183,10 @@ def _header(files: Mapping[str, Content], folder: Path) -> dict[str, Any]:
 
 def _verified(folder: Path, digest: str | None) -> dict[str, Content]:
     """Return every file's content, read once and verified to be what was saved."""
-    listed = _read(folder, DIGESTS, expected=digest or "a list of digests")
+    listed, actual = _digested(folder, DIGESTS, digest or "a list of digests")
     if digest is not None:
-        _compare(folder / DIGESTS, digest, _hash(listed))
-    digests = _parse(listed, folder / DIGESTS)
+        _compare(folder / DIGESTS, digest, actual)
+    digests = _parse(bytes(listed), folder / DIGESTS)
     if not isinstance(digests, dict) or not {VALUES, TENSORS} == set(digests):
         raise ArtifactError(f"{folder / DIGESTS} must name {VALUES} and {TENSORS}, and nothing else")
     read = {name: _digested(folder, name, expected) for name, expected in digests.items()}
@@ -205,18 +198,6 @@ def _verified(folder: Path, digest: str | None) -> dict[str, Content]:
 def _compare(file: Path, expected: str, actual: str) -> None:
     if actual != expected:
         raise DigestError(str(file), expected, actual)
-
-
-def _intact(folder: Path, digest: str) -> bool:
-    try:
-        _verified(folder, digest)
-    except (ArtifactError, RegistryError):
-        return False
-    return True
-
-
-def _read(folder: Path, name: str, expected: str) -> bytes:
-    return bytes(_digested(folder, name, expected)[0])
 
 
 def _digested(folder: Path, name: str, expected: str) -> tuple[memoryview, str]:
@@ -251,17 +232,13 @@ def _hash(content: bytes) -> str:
 
 def structure(cls: type[T], values: Any, where: str) -> T:
     """Return an instance of `cls`. Raises `ArtifactError` that names `where` and the first value that does not fit."""
-    try:
-        return _converter().structure(values, cls)
-    except BaseValidationError as error:
-        raise ArtifactError(f"{where} does not fit {cls.__name__}: {_first(error, 'it')}") from error
-
-
-def _converter() -> Converter:
     converter = Converter(forbid_extra_keys=True)
     converter.register_structure_hook_func(lambda kind: get_origin(kind) is np.ndarray, _fitting_array)
     converter.register_structure_hook_func(_is_plain_union, _fitting_plain)
-    return converter
+    try:
+        return converter.structure(values, cls)
+    except BaseValidationError as error:
+        raise ArtifactError(f"{where} does not fit {cls.__name__}: {_first(error, 'it')}") from error
 
 
 def _first(error: BaseException, path: str) -> str:

@@ -62,11 +62,6 @@ def says_served(description: str) -> bool:
     return description.startswith(SERVED)
 
 
-def says_left(description: str) -> bool:
-    """Whether a description says that its version was served, and is so no more."""
-    return description.startswith(UNTIL)
-
-
 def restated(description: str, sentence: str) -> str:
     """Return the description with this sentence about whether its version is served, in place of the one before."""
     first, _, rest = description.partition("\n")
@@ -148,7 +143,7 @@ def confirm(client: Any, name: str, number: int, release: int) -> None:
     version = find_version(client, name, number)
     said = (version.description or "") if version is not None else ""
     if version is not None and not says_served(said):
-        again = says_left(said)
+        again = said.startswith(UNTIL)  # it was served, and was so no more
         _say(client, name, number, served(now_text(), release if again else None, or_earlier=not again))
 
 

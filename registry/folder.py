@@ -20,15 +20,17 @@ def replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
     Raises `RegistryError` if the disk refuses, or if the folder holds anything else, which would be lost.
     """
-    try:
-        _check_names(folder, set(files))
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _beside(folder) as draft, _beside(folder) as former:
-            _write(draft, files)
-            _swap(draft, folder, former)
-            _sync(folder.parent)
-    except OSError as error:
-        raise RegistryError(f"{folder} cannot be written: {error.strerror or error}") from error
+    with _drafted(folder, files) as draft, _beside(folder) as former:
+        if folder.exists() and (others := {path.name for path in folder.iterdir()}.difference(files)):
+            raise RegistryError(f"{folder} holds {min(others)}, which is no artifact's: choose another folder")
+        try:
+            with suppress(FileNotFoundError):
+                folder.rename(former)
+            draft.rename(folder)
+        except BaseException:  # an interrupt too must not lose the old one
+            if former.exists() and not folder.exists():
+                former.rename(folder)
+            raise
 
 
 def add_folder(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -36,18 +38,12 @@ def add_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
     Of several processes that do it at once one is the first. Raises `RegistryError` if the disk refuses.
     """
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _beside(folder) as draft:
-            _write(draft, files)
-            try:
-                draft.rename(folder)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-            _sync(folder.parent)
-    except OSError as error:
-        raise RegistryError(f"{folder} cannot be written: {error.strerror or error}") from error
+    with _drafted(folder, files) as draft:
+        try:
+            draft.rename(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
 
 def sync_tree(folder: Path) -> None:
@@ -65,9 +61,23 @@ def sync_tree(folder: Path) -> None:
         raise RegistryError(f"{folder} cannot be written to the disk: {error.strerror or error}") from error
 
 
-def _check_names(folder: Path, names: set[str]) -> None:
-    if folder.exists() and (others := {path.name for path in folder.iterdir()} - names):
-        raise RegistryError(f"{folder} holds {min(others)}, which is no artifact's: choose another folder")
+@contextmanager
+def _drafted(folder: Path, files: Mapping[str, bytes]) -> Iterator[Path]:
+    """Give a folder that holds `files`, to be renamed to `folder`. Raises `RegistryError` if the disk refuses."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _beside(folder) as draft:
+            draft.mkdir()
+            for name, content in files.items():
+                with (draft / name).open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            _sync(draft)
+            yield draft
+            _sync(folder.parent)
+    except OSError as error:
+        raise RegistryError(f"{folder} cannot be written: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -78,28 +88,6 @@ def _beside(folder: Path) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    folder.mkdir()
-    for name, content in files.items():
-        with (folder / name).open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    _sync(folder)
-
-
-def _swap(draft: Path, folder: Path, former: Path) -> None:
-    """Rename the draft to the folder, which moves to `former` meanwhile and back if that fails."""
-    try:
-        with suppress(FileNotFoundError):
-            folder.rename(former)
-        draft.rename(folder)
-    except BaseException:  # an interrupt too must not lose the old one
-        if former.exists() and not folder.exists():
-            former.rename(folder)
-        raise
 
 
 def _sync(folder: Path) -> None:

@@ -37,12 +37,24 @@ Check = Callable[[], None]
 def file_lock(database: Path, system: str, wait: float = WAIT_SECONDS) -> Iterator[Check]:
     """Hold the lock of a registry in a file. Raises `RegistryError` where another process keeps it for `wait` seconds."""
     path = lock_file(database, system)
+
+    def take() -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def why() -> str:
+        file.seek(0)
+        return f"{path} is held by {file.read(200) or 'another process'}"
+
     try:
         file = path.open("a+")
     except OSError as error:
         raise RegistryError(f"the lock {path} cannot be opened: {error.strerror}") from error
     with file:
-        _wait_for(lambda: _lock_file(file), wait, lambda: f"{path} is held by {_owner_in(file)}")
+        _wait_for(take, wait, why)
         changed = path.stat().st_mtime_ns
         file.seek(0)
         file.truncate()
@@ -66,19 +78,6 @@ def last_release(database: Path, system: str) -> int:
         return lock_file(database, system).stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _lock_file(file: Any) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _owner_in(file: Any) -> str:
-    file.seek(0)
-    return file.read(200) or "another process"
 
 
 @dataclass(slots=True)

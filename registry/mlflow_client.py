@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
-from pliant.registry.address import ADVICE, check_reachable, current_address, database, is_local, shown
-from pliant.registry.package import BUNDLE, Published
+from pliant.registry.address import check_reachable, current_address, database, shown
+from pliant.registry.package import Published
 
 CONNECT_SECONDS = 5
 DIGEST, KIND = "pliant.digest", "pliant.kind"
@@ -95,23 +95,6 @@ def ensure_model(client: Any, name: str, about: str | None = None) -> None:
             raise
 
 
-def ensure_experiment(client: Any, name: str, location: str | None) -> str:
-    """Return an experiment's identifier; where it is missing it is created, with its artifacts at `location`."""
-    experiment = client.get_experiment_by_name(name)
-    if experiment is not None:
-        return str(experiment.experiment_id)
-    return str(client.create_experiment(name, artifact_location=location))
-
-
-def lacking(client: Any, name: str, alias: str, uri: str) -> str:
-    """Return the sentence that says what is missing where a model has no version under an alias."""
-    model = find_model(client, name)
-    if model is None:
-        return f"the registry at {shown(uri)} has no model {name}: {ADVICE}"
-    known = ", ".join(f"{key} (version {value})" for key, value in sorted(model.aliases.items())) or "none"
-    return f"model {name} has no version under the alias {alias}; its aliases: {known}"
-
-
 def find_model(client: Any, name: str) -> Any:
     """Return a registered model as MLflow's entity, or None."""
     return unless_missing(lambda: client.get_registered_model(name))
@@ -122,23 +105,9 @@ def find_version(client: Any, name: str, number: int) -> Any:
     return unless_missing(lambda: client.get_model_version(name, str(number)))
 
 
-def find_models(client: Any) -> list[Any]:
-    """Return all registered models as MLflow's entities."""
-    return all_pages(lambda token: client.search_registered_models(max_results=1000, page_token=token))
-
-
 def find_versions(client: Any, name: str) -> list[Any]:
     """Return all versions of a model as MLflow's entities."""
     return all_pages(lambda token: client.search_model_versions(f"name='{name}'", page_token=token))
-
-
-def fetch_bundle(client: Any, published: Published, address: str, fresh: Callable[[], Path]) -> Path:
-    """Return the artifact's folder of a version on this machine; `fresh` makes one for what has to be downloaded."""
-    from mlflow.artifacts import download_artifacts
-
-    root = client.get_model_version_download_uri(published.name, str(published.version))
-    target = None if is_local(root) else str(fresh())  # what is here already is not copied
-    return Path(download_artifacts(f"{root}/artifacts/{BUNDLE}", None, None, target, address))
 
 
 def all_pages(ask: Callable[[str | None], Any]) -> list[Any]:
@@ -184,15 +153,11 @@ def registry_errors(uri: str, failed: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, CommandError, OSError) as error:
-        kind = RegistryError if _is_missing(error) else RefusedError if _is_refused(error) else UnreachableError
+        gone = isinstance(error, FileNotFoundError) or "No such file or directory" in str(error)
+        known = getattr(error, "error_code", "") in ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
+        missing = gone or known or _status(error) == HTTPStatus.NOT_FOUND
+        kind = RegistryError if missing else RefusedError if _is_refused(error) else UnreachableError
         raise kind(f"{failed} at {shown(uri)}: {reason(error, uri)}") from None
-
-
-def _is_missing(error: Exception) -> bool:
-    """Whether the registry answered that something is not there."""
-    code = getattr(error, "error_code", "")
-    gone = isinstance(error, FileNotFoundError) or "No such file or directory" in str(error)
-    return _status(error) == HTTPStatus.NOT_FOUND or gone or code in ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
 
 
 def _is_refused(error: Exception) -> bool:
@@ -207,23 +172,20 @@ def reason(error: Exception, uri: str) -> str:
         return "its database does not accept the name and the password"
     if _is_refused(error):
         forbidden = _status(error) == HTTPStatus.FORBIDDEN or getattr(error, "error_code", "") == "PERMISSION_DENIED"
-        return "it lets this user in, but not do that (403)" if forbidden else f"it {_unknown_user(uri)} (401)"
+        if forbidden:
+            return "it lets this user in, but not do that (403)"
+        from mlflow.utils.credentials import read_mlflow_creds
+
+        if urlsplit(uri).username is not None:  # comes before the variables, as in MLflow
+            return "it does not accept the name and the password in its address (401)"
+        if all(read_mlflow_creds()):
+            return f"it does not accept the name and the password of {USER} and {PASSWORD} (401)"
+        if os.environ.get(TOKEN):
+            return f"it does not accept {TOKEN} (401)"
+        return f"it asks for a name and a password: set {USER} and {PASSWORD} (401)"
     if match := _AWAY.search(str(error)):
         return f"it answers with {match[1] or match[2]}: what is behind it, such as its database, may be gone"
     return _PAGE.sub("", (str(error).splitlines() or [type(error).__name__])[0])
-
-
-def _unknown_user(uri: str) -> str:
-    """Return what is wrong with the name and the password. Those in the address come before the variables', as in MLflow."""
-    from mlflow.utils.credentials import read_mlflow_creds
-
-    if urlsplit(uri).username is not None:
-        return "does not accept the name and the password in its address"
-    if all(read_mlflow_creds()):
-        return f"does not accept the name and the password of {USER} and {PASSWORD}"
-    if os.environ.get(TOKEN):
-        return f"does not accept {TOKEN}"
-    return f"asks for a name and a password: set {USER} and {PASSWORD}"
 
 
 def _status(error: Exception) -> int | None:

@@ -17,10 +17,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pliant.registry.address import is_local
-from pliant.registry.mlflow_client import DIGEST, all_pages, find_versions, registry_errors, unless_missing
+from pliant.registry.mlflow_client import DIGEST, all_pages, find_versions, unless_missing
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import release, system_of
-from pliant.registry.package import Published
 from pliant.registry.releases import FORMER, NOTES
 
 DAY = 86_400.0  # seconds
@@ -57,21 +56,22 @@ def unneeded(registry: MlflowRegistry, prefix: str, newest: int, days: float) ->
     """
     if not registry.exists():
         return ()
-    client = registry.connect()
-    with registry_errors(registry.tracking_uri, "the registry could not be looked through"):
+    with registry.asking("the registry could not be looked through") as client:
         contents = _contents(registry, client, prefix)
-        needed = needed_versions(contents.aliases, _tags(contents), newest) | _young(contents)
+        tags = {key: dict(version.tags) for key, version in contents.versions.items()}
+        young = {key for key, version in contents.versions.items() if _age(version.creation_timestamp) < DAY}
+        needed = needed_versions(contents.aliases, tags, newest) | young
         return (*_versions(contents, needed), *_logged(contents), *_runs(contents, needed, days))
 
 
 def remove(registry: MlflowRegistry, item: Unneeded) -> None:
     """Remove it, unless an alias has moved to it meanwhile. Raises `RegistryError`."""
-    client = registry.connect()
-    with registry_errors(registry.tracking_uri, f"{item.name} could not be removed"):
+    with registry.asking(f"{item.name} could not be removed") as client:
         match item.kind, item.ids:
             case "version", (name, number, *logged):
                 served = registry.version(name)
-                if number in map(str, client.get_registered_model(name).aliases.values()) or _is(served, number):
+                aliased = map(str, client.get_registered_model(name).aliases.values())
+                if number in aliased or (served is not None and str(served.version) == number):
                     return
                 client.delete_model_version(name, number)
                 for model in logged:
@@ -136,7 +136,7 @@ def _contents(registry: MlflowRegistry, client: Any, prefix: str) -> Contents:
 
     system = system_of(prefix)
     releases = release(system) if system else ""
-    models = [model for model in registry.models() if model.name.startswith(prefix) or model.name == releases]
+    models = [model for model in registry.models() if model.name == releases or model.name.startswith(prefix)]
     versions = {
         (model.name, int(version.version)): version for model in models for version in find_versions(client, model.name)
     }
@@ -146,14 +146,6 @@ def _contents(registry: MlflowRegistry, client: Any, prefix: str) -> Contents:
     logged = all_pages(lambda token: client.search_logged_models(ids, page_token=token)) if ids else []
     runs = all_pages(lambda token: client.search_runs(ids, page_token=token, **active)) if ids else []
     return Contents({model.name: dict(model.aliases) for model in models}, versions, tuple(logged), tuple(runs))
-
-
-def _tags(contents: Contents) -> dict[Key, dict[str, str]]:
-    return {key: dict(version.tags) for key, version in contents.versions.items()}
-
-
-def _young(contents: Contents) -> frozenset[Key]:
-    return frozenset(key for key, version in contents.versions.items() if _age(version.creation_timestamp) < DAY)
 
 
 def _age(milliseconds: int | None) -> float:
@@ -169,10 +161,6 @@ def _versions(contents: Contents, needed: frozenset[Key]) -> Iterator[Unneeded]:
             ]
             ids = (name, str(number), *(model.model_id for model in logged))
             yield Unneeded("version", f"{name} version {number}", ids, _size(version.source), "old, without an alias")
-
-
-def _is(published: Published | None, number: str) -> bool:
-    return published is not None and str(published.version) == number
 
 
 def _is_source(logged: Any, version: Any) -> bool:

@@ -10,6 +10,7 @@ registries do not meet. Whatever MLflow, its database or the network raise becom
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -19,14 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from pliant.errors import ArtifactError, RefusedError, RegistryError
-from pliant.registry import codec, descriptions, mlflow_client, releases
-from pliant.registry.address import check_reachable, current_address, database, is_local, set_defaults
+from pliant.registry import codec, descriptions, releases
+from pliant.registry.address import ADVICE, check_reachable, current_address, database, is_local, set_defaults, shown
 from pliant.registry.descriptions import of_release, of_version
 from pliant.registry.folder import Downloads
 from pliant.registry.lock import Check, file_lock, last_release, lease
 from pliant.registry.mlflow_client import (
     DIGEST,
     KIND,
+    all_pages,
     client_of,
     ensure_model,
     find_model,
@@ -39,7 +41,7 @@ from pliant.registry.mlflow_run import Run, log_model
 from pliant.registry.names import prefix as models_of
 from pliant.registry.names import release as release_model
 from pliant.registry.names import system_of
-from pliant.registry.package import METRICS, Package, Published, metrics_text
+from pliant.registry.package import BUNDLE, METRICS, METRICS_KEPT, Package, Published
 from pliant.registry.releases import RegistryRelease, now_text
 from pliant.registry.signing.signatures import UNSIGNED, Signing
 
@@ -87,7 +89,8 @@ class MlflowRegistry:
         Raises `ArtifactError` for a folder that is not intact, `RegistryError` where MLflow refuses.
         """
         tags = {**package.tags, DIGEST: codec.digest(package.folder), KIND: codec.kind(package.folder)}
-        tags[METRICS] = metrics_text(package.metrics)
+        metrics = list(package.metrics.items())[:METRICS_KEPT]
+        tags[METRICS] = json.dumps({name: float(f"{value:.6g}") for name, value in metrics})
         if self.signing.signer is not None:
             tags |= self.signing.signer.tags(package.name, str(tags[DIGEST]))
         known = {key: str(value) for key, value in tags.items()}
@@ -126,8 +129,7 @@ class MlflowRegistry:
 
     def aliased(self, name: str, alias: str) -> Published | None:
         """Return the version under the model's own alias, whatever was released; None if there is none."""
-        client = self.connect()
-        with registry_errors(self.tracking_uri, f"{name} could not be looked up"):
+        with self.asking(f"{name} could not be looked up") as client:
             model = find_model(client, name)
             if model is None or alias not in model.aliases:
                 return None
@@ -144,7 +146,7 @@ class MlflowRegistry:
 
     def aliases(self, prefix: str, alias: str = CHAMPION) -> dict[str, int]:
         """Return name -> version under the models' own alias, whatever was released."""
-        models = [model for model in self.models() if model.name.startswith(prefix) and alias in model.aliases]
+        models = [model for model in self.models(prefix) if alias in model.aliases]
         return {model.name: int(model.aliases[alias]) for model in sorted(models, key=lambda model: str(model.name))}
 
     def fetch(self, name: str, which: str | int = CHAMPION) -> tuple[Path, Published]:
@@ -155,11 +157,22 @@ class MlflowRegistry:
         """
         published = self.version(name, which)
         if published is None:
-            raise RegistryError(self._lacking(name, str(which)))
+            with self.asking(f"{name} could not be looked up") as client:
+                model = find_model(client, name)
+            if model is None:
+                raise RegistryError(f"the registry at {shown(self.tracking_uri)} has no model {name}: {ADVICE}")
+            known = ", ".join(f"{key} (version {value})" for key, value in sorted(model.aliases.items())) or "none"
+            raise RegistryError(f"model {name} has no version under the alias {which}; its aliases: {known}")
         if not published.digest:
             raise RegistryError(f"{published.uri} was not published by pliant: it has no tag {DIGEST}")
         self.check_signed(published)
-        return self._download(published), published
+        from mlflow.artifacts import download_artifacts
+
+        with self.asking(f"the files of {published.uri} could not be fetched") as client:
+            root = client.get_model_version_download_uri(name, str(published.version))
+            target = None if is_local(root) else str(self.downloads.fresh())  # what is here already is not copied
+            address = current_address(self.tracking_uri)
+            return Path(download_artifacts(f"{root}/artifacts/{BUNDLE}", None, None, target, address)), published
 
     def check_signed(self, published: Published) -> None:
         """Raise `SignatureError` for a version that no trusted key signed, if keys are to be trusted at all."""
@@ -172,8 +185,7 @@ class MlflowRegistry:
 
     def intact(self, published: Published) -> bool:
         """Whether the files of a version are there and unaltered. Those of a store elsewhere are not fetched to see that."""
-        client = self.connect()
-        with registry_errors(self.tracking_uri, f"the files of {published.uri} could not be looked up"):
+        with self.asking(f"the files of {published.uri} could not be looked up") as client:
             root = client.get_model_version_download_uri(published.name, str(published.version))
         if not is_local(root):
             return True
@@ -244,7 +256,9 @@ class MlflowRegistry:
             former = self.release(system, CHALLENGER)
             if former is not None and (former.former, former.versions) == (wanted.former, wanted.versions):
                 return former
-            proposed, sought = self._newest(system), (wanted.former, wanted.versions, state)
+            numbers = self.numbers(release_model(system)) if self.release(system) is not None else []
+            proposed = self.release(system, numbers[-1]) if numbers else None
+            sought = (wanted.former, wanted.versions, state)
             # One that is just the same is of a process that was ended before it moved the alias.
             if proposed is None or (proposed.former, proposed.versions, proposed.state) != sought:
                 wanted = replace(wanted, since=now_text(), state=state, reason=reason, about=about)
@@ -254,8 +268,8 @@ class MlflowRegistry:
 
     def release(self, system: str, which: str | int = CHAMPION) -> RegistryRelease | None:
         """Return a system's release under an alias or number; None if there is none."""
-        client, name = self.connect(), release_model(system)
-        with registry_errors(self.tracking_uri, f"the release of {system} could not be looked up"):
+        name = release_model(system)
+        with self.asking(f"the release of {system} could not be looked up") as client:
             model = find_model(client, name)
             number = None if model is None else which if isinstance(which, int) else model.aliases.get(which)
             if number is None:
@@ -265,15 +279,14 @@ class MlflowRegistry:
 
     def identity(self) -> str:
         """Return what tells this registry from another one that takes its place; empty where nothing does."""
-        client = self.connect()
-        with registry_errors(self.tracking_uri, "the registry's experiment could not be looked up"):
+        with self.asking("the registry's experiment could not be looked up") as client:
             experiment = client.get_experiment_by_name(self.experiment)
         return "" if experiment is None else f"{experiment.experiment_id} of {experiment.creation_time}"
 
     def check(self) -> None:
         """Raise `RegistryError` where nothing could be published: nobody is let in, or the experiment was deleted."""
-        with registry_errors(self.tracking_uri, "the registry's experiment could not be looked up"):
-            experiment = self.connect().get_experiment_by_name(self.experiment)
+        with self.asking("the registry's experiment could not be looked up") as client:
+            experiment = client.get_experiment_by_name(self.experiment)
         if experiment is not None and experiment.lifecycle_stage == "deleted":
             raise RefusedError(
                 f"the registry's experiment {self.experiment} is deleted: "
@@ -284,11 +297,6 @@ class MlflowRegistry:
         """Return what gives another value after each release of a system; None where only the registry itself says that."""
         path = database(self.tracking_uri)
         return None if path is None else partial(last_release, path, system)
-
-    def _newest(self, system: str) -> RegistryRelease | None:
-        """Return the release of a system that was written last, whether an alias names it or not."""
-        numbers = self.numbers(release_model(system)) if self.release(system) is not None else []
-        return self.release(system, numbers[-1]) if numbers else None
 
     def _released(self, name: str, alias: str) -> RegistryRelease | None:
         """Return the release under an alias. Each model's newest challenger has its own alias, whatever was proposed."""
@@ -356,8 +364,7 @@ class MlflowRegistry:
         if now is not None and now.version == version:
             return
         self._numbered(name, version)
-        client = self.connect()
-        with registry_errors(self.tracking_uri, f"{name} version {version} could not be promoted"):
+        with self.asking(f"{name} version {version} could not be promoted") as client:
             if alias == CHAMPION:
                 descriptions.take_up(client, name, version, now.version if now else None, release)
             if now is not None and alias == CHAMPION:
@@ -371,23 +378,29 @@ class MlflowRegistry:
 
     def names(self, prefix: str = "") -> list[str]:
         """Return the names of the registered models that begin with `prefix`, sorted."""
-        return sorted(model.name for model in self.models() if model.name.startswith(prefix))
+        return sorted(model.name for model in self.models(prefix))
 
     def numbers(self, name: str) -> list[int]:
         """Return the numbers of a model's versions, ascending."""
-        client = self.connect()
-        with registry_errors(self.tracking_uri, f"the versions of {name} could not be listed"):
+        with self.asking(f"the versions of {name} could not be listed") as client:
             return sorted(int(version.version) for version in find_versions(client, name))
 
     def discard(self, folder: Path) -> None:
         """Remove a fetched folder that is not needed any more, if it was downloaded."""
         self.downloads.remove(folder)
 
-    def models(self) -> list[Any]:
-        """Return all registered models, as MLflow's entities."""
+    def models(self, prefix: str = "") -> list[Any]:
+        """Return all registered models whose names begin with `prefix`, as MLflow's entities."""
+        with self.asking("the models could not be listed") as client:
+            found = all_pages(lambda token: client.search_registered_models(max_results=1000, page_token=token))
+        return [model for model in found if model.name.startswith(prefix)]
+
+    @contextmanager
+    def asking(self, failed: str) -> Iterator[Any]:
+        """Give MLflow's client. What fails in the block is a `RegistryError` that begins with `failed`."""
         client = self.connect()
-        with registry_errors(self.tracking_uri, "the models could not be listed"):
-            return mlflow_client.find_models(client)
+        with registry_errors(self.tracking_uri, failed):
+            yield client
 
     def connect(self, create: bool = False) -> Any:
         """Return MLflow's client of this registry, for the files mlflow_*.py. Raises `RegistryError` without one."""
@@ -398,20 +411,13 @@ class MlflowRegistry:
             return client_of(address)
 
     def _experiment(self, client: Any) -> str:
+        experiment = client.get_experiment_by_name(self.experiment)
+        if experiment is not None:
+            return str(experiment.experiment_id)
         served = self.tracking_uri.startswith("http")  # a server has its own place for artifacts
         location = None if served else Path(self.artifact_root).absolute().as_uri()
-        return mlflow_client.ensure_experiment(client, self.experiment, location)
+        return str(client.create_experiment(self.experiment, artifact_location=location))
 
     def _numbered(self, name: str, version: int) -> Published:
-        client = self.connect()
-        with registry_errors(self.tracking_uri, f"there is no {name} version {version}"):
+        with self.asking(f"there is no {name} version {version}") as client:
             return published_of(client.get_model_version(name, str(version)))
-
-    def _lacking(self, name: str, alias: str) -> str:
-        with registry_errors(self.tracking_uri, f"{name} could not be looked up"):
-            return mlflow_client.lacking(self.connect(), name, alias, self.tracking_uri)
-
-    def _download(self, published: Published) -> Path:
-        client, address = self.connect(), current_address(self.tracking_uri)
-        with registry_errors(self.tracking_uri, f"the files of {published.uri} could not be fetched"):
-            return mlflow_client.fetch_bundle(client, published, address, self.downloads.fresh)

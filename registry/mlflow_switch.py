@@ -7,14 +7,11 @@ lists what there was: the releases, and the runs that made them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from pliant.errors import RegistryError, UnreachableError
 from pliant.registry import descriptions
-from pliant.registry.mlflow_client import registry_errors
 from pliant.registry.mlflow_store import CHALLENGER, CHAMPION, PREVIOUS, MlflowRegistry
 from pliant.registry.names import release as release_model
 from pliant.registry.releases import LEFT, RegistryRelease
@@ -38,8 +35,8 @@ def history(registry: MlflowRegistry, system: str) -> list[RegistryRelease]:
 def aliases(registry: MlflowRegistry, system: str) -> dict[str, int]:
     """Return alias -> number of a system's releases; empty without any. Raises `RegistryError`."""
     name = release_model(system)
-    model = next((model for model in registry.models() if model.name == name), None)
-    return {} if model is None else {alias: int(number) for alias, number in model.aliases.items()}
+    models = [model for model in registry.models(name) if model.name == name]
+    return {alias: int(number) for model in models for alias, number in model.aliases.items()}
 
 
 def switch(
@@ -50,8 +47,8 @@ def switch(
     The one that is left gets the state and the reason as tags. Raises `RegistryError` where there is no such release, it
     is served already, or it is not whole.
     """
-    client, name = registry.connect(), release_model(system)
-    with registry_errors(registry.tracking_uri, f"{system} could not be released"), registry.locked(system) as check:
+    name = release_model(system)
+    with registry.asking(f"{system} could not be released") as client, registry.locked(system) as check:
         present, wanted = registry.release(system), registry.release(system, number)
         if present is None:
             raise RegistryError(f"{system} has no release that is served: run `pliant train {system}` first")
@@ -60,7 +57,11 @@ def switch(
             raise RegistryError(f"{system} has no release {number}; there are: {known}")
         if wanted.number == present.number:
             raise RegistryError(f"release {number} of {system} is served already")
-        _check_whole(registry, wanted)
+        if not wanted.versions:
+            raise RegistryError(f"{wanted.name} names no versions that could be served")
+        for model, version in wanted.versions.items():
+            if not _is_whole(registry, model, version, wanted.digests.get(model, "")):
+                raise RegistryError(f"{wanted.name} is not whole: version {version} of {model} is gone or was altered")
         check()
         client.set_registered_model_alias(name, PREVIOUS, str(present.number))
         client.set_registered_model_alias(name, CHAMPION, str(number))  # the commit
@@ -76,7 +77,7 @@ def finish(registry: MlflowRegistry, system: str, reason: str, state: str = LEFT
 
     A champion has no state, and no alias of a challenger: they are what `switch` takes away last. Raises `RegistryError`.
     """
-    with registry_errors(registry.tracking_uri, f"{system} could not be marked"), registry.locked(system):
+    with registry.asking(f"{system} could not be marked"), registry.locked(system):
         served, left = registry.release(system), registry.release(system, PREVIOUS)
         if served is None:
             return
@@ -93,11 +94,8 @@ def unfinished(registry: MlflowRegistry, system: str) -> list[RegistryRelease]:
 
     They are the champion, if `switch` was ended before its last write, and those of former champions' trials.
     """
-    served, challenger, named = (
-        registry.release(system),
-        registry.release(system, CHALLENGER),
-        aliases(registry, system),
-    )
+    served, challenger = registry.release(system), registry.release(system, CHALLENGER)
+    named = aliases(registry, system)
     if served is None:
         return []
     numbers = {named[alias] for alias in TRIALS if alias in named}
@@ -117,23 +115,21 @@ def former_of(registry: MlflowRegistry, system: str) -> int:
     if present.former is None:
         raise RegistryError(f"release {present.number} of {system} replaced none: there is nothing to go back to")
     if registry.release(system, present.former) is None:
-        raise RegistryError(
-            f"release {present.former} of {system} is not in the registry any more: name another one with --to"
-        )
+        gone = f"release {present.former} of {system} is not in the registry any more"
+        raise RegistryError(f"{gone}: name another one with --to")
     return present.former
 
 
 def note(registry: MlflowRegistry, release: RegistryRelease, state: str, reason: str) -> None:
     """Write on a release in which state it is since now, and why (`descriptions.note`). Raises `RegistryError`."""
-    client = registry.connect()
-    with registry_errors(registry.tracking_uri, f"{release.name} could not be marked"):
+    with registry.asking(f"{release.name} could not be marked") as client:
         descriptions.note(client, release, state, reason)
 
 
 def label(registry: MlflowRegistry, release: RegistryRelease, alias: str | None) -> None:
     """Give a release that is tried the alias `shadow` or `canary`, and take the other one away; None: take both away."""
-    client, name, now = registry.connect(), release_model(release.system), aliases(registry, release.system)
-    with registry_errors(registry.tracking_uri, f"{release.name} could not be marked"):
+    name, now = release_model(release.system), aliases(registry, release.system)
+    with registry.asking(f"{release.name} could not be marked") as client:
         for trial in TRIALS:
             if trial == alias and now.get(trial) != release.number:
                 client.set_registered_model_alias(name, trial, str(release.number))
@@ -147,17 +143,6 @@ def _end_trial(registry: MlflowRegistry, system: str, number: int) -> None:
     for alias, at in aliases(registry, system).items():
         if at == number and alias in (CHALLENGER, *TRIALS):
             client.delete_registered_model_alias(name, alias)
-
-
-def _check_whole(registry: MlflowRegistry, release: RegistryRelease) -> None:
-    """Raise `RegistryError` unless every version that a release names is there, with the artifact that it names, and
-    `SignatureError` for one that no trusted key signed.
-    """
-    if not release.versions:
-        raise RegistryError(f"{release.name} names no versions that could be served")
-    for name, number in release.versions.items():
-        if not _is_whole(registry, name, number, release.digests.get(name, "")):
-            raise RegistryError(f"{release.name} is not whole: version {number} of {name} is gone or was altered")
 
 
 def _is_whole(registry: MlflowRegistry, name: str, number: int, digest: str) -> bool:
@@ -186,17 +171,16 @@ class RunSummary:
 
 def recent_runs(registry: MlflowRegistry, count: int) -> list[RunSummary]:
     """Return the newest runs of the registry's experiment, the newest first. Raises `RegistryError`."""
-    client = registry.connect()
-    with registry_errors(registry.tracking_uri, "the runs could not be listed"):
+    with registry.asking("the runs could not be listed") as client:
         experiment = client.get_experiment_by_name(registry.experiment)
         if experiment is None:
             return []
         order = ["attributes.start_time DESC"]
         runs = client.search_runs([experiment.experiment_id], max_results=count, order_by=order)
-    return [_summary(run.info, run.data.tags) for run in runs]
-
-
-def _summary(info: Any, tags: Mapping[str, str]) -> RunSummary:
-    started = datetime.fromtimestamp(info.start_time / 1000, UTC).isoformat(timespec="seconds")
-    seconds = (info.end_time - info.start_time) / 1000 if info.end_time else None
-    return RunSummary(info.run_id, info.run_name, info.status, started, seconds, tags.get("pliant.reason", ""))
+    summaries = []
+    for info, tags in ((run.info, run.data.tags) for run in runs):
+        started = datetime.fromtimestamp(info.start_time / 1000, UTC).isoformat(timespec="seconds")
+        seconds = (info.end_time - info.start_time) / 1000 if info.end_time else None
+        reason = tags.get("pliant.reason", "")
+        summaries.append(RunSummary(info.run_id, info.run_name, info.status, started, seconds, reason))
+    return summaries

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -63,11 +62,6 @@ class Published:
     digest: str  # of the artifact, from the version's tag
     uri: str
     tags: Mapping[str, str]
-
-
-def metrics_text(metrics: Mapping[str, float]) -> str:
-    """Return what the tag METRICS says of a version."""
-    return json.dumps({name: float(f"{value:.6g}") for name, value in list(metrics.items())[:METRICS_KEPT]})
 
 
 def frame(example: Example) -> Any:

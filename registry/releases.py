@@ -83,18 +83,6 @@ def configurations_text(configurations: Mapping[str, str]) -> str:
     return json.dumps(entries) if entries else ""
 
 
-def _configurations(text: str) -> dict[str, str]:
-    try:
-        entries = json.loads(text or "[]")
-        return {
-            str(name): json.dumps(entry["configuration"], sort_keys=True)
-            for entry in entries
-            for name in entry["models"]
-        }
-    except (KeyError, ValueError, TypeError):
-        return {}
-
-
 def from_version(system: str, version: Any) -> RegistryRelease:
     """Return a release from MLflow's version. One whose tag cannot be read names no versions, so that nobody serves it."""
     try:
@@ -112,19 +100,19 @@ def from_version(system: str, version: Any) -> RegistryRelease:
     if not notes["since"] and created:  # one of an earlier version of Pliant
         notes["since"] = datetime.fromtimestamp(created / 1000, UTC).isoformat(timespec="seconds")
     about, source, signed = version.description or "", str(version.source), version.tags.get(SIGNED, "")
-    run, kept = version.run_id or None, _configurations(version.tags.get(CONFIGURATION, ""))
+    try:
+        configurations = {
+            str(name): json.dumps(entry["configuration"], sort_keys=True)
+            for entry in json.loads(version.tags.get(CONFIGURATION) or "[]")
+            for name in entry["models"]
+            if name in versions
+        }
+    except (KeyError, ValueError, TypeError):
+        configurations = {}
+    kept = {**notes, "about": about, "signed": signed}
+    run = version.run_id or None
     return RegistryRelease(
-        system,
-        number,
-        earlier,
-        versions,
-        digests,
-        source,
-        run,
-        **notes,
-        about=about,
-        signed=signed,
-        configurations={name: text for name, text in kept.items() if name in versions},
+        system, number, earlier, versions, digests, source, run, **kept, configurations=configurations
     )
 
 

@@ -44,22 +44,13 @@ LINE = 64  # bytes of a line of a processor's cache
 MAPPED = 1 << 26  # bytes from which a file is mapped; copying 2 GB costs a core as long as digesting it
 
 
-def can_hold(array: Array) -> bool:
-    """Return whether a file of ours can hold an array of this type."""
-    return array.dtype.newbyteorder("=") in TYPES.values()
-
-
 def write(arrays: dict[str, Array]) -> bytes:
     """Return the content of a file with these arrays, each in C order and of the machine's byte order."""
-    specs = {
-        name: TensorSpec(dtype=_name(array), shape=array.shape, data_ptr=array.ctypes.data, data_len=array.nbytes)
-        for name, array in arrays.items()
-    }
+    specs = {}
+    for name, array in arrays.items():
+        dtype = "bfloat16" if array.dtype == BFLOAT16 else array.dtype.name
+        specs[name] = TensorSpec(dtype=dtype, shape=array.shape, data_ptr=array.ctypes.data, data_len=array.nbytes)
     return bytes(serialize(specs))
-
-
-def _name(array: Array) -> str:
-    return "bfloat16" if array.dtype == BFLOAT16 else array.dtype.name
 
 
 def read(path: Path) -> tuple[memoryview, str]:
@@ -70,14 +61,13 @@ def read(path: Path) -> tuple[memoryview, str]:
     """
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        content = _mapped(file.fileno()) if size >= MAPPED else _copied(file.readall())
+        if size < MAPPED:
+            content = _copied(file.readall())
+        else:
+            mapping = mmap(file.fileno(), 0, access=ACCESS_COPY)  # what is written to its pages stays in this process
+            mapping.madvise(MADV_WILLNEED)  # the disk reads ahead of the digest
+            content = memoryview(mapping)
     return content, sha256(content).hexdigest()
-
-
-def _mapped(descriptor: int) -> memoryview:
-    mapping = mmap(descriptor, 0, access=ACCESS_COPY)  # what is written to its pages stays in this process
-    mapping.madvise(MADV_WILLNEED)  # the disk reads ahead of the digest
-    return memoryview(mapping)
 
 
 def _copied(content: bytes) -> memoryview:

@@ -14,12 +14,13 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import urlsplit
 
 from pliant.errors import InputError, RegistryError
 from pliant.registry.address import shown
-from pliant.registry.mlflow_client import all_pages, registry_errors
+from pliant.registry.mlflow_client import all_pages
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import release
 
@@ -37,8 +38,7 @@ def register(registry: MlflowRegistry, system: str, url: str, secret: str) -> st
     """
     if len(secret) < LEAST_SECRET:
         raise InputError("secret", f"{len(secret)} characters", f"at least {LEAST_SECRET} characters")
-    client = _client(registry)
-    with registry_errors(registry.tracking_uri, "the webhook could not be registered"):
+    with _asking(registry, "the webhook could not be registered") as client:
         present = _webhooks(client, system, url)
         for webhook in present[1:]:  # two services that began at the same moment
             client.delete_webhook(webhook.webhook_id)
@@ -52,17 +52,11 @@ def register(registry: MlflowRegistry, system: str, url: str, secret: str) -> st
 
 def remove(registry: MlflowRegistry, system: str, url: str) -> bool:
     """Remove the webhook of this address and return whether there was one. Raises `RegistryError` as `register`."""
-    client = _client(registry)
-    with registry_errors(registry.tracking_uri, "the webhook could not be removed"):
+    with _asking(registry, "the webhook could not be removed") as client:
         present = _webhooks(client, system, url)
         for webhook in present:
             client.delete_webhook(webhook.webhook_id)
     return bool(present)
-
-
-def sends_webhooks(tracking_uri: str) -> bool:
-    """Whether the registry at this address is a tracking server: a database sends nothing."""
-    return urlsplit(tracking_uri).scheme in ("http", "https")
 
 
 def verified(body: bytes, headers: Mapping[str, str], secret: str, now: float) -> bool:
@@ -93,13 +87,13 @@ def moves_release(body: bytes, system: str) -> bool:
         return False
 
 
-def _client(registry: MlflowRegistry) -> Any:
-    if not sends_webhooks(registry.tracking_uri):
+def _asking(registry: MlflowRegistry, failed: str) -> AbstractContextManager[Any]:
+    if urlsplit(registry.tracking_uri).scheme not in ("http", "https"):  # a database sends nothing
         raise RegistryError(
             f"the registry at {shown(registry.tracking_uri)} is no tracking server, and only one sends webhooks: set "
             "MLFLOW_TRACKING_URI to an address of `mlflow server`, or leave it to the service, which polls"
         )
-    return registry.connect()
+    return registry.asking(failed)
 
 
 def _webhooks(client: Any, system: str, url: str) -> list[Any]:

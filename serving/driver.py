@@ -465,7 +465,7 @@ class Driver:
     def remember(self, rebuild: Rebuild) -> None:
         """Change the build that every worker uses if it is restarted."""
         for slot in self._slots:
-            slot.worker.remember(rebuild(slot.worker.build))
+            slot.worker.build = rebuild(slot.worker.build)
         self._spares.remember(rebuild)
 
     async def stop(self) -> None:
@@ -532,23 +532,19 @@ class Driver:
         if generation != self._generation:  # its scheduler has failed meanwhile: its requests wait again
             return
         if isinstance(event, Finished):
-            event = self._take_in(event, dispatched, outputs)
+            results, ended = [], self._clock()
+            for result, output in zip(event.results, outputs, strict=True):
+                pending = self._pending.get(result.request)
+                if pending is not None:
+                    pending.launches[dispatched.launch.id] = LaunchResult(output, dispatched, event.seconds, ended)
+                    try:
+                        result = self._read(pending, result)
+                    except Exception as error:  # a bug of ours, but no reason to fail the other requests
+                        logger.error("the output of request %d could not be read", result.request, exc_info=error)
+                        pending.fail(error)
+                results.append(result)
+            event = replace(event, results=tuple(results))
         self._handle(event, self._tick())
-
-    def _take_in(self, event: Finished, dispatched: Dispatched, outputs: Sequence[Any]) -> Finished:
-        """Store the outputs, and return the event with the results that `read` gives for them."""
-        results, ended = [], self._clock()
-        for result, output in zip(event.results, outputs, strict=True):
-            pending = self._pending.get(result.request)
-            if pending is not None:
-                pending.launches[dispatched.launch.id] = LaunchResult(output, dispatched, event.seconds, ended)
-                try:
-                    result = self._read(pending, result)
-                except Exception as error:  # a bug of ours, but no reason to fail the other requests
-                    logger.error("the output of request %d could not be read", result.request, exc_info=error)
-                    pending.fail(error)
-            results.append(result)
-        return replace(event, results=tuple(results))
 
     def _arm(self, event: Event, now: float) -> None:
         """Set the one timer of the scheduler to its next wake-up."""
@@ -573,7 +569,9 @@ class Driver:
     def _fail(self, error: Exception, event: Event) -> None:
         """Replace a scheduler that has raised an error over an event, and let what is pending wait for the new one."""
         if self._factory is None or self._recovery.is_hopeless(len(self._pending)):
-            self._break(error)
+            logger.error("the scheduler failed; every request gets an error from now on", exc_info=error)
+            broken = self._broken = f"the scheduler failed: {type(error).__name__}: {error}"
+            self._end(lambda: SchedulerError(broken))
             return
         reason = f"{type(error).__name__}: {error}"
         logger.error("the scheduler failed over %r; a fresh one goes on", event, exc_info=error)
@@ -608,11 +606,6 @@ class Driver:
                 return
             if request in self._pending:
                 self._handle(Arrived(self._pending[request].request), self._tick())
-
-    def _break(self, error: Exception) -> None:
-        logger.error("the scheduler failed; every request gets an error from now on", exc_info=error)
-        broken = self._broken = f"the scheduler failed: {type(error).__name__}: {error}"
-        self._end(lambda: SchedulerError(broken))
 
     def _end(self, exception: Callable[[], Exception]) -> None:
         """Fail all pending requests, each with an exception of its own: a shared one would collect all tracebacks."""

@@ -136,7 +136,7 @@ class EventOutbox:
         self._waiting: list[Event] = _events(self._file) if self._file.is_file() else []
         self._logging, self._saving = Writing("events", self._log), Writing("events", self._file)
         self._complained = False  # that the server does not answer
-        self._wake: Callable[[], object] = _nobody
+        self._wake: Callable[[], object] = lambda: None  # nobody: no loop sends
 
     @property
     def waiting(self) -> int:
@@ -145,7 +145,12 @@ class EventOutbox:
 
     def emit(self, event: Event) -> None:
         """Take an event. Raises `InputError` for a payload that is no JSON, or too large."""
-        _check(event)
+        try:
+            size = len(json.dumps(event.to_prefect(), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise InputError("payload", event.name, f"plain values that JSON can hold ({error})") from None
+        if size > MOST_EVENT_BYTES:
+            raise InputError("payload", f"{size} bytes", f"at most {MOST_EVENT_BYTES} bytes as JSON")
         logger.info("event %s of %s: %s", event.name, event.system, event.payload.get("reason", ""))
         with self._lock:
             self._fresh.append(event)
@@ -174,7 +179,7 @@ class EventOutbox:
                 elif not sent:
                     await asyncio.sleep(wait)
         finally:
-            self._wake = _nobody
+            self._wake = lambda: None
 
     def attempt(self) -> bool:
         """Write fresh events to disk and send what waits, once; return whether nothing is left to be sent."""
@@ -183,7 +188,7 @@ class EventOutbox:
                 fresh, self._fresh = self._fresh, []
             unlogged = (self._unlogged + fresh)[-MOST_WAITING:]
             if unlogged:
-                logged = _try(self._logging, lambda: _append(self._log, unlogged))
+                logged = _try(self._logging, lambda: self._append(unlogged))
                 self._unlogged = [] if logged else unlogged
             if self._post is None:
                 return True
@@ -219,7 +224,18 @@ class EventOutbox:
 
     def _save(self) -> None:
         """Write what waits, as a whole: the file is either the former one or this."""
-        _try(self._saving, lambda: _replace(self._file, self._waiting))
+
+        def replace() -> None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._file, b"".join(map(_line, self._waiting)))
+
+        _try(self._saving, replace)
+
+    def _append(self, events: Iterable[Event]) -> None:
+        """Append whole lines to the log, all or none."""
+        if append_whole(self._log, b"".join(map(_line, events))) > MOST_BYTES:
+            newer = self._log.read_bytes()[-MOST_BYTES // 2 :]
+            write_whole(self._log, newer[newer.find(b"\n") + 1 :])
 
     def _complain(self, error: Exception) -> bool:
         """Log the first failure of a row of them to reach the server; return False."""
@@ -240,19 +256,6 @@ def _try(writing: Writing, write: Callable[[], None]) -> bool:
     return True
 
 
-def _nobody() -> None:
-    """Wake nobody: no loop sends."""
-
-
-def _check(event: Event) -> None:
-    try:
-        size = len(json.dumps(event.to_prefect(), allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise InputError("payload", event.name, f"plain values that JSON can hold ({error})") from None
-    if size > MOST_EVENT_BYTES:
-        raise InputError("payload", f"{size} bytes", f"at most {MOST_EVENT_BYTES} bytes as JSON")
-
-
 def _line(event: Event) -> bytes:
     return json.dumps(asdict(event)).encode() + b"\n"
 
@@ -265,15 +268,3 @@ def _events(path: Path) -> list[Event]:
         except InputError:
             continue  # torn, or written by somebody else
     return events
-
-
-def _append(path: Path, events: Iterable[Event]) -> None:
-    """Append whole lines, all or none."""
-    if append_whole(path, b"".join(map(_line, events))) > MOST_BYTES:
-        newer = path.read_bytes()[-MOST_BYTES // 2 :]
-        write_whole(path, newer[newer.find(b"\n") + 1 :])
-
-
-def _replace(path: Path, events: Iterable[Event]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, b"".join(map(_line, events)))

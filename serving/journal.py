@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from pliant.errors import InputError
 from pliant.journal import decode, encode
 from pliant.jsonl import complete_lines
-from pliant.protocol import Journal, JournalEntry
+from pliant.protocol import Journal
 from pliant.serving.state_file import FULL, Writing
 
 BUFFER_BYTES = 1 << 16
@@ -78,9 +78,21 @@ class FileRecorder:
                 return
             try:
                 self._write(self._file, self._line(entry))
-                self._flush_now_and_then(self._file)
-                if self._size >= self._segment_bytes:
-                    self._rotate(self._file)
+                now = time.monotonic()
+                if now - self._flushed > FLUSH_SECONDS:
+                    self._flushed = now
+                    self._file.flush()
+                elif self._timer is None:
+                    self._timer = threading.Timer(FLUSH_SECONDS, self._flush_late)
+                    self._timer.daemon = True
+                    self._timer.start()
+                if self._size >= self._segment_bytes:  # go on in a new file, which names the full one
+                    self._file.flush()
+                    former = _keep(self._path)
+                    self._file.close()
+                    self._file, self._size = _locked(self._path, "ab"), 0
+                    self._write(self._file, json.dumps({"continues": former.name}))
+                    _prune(self._path, self._kept_bytes)
             except OSError as error:
                 self._give_up(error)
 
@@ -99,25 +111,6 @@ class FileRecorder:
         content = line.encode() + b"\n"
         file.write(content)
         self._size += len(content)
-
-    def _rotate(self, file: BinaryIO) -> None:
-        """Go on in a new file, which names the full one."""
-        file.flush()
-        former = _keep(self._path)
-        file.close()
-        self._file, self._size = _locked(self._path, "ab"), 0
-        self._write(self._file, json.dumps({"continues": former.name}))
-        _prune(self._path, self._kept_bytes)
-
-    def _flush_now_and_then(self, file: BinaryIO) -> None:
-        now = time.monotonic()
-        if now - self._flushed > FLUSH_SECONDS:
-            self._flushed = now
-            file.flush()
-        elif self._timer is None:
-            self._timer = threading.Timer(FLUSH_SECONDS, self._flush_late)
-            self._timer.daemon = True
-            self._timer.start()
 
     def _flush_late(self) -> None:
         """Flush, in the timer's thread, what no further entry has flushed: the last entries before a quiet time."""
@@ -141,7 +134,13 @@ def read(path: Path) -> Journal:
     A last line without its end, as a killed process leaves it, is skipped. Raises `InputError` for a file that cannot
     be read or was removed, and for any other line that is no entry (with its number).
     """
-    return [_decode(line, file, number) for file, number, line in run_lines(path)]
+    entries = []
+    for file, number, line in run_lines(path):
+        try:
+            entries.append(decode(line))
+        except InputError as error:
+            raise InputError(f"line {number} of {file.name}", error.value, "a journal entry") from None
+    return entries
 
 
 def run_lines(path: Path) -> list[tuple[Path, int, str]]:
@@ -150,13 +149,6 @@ def run_lines(path: Path) -> list[tuple[Path, int, str]]:
     if lines and lines[0][2].startswith(CONTINUES):
         return run_lines(path.with_name(Path(json.loads(lines[0][2])["continues"]).name)) + lines[1:]
     return lines
-
-
-def _decode(line: str, path: Path, number: int) -> JournalEntry:
-    try:
-        return decode(line)
-    except InputError as error:
-        raise InputError(f"line {number} of {path.name}", error.value, "a journal entry") from None
 
 
 def _locked(path: Path, mode: str) -> BinaryIO:

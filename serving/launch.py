@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -12,8 +11,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -70,9 +69,8 @@ class Service:
         until = time.monotonic() + seconds
         while not self._is_ready():
             if self.process.poll() is not None:
-                raise WorkerError(
-                    f"the service ended with status {self.process.returncode} before it was ready{self._where}"
-                )
+                status = self.process.returncode
+                raise WorkerError(f"the service ended with status {status} before it was ready{self._where}")
             if time.monotonic() > until:
                 raise WorkerError(f"the service was not ready within {seconds:g} s{self._where}")
             time.sleep(0.05)
@@ -109,7 +107,9 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None, 
     _check_port(settings.host, port)
     _check_journal(settings.journal)
     settings = settings.replace(device=",".join(devices(settings)))
-    if not (settings.wait_for_release and _lacking(settings)):
+    from pliant.serving.lifecycle.first_release import lacking
+
+    if not (settings.wait_for_release and lacking(settings)):
         check(settings)
     home = (state / f"bentoml-{port}").absolute()
     try:
@@ -117,7 +117,7 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None, 
     except OSError as error:
         raise InputError("BentoML's folder", home, f"one that this user can make ({error.strerror})") from None
     environment = _environment(settings, home, os.environ)
-    with _output(log) as output:
+    with nullcontext() if log is None else open_log(log) as output:
         # A session of its own: Ctrl-C in a terminal reaches this process alone, which passes it on once.
         process = subprocess.Popen(
             _command(settings, port, service), env=environment, stdout=output, stderr=output, start_new_session=True
@@ -138,7 +138,7 @@ def serve(settings: Settings, state: Path, port: int, while_starting: Callable[[
     previous = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         if while_starting is not None:
-            with contextlib.suppress(WorkerError):  # a service that ends says why by its output and its status
+            with suppress(WorkerError):  # a service that ends says why by its output and its status
                 while_starting(service)
         return service.process.wait()
     finally:
@@ -191,13 +191,6 @@ def _check_journal(path: Path | None) -> None:
         raise InputError("journal", path, f"a file that this user can write ({reason})")
 
 
-def _lacking(settings: Settings) -> str:
-    """Return why there is nothing to serve yet; empty if there is something."""
-    from pliant.serving.lifecycle.first_release import lacking
-
-    return lacking(settings)
-
-
 def _command(settings: Settings, port: int, service: str = "") -> list[str]:
     root = Path(pliant.errors.__file__).parents[1]
     options = ["--working-dir", str(root), "--host", settings.host, "--port", str(port)]
@@ -228,12 +221,3 @@ def absolute(settings: Settings) -> Settings:
         home=settings.home.absolute(),
         **{name: path.absolute() for name in _PATHS if (path := getattr(settings, name))},
     )
-
-
-@contextmanager
-def _output(log: Path | None) -> Iterator[int | None]:
-    if log is None:
-        yield None
-        return
-    with open_log(log) as file:
-        yield file.fileno()

@@ -46,10 +46,8 @@ _WRITINGS: WeakSet[Writing] = WeakSet()
 
 def writings() -> dict[str, bool]:
     """Return whether writing fails at present, by what is written, of all in this process."""
-    failing: dict[str, bool] = {}
-    for writing in list(_WRITINGS):
-        failing[writing.what] = failing.get(writing.what, False) or writing.failing
-    return failing
+    known = list(_WRITINGS)
+    return {what: any(each.failing for each in known if each.what == what) for what in {each.what for each in known}}
 
 
 class StateFile:

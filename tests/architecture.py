@@ -73,14 +73,11 @@ FRAMEWORK_HOMES = {
             for name in (
                 "model",
                 "classifier",
-                "merge",
                 "attention",
                 "runtime",
                 "packed",
                 "pieces",
                 "graphs",
-                "resident",
-                "staging",
                 "compile",
                 "pieces",
             )
@@ -105,7 +102,14 @@ FRAMEWORK_HOMES = {
     "vllm": ("pliant/packing/vllm/adapter.py", "pliant/packing/vllm/adapter.py", "serving/packing/vllm/*.py"),
     "datasets": OFFLINE,
     "pyarrow": OFFLINE,
-    "pydantic": ("pliant/settings.py", "serving/*", "flows/*"),
+    "pydantic": (
+        "pliant/settings.py",
+        "pliant/state.py",
+        "pliant/rollout/*",
+        "pliant/outcomes/*",
+        "serving/*",
+        "flows/*",
+    ),
     "sklearn": OFFLINE,
 }
 """Where a framework may be imported, besides benchmarks and cli."""
@@ -127,11 +131,15 @@ BARE_MACHINE = {
 }
 """All that these folders may need from outside: they run from a checkout on a bare GPU machine."""
 
-PURE_FILES = ("scheduler.py", "plan.py", "batching.py", "simulator.py", "protocol.py")
+PURE_FILES = ("scheduler.py", "plan.py", "adaptive.py", "batched.py", "simulator.py", "protocol.py")
 IMPURE_MODULES = ("time", "random", "asyncio", "logging", "datetime", "os", "secrets", "uuid", "threading", "socket")
 RANDOM_VALUES = ("Generator",)  # of numpy.random: a type, draws nothing by itself
-STATES = ("Batch", "Choice", "InFlight", "InFlightOutput", "Lease", "Pending", "TextInProgress", "WorkerSlot")
-"""Dataclasses that change while several modules use them. Any other that is not a module's own is frozen."""
+STATES = (
+    *("Batch", "Choice", "InFlight", "InFlightOutput", "Lease", "Pending", "TextInProgress", "WorkerSlot"),
+    *("Comparison", "Evidence", "Groups", "Record", "Reference", "Rollout", "WithoutEach", "_Wealth"),
+)
+"""Dataclasses that change while several modules use them, and may keep what follows from their fields beside these. Any
+other that is not a module's own is frozen."""
 READ_ONLY = ("Mapping", "Sequence", "Set", "frozenset", "tuple", "Final", "ClassVar", "TypeAlias")
 
 
@@ -295,7 +303,7 @@ def _judge_dataclasses(tree: ast.Module) -> Iterator[str]:
                     options = {word.arg for word in keywords if getattr(word.value, "value", None) is True}
                     if "frozen" not in options and not node.name.startswith("_") and node.name not in STATES:
                         yield f"lets others change {node.name}: a dataclass that is no state is frozen"
-                    if "slots" not in options:
+                    if "slots" not in options and node.name not in STATES:
                         yield f"has a dataclass without slots: {node.name}"
 
 

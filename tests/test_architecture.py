@@ -39,7 +39,7 @@ BROKEN = [
         "from pliant.flows.cascade import champions",
         "imports flows.cascade.champions of another",
     ),
-    ("serving/packing/api.py", "import pliant.tokens.plan", "imports pliant.tokens.plan of another system"),
+    ("serving/packing/api.py", "import pliant.tokens.otas", "imports pliant.tokens.otas of another system"),
     ("serving/driver.py", "from pliant.bins import plan", "imports pliant.bins.plan of a system, and stands beside"),
     ("training/texts.py", "def f():\n    import pliant.training.packing.corpus", "imports training.packing.corpus of"),
     ("flows/gate.py", "from pliant.benchmarks import console", "imports benchmarks.console, which is no"),
@@ -48,7 +48,7 @@ BROKEN = [
     ("serving/launch.py", "x = system.part('flows', 'run')", "imports flows.SYSTEM.run"),
     ("cli/main.py", "import pliant.benchmarks.results", "imports benchmarks.results, which is no part of the product"),
     ("cli/main.py", "from pliant.flows.tokens import run", "imports flows.tokens.run of a system"),
-    ("pliant/tokens/plan.py", "import torch", "imports torch outside of pliant/*/model.py"),
+    ("pliant/tokens/otas.py", "import torch", "imports torch outside of pliant/*/model.py"),
     ("pliant/report.py", "from timm.layers import x", "imports timm.layers.x outside of pliant/*/model.py"),
     ("pliant/report.py", "def f():\n    import mlflow", "imports mlflow, which a bare GPU machine lacks"),
     ("pliant/tokens/model.py", "from pliant.training import data", "imports training.data"),
@@ -119,7 +119,7 @@ def test_an_orderly_tree_is_left_alone():
 
 KEPT = [
     ("pliant/tokens/runtime.py", "import torch\nimport time"),
-    ("pliant/tokens/plan.py", "import numpy as np\ndef f(rng: np.random.Generator): ...\nGAMMAS = [1]"),
+    ("pliant/tokens/adaptive.py", "import numpy as np\ndef f(rng: np.random.Generator): ...\nGAMMAS = [1]"),
     (
         "registry/pyfunc/tokens.py",
         "import mlflow\nfrom pliant.tokens import runtime\nfrom pliant.registry import codec",

@@ -10,12 +10,12 @@ from dataclasses import MISSING, fields
 
 from pliant import systems
 from pliant.bins.knowledge import Config, Scaling
-from pliant.bins.reference import ReferenceConfig as BinsReference
+from pliant.bins.simulated import ReferenceConfig as BinsReference
 from pliant.cascade.artifact import Gate
 from pliant.cascade.plan import PlanConfig
-from pliant.cascade.reference import ReferenceConfig as CascadeReference
 from pliant.cascade.scheduler import Options as CascadeOptions
 from pliant.cascade.search import SearchConfig
+from pliant.cascade.simulated import ReferenceConfig as CascadeReference
 from pliant.cascade.tabi import TabiConfig
 from pliant.fairness import FairnessConfig
 from pliant.packing.engine.submission import Sampling
@@ -27,12 +27,11 @@ from pliant.serving.http.door.connections import DoorLimits
 from pliant.serving.packing.engine.engine import EngineLimits
 from pliant.serving.settings import settings_of
 from pliant.tokens.adaptive import AdaptiveConfig
-from pliant.tokens.batching import BatchingConfig
-from pliant.tokens.infaas import InfaasConfig
+from pliant.tokens.batched import BatchingConfig, InfaasConfig
 from pliant.tokens.otas import OtasConfig
 from pliant.tokens.published import SyntheticConfig
-from pliant.tokens.reference import ReferenceConfig as TokensReference
 from pliant.tokens.scheduler import Options as TokensOptions
+from pliant.tokens.simulated import ReferenceConfig as TokensReference
 from tests.fixtures.places import ROOT
 
 GOLDEN = ROOT / "tests/golden/defaults.json"

@@ -21,8 +21,7 @@ from pliant.serving.driver import Driver, loop_clock
 from pliant.simulator import simulate
 from pliant.tokens.adaptive import AdaptivePolicy
 from pliant.tokens.policies import POLICIES
-from pliant.tokens.policy import Decision, Knowledge
-from pliant.tokens.scheduler import Options, TokensScheduler
+from pliant.tokens.scheduler import Decision, Knowledge, Options, TokensScheduler
 from tests.fixtures import golden_journals
 from tests.fixtures.cascade import loads as cascades
 from tests.fixtures.tokens import loads

@@ -53,8 +53,8 @@ def model_spec(registry: Registry, alias: str) -> ModelSpec:
     for name in catalog.tasks:
         folder, published = registry.fetch(TOKENS_TASK + name, alias)
         tasks.append(Artifact(str(folder.absolute()), published.digest))
-    backbone = Artifact(str(catalog.folder.absolute()), catalog.backbone_digest)
-    return ModelSpec(backbone, tuple(tasks), catalog.image_size, catalog.profile.precision)
+    backbone = Artifact(str(catalog.backbone.folder.absolute()), catalog.backbone.digest)
+    return ModelSpec(backbone, tuple(tasks), catalog.backbone.image_size, catalog.profile.precision)
 
 
 @contextmanager

@@ -17,12 +17,12 @@ from pliant.benchmarks.results import Target
 from pliant.benchmarks.robust import clients as crowd
 from pliant.benchmarks.robust import contest
 from pliant.benchmarks.runs import run_all
-from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory, Prompt
 from pliant.packing.scheduling.simulated import Fate, Retry, Run, simulate
+from pliant.packing.scheduling.targets import Admission
 from pliant.progress import Progress, silent
 from pliant.workload import Segment, piecewise, poisson
 from pliant.worlds import Course, FrontDoor, World

@@ -26,12 +26,12 @@ from pliant.benchmarks.packing.study import Ground, large, prompts
 from pliant.benchmarks.packing.traces import at_rate
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
-from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import FOREVER, Memory, Prompt, StepInput
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.scheduling.simulated import Fate, simulate
+from pliant.packing.scheduling.targets import Admission
 
 TTFT, TPOT = (1.0, 4.0), 0.1  # seconds
 RIVALS = ("paged", "past-future", "edf", "s3")

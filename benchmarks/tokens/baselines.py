@@ -26,10 +26,9 @@ from pliant.progress import Progress
 from pliant.protocol import JournalEntry, Request
 from pliant.simulator import simulate
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Knowledge
-from pliant.tokens.policy import knowledge as tokens_knowledge
-from pliant.tokens.reference import ReferenceConfig, kinds
-from pliant.tokens.simulated import SimulatedDevice
+from pliant.tokens.scheduler import Knowledge
+from pliant.tokens.scheduler import knowledge as tokens_knowledge
+from pliant.tokens.simulated import ReferenceConfig, SimulatedDevice, kinds
 from pliant.workload import RequestKind, poisson, requests
 
 MOST = 16.0  # times the capacity: the greatest overload tried to make a long queue

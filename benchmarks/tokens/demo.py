@@ -28,7 +28,7 @@ from pliant.flows.run import run_flow
 from pliant.flows.settings import Settings
 from pliant.flows.tokens.champions import load_champion
 from pliant.flows.tokens.stages import Bundle
-from pliant.tokens.reference import ReferenceConfig
+from pliant.tokens.simulated import ReferenceConfig
 
 # Few stretches, each long beside the deadlines: what waits when a loud one ends is then a small part of it. Every correct
 # answer in time earns the same, so that utility is their number.

@@ -32,7 +32,7 @@ from pliant.protocol import Request
 from pliant.registry.mlflow_store import CHAMPION
 from pliant.report import Report, summarise
 from pliant.tokens.policies import SERVED
-from pliant.tokens.reference import ReferenceConfig, kinds
+from pliant.tokens.simulated import ReferenceConfig, kinds
 from pliant.workload import poisson, requests
 
 DEFAULT, PETS = "default", "pets"

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import seconds_of
-from pliant.tokens.batching import Batch, BatchingConfig, Queue
-from pliant.tokens.plan import plan, planned_batch
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.adaptive import plan, planned_batch
+from pliant.tokens.batched import Batch, BatchingConfig, Queue
 from pliant.tokens.published import FIGURE_4B, KINDS, profile
+from pliant.tokens.scheduler import Knowledge
 from pliant.workload import requests
 
 Floats = NDArray[np.float64]

@@ -28,9 +28,8 @@ from pliant.simulator import simulate
 from pliant.tokens import published
 from pliant.tokens.bound import Devices, fluid
 from pliant.tokens.policies import CHOICES, POLICIES, make
-from pliant.tokens.policy import Knowledge
-from pliant.tokens.policy import knowledge as tokens_knowledge
-from pliant.tokens.scheduler import Options
+from pliant.tokens.scheduler import Knowledge, Options
+from pliant.tokens.scheduler import knowledge as tokens_knowledge
 from pliant.tokens.simulated import SimulatedDevice
 
 AZURE = SHARED / "traces" / "azure_functions_2019_per_minute.parquet"

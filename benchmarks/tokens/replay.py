@@ -25,7 +25,7 @@ from pliant.flows.tokens.stages import Bundle
 from pliant.progress import Progress, silent
 from pliant.protocol import Request
 from pliant.report import Observation, Report, summarise
-from pliant.tokens.reference import ReferenceConfig, ReferenceLoad, reference_load
+from pliant.tokens.simulated import ReferenceConfig, ReferenceLoad, reference_load
 from pliant.training import data
 from pliant.training.tokens.labelled import original
 

@@ -18,7 +18,7 @@ from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Finished, Launch, Scheduler
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Knowledge
 from pliant.workload import RequestKind, Segment, piecewise, requests
 from pliant.worlds import World
 

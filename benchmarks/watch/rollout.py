@@ -21,8 +21,9 @@ from pliant.benchmarks.results import Target
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import Rollout, Stage
 from pliant.rollout.events import CanaryOutcome, Event, Label, ShadowCompared
-from pliant.rollout.measures import CORRECTNESS, MARGIN
+from pliant.rollout.measures import GUARDS, MARGIN, Measure
 
+CORRECTNESS = (Measure("accuracy", MARGIN, 0.8), *GUARDS)  # labels that say no more than right or wrong
 RUNS = 200
 CANARIED = 500  # requests within which a worse challenger must be taken back
 LENGTH = 2500  # pairs of a run, at most

@@ -20,9 +20,8 @@ from pliant.report import Report, report
 from pliant.simulator import simulate
 from pliant.tokens.bound import Devices, fluid
 from pliant.tokens.policies import make
-from pliant.tokens.policy import knowledge as tokens_knowledge
-from pliant.tokens.reference import ReferenceConfig, kinds, reference_load
-from pliant.tokens.simulated import SimulatedDevice
+from pliant.tokens.scheduler import knowledge as tokens_knowledge
+from pliant.tokens.simulated import ReferenceConfig, SimulatedDevice, kinds, reference_load
 
 MOST_REQUESTS = 10_000_000
 KINDS = f"{loads.DRAWN}, trace:FILE or a parquet file (requests each second)"

@@ -12,7 +12,7 @@ from pliant.flows.arithmetic import ArithmeticConfig
 from pliant.flows.feedback import FeedbackConfig
 from pliant.profiling.tokens.latency import LatencyConfig
 from pliant.settings import Count
-from pliant.tokens.reference import ReferenceConfig
+from pliant.tokens.simulated import ReferenceConfig
 from pliant.training.data import Columns
 from pliant.training.tokens.foundation import FoundationConfig
 from pliant.training.tokens.task import TaskConfig

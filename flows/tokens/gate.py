@@ -18,9 +18,8 @@ from pliant.report import Report, report
 from pliant.simulator import simulate
 from pliant.tokens.bound import Devices, fluid
 from pliant.tokens.policies import make
-from pliant.tokens.policy import knowledge as tokens_knowledge
-from pliant.tokens.reference import ReferenceConfig, ReferenceLoad, reference_load
-from pliant.tokens.simulated import SimulatedDevice
+from pliant.tokens.scheduler import knowledge as tokens_knowledge
+from pliant.tokens.simulated import ReferenceConfig, ReferenceLoad, SimulatedDevice, reference_load
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from pliant.outcomes.files import KeptInput
 from pliant.precision import is_fast
 from pliant.progress import Progress, share
 from pliant.tokens.artifact import FLOAT32, Backbone, Profile, RateRule, Task
-from pliant.tokens.plan import rate_rule
+from pliant.tokens.otas import rate_rule
 from pliant.tokens.runtime import Execution, TokensRuntime
 from pliant.training.data import ImageData
 from pliant.training.linear import LinearComparison

@@ -1,18 +1,25 @@
-"""How a challenger is tried: the shares it takes, how long, and what decides. All figures are fixed for one rollout."""
+"""How a challenger is tried: the shares it takes, how long, and what decides. All figures are fixed for one rollout.
+
+Who is served by the canary follows from a hash of the request's key, so that a client stays with the release that it has.
+Keys have fixed positions in [0, 1), and the canary serves those below its share: a share that grows only adds keys. The
+position depends on a secret of the trial as well (`salt`): nobody can choose a key by the release that he wants, and not
+always the same clients try what is new. It is the same in every process and under every version of Python.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, Literal, get_args
 
 from pliant.errors import InputError
-from pliant.rollout.measures import MIXED, Measure, plain
-from pliant.rollout.state import count, items, numbers, real, text
+from pliant.rollout.measures import MIXED, Measure
 
-Undecided = Literal["take back", "promote"]
-MAX_STEPS, MAX_MEASURES = 50, 20
+ALPHA = 0.05
+"""The probability that a challenger that is no worse, by every measure's margin, is ever taken back on the evidence."""
+HOLD = 3.0  # evidence against the challenger with which it stays at its share
+SOON = 500  # comparisons besides those of shadow within which a difference shall show
+BITS = 53  # that a float holds exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +28,8 @@ class RolloutConfig:
 
     The challenger first gets copies of `shadow_share` of the requests until `shadow_requests` copies are compared (0: no
     shadow). Then it answers the share `steps[0]`, and so on; with the last step it is promoted, at once if that is all.
-    A step takes at least `step_requests` of the canary's requests and `step_seconds`.
-
-    `alpha` bounds the probability that a challenger that is no worse, by every measure's margin, is ever taken back on
-    the evidence. With evidence of at least `hold` against it, it stays at its share. After `max_seconds` it counts as
-    `undecided`. `horizon`: the comparisons within which a difference shall show; the default is `shadow_requests` + 500.
-    `gap`: more time than this between two events counts as this much, so that a pause or a wrong clock decides nothing.
+    A step takes at least `step_requests` of the canary's requests and `step_seconds`. A challenger that is undecided after
+    `max_seconds` is taken back. Raises `InputError` for a configuration that cannot be carried out.
     """
 
     shadow_share: float = 0.1
@@ -35,18 +38,7 @@ class RolloutConfig:
     step_requests: int = 150
     step_seconds: float = 300.0
     measures: tuple[Measure, ...] = MIXED
-    alpha: float = 0.05
-    hold: float = 3.0
     max_seconds: float = 86_400.0
-    undecided: Undecided = "take back"
-    late_quantile: float = 0.95
-    horizon: int | None = None
-    gap: float = 3600.0
-
-    @property
-    def target(self) -> float:
-        """The evidence, of all measures together, that takes a challenger back."""
-        return 1 / self.alpha
 
     @property
     def weights(self) -> dict[str, float]:
@@ -54,68 +46,30 @@ class RolloutConfig:
         total = sum(measure.weight for measure in self.measures)
         return {measure.name: measure.weight / total for measure in self.measures}
 
-    @property
-    def seeking(self) -> int:
-        """The comparisons within which a difference shall show."""
-        return self.shadow_requests + 500 if self.horizon is None else self.horizon
-
-    def check(self) -> None:
-        """Raise `InputError` for a configuration that cannot be carried out."""
-        for measure in self.measures:
-            measure.check()
+    def __post_init__(self) -> None:
         names = [measure.name for measure in self.measures]
+        rising = all(first < second for first, second in pairwise((0.0, *self.steps, 1.0 + 1e-9)))
+        shadow = 0 < self.shadow_share <= 1 or self.shadow_share == self.shadow_requests == 0
         limits = (
-            ("shadow_share", self.shadow_share, 0 <= self.shadow_share <= 1, "from 0 to 1"),
-            ("steps", self.steps, _rising((0.0, *self.steps, 1.0 + 1e-9)), "rising shares above 0, up to 1"),
-            ("steps", self.steps, 1 <= len(self.steps) <= MAX_STEPS, f"1 to {MAX_STEPS} shares"),
-            ("measures", names, 1 <= len(set(names)) == len(names) <= MAX_MEASURES, "some, each of them once"),
-            ("alpha", self.alpha, 0.001 <= self.alpha <= 0.5, "from 0.001 to 0.5"),
-            ("hold", self.hold, self.hold > 1 and self.hold * self.alpha <= 1, "above 1 and at most 1 / alpha"),
-            ("late_quantile", self.late_quantile, 0 < self.late_quantile < 1, "between 0 and 1"),
-            ("undecided", self.undecided, self.undecided in get_args(Undecided), "take back or promote"),
+            ("shadow_share", self.shadow_share, shadow, "from 0 to 1, and above 0 where copies are to be compared"),
+            ("shadow_requests", self.shadow_requests, 0 <= self.shadow_requests < 1e9, "at least 0, and finite"),
+            ("steps", self.steps, rising and self.steps, "rising shares above 0, up to 1"),
+            ("step_requests", self.step_requests, 0 < self.step_requests < 1e9, "above 0, and finite"),
+            ("step_seconds", self.step_seconds, 0 <= self.step_seconds < 1e9, "at least 0, and finite"),
+            ("measures", names, 1 <= len(set(names)) == len(names), "some, each of them once"),
+            ("max_seconds", self.max_seconds, 0 < self.max_seconds < 1e9, "above 0, and finite"),
         )
         for name, value, fits, limit in limits:
             if not fits:
                 raise InputError(name, value, limit)
-        self._check_sizes()
-
-    def _check_sizes(self) -> None:
-        if self.shadow_requests and not self.shadow_share:
-            raise InputError("shadow_share", 0, "above 0 where copies are to be compared")
-        for name in ("shadow_requests", "step_requests", "step_seconds", "max_seconds", "gap", "seeking"):
-            if not 0 <= getattr(self, name) < 1e9:
-                raise InputError(name, getattr(self, name), "at least 0, and finite")
-        if not self.max_seconds or not self.gap or not self.step_requests:
-            raise InputError("max_seconds, gap and step_requests", 0, "above 0")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the configuration as plain JSON values."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return values | {"steps": list(self.steps), "measures": plain(self.measures)}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> RolloutConfig:
-        """Return the configuration that `to_dict` was called on. Raises `InputError` for a damaged state."""
-        if isinstance(state, Mapping) and set(state) != {each.name for each in fields(cls)}:
-            raise InputError("config of a rollout", sorted(state), "the fields of this version")
-        steps = tuple(numbers(state, "steps", len(items(state, "steps", MAX_STEPS)), 0, 1))
-        if (undecided := text(state, "undecided")) not in get_args(Undecided):
-            raise InputError("undecided", undecided, "take back or promote")
-        config = cls(
-            shadow_requests=count(state, "shadow_requests"),
-            step_requests=count(state, "step_requests"),
-            steps=steps,
-            measures=tuple(Measure.from_dict(each) for each in items(state, "measures", MAX_MEASURES)),
-            undecided="promote" if undecided == "promote" else "take back",
-            horizon=None if state["horizon"] is None else count(state, "horizon"),
-            **{name: real(state, name, 0, 1e9) for name in _REALS},
-        )
-        config.check()
-        return config
 
 
-_REALS = ("shadow_share", "step_seconds", "alpha", "hold", "max_seconds", "late_quantile", "gap")
+def position(salt: str, key: str, purpose: str = "canary") -> float:
+    """Return the position of a key in [0, 1) under the secret `salt`; positions for two purposes are independent.
 
-
-def _rising(values: tuple[float, ...]) -> bool:
-    return all(first < second for first, second in pairwise(values))
+    A request without a key needs one from the caller, such as its number. `purpose` has at most 16 bytes.
+    """
+    content = salt.encode("utf-8", "surrogatepass")
+    content = len(content).to_bytes(8, "big") + content + key.encode("utf-8", "surrogatepass")
+    digest = blake2b(content, digest_size=8, person=purpose.encode()).digest()
+    return int(int.from_bytes(digest, "big") >> (64 - BITS)) / float(1 << BITS)

@@ -82,7 +82,7 @@ Event = ShadowCompared | CanaryOutcome | Label | Tick | Broken | Cancelled
 
 @dataclass(frozen=True, slots=True)
 class SetShare:
-    """From now on the challenger answers this share of the requests: whose `assign.position` is below it."""
+    """From now on the challenger answers this share of the requests: whose `config.position` is below it."""
 
     share: float
 
@@ -113,22 +113,12 @@ Action = SetShare | TakeBack | Promote | Note
 
 def check_event(event: Event) -> None:
     """Raise `InputError` for an event whose figures are outside of their limits."""
-    match event:
-        case ShadowCompared():
-            _check_shares(utility_champion=event.utility_champion, utility_challenger=event.utility_challenger)
-        case CanaryOutcome():
-            if event.arm not in ARMS:
-                raise InputError("arm", event.arm, f"one of {', '.join(ARMS)}")
-            if event.latency is not None and not 0 <= event.latency < math.inf:
-                raise InputError("latency", event.latency, "at least 0 seconds, and finite")
-            _check_shares(utility=event.utility)
-        case Label():
-            _check_shares(score_champion=event.score_champion, score_challenger=event.score_challenger)
-        case _:
-            pass
-
-
-def _check_shares(**values: float | None) -> None:
-    for name, value in values.items():
-        if value is not None and not 0 <= value <= 1:
-            raise InputError(name, value, "from 0 to 1")
+    for name in ("utility_champion", "utility_challenger", "utility", "score_champion", "score_challenger"):
+        share = getattr(event, name, None)
+        if share is not None and not 0 <= share <= 1:
+            raise InputError(name, share, "from 0 to 1")
+    if isinstance(event, CanaryOutcome):
+        if event.arm not in ARMS:
+            raise InputError("arm", event.arm, f"one of {', '.join(ARMS)}")
+        if event.latency is not None and not 0 <= event.latency < math.inf:
+            raise InputError("latency", event.latency, "at least 0 seconds, and finite")

@@ -4,8 +4,8 @@
 slower and more accurate. *Utility* is what a correct answer before its deadline earns. A *policy* owns the waiting
 requests and says which of them run next, and at which gamma; scheduler.py runs any policy.
 
-- default policy: adaptive.py, with price.py and the planner plan.py
-- baselines: otas.py, infaas.py and one fixed gamma; all over batched.py and batching.py
+- default policy: adaptive.py, with the price of device time and the planner
+- baselines: otas.py, and batched.py with one fixed gamma and INFaaS
 - upper bounds on what any scheduler can earn: bound.py
-- the network: model.py and merge.py, on a device in runtime.py
+- the network: model.py, on a device in runtime.py
 """

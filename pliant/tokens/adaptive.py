@@ -2,10 +2,10 @@
 
 At that moment, over all waiting requests:
 
-1. The price of a device-second follows from the latest arrivals (price.py).
+1. The price of a device-second follows from the latest arrivals (`price`).
 2. Every kind of request takes the gamma that earns most net of that price. Kinds of the same gamma share batches, by
    deadline. Kinds that no gamma makes worth the price are left for later.
-3. The exact planner (plan.py) gives these batches, by deadline, the gammas that earn most net of the price without missing
+3. An exact planner (`plan`) gives these batches, by deadline, the gammas that earn most net of the price without missing
    deadlines.
 4. The first batch of that plan runs.
 
@@ -14,6 +14,17 @@ Where batches are padded to buckets (see latency.py), requests are divided into 
 
 Device time that the plan leaves unused is worth its price to requests still to come, so a short queue does not take a
 slower gamma at their cost.
+
+The price is the dual price of the fluid problem over (kind of request, gamma): every kind climbs the concave hull of
+(seconds, utility x accuracy) over the gammas, and the steps of all kinds are taken by falling utility per second until the
+devices are full (fractional knapsack, Dantzig 1957).
+
+The planner starts batches one after the other by earliest deadline, each on the device that becomes free first. After each
+batch it keeps every (clock, utility) pair that no other pair beats in both: a Pareto frontier. The published dynamic
+programme (OTAS, Algorithm 2, in otas.py) keeps one pair per (batch, gamma) and can discard the start of the best plan. A
+request counts only if its batch ends by its own deadline.
+
+Shape suffixes: G gammas, N requests, S steps of a hull or states of a plan, W devices.
 """
 
 from __future__ import annotations
@@ -31,13 +42,14 @@ from numpy.typing import NDArray
 
 from pliant.fairness import Turn
 from pliant.protocol import Request
-from pliant.tokens.plan import DROP, PlannedBatch, plan
-from pliant.tokens.policy import Decision, Knowledge, PoolState, check_tasks
-from pliant.tokens.price import Hull, hull, price
+from pliant.tokens.scheduler import Decision, Knowledge, PoolState, check_tasks
 
+DROP = -1
+"""A plan's choice for a batch that does not run."""
 TINY = 1e-9  # slowdown at which anything is in time, and what takes less still earns more a second
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
 Entry = tuple[float, int]
 """Deadline and id of a waiting request."""
 Key = tuple[str, int | None, str]
@@ -52,7 +64,7 @@ class AdaptiveConfig:
     seconds: float = 0.06  # a batch does not take longer, unless batches that short would waste the device
     waste: float = 0.05  # share of the best throughput that the size of a batch may give up
     horizon: int = 16  # batches planned ahead
-    bucket: float = 0.01  # see plan.py; short queues are planned exactly whatever its value
+    bucket: float = 0.01  # see `plan`; short queues are planned exactly whatever its value
     price_share: float = 0.98  # share of the price that is charged; at all of it marginal kinds would never be planned
     marginal: float = 0.1  # a kind that nets less than this share of its worth is marginal
     window: float = 1.0  # seconds over which arrivals are counted, at most
@@ -63,6 +75,14 @@ class AdaptiveConfig:
     notable: float = 0.0005  # seconds by which the turnaround must change before seconds are computed again
     max_kinds: int = 64  # above it, kinds without waiting requests and recent arrivals are forgotten
     grain: float = 0.1  # a task's requests whose utilities differ by less than this share may count as one kind
+
+
+@dataclass(frozen=True, slots=True)
+class Hull:
+    """Steps from not being served up to the best gamma: seconds and worth that each adds, worth per second falling."""
+
+    seconds_S: Floats
+    worth_S: Floats
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +96,7 @@ class _Kind:
 
 
 class AdaptivePolicy:
-    """The default policy (see policy.py). `only` restricts it to some settings, whatever profile it is given later."""
+    """The default policy (see scheduler.py). `only` restricts it to some settings, whatever profile it is given later."""
 
     fair = True
 
@@ -144,14 +164,11 @@ class AdaptivePolicy:
         if key not in self._kinds:
             self._kinds[key] = _Kind(request.tenant, *self._worth(key))
         if not again:
-            self._count(key, now)
+            self._arrivals.append((now, key))
+            self._counts[key] += 1
+            self._forget(now)
         insort(self._kinds[key].waiting, (request.deadline, request.id))
         self._requests[request.id] = request
-
-    def _count(self, key: Key, now: float) -> None:
-        self._arrivals.append((now, key))
-        self._counts[key] += 1
-        self._forget(now)
 
     @property
     def _window(self) -> float:
@@ -189,16 +206,12 @@ class AdaptivePolicy:
         for kind in self._kinds.values():
             # Exactly as `wake_at` computes it: otherwise a wake-up could expire nothing and be requested again.
             if kind.waiting and kind.waiting[0][0] - seconds <= now:
-                expired += self._take(kind, sum(1 for _ in takewhile(lambda p: p[0] - seconds <= now, kind.waiting)))
+                count = sum(1 for _ in takewhile(lambda entry: entry[0] - seconds <= now, kind.waiting))
+                expired += kind.waiting[:count]
+                del kind.waiting[:count]
         for _, request in expired:
             del self._requests[request]
         return [request for _, request in sorted(expired)]
-
-    @staticmethod
-    def _take(kind: _Kind, count: int) -> list[Entry]:
-        taken = kind.waiting[:count]
-        del kind.waiting[:count]
-        return taken
 
     def wake_at(self, slowdown: float) -> float | None:
         first = min((kind.waiting[0][0] for kind in self._kinds.values() if kind.waiting), default=None)
@@ -211,9 +224,15 @@ class AdaptivePolicy:
             self._set_turnaround(turnaround)
         seconds_GN = self._seconds_GN * pool.slowdown
         worth = self._price(pool, now)
-        batches = self._batches(self._by_setting(worth, pool.turn), now + self._fastest * pool.slowdown)
+        batches = self._batches(worth, pool.turn, now + self._fastest * pool.slowdown)
         if batches:
-            planned = [self._planned(batch) for batch in batches]
+            planned = []
+            for batch in batches:
+                requests = [self._requests[request] for _, request in batch]
+                worth_NG = np.array([r.utility * self._accuracy_G[r.task] for r in requests])
+                earned = np.zeros((len(self._settings), len(batch) + 1))
+                earned[:, :-1] = worth_NG[::-1].cumsum(axis=0)[::-1].T
+                planned.append(PlannedBatch(np.array([deadline for deadline, _ in batch]), earned))
             charged = worth / pool.slowdown
             chosen = plan(planned, seconds_GN, pool.clocks, self._config.bucket, charged).choices
             first = next((i for i, choice in enumerate(chosen) if choice != DROP), None)
@@ -224,16 +243,13 @@ class AdaptivePolicy:
                     self._fill(served, index, worth, seconds_GN[index], now, pool)
                     return self._decision(served, index)
         index, served = self._fallback(seconds_GN, now, pool.turn)
-        if not served:
-            index, served = self._fallback(self._hoped(pool), now, pool.turn)
+        if not served:  # as if all goes well
+            hope = pool.slowdown if pool.hope is None else min(pool.hope, pool.slowdown)
+            hoped_GN = self._profile_GN * hope + pool.turnaround if hope else self._profile_GN * TINY
+            index, served = self._fallback(hoped_GN, now, pool.turn)
         if served and pool.turn is not None:
             self._fill(served, index, worth, seconds_GN[index], now, pool)
         return self._decision(served, index) if served else Decision()
-
-    def _hoped(self, pool: PoolState) -> Floats:
-        """Return the seconds that launches take if all goes well."""
-        hope = pool.slowdown if pool.hope is None else min(pool.hope, pool.slowdown)
-        return self._profile_GN * hope + pool.turnaround if hope else self._profile_GN * TINY
 
     def _waiting(self, turn: Turn) -> list[_Kind]:
         """Return the kinds with waiting requests of these tenants."""
@@ -246,11 +262,12 @@ class AdaptivePolicy:
         capacity = self._window * len(pool.clocks) / pool.slowdown
         return self._config.price_share * price(demand, capacity)
 
-    def _by_setting(self, worth: float, turn: Turn = None) -> list[tuple[float, int, list[_Kind]]]:
-        """Return (what a second nets, setting, kinds) for these tenants' kinds that are worth the price, best first.
+    def _batches(self, worth: float, turn: Turn, earliest: float) -> list[list[Entry]]:
+        """Return batches of one setting each of these tenants' kinds that are worth the price, by earliest deadline.
 
-        Each kind stands at the setting that earns most net of the price. Marginal kinds, which net next to nothing,
-        form batches of their own, so that the planner can leave them out.
+        Each kind stands at the setting that earns most net of the price. Marginal kinds, which net next to nothing, form
+        batches of their own, so that the planner can leave them out. Beyond the horizon only those are there that net most
+        in a second. Requests whose deadlines are before `earliest` are left out.
         """
         kinds_by_key: dict[tuple[int, bool], list[_Kind]] = {}
         nets: dict[tuple[int, bool], float] = {}
@@ -262,20 +279,10 @@ class AdaptivePolicy:
                 key = best, bool(net_G[best] > self._config.marginal * kind.worth_G[best])
                 kinds_by_key.setdefault(key, []).append(kind)
                 nets[key] = max(nets.get(key, 0.0), float(net_G[best] / self._sample_G[best]))
-        ranked = sorted(kinds_by_key, key=lambda key: (nets[key], key), reverse=True)
-        return [(nets[key], key[0], kinds_by_key[key]) for key in ranked]
-
-    def _batches(self, ranked: list[tuple[float, int, list[_Kind]]], earliest: float) -> list[list[Entry]]:
-        """Return batches of one setting each, by earliest deadline; beyond the horizon only those that net most.
-
-        Requests whose deadlines are before `earliest` are left out.
-        """
         batches: list[list[Entry]] = []
-        for _, best, kinds in ranked:
-            left = self._config.horizon - len(batches)
-            entries = list(
-                islice(merge(*(_since(kind.waiting, earliest) for kind in kinds)), self._size_G[best] * left)
-            )
+        for best, marginal in sorted(kinds_by_key, key=lambda key: (nets[key], key), reverse=True):
+            in_time = [_since(kind.waiting, earliest) for kind in kinds_by_key[best, marginal]]
+            entries = list(islice(merge(*in_time), self._size_G[best] * (self._config.horizon - len(batches))))
             while entries and len(batches) < self._config.horizon:
                 size = self._first(best, len(entries))
                 batches.append(entries[:size])
@@ -285,14 +292,6 @@ class AdaptivePolicy:
     def _first(self, index: int, count: int) -> int:
         """Return how many of `count` requests run first at this setting, so that all of them take least time."""
         return self._first_GN[index][min(count, self._size_G[index])]
-
-    def _planned(self, batch: Sequence[Entry]) -> PlannedBatch:
-        """Return what the planner needs of a batch, whose entries are sorted by deadline."""
-        requests = [self._requests[request] for _, request in batch]
-        worth_NG = np.array([r.utility * self._accuracy_G[r.task] for r in requests])
-        earned = np.zeros((len(self._settings), len(batch) + 1))
-        earned[:, :-1] = worth_NG[::-1].cumsum(axis=0)[::-1].T
-        return PlannedBatch(np.array([deadline for deadline, _ in batch]), earned)
 
     def _fill(
         self, served: list[Entry], index: int, worth: float, seconds_N: Floats, now: float, pool: PoolState
@@ -322,7 +321,13 @@ class AdaptivePolicy:
         """Return the requests that join a batch if it becomes one of `size`."""
         room, profile_N = size - len(served), self._seconds_GN[index]
         step = float(profile_N[size] - profile_N[len(served)]) / room
-        joining = [k for k in self._kinds.values() if k.waiting and self._joins(k, index, worth, step)]
+        # A request joins that earns no less here, net of the price, than at its kind's own best setting.
+        joining = [
+            kind
+            for kind in self._kinds.values()
+            if kind.waiting
+            and kind.worth_G[index] - worth * step >= max(0.0, (kind.worth_G - worth * self._sample_G).max())
+        ]
         joining.sort(key=lambda kind: kind.worth_G[index], reverse=True)
         chosen, latest, longest = set(served), served[0][0], seconds_N[: size + 1].max()
         most = seconds_N[len(served)] * pool.prolonged
@@ -339,10 +344,6 @@ class AdaptivePolicy:
                 added.append(entry)
         return added
 
-    def _joins(self, kind: _Kind, index: int, worth: float, step: float) -> bool:
-        """Return whether a request in this batch earns no less, net of the price, than at its kind's own best setting."""
-        return bool(kind.worth_G[index] - worth * step >= max(0.0, (kind.worth_G - worth * self._sample_G).max()))
-
     def _decision(self, served: Sequence[Entry], index: int) -> Decision:
         run = []
         for entry in served:
@@ -356,8 +357,8 @@ class AdaptivePolicy:
 
         This is for when no waiting request is worth the price, or no planned batch can be in time.
         """
-        kinds = sorted(self._waiting(turn), key=self._density, reverse=True)
-        entries = list(islice((entry for kind in kinds for entry in kind.waiting), self._config.max_batch))
+        by_seconds = sorted(self._waiting(turn), key=lambda k: float((k.worth_G / self._sample_G).max()), reverse=True)
+        entries = list(islice((entry for kind in by_seconds for entry in kind.waiting), self._config.max_batch))
         best: tuple[float, int, list[Entry]] = (-1.0, 0, [])
         for index, row in enumerate(seconds_GN):
             served = _in_time(entries[: self._first(index, len(entries))], row, now)
@@ -366,10 +367,6 @@ class AdaptivePolicy:
                 worth = sum(r.utility * self._accuracy_G[r.task][index] for r in requests)
                 best = max(best, (worth / row[len(served)], index, served), key=lambda b: b[0])
         return best[1], best[2]
-
-    def _density(self, kind: _Kind) -> float:
-        """Return the most utility that a second of this kind earns."""
-        return float((kind.worth_G / self._sample_G).max())
 
     def ids(self) -> Iterable[int]:
         return self._requests.keys()
@@ -426,3 +423,132 @@ def first_sizes(seconds_N: Floats, sizes: Sequence[int]) -> list[int]:
         least.append(fewest)
         first.append(best)
     return first
+
+
+def hull(seconds_G: Floats, worth_G: Floats) -> Hull:
+    """Return the upper concave hull of (0, 0) and all gammas' (seconds, worth); empty where no gamma is worth anything."""
+    at, had = 0.0, 0.0
+    steps: list[tuple[float, float]] = []
+    while (better := worth_G > had + 1e-12).any():
+        # The steepest step; where a slower gamma is as steep, the larger step lies on the same line.
+        slope_G = np.where(better, (worth_G - had) / np.maximum(seconds_G - at, 1e-12), -np.inf)
+        best = int(slope_G.argmax())
+        steps.append((max(float(seconds_G[best]) - at, 1e-12), float(worth_G[best]) - had))
+        at, had = float(seconds_G[best]), float(worth_G[best])
+    table = np.array(steps).reshape(-1, 2)
+    return Hull(table[:, 0], table[:, 1])
+
+
+def price(demand: Iterable[tuple[Hull, float]], capacity: float) -> float:
+    """Return the utility of one more device-second: 0 where the devices can give every request its best gamma.
+
+    `demand`: (hull, requests) of each kind over some time; `capacity`: device-seconds in that time.
+    """
+    segments = [
+        (steps.worth_S / steps.seconds_S, steps.seconds_S * count)
+        for steps, count in demand
+        if count > 0 and len(steps.seconds_S)
+    ]
+    if not segments:
+        return 0.0
+    density_S = np.concatenate([density for density, _ in segments])
+    seconds_S = np.concatenate([seconds for _, seconds in segments])
+    order = np.argsort(-density_S, kind="stable")
+    full = seconds_S[order].cumsum().searchsorted(capacity, side="right")
+    return 0.0 if full == len(order) else float(density_S[order[full]])
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """What the planner needs of a batch: one deadline per request, and what each request earns at each gamma."""
+
+    deadlines: Floats  # [n] ascending, seconds on the planner's clock
+    earned_after: Floats  # [gammas, n + 1] utility at each gamma if the first i deadlines are missed
+
+
+def planned_batch(deadlines: Floats, value_GN: Floats) -> PlannedBatch:
+    """Return the batch of these deadlines [n] and expected utilities [gammas, n] (utility x accuracy), in any order."""
+    order = np.argsort(deadlines, kind="stable")
+    earned = np.zeros((value_GN.shape[0], len(order) + 1))
+    earned[:, :-1] = np.cumsum(value_GN[:, order[::-1]], axis=1)[:, ::-1]
+    return PlannedBatch(deadlines[order], earned)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`choices[i]`: index of the gamma of batch i, or DROP; `utility`: what the plan is expected to earn."""
+
+    choices: tuple[int, ...]
+    utility: float
+
+
+def plan(
+    batches: Sequence[PlannedBatch],
+    seconds_GN: Floats,
+    clocks: Sequence[float],
+    bucket: float = 0.0,
+    price: float = 0.0,
+) -> Plan:
+    """Return the plan that is worth most among all that start `batches` in the order given (earliest deadline first).
+
+    `seconds_GN[g, n]` are the seconds of n requests at gamma g (above 0); `clocks` says when each device becomes free.
+    A plan's worth is its expected utility less `price` (utility per device-second, at least 0) times its device time.
+    With price 0 this is the plan that earns most, otherwise one that leaves time to requests still to come where they
+    would earn more with it. `bucket` > 0 bounds the frontier to 2 / bucket states: a longer one keeps one state per
+    that share of the utility reached so far, so a plan may lose up to that share of the greatest possible utility per
+    batch.
+
+    Exact for one device (and bucket 0). For several, states are compared by the sum of their clocks: a heuristic, since
+    of two states with equal sums one may have a device free earlier. The utility of a plan is exact in any case.
+    """
+    clocks_SW = np.sort(np.asarray(clocks, dtype=float))[None]  # of every state, ascending in each row
+    total_S, earned_S = clocks_SW.sum(axis=1), np.zeros(1)  # sums of clocks, by which states are compared; utilities
+    steps: list[tuple[Indices, Indices]] = []  # for every state after a batch: the state before it, and the choice
+    for batch in batches:
+        size, states = len(batch.deadlines), len(total_S)
+        seconds_G1 = seconds_GN[:, size, None]
+        end_GS = clocks_SW[:, 0] + seconds_G1
+        missed_GS = batch.deadlines.searchsorted(end_GS.ravel()).reshape(end_GS.shape)
+        gain_GS = batch.earned_after.take(missed_GS + np.arange(0, (size + 1) * len(end_GS), size + 1)[:, None])
+        # Leaving out a gamma that earns no more than its time is worth loses nothing: without that launch the rest starts
+        # no later (list scheduling of independent batches is monotone), so the plan is worth as much without it.
+        runs = np.flatnonzero(gain_GS > price * seconds_G1)
+        total = np.concatenate([total_S, (total_S + seconds_G1).take(runs)])
+        earned = np.concatenate([earned_S, (earned_S + gain_GS).take(runs)])
+        kept = _frontier(total, earned, bucket)
+        # Row DROP (the states before, unchanged) comes before the rows of the gammas.
+        choice_S, parent_S = np.divmod(np.concatenate([np.arange(-states, 0), runs]).take(kept), states)
+        clocks_SW = clocks_SW[parent_S]
+        clocks_SW[:, 0] += np.append(seconds_G1, 0.0)[choice_S]  # the device that is free first
+        if len(clocks) > 1:
+            clocks_SW.sort(axis=1)
+        total_S, earned_S = total[kept], earned[kept]
+        steps.append((parent_S, choice_S))
+    state = int((earned_S - price * total_S).argmax())
+    utility, choices = float(earned_S[state]), list[int]()
+    for parent_S, choice_S in reversed(steps):
+        choices.append(int(choice_S[state]))
+        state = int(parent_S[state])
+    return Plan(tuple(reversed(choices)), utility)
+
+
+def _frontier(total: Floats, earned: Floats, bucket: float) -> Indices:
+    """Return the indices of the states that no other beats in clock and utility, by ascending clock (and so utility).
+
+    Of more than 2 / bucket states the earliest in each bucket of utility is kept, and the one that earns most.
+    """
+    order = total.argsort(kind="stable")  # the input is several ascending runs, which this sort merges
+    top = np.maximum.accumulate(earned.take(order))
+    new = np.empty(len(order), dtype=bool)
+    new[0] = True
+    np.greater(top[1:], top[:-1], out=new[1:])
+    kept = order[new]
+    last = np.ones(len(kept), dtype=bool)
+    np.greater(total[kept[1:]], total[kept[:-1]], out=last[:-1])
+    kept = kept[last]  # of states with the same clock the last one earns most
+    if bucket and len(kept) * bucket > 2:
+        share = np.floor(earned[kept] / (bucket * earned[kept[-1]]))
+        thin = np.concatenate([[True], share[1:] > share[:-1]])
+        thin[-1] = True
+        kept = kept[thin]
+    return kept

@@ -14,16 +14,17 @@ again earns more and is the baseline `otas`; carrying a plan out whole is `otas-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pliant.latency import LatencyTable
 from pliant.protocol import Request
-from pliant.tokens.batched import ArrivalRate, Choice
-from pliant.tokens.batching import Batch
-from pliant.tokens.policy import Knowledge, PoolState
+from pliant.tokens.artifact import RateRule
+from pliant.tokens.batched import ArrivalRate, Batch, Choice
+from pliant.tokens.scheduler import Knowledge, PoolState
 
 Floats = NDArray[np.float64]
 
@@ -123,29 +124,36 @@ def otas_plan(batches: Sequence[OtasBatch], clock: float) -> tuple[int, ...]:
     utility_K, clock_K = np.zeros(1), np.full(1, clock)  # K: the choices for the batch before; 0 means "do not run"
     came_from = []
     for i in order:
-        utility_K, clock_K, parent_K = _step(batches[i], utility_K, clock_K)
-        came_from.append(parent_K.tolist())
-    return _trace(order, came_from, int(utility_K.argmax()))
-
-
-def _step(batch: OtasBatch, utility_K: Floats, clock_K: Floats) -> tuple[Floats, Floats, NDArray[np.intp]]:
-    """Return utility, clock and parent of the best way to every choice [1 + G] for this batch; -inf: there is none."""
-    choices = len(batch.seconds_G) + 1
-    end_KC = np.empty((len(clock_K), choices))
-    end_KC[:, 0] = clock_K
-    np.add(clock_K[:, None], batch.seconds_G, out=end_KC[:, 1:])
-    total_KC = np.empty_like(end_KC)
-    total_KC[:, 0] = utility_K
-    np.add(utility_K[:, None], batch.utility_G, out=total_KC[:, 1:])
-    total_KC[:, 1:][end_KC[:, 1:] > batch.deadline] = -np.inf
-    parent_C = total_KC.argmax(axis=0)
-    chosen = parent_C, np.arange(choices)
-    return total_KC[chosen], end_KC[chosen], parent_C
-
-
-def _trace(order: Sequence[int], came_from: Sequence[Sequence[int]], last: int) -> tuple[int, ...]:
-    chosen = [DROP] * len(order)
+        batch, choices = batches[i], len(batches[i].seconds_G) + 1
+        end_KC = np.hstack([clock_K[:, None], clock_K[:, None] + batch.seconds_G])
+        total_KC = np.hstack([utility_K[:, None], utility_K[:, None] + batch.utility_G])
+        total_KC[:, 1:][end_KC[:, 1:] > batch.deadline] = -np.inf
+        parent_C = total_KC.argmax(axis=0)
+        best = parent_C, np.arange(choices)
+        utility_K, clock_K = total_KC[best], end_KC[best]
+        came_from.append(parent_C.tolist())
+    chosen, last = [DROP] * len(order), int(utility_K.argmax())
     for i, parents in zip(reversed(order), reversed(came_from), strict=True):
         chosen[i] = last - 1
         last = parents[last]
     return tuple(chosen)
+
+
+def rate_rule(latency: LatencyTable, accuracy: Mapping[int, float], batch: int, within: float) -> RateRule:
+    """Return the gamma that earns most per second at each arrival rate, from the profile (it replaces OTAS, Table I).
+
+    At rate x a gamma answers min(x, capacity) requests a second at its accuracy. Its capacity is its best
+    throughput over batches of up to `batch` that end within `within` seconds. Exact: between neighbouring crossing
+    points of these broken lines one gamma leads, so one test per interval is enough.
+    """
+    gammas = [gamma for gamma in latency.settings if gamma in accuracy]
+    capacity = np.array([latency.throughput(gamma, batch, within) for gamma in gammas])
+    mean = np.array([accuracy[gamma] for gamma in gammas])
+    crossings = np.unique((capacity * mean)[:, None] / np.maximum(mean, 1e-9)[None, :])
+    edges = np.concatenate([[0.0], crossings, [2 * crossings[-1]]])
+    middles = (edges[:-1] + edges[1:]) / 2
+    # Among gammas that earn the same at a rate the one with the greatest capacity leads.
+    leaders = [int(np.lexsort((capacity, np.minimum(rate, capacity) * mean))[-1]) for rate in middles]
+    changes = [i for i in range(1, len(leaders)) if leaders[i] != leaders[i - 1]]
+    below = tuple(float(edges[i]) for i in changes)
+    return RateRule(below, tuple(gammas[leaders[i]] for i in [0, *changes]))

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 from pliant.errors import InputError
 from pliant.tokens.adaptive import AdaptivePolicy
-from pliant.tokens.batched import BatchedPolicy, Chooser, FixedChooser
-from pliant.tokens.infaas import InfaasChooser
+from pliant.tokens.batched import BatchedPolicy, Chooser, FixedChooser, InfaasChooser
 from pliant.tokens.otas import OtasChooser, OtasConfig
-from pliant.tokens.policy import Knowledge, Policy
-from pliant.tokens.scheduler import Options, TokensScheduler
+from pliant.tokens.scheduler import Knowledge, Options, Policy, TokensScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def make(
 ) -> TokensScheduler:
     """Return a new scheduler with this policy. With `gamma` it keeps to that gamma, where the policy allows it.
 
-    For a policy that switches between variants the settings of `knowledge` are their numbers (see policy.py). Raises
+    For a policy that switches between variants the settings of `knowledge` are their numbers (see scheduler.py). Raises
     `InputError` for an unknown policy, and for a gamma that the policy or the profile does not have.
     """
     if policy not in CHOICES:

@@ -17,7 +17,7 @@ import numpy as np
 from pliant.latency import LatencyTable
 from pliant.protocol import Request
 from pliant.tokens.artifact import GAMMAS, RateRule
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Knowledge
 from pliant.workload import RequestKind, Segment, Times, piecewise, recorded, requests
 
 FIGURE_4B: Mapping[int, float] = {-25: 1500.0, -15: 1000.0, 0: 580.0, 32: 220.0}  # requests/s

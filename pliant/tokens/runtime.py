@@ -1,13 +1,18 @@
 """Runs a batch of mixed tasks on a device at one gamma.
 
 By default a GPU computes in bfloat16 (where it can) through captured CUDA graphs, and a CPU in float32 with packed
-weights. Nothing is decided here.
+weights. Nothing is decided here. Prompts and heads of all tasks lie on the device, padded to one shape, so that a mixed
+batch can gather them per sample.
+
+Shape suffixes: B rows of a batch or its buffers, H and W pixels, C colours, T tasks (rows), L layers, G prompts, K classes,
+D width.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,8 +29,9 @@ from pliant.models.pieces import Pieces
 from pliant.precision import dtype_of, has_bfloat16
 from pliant.tokens.artifact import Backbone, Task
 from pliant.tokens.model import AdaptiveViT, create_vit, pack
-from pliant.tokens.resident import ResidentAdapters
-from pliant.tokens.staging import Staging
+
+CHUNK = 8  # images
+AHEAD = 2  # batches: one that is loaded, and the next one
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +219,166 @@ class TokensRuntime:
             if payload.image.shape != shape or payload.image.dtype != np.uint8:
                 given = f"{payload.image.dtype} of shape {payload.image.shape}"
                 raise InputError("image", given, f"uint8 of shape {shape}")
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """Prompts and heads of all tasks at one gamma. A class that a task lacks has weight 0 and bias -inf: probability 0."""
+
+    weight_TKD: Tensor
+    bias_TK: Tensor
+    prompts_TLGD: Tensor  # no prompts (G = 0) at gamma 0
+
+    def has_shapes_of(self, other: Adapters) -> bool:
+        """Return whether all tensors have the shapes of the other's."""
+        pairs = zip(self._tensors(), other._tensors(), strict=True)
+        return all(own.shape == others.shape for own, others in pairs)
+
+    def copy_from(self, other: Adapters) -> None:
+        """Copy the values of the other's tensors into these, which keep their addresses."""
+        for own, others in zip(self._tensors(), other._tensors(), strict=True):
+            own.copy_(others)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Adapters:
+        """Return them on the device: prompts in the model's type, heads in float32, which costs next to nothing."""
+        weight_TKD, bias_TK, prompts_TLGD = self._tensors()
+        return Adapters(weight_TKD.to(device), bias_TK.to(device), prompts_TLGD.to(device, dtype))
+
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.weight_TKD, self.bias_TK, self.prompts_TLGD
+
+
+class ResidentAdapters:
+    """The adapters on the device: `at[gamma]` for every gamma that all tasks share.
+
+    With `spare`, tensors have room for more tasks and classes than there are: a captured CUDA graph reads tensors by
+    address, and a task that fits is copied in.
+    """
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, spare: bool) -> None:
+        self.at: dict[int, Adapters] = {}
+        self._device, self._dtype, self._spare = device, dtype, spare
+
+    def fill(self, tasks: Sequence[Task]) -> bool:
+        """Replace all tasks by these; their order is the order of the rows. All of them are taken, or none.
+
+        Returns True where tensors were replaced, so that a captured graph, which holds their addresses, must be
+        renewed.
+        """
+        gammas = set.intersection(*(set(task.heads) for task in tasks)) if tasks else set()
+        stacked = {gamma: self._stacked(tasks, gamma).to(self._device, self._dtype) for gamma in gammas}
+        fits = stacked.keys() == self.at.keys() and all(
+            self.at[gamma].has_shapes_of(adapters) for gamma, adapters in stacked.items()
+        )
+        if not (self._spare and fits):
+            self.at = stacked
+            return True
+        for gamma, adapters in stacked.items():
+            self.at[gamma].copy_from(adapters)
+        return False
+
+    def _stacked(self, tasks: Sequence[Task], gamma: int) -> Adapters:
+        heads: Mapping[str, tuple[Tensor, Tensor]] = {
+            task.name: (torch.tensor(task.head(gamma).weight), torch.tensor(task.head(gamma).bias)) for task in tasks
+        }
+        rows = self._room(len(tasks))
+        classes = self._room(max(len(bias_K) for _, bias_K in heads.values()))
+        weight_TKD = torch.zeros(rows, classes, next(iter(heads.values()))[0].shape[1])
+        bias_TK = torch.full((rows, classes), -torch.inf)
+        for row, (weight_KD, bias_K) in enumerate(heads.values()):
+            weight_TKD[row, : len(bias_K)], bias_TK[row, : len(bias_K)] = weight_KD, bias_K
+        return Adapters(weight_TKD, bias_TK, self._prompts(tasks, gamma, rows))
+
+    def _prompts(self, tasks: Sequence[Task], gamma: int, rows: int) -> Tensor:
+        if gamma == 0:
+            return torch.zeros(rows, 0, 0, 0)
+        known_TLGD = torch.stack([torch.tensor(task.prompts[gamma]) for task in tasks])
+        return torch.cat([known_TLGD, known_TLGD.new_zeros(rows - len(tasks), *known_TLGD.shape[1:])])
+
+    def _room(self, count: int) -> int:
+        """Return how many rows to reserve for `count`: the next power of two, at least 8, where room is spared."""
+        return max(8, 1 << (count - 1).bit_length()) if self._spare else count
+
+
+class _Waiting:
+    """A place for a batch that was sent ahead, in pinned memory and on the device."""
+
+    def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
+        cuda = device.type == "cuda"
+        self.host_BHWC = torch.zeros(shape, dtype=torch.uint8, pin_memory=cuda)
+        self.pixel_BHWC = torch.zeros(shape, dtype=torch.uint8, device=device)
+        self.images: tuple[NDArray[np.uint8], ...] = ()
+        self.sent = torch.cuda.Event() if cuda else None  # recorded when the batch is on its way
+
+    def holds(self, images: Sequence[NDArray[np.uint8]]) -> bool:
+        return len(images) == len(self.images) and all(a is b for a, b in zip(images, self.images, strict=True))
+
+
+class Staging:
+    """Device buffers `pixel_BHWC` (uint8) and `task_B` (int64) at fixed addresses; a batch fills their first rows.
+
+    Images are packed into pinned memory in chunks. While one chunk is packed, a second CUDA stream copies the one before:
+    packing 64 images of 224 x 224 takes about as long as their transfer. A batch can be sent ahead, by another thread,
+    while the batch before it runs: it waits in memory of its own on the device until it is loaded.
+    """
+
+    def __init__(self, rows: int, image_size: int, device: torch.device) -> None:
+        cuda = device.type == "cuda"
+        shape = (rows, image_size, image_size, 3)
+        self.pixel_BHWC = torch.zeros(shape, dtype=torch.uint8, device=device)
+        self.task_B = torch.zeros(rows, dtype=torch.int64, device=device)
+        self._pixel_BHWC = torch.zeros(shape, dtype=torch.uint8, pin_memory=cuda)
+        self._task_B = torch.zeros(rows, dtype=torch.int64, pin_memory=cuda)
+        self._device, self._side = device, torch.cuda.Stream(device) if cuda else None
+        self._ahead = torch.cuda.Stream(device) if cuda else None
+        self._waiting, self._turn = [_Waiting(shape, device) for _ in range(AHEAD)], 0
+
+    def send(self, images: Sequence[NDArray[np.uint8]]) -> None:
+        """Copy images to the device for a later `load` of the same arrays, beside what runs there; any thread may call it.
+
+        At most one batch may be sent and not loaded yet while another one is being loaded.
+        """
+        waiting, self._turn = self._waiting[self._turn], (self._turn + 1) % AHEAD
+        waiting.images = ()
+        self._pack(images, waiting.host_BHWC, waiting.pixel_BHWC, self._ahead)
+        if waiting.sent is not None:
+            waiting.sent.record(self._ahead)
+        waiting.images = tuple(images)
+
+    def load(self, images: Sequence[NDArray[np.uint8]], tasks: Sequence[int]) -> None:
+        """Copy images and the tasks' row numbers into the buffers, for work queued on the current stream afterwards.
+
+        The batch before must have ended, as its pinned memory is used again.
+        """
+        if self._side is not None:
+            self._side.wait_stream(torch.cuda.current_stream(self._device))
+        self._task_B[: len(tasks)] = torch.tensor(tasks)
+        _copy(self._task_B, self.task_B, slice(0, len(tasks)), self._side)
+        waiting = next((waiting for waiting in self._waiting if waiting.holds(images)), None)
+        if waiting is None:
+            self._pack(images, self._pixel_BHWC, self.pixel_BHWC, self._side)
+        else:
+            if waiting.sent is not None:
+                torch.cuda.current_stream(self._device).wait_event(waiting.sent)
+            self.pixel_BHWC[: len(images)].copy_(waiting.pixel_BHWC[: len(images)])
+            waiting.images = ()
+        if self._side is not None:
+            torch.cuda.current_stream(self._device).wait_stream(self._side)
+
+    @staticmethod
+    def _pack(
+        images: Sequence[NDArray[np.uint8]], host_BHWC: Tensor, device_BHWC: Tensor, stream: torch.cuda.Stream | None
+    ) -> None:
+        packed_BHWC = host_BHWC.numpy()
+        for start in range(0, len(images), CHUNK):
+            part = slice(start, min(start + CHUNK, len(images)))
+            np.stack(images[part], out=packed_BHWC[part])
+            _copy(host_BHWC, device_BHWC, part, stream)
+
+
+def _copy(host: Tensor, device: Tensor, part: slice, stream: torch.cuda.Stream | None) -> None:
+    with torch.cuda.stream(stream) if stream is not None else nullcontext():
+        device[part].copy_(host[part], non_blocking=True)
 
 
 def normaliser(backbone: Backbone, device: torch.device | str) -> Callable[[Tensor], Tensor]:

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from pliant.precision import has_bfloat16
-from pliant.tokens.runtime import Execution, Payload, TokensRuntime
-from pliant.tokens.staging import CHUNK, Staging
+from pliant.tokens.runtime import CHUNK, Execution, Payload, Staging, TokensRuntime
 from qa.gpu.device import SpoiltCapture, capture_on, stream_of
 from tests.fixtures.tokens.samples import IMAGE_SIZE, random_images, tiny_backbone, tiny_task
 

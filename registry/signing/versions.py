@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pliant.errors import ArtifactError
 from pliant.registry import codec
-from pliant.registry.mlflow_client import find_version, published_of, registry_errors
+from pliant.registry.mlflow_client import find_version, published_of
 from pliant.registry.mlflow_store import CHAMPION, MlflowRegistry
 from pliant.registry.mlflow_switch import aliases
 from pliant.registry.names import prefix
@@ -35,10 +35,7 @@ def versions_in_use(registry: MlflowRegistry, system: str) -> list[Published]:
     They are what a service may load, what waits, and what a rollback goes back to.
     """
     wanted = {
-        (model.name, int(number))
-        for model in registry.models()
-        if model.name.startswith(prefix(system))
-        for number in model.aliases.values()
+        (model.name, int(number)) for model in registry.models(prefix(system)) for number in model.aliases.values()
     }
     for number in set(aliases(registry, system).values()):
         release = registry.release(system, number)
@@ -74,18 +71,16 @@ def sign_version(registry: MlflowRegistry, published: Published, signer: Signer)
         codec.kind(folder)  # verifies the files
     finally:
         registry.discard(folder)
-    client = registry.connect()
-    with registry_errors(registry.tracking_uri, f"{published.uri} could not be signed"):
+    with registry.asking(f"{published.uri} could not be signed") as client:
         client.set_model_version_tag(published.name, str(published.version), tag, signature)
     return True
 
 
 def announce(registry: MlflowRegistry, system: str) -> None:
     """Let services see that something was signed: those that refused the release of a system look at it again."""
-    with registry_errors(registry.tracking_uri, f"{system} could not be marked"), registry.locked(system):
+    with registry.asking(f"{system} could not be marked") as client, registry.locked(system):
         release = registry.release(system, CHAMPION)
         if release is not None:
-            client = registry.connect()
             client.set_model_version_tag(release_model(system), str(release.number), SIGNED, now_text())
 
 
@@ -99,7 +94,6 @@ def state_of(published: Published, trust: Trust) -> SignatureState:
 
 
 def _existing(registry: MlflowRegistry, wanted: Iterable[tuple[str, int]]) -> list[Published]:
-    client = registry.connect()
-    with registry_errors(registry.tracking_uri, "versions could not be looked up"):
+    with registry.asking("versions could not be looked up") as client:
         known = [find_version(client, name, number) for name, number in sorted(set(wanted))]
     return [published_of(version) for version in known if version is not None]

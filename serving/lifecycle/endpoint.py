@@ -16,12 +16,11 @@ from typing_extensions import TypeVar  # with defaults, which the standard libra
 
 from pliant.errors import PliantError
 from pliant.fallbacks import Fallback
-from pliant.outcomes.figures import Figures
 from pliant.protocol import JournalEntry, Scheduler
 from pliant.registry.names import system_of
 from pliant.registry.releases import RegistryRelease, ReleaseView
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.driver import Clock, Completed, Driver, Limits, Read, Record, Rejected
+from pliant.serving.driver import Clock, Completed, Driver, Limits, Read, Rejected
 from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event, EventOutbox, server_of
 from pliant.serving.http.api_errors import api_error_of_drop
 from pliant.serving.http.app import unknown_task
@@ -30,7 +29,7 @@ from pliant.serving.lifecycle.catalog import Catalog, discard, register_webhook
 from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
 from pliant.serving.lifecycle.refresh import Extend, RefreshCounter, Refresher, Source, Tell, extend_never
 from pliant.serving.loop.observe import AnswerMetrics, Observer
-from pliant.serving.loop.outcomes import Outcomes, broken_event
+from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.loop.record import rollout_config, trial_record
 from pliant.serving.loop.trial import Call, Ended, Trial
 from pliant.serving.loop.trials import TrialParts, Trials
@@ -129,12 +128,13 @@ class Endpoint(Generic[S, C, H, D, M]):
 
     def look_soon(self) -> None:
         """Look at the registry without being waited for: it says that something was released."""
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
 
-    async def _look(self) -> None:
-        with suppress(PliantError):  # the poller has recorded and logged it
-            await self._poller.poll(retry_held=False)
+        async def look() -> None:
+            with suppress(PliantError):  # the poller has recorded and logged it
+                await self._poller.poll(retry_held=False)
+
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(look())
 
     async def refresh(self) -> dict[str, Any]:
         """Poll the registry now, and return the outcome. Raises as `Refresher`'s poll."""
@@ -172,7 +172,7 @@ class LabelledEndpoint(Endpoint[S, C, H, D, M]):
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
         self.outcomes, self._observer = outcomes, Observer(metrics, self.drift, outcomes)
-        outcomes.on_broken = self._on_broken
+        outcomes.on_broken = lambda event: refresher.tell("promise", event)
 
     def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
         """Record the right label of an earlier answer, also for a trial. Raises as `Outcomes.take`."""
@@ -181,20 +181,17 @@ class LabelledEndpoint(Endpoint[S, C, H, D, M]):
             trial.label(id, label)
         return taken
 
-    def _on_broken(self, figures: Figures) -> None:
-        self._refresher.tell("promise", broken_event(figures))
-
 
 def described_devices(settings: Settings, driver: Driver) -> list[dict[str, Any]]:
     """Return what a status says of the device of each worker."""
     return [
-        {"name": device_of(settings, worker), "up": up, "fallbacks": [_described(fallback) for fallback in fallbacks]}
+        {
+            "name": device_of(settings, worker),
+            "up": up,
+            "fallbacks": [{"kind": fallback.kind, "reason": fallback.reason} for fallback in fallbacks],
+        }
         for worker, (up, fallbacks) in enumerate(zip(driver.up, driver.fallbacks, strict=True))
     ]
-
-
-def _described(fallback: Fallback) -> dict[str, str]:
-    return {"kind": fallback.kind, "reason": fallback.reason}
 
 
 WorkerFactory = Callable[[Build], Worker]
@@ -280,7 +277,10 @@ async def assemble(
     if state is not None:
         tasks.append(state.follow(lambda: generations.present.driver.ready, lambda: outbox.waiting))
     if watched is not None and settings.watch_seconds:
-        refresher.watcher = make_watcher(refresher, source, settings, watched, tell)
+        name = system_of(source.prefix) or ""
+        file = StateFile(settings.home / "watch" / f"{name}.json")
+        parts = WatcherParts(name, refresher.drift, file, lambda: refresher.release, watched, tell)
+        refresher.watcher = Watcher(parts)
         tasks.append(refresher.watcher.run(settings.watch_seconds))
     else:
         refresher.drift.counting = False
@@ -293,15 +293,6 @@ def _tell(outbox: EventOutbox, state: StateMetrics | None, system: str, kind: st
         outbox.emit(Event(EVENTS[kind], system, figures))
         if state is not None:
             state.emitted(EVENTS[kind])
-
-
-def make_watcher(
-    refresher: Refresher[C, H, D], source: Source[C], settings: Settings, watched: WatchMetrics, event: Tell
-) -> Watcher:
-    """Return what watches a service."""
-    system = system_of(source.prefix) or ""
-    file = StateFile(settings.home / "watch" / f"{system}.json")
-    return Watcher(WatcherParts(system, refresher.drift, file, lambda: refresher.release, watched, event))
 
 
 def make_trials(
@@ -384,10 +375,18 @@ def generation_maker(
         plan = blueprint(catalog)
         workers = [worker_factory(build) for build in plan.builds]
         recorder = FileRecorder(numbered_journal(settings.journal, number)) if settings.journal else None
-        record = journal_recorder(metrics, lambda: _waiting(driver.scheduler), recorder, plan.setting_name)
+
+        def record(entry: JournalEntry) -> None:
+            scheduler: Any = driver.scheduler  # each knows how many requests wait for a launch
+            metrics.observe(entry, plan.setting_name)
+            metrics.waiting(int(scheduler.waiting))
+            if recorder is not None:
+                recorder(entry)
+
         limits = Limits(launch=settings.launch_limit, ahead=plan.ahead)
         fresh = plan.make_scheduler
-        spares = [worker_factory(build) for build in spare_builds(plan.builds, settings.spare)]
+        different = [build for at, build in enumerate(plan.builds) if build not in plan.builds[:at]]
+        spares = [worker_factory(different[at % len(different)]) for at in range(settings.spare)]
 
         def fell_back(fallback: Fallback) -> None:
             metrics.fell_back(fallback)
@@ -402,34 +401,6 @@ def generation_maker(
         return Generation(number, catalog, plan.handlers, driver, recorder)
 
     return make
-
-
-def _waiting(scheduler: Any) -> int:
-    """Return how many requests wait for a launch, which every system's scheduler knows."""
-    return int(scheduler.waiting)
-
-
-def spare_builds(builds: Sequence[Build], count: int) -> list[Build]:
-    """Return the builds of `count` spare workers: those of the workers in turn, each different one once a turn."""
-    different: list[Build] = []
-    for build in builds:
-        if build not in different:
-            different.append(build)
-    return [different[number % len(different)] for number in range(count)]
-
-
-def journal_recorder(
-    metrics: Metrics, waiting: Callable[[], int], recorder: FileRecorder | None, setting_name: Callable[[int], str]
-) -> Record:
-    """Return a function that passes each journal entry to the metrics and to the file."""
-
-    def record(entry: JournalEntry) -> None:
-        metrics.observe(entry, setting_name)
-        metrics.waiting(waiting())
-        if recorder is not None:
-            recorder(entry)
-
-    return record
 
 
 AT_ONCE = 16  # coroutines that are started before others on the event loop have a turn: some milliseconds

@@ -22,7 +22,7 @@ from pliant.registry.names import system_of
 from pliant.serving.driver import Driver
 from pliant.serving.lifecycle.catalog import Artifacts, Catalog, Loaded, Registry, discard, load_last_whole, released
 from pliant.serving.lifecycle.generation import Generation, Generations, Running
-from pliant.serving.loop.drift import DriftCounter
+from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.loop.trials import Trials
 from pliant.serving.loop.watcher import Watcher
 
@@ -226,9 +226,12 @@ class Refresher(Generic[C, H, D]):
         """
         running, source = self.generations.present.catalog, self._source
         marks = await asyncio.to_thread(source.marks, running)
-        if self._replaced(marks.identity):
+        self._identity = self._identity or marks.identity
+        if marks.identity and marks.identity != self._identity:  # equal numbers mean nothing in another registry
             return Outcome("held", REPLACED, {})
-        seen, outcome = self._judged or (self._at_start(marks), _unchanged())
+        served = marks.release == self.release and not marks.strays  # since the start
+        at_start = replace(marks, pointers=running.pointers) if served else None
+        seen, outcome = self._judged or (at_start, _unchanged())
         if marks == seen and (outcome.outcome == "unchanged" or not retry_held):
             return outcome
         try:
@@ -241,16 +244,6 @@ class Refresher(Generic[C, H, D]):
         outcome = self._with_strays(outcome, marks, seen)
         self._judged = marks, _unchanged() if outcome.outcome == "changed" else outcome
         return outcome
-
-    def _replaced(self, identity: str) -> bool:
-        """Whether this is another registry than the one whose versions are served: equal numbers mean nothing there."""
-        self._identity = self._identity or identity
-        return bool(identity) and identity != self._identity
-
-    def _at_start(self, marks: Marks) -> Marks | None:
-        """Return the marks of what is served since the start; None if that is not the last release."""
-        pointers = self.generations.present.catalog.pointers
-        return None if marks.release != self.release or marks.strays else replace(marks, pointers=pointers)
 
     def _with_strays(self, outcome: Outcome, marks: Marks, seen: Marks | None) -> Outcome:
         """Return the outcome, which also says which models' own aliases are not followed; so does the log, once."""

@@ -88,8 +88,7 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
 
     def check(self) -> None:
         """Check settings, artifacts and devices before the service starts. Raises `PliantError`."""
-        catalog = self.source().load(None).catalog
-        self.check_catalog(catalog)
+        self.check_catalog(self.source().load(None).catalog)
 
     def check_catalog(self, catalog: C) -> None:
         """Check that this machine can serve the catalog. Raises `PliantError`."""
@@ -106,7 +105,7 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
 
     def open_pool(self) -> tuple[Callable[[Any], Any], Callable[[], None]]:
         """Return a function that makes workers, and one that closes their pool. Raises `WorkerError`."""
-        return ProcessWorker, _nothing
+        return ProcessWorker, lambda: None
 
     def new_clock(self) -> Clock:
         """Return the clock that deadlines are on."""
@@ -128,11 +127,15 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
     ) -> Assembly[E, C, H, D]:
         """Return a running service, whose models have run. Raises `PliantError`; then nothing is left running."""
         clock, metrics, source = self.new_clock(), self.new_metrics(counted), self.source(registry)
-        workers, close_pool = (workers, _nothing) if workers else self.open_pool()
-        labels = self._open_labels(counted)
+        workers, close_pool = (workers, None) if workers else self.open_pool()
+        labels = None
+        if self.labels is not None:
+            assert isinstance(self.settings, OutcomeSettings), "a system that takes labels has their settings"
+            labels = open_outcomes(self.settings, counted, self.labels)
 
         def close() -> None:
-            close_pool()
+            if close_pool is not None:
+                close_pool()
             if labels is not None:
                 labels.close()
 
@@ -151,12 +154,6 @@ class ServedSystem(ABC, Generic[S, C, H, E, D]):
         background = map(asyncio.create_task, self.background(assembled.endpoint))
         return replace(assembled, polling=(*assembled.polling, *background))
 
-    def _open_labels(self, counted: CollectorRegistry) -> Outcomes | None:
-        if self.labels is None:
-            return None
-        assert isinstance(self.settings, OutcomeSettings), "a system that takes labels has their settings"
-        return open_outcomes(self.settings, counted, self.labels)
-
 
 def check_devices(settings: Settings, catalog: Profiled) -> None:
     """Raise `DeviceError` for a device of another class than the catalog was profiled on."""
@@ -166,7 +163,3 @@ def check_devices(settings: Settings, catalog: Profiled) -> None:
 
     for device in devices(settings):
         check_device(catalog.device, device, settings.threads)
-
-
-def _nothing() -> None:
-    pass

@@ -17,7 +17,7 @@ def rollout_config(settings: Settings) -> RolloutConfig | None:
     """Return how challengers are tried; None where they are not. Raises `InputError`."""
     if not settings.try_challengers:
         return None
-    config = RolloutConfig(
+    return RolloutConfig(
         shadow_share=settings.trial_copied,
         shadow_requests=settings.trial_copies,
         steps=_shares(settings.trial_steps),
@@ -25,8 +25,6 @@ def rollout_config(settings: Settings) -> RolloutConfig | None:
         step_seconds=settings.trial_seconds,
         max_seconds=3600 * settings.trial_hours,
     )
-    config.check()
-    return config
 
 
 def _shares(text: str) -> tuple[float, ...]:

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
 from pliant.registry.releases import RegistryRelease
-from pliant.rollout.assign import is_copied, position
+from pliant.rollout.config import position
 from pliant.rollout.controller import Rollout
 from pliant.rollout.events import Action, CanaryOutcome, Event, Label, ShadowCompared
 from pliant.rollout.measures import Arm
@@ -113,7 +113,9 @@ class Trial:
         except Exception as error:
             self._count_failure(request, "champion", error)
             raise
-        self._answered(request, "champion", answer, self._copy_to_challenger if self._wants_copy(request.id) else None)
+        place = position(self.secret, request.id, "shadow")
+        copied = self.rollout.stage == "shadow" and place < self.rollout.config.shadow_share
+        self._answered(request, "champion", answer, self._copy_to_challenger if copied else None)
         return answer
 
     def _draw(self) -> tuple[bool, bool]:
@@ -192,9 +194,6 @@ class Trial:
             task.cancel()
         await asyncio.gather(*self._following, return_exceptions=True)
         await self._copies.stop()
-
-    def _wants_copy(self, id: str) -> bool:
-        return self.rollout.stage == "shadow" and is_copied(self.secret, id, self.rollout.config.shadow_share)
 
     async def _copy_to_challenger(self, request: Tried[A], champion: Served[A]) -> None:
         with to_challenger(copy=True):

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
 from typing_extensions import TypeVar as DefaultedTypeVar
@@ -20,7 +20,7 @@ from typing_extensions import TypeVar as DefaultedTypeVar
 from pliant.errors import InputError, PliantError
 from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
-from pliant.rollout.controller import Rollout
+from pliant.rollout.controller import Rollout, restored
 from pliant.rollout.events import Action, Broken, Cancelled, Note, Promote, SetShare, TakeBack, Tick
 from pliant.serving.driver import Clock, Driver
 from pliant.serving.lifecycle.generation import Generation, Generations, Running
@@ -312,8 +312,8 @@ class Trials(Generic[C, H, D]):
         if self.trial is None:
             return
         trial = self.trial
-        rollout = trial.rollout.to_dict()
-        self._parts.file.write({"release": trial.release.number, "secret": trial.secret, "rollout": rollout})
+        content = {"release": trial.release.number, "secret": trial.secret, "rollout": asdict(trial.rollout)}
+        self._parts.file.write(content)
 
     def _restored(self, release: RegistryRelease) -> tuple[Rollout, str] | None:
         """Return what was known of this release's trial before the service was restarted, and the secret of its arms."""
@@ -321,7 +321,7 @@ class Trials(Generic[C, H, D]):
         if content is None or content.get("release") != release.number:
             return None
         try:
-            return Rollout.from_dict(content["rollout"]), str(content["secret"])
+            return restored(content["rollout"]), str(content["secret"])
         except (KeyError, TypeError, InputError) as error:
             logger.warning("the state of the trial cannot be read, so it begins anew: %s", error)
             return None

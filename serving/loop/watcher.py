@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.errors import InputError
-from pliant.fairness import Groups, WithoutEach
-from pliant.serving.loop.drift import CONFIDENCE, DriftCounter
+from pliant.fairness import GROUPS, Groups, WithoutEach
 from pliant.serving.loop.load import ALPHA_OF_LOAD, NAME, LoadWatch, load_watch_from
+from pliant.serving.loop.observe import CONFIDENCE, DriftCounter
 from pliant.serving.metrics import StateMetrics
 from pliant.serving.monitoring.metric_list import DRIFT, register
 from pliant.serving.state_file import StateFile
@@ -230,7 +230,10 @@ class Watcher:
             alarms = [dict(alarm) for alarm in content["alarms"]]
             for group, without in content.get("without", {}).items():
                 watch.without[int(group)] = system_watch_from(without)
-            groups, untold = Groups(map(str, content.get("tenants", ()))), dict(content.get("untold", {}))
+            groups, untold = (
+                Groups({str(tenant): at % GROUPS for at, tenant in enumerate(content.get("tenants", ()))}),
+                dict(content.get("untold", {})),
+            )
         except (KeyError, TypeError, ValueError, InputError) as error:
             logger.warning("what was watched before cannot be read, and is learnt anew: %s", error)
             return
@@ -250,12 +253,12 @@ class Watcher:
 def new_watches(watch: SystemWatch | None = None) -> WithoutEach[SystemWatch]:
     """Return this watch of a release, or a new one, with what the load leaves of the system's budget of false alarms."""
     whole = SystemWatch(ALPHA - ALPHA_OF_LOAD) if watch is None else watch
-    return WithoutEach(whole, lambda watch: system_watch_from(watch.to_dict()))
+    return WithoutEach(whole)
 
 
 def load_watches(watch: LoadWatch | None = None) -> WithoutEach[LoadWatch]:
-    """Return this watch of the load, or a new one, whose copies begin with what it knows."""
-    return WithoutEach(watch or LoadWatch(), lambda watch: load_watch_from(watch.to_dict()))
+    """Return this watch of the load, or a new one."""
+    return WithoutEach(watch or LoadWatch())
 
 
 def _sum(blocks: Iterable[Mapping[str, list[int]]]) -> dict[str, NDArray[np.int64]]:

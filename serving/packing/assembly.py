@@ -17,20 +17,19 @@ from itertools import count
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.policies import BY_NAME
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.reference import rules_of
 from pliant.packing.scheduling.request import check_fits
+from pliant.packing.scheduling.targets import Admission
 from pliant.serving.driver import Clock
 from pliant.serving.lifecycle.catalog import Artifacts
 from pliant.serving.lifecycle.endpoint import Make
 from pliant.serving.lifecycle.generation import Generation, numbered_journal
 from pliant.serving.lifecycle.system import Dependencies, ServedSystem, check_devices
 from pliant.serving.packing.catalog import Catalog, ServedModel, load_catalog
-from pliant.serving.packing.endpoint import Handler, PackingEndpoint, PackingGeneration
-from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits, SequenceLimit
-from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool
+from pliant.serving.packing.endpoint import EnginePool, Handler, PackingEndpoint, PackingGeneration
+from pliant.serving.packing.engine.engine import EngineDriver, EngineGroup, EngineLimits, SequenceLimit
 from pliant.serving.packing.engine.engine_process import (
     Build,
     EngineBuild,
@@ -42,8 +41,8 @@ from pliant.serving.packing.engine.engine_process import (
 from pliant.serving.packing.engine.forecaster import Forecaster, ForecastLimits
 from pliant.serving.packing.engine.metrics import PackingMetrics
 from pliant.serving.packing.engine.observed import ObservedLengths, observed_path
-from pliant.serving.packing.reading import PromptReader
 from pliant.serving.packing.settings import PackingSettings
+from pliant.serving.packing.text import PromptReader
 from pliant.serving.packing.vllm import engine as installed
 from pliant.serving.workers.child_process import Interpreter
 from pliant.serving.workers.devices import DevicePlan, devices, free_memory
@@ -72,7 +71,7 @@ class PackingSystem(ServedSystem[PackingSettings, Catalog, Handler, PackingEndpo
         settings = self.settings
         for served in catalog.models.values():
             rules(settings, served)
-            PromptReader(served.generator, served.context)
+            PromptReader(served.generator.artifact, served.context)
         if settings.engine == "vllm":
             interpreter_of(settings)
         check_sharing(settings, catalog)
@@ -154,15 +153,8 @@ class Maker:
         check_sharing(self._settings, catalog)
         used_by = placed(self._settings, catalog)
         handlers = {name: self._handler(served, used_by[name]) for name, served in catalog.models.items()}
-        used = list(handlers.values())
-        observed = [handler.observed for handler in used if handler.observed is not None]
-        pool = EnginePool(
-            [handler.engine for handler in used],
-            [handler.forecaster for handler in used],
-            observed,
-            [handler.reader.grammars for handler in used],
-            forecasters_first=(self._settings.predict_device or devices(self._settings)[0]) != "cpu",
-        )
+        forecasters_first = (self._settings.predict_device or devices(self._settings)[0]) != "cpu"
+        pool = EnginePool(list(handlers.values()), forecasters_first)
         return Generation(number, catalog, handlers, pool)
 
     def _handler(self, served: ServedModel, used: Sequence[str]) -> Handler:
@@ -171,14 +163,12 @@ class Maker:
             text = "%s was planned for the engine %s and runs on %s; plan for that with: pliant profile packing --engine %s"
             logger.warning(text, name, served.packing.engine, *2 * (settings.engine,))
         served = spread(settings, served)
-        reader = PromptReader(served.generator, served.context)
+        reader = PromptReader(served.generator.artifact, served.context)
         forecaster = self._forecaster(served, used[0])
-        on_devices = [(device, self._engine(served, device)) for device in used]
-        engines = [engine for _, engine in on_devices]
-        engine = engines[0] if len(engines) == 1 else EngineGroup(engines)
+        engine = EngineGroup([(device, self._engine(served, device)) for device in used])
         path = observed_path(settings.home, name)
         observed = ObservedLengths(path, settings.observed_bytes) if settings.observe else None
-        return Handler(served, int(time.time()), reader, forecaster, engine, observed, on_devices)
+        return Handler(served, int(time.time()), reader, forecaster, engine, observed)
 
     def _engine(self, served: ServedModel, device: str) -> EngineDriver:
         """Return an engine with the whole model on one device, not started."""
@@ -195,7 +185,7 @@ class Maker:
         plan = DevicePlan(settings.predict_device or device, PREDICTOR_THREADS, None, ())
         worker = self._predictor_factory(PredictorBuild(predictor.folder, predictor.digest, plan))
         limits = ForecastLimits(settings.predict_limit, settings.launch_limit)
-        return Forecaster(served.packing.name, worker, predictor.marginal, limits, self._metrics)
+        return Forecaster(served.packing.name, worker, predictor.artifact.marginal, limits, self._metrics)
 
     def _build(self, served: ServedModel, device: str, sequences: SequenceLimit) -> EngineBuild:
         """Return the build plan of the next engine process. Each has a journal of its own, which replays by itself."""
@@ -227,7 +217,7 @@ def spread(settings: PackingSettings, served: ServedModel) -> ServedModel:
     memory = served.packing.memory
     if settings.processes == 1 or devices(settings) == ["cpu"]:
         return served
-    max_pages = memory.need(served.generator.context) * memory.sequences
+    max_pages = memory.need(served.generator.artifact.context) * memory.sequences
     pages = max(memory.pages, min(settings.processes * memory.pages, max_pages))
     return replace(served, packing=replace(served.packing, memory=replace(memory, pages=pages)))
 
@@ -239,4 +229,4 @@ def interpreter_of(settings: PackingSettings) -> Interpreter:
 
 def rules(settings: PackingSettings, served: ServedModel) -> Rules:
     """Return the rules of the model's scheduler."""
-    return rules_of(served.packing, served.generator.context, settings.policy, settings.engine)
+    return rules_of(served.packing, served.generator.artifact.context, settings.policy, settings.engine)

@@ -1,5 +1,6 @@
-"""One request's choices while they are generated: when the client has something to read, and how each choice ended.
+"""One request's choices while they are generated, and how they are answered in OpenAI's shapes, whole or as a stream.
 
+The field `pliant` in each finished choice is our own: predicted and actual length, queueing time, preemptions.
 Log-probabilities are written in the two shapes of OpenAI's API. There may be a hundred thousand numbers in an answer: they
 are written in pieces of a few milliseconds, of one answer at a time, between which the event loop serves everybody else.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count, islice
@@ -16,16 +18,17 @@ from math import isnan, nan
 from typing import Any
 from uuid import uuid4
 
+from pliant.packing.chat import CallParser, ToolCall
 from pliant.packing.engine.submission import TokenLogprobs, piece_tokens
 from pliant.packing.scheduling.forecast import MEDIAN
 from pliant.packing.scheduling.request import FOREVER
-from pliant.packing.tools import CallParser, ToolCall
 from pliant.serving.driver import Rejected
 from pliant.serving.http.api_errors import ApiError, api_error_of_drop
 from pliant.serving.http.bodies import ignored_header
 from pliant.serving.loop.observe import Observation
 from pliant.serving.packing.engine.engine import InFlightOutput
 from pliant.serving.packing.engine.forecaster import Forecast
+from pliant.serving.packing.request import GenerationRequest
 from pliant.serving.packing.text import TokenTexts
 
 LOWEST = -9999.0  # instead of minus infinity, which JSON cannot hold; vLLM writes the same
@@ -38,17 +41,12 @@ class LogprobsWriter:
     """The log-probabilities of one choice, in parts as they become known. `prompt`: tokens that are repeated first."""
 
     def __init__(self, texts: TokenTexts, output: InFlightOutput, prompt: Sequence[int], chat: bool) -> None:
-        self._texts, self._output, self._chat = texts, output, chat
+        self._texts, self._output, self._chat, self.turn = texts, output, chat, texts.turn
         self._prompt = self._of_prompt(prompt)
         self._size = piece_tokens(output.first.sampling.logprobs)
         self._written = 0  # of the output's tokens
         self._offset = 0  # characters before the next token
         self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
-
-    @property
-    def turn(self) -> asyncio.Lock:
-        """What an answer holds while it is written, one at a time."""
-        return self._texts.turn
 
     def _of_prompt(self, prompt: Sequence[int]) -> Iterator[Entry]:
         known: Iterable[TokenLogprobs | None] = chain([None], self._output.prompt_logprobs) if prompt else ()
@@ -85,68 +83,37 @@ class LogprobsWriter:
         return list(zip(self._output.tokens[begin:end], self._output.logprobs[begin:end], strict=True))
 
     def _shaped(self, entries: Sequence[Entry]) -> dict[str, Any]:
-        return self._of_chat(entries) if self._chat else self._of_completion(entries)
+        texts = self._texts
+        if self._chat:
 
-    def _of_completion(self, entries: Sequence[Entry]) -> dict[str, Any]:
-        text_of = self._texts.text_of
+            def shown(token: int, logprob: float) -> dict[str, Any]:
+                own = list(texts.bytes_of(token))
+                return {"token": texts.text_of(token), "logprob": finite(logprob), "bytes": own}
+
+            known = [(token, logprobs) for token, logprobs in entries if logprobs is not None]
+            content = [
+                {**shown(token, each.logprob), "top_logprobs": [shown(*top) for top in each.top]}
+                for token, each in known
+            ]
+            return {"content": content, "refusal": None}
+        offsets = []
+        for token, _ in entries:
+            offsets.append(self._offset)
+            if not texts.is_special(token):
+                self._offset += len(self._decoder.decode(texts.bytes_of(token)))
         return {
-            "tokens": [text_of(token) for token, _ in entries],
+            "tokens": [texts.text_of(token) for token, _ in entries],
             "token_logprobs": [known and finite(known.logprob) for _, known in entries],
             "top_logprobs": [
-                known and {text_of(id): finite(logprob) for id, logprob in (*known.top, (token, known.logprob))}
+                known and {texts.text_of(id): finite(logprob) for id, logprob in (*known.top, (token, known.logprob))}
                 for token, known in entries
             ],
-            "text_offset": [self._pass(token) for token, _ in entries],
+            "text_offset": offsets,
         }
-
-    def _of_chat(self, entries: Sequence[Entry]) -> dict[str, Any]:
-        content = [
-            {**self._token(token, known.logprob), "top_logprobs": [self._token(*each) for each in known.top]}
-            for token, known in entries
-            if known is not None
-        ]
-        return {"content": content, "refusal": None}
-
-    def _token(self, token: int, logprob: float) -> dict[str, Any]:
-        return {
-            "token": self._texts.text_of(token),
-            "logprob": finite(logprob),
-            "bytes": list(self._texts.bytes_of(token)),
-        }
-
-    def _pass(self, token: int) -> int:
-        """Return the characters of the text before a token, which ends up behind them."""
-        offset = self._offset
-        if not self._texts.is_special(token):
-            self._offset += len(self._decoder.decode(self._texts.bytes_of(token)))
-        return offset
 
 
 def finite(logprob: float) -> float:
     return max(logprob, LOWEST)
-
-
-def mean_logprob(logprobs: Iterable[TokenLogprobs]) -> float:
-    """Return the mean log-probability of an output's tokens, by which `best_of` outputs are compared; 0 for none."""
-    each = [finite(known.logprob) for known in logprobs]
-    return sum(each) / len(each) if each else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyInfo:
-    """What all answers to a request share."""
-
-    model: str
-    fingerprint: str
-    prompt_tokens: int  # of all prompts, each counted once
-    deadline: float  # seconds from arrival
-    usage: bool = False  # a stream ends with the numbers of tokens
-    continuous_usage: bool = False  # so does each of its chunks
-    echo: bool = False  # the answer repeats the prompt
-    choices: int = 1  # of each prompt that are answered
-    best_of: int = 1  # of each prompt that are generated
-    ignored: tuple[str, ...] = ()  # names of unknown fields
-    id: str = field(default_factory=lambda: uuid4().hex)  # of the answer
 
 
 @dataclass(slots=True, eq=False)
@@ -232,13 +199,31 @@ class Choice:
 
 
 class Reply:
-    """The choices of one request. `changed` is set whenever one of them has new text or has ended."""
+    """The choices of one request to `model`. `changed` is set whenever one of them has new text or has ended.
 
-    def __init__(self, info: ReplyInfo, cancel: Callable[[InFlightOutput], None]) -> None:
-        self.info, self._cancel = info, cancel
+    `prompt_tokens`: of all prompts, each counted once.
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        model: str,
+        fingerprint: str,
+        prompt_tokens: int,
+        cancel: Callable[[InFlightOutput], None],
+    ) -> None:
+        self.request, self.id, self._cancel = request, uuid4().hex, cancel
         self.choices: Sequence[Choice] = ()
         self.observations: list[Observation | None] = []  # of each choice that has ended
         self.changed = asyncio.Event()
+        self._prompt_tokens = prompt_tokens
+        self._head = {
+            "id": f"{'chatcmpl' if request.chat else 'cmpl'}-{self.id}",
+            "object": "chat.completion.chunk" if request.chat else "text_completion",
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": fingerprint,
+        }
 
     def notify(self, _output: InFlightOutput) -> None:
         """Set `changed`. Every output calls this on progress."""
@@ -263,10 +248,20 @@ class Reply:
 
     def api_error(self) -> ApiError | None:
         """Return the error of the first choice that failed; None if none has."""
-        for choice in self.choices:
-            api_error = _api_error_of(choice.output, self.info.deadline)
-            if api_error is not None:
-                return api_error
+        for output in (choice.output for choice in self.choices):
+            match output.finish:
+                case "late" | "full":
+                    return api_error_of_drop(Rejected(output.finish), self.request.deadline or FOREVER)
+                case "failed":
+                    return ApiError(500, "engine_failed", output.fault or "the engine failed")
+                case "cancelled":
+                    return ApiError(503, "worker_unavailable", output.fault or "the output was cancelled")
+                case "grammar":
+                    message = "the form of the output became too complex to go on"
+                    return ApiError(400, "grammar_too_complex", message, "response_format")
+                case "slow":
+                    message = "the client did not read the stream, so its output was cancelled"
+                    return ApiError(408, "slow_reader", message)
         return None
 
     @property
@@ -274,24 +269,16 @@ class Reply:
         """Return the choices that a whole answer has: of each prompt those whose tokens have the highest mean
         log-probability, the highest first, or all that were generated.
         """
-        if self.info.best_of == self.info.choices:
+        most, best_of = self.request.choices, self.request.best_of
+        if best_of == most:
             return self.choices
-        starts = range(0, len(self.choices), self.info.best_of)
 
         def rank(choice: Choice) -> float:
-            return -mean_logprob(choice.output.logprobs)
+            each = [finite(known.logprob) for known in choice.output.logprobs]
+            return -sum(each) / len(each) if each else 0.0
 
-        ranked = [sorted(self.choices[start : start + self.info.best_of], key=rank) for start in starts]
-        return [choice for each in ranked for choice in each[: self.info.choices]]
-
-    @property
-    def usage(self) -> dict[str, int]:
-        """Return the numbers of tokens of prompts and outputs, those that are not answered included."""
-        return _usage(self.info.prompt_tokens, self.choices)
-
-    def usage_of(self, choice: Choice) -> dict[str, int]:
-        """Return the numbers of tokens of one choice so far."""
-        return _usage(choice.output.first.prompt.tokens, [choice])
+        starts = range(0, len(self.choices), best_of)
+        return [each for start in starts for each in sorted(self.choices[start : start + best_of], key=rank)[:most]]
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -300,27 +287,89 @@ class Reply:
 
     @property
     def final_headers(self) -> Mapping[str, str]:
-        """Return the headers of a whole answer."""
-        outputs = [choice.output for choice in self.answered]
+        """Return the headers of a whole answer; of seconds the most of any choice, where they are known of one."""
+        answered = self.answered
+        outputs = [choice.output for choice in answered]
+        seconds = {
+            "x-pliant-ttft-seconds": [choice.ttft for choice in answered if not isnan(choice.ttft)],
+            "x-pliant-tpot-seconds": [choice.tpot for choice in answered if not isnan(choice.tpot)],
+        }
         return {
-            **self._headers(self.answered),
+            **self._headers(answered),
             "x-pliant-actual-tokens": _joined(len(output.tokens) for output in outputs),
             "x-pliant-queue-seconds": f"{max(output.queued for output in outputs):.6f}",
-            **_slowest("x-pliant-ttft-seconds", [choice.ttft for choice in self.answered]),
-            **_slowest("x-pliant-tpot-seconds", [choice.tpot for choice in self.answered]),
+            **{name: f"{max(known):.6f}" for name, known in seconds.items() if known},
             "x-pliant-preemptions": _joined(output.preemptions for output in outputs),
             "x-pliant-recomputed-tokens": _joined(output.recomputed for output in outputs),
         }
 
     def _headers(self, choices: Iterable[Choice]) -> Mapping[str, str]:
         predicted = _joined(choice.predicted for choice in choices)
-        return {"x-pliant-predicted-tokens": predicted, **ignored_header(self.info.ignored)}
+        return {"x-pliant-predicted-tokens": predicted, **ignored_header(self.request.ignored)}
 
+    def whole(self) -> dict[str, Any]:
+        """Return the whole answer, without log-probabilities. A message without a text beside its calls has none."""
+        choices: list[dict[str, Any]] = []
+        for index, choice in enumerate(self.answered):
+            parts = choice.take()
+            text = "".join([part for part in parts if isinstance(part, str)])
+            calls = [_call(part) for part in parts if isinstance(part, ToolCall)]
+            message = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
+            shown = {"message": {**message, "tool_calls": calls} if calls else message}
+            fields = shown if self.request.chat else {"text": choice.echo + text if self.request.echo else text}
+            end = {"logprobs": None, "finish_reason": choice.finish_reason, "pliant": choice.details}
+            choices.append({"index": index, **fields, **end})
+        kind = "chat.completion" if self.request.chat else "text_completion"
+        usage = _usage(self._prompt_tokens, self.choices)  # those that are not answered included
+        return {**self._head, "object": kind, "choices": choices, "usage": usage}
 
-def _slowest(name: str, seconds: Sequence[float]) -> dict[str, str]:
-    """Return a header with the most seconds of any choice, if it is known of one."""
-    known = [each for each in seconds if not isnan(each)]
-    return {name: f"{max(known):.6f}"} if known else {}
+    async def written(self) -> bytes:
+        """Return the whole answer as JSON, with log-probabilities, while the event loop serves others."""
+        content, mark = self.whole(), uuid4().hex
+        texts = []
+        for choice, shown in zip(self.answered, content["choices"], strict=True):
+            if choice.logprobs is not None:
+                shown["logprobs"] = mark
+                async with choice.logprobs.turn:
+                    texts.append(await choice.logprobs.written())
+        head, *rest = json.dumps(content).split(f'"{mark}"')
+        return "".join([head, *chain(*zip(texts, rest, strict=True))]).encode()
+
+    def first(self, choice: Choice) -> dict[str, Any] | None:
+        """Return the chunk that begins a choice, before its first token; None if there is none."""
+        if self.request.chat:
+            return self._chunk(choice, {"delta": {"role": "assistant", "content": ""}, "logprobs": None})
+        if not (self.request.echo and choice.echo):
+            return None
+        return self._chunk(choice, {"text": choice.echo, "logprobs": choice.logprobs and choice.logprobs.take_prompt()})
+
+    def more(self, choice: Choice) -> dict[str, Any] | None:
+        """Return a chunk with more log-probabilities of the prompt, after the first chunk; None if there are no more."""
+        logprobs = choice.logprobs and choice.logprobs.take_prompt()
+        return self._chunk(choice, {"text": "", "logprobs": logprobs}) if logprobs else None
+
+    def part(self, choice: Choice, part: str | ToolCall) -> dict[str, Any]:
+        """Return a chunk with the next part of a choice's text or with a call, and with its log-probabilities."""
+        if isinstance(part, ToolCall):
+            return self._chunk(choice, {"delta": {"tool_calls": [{"index": next(choice.numbers), **_call(part)}]}})
+        return self._chunk(choice, {"delta": {"content": part}} if self.request.chat else {"text": part})
+
+    def last(self, choice: Choice) -> dict[str, Any]:
+        """Return the chunk that ends a choice, with its finish reason."""
+        empty: Mapping[str, Any] = {"delta": {}} if self.request.chat else {"text": ""}
+        return self._chunk(choice, {**empty, "pliant": choice.details}, choice.finish_reason)
+
+    def usage(self) -> dict[str, Any]:
+        """Return the last chunk of a stream, with the numbers of tokens."""
+        return {**self._head, "choices": [], "usage": _usage(self._prompt_tokens, self.choices)}
+
+    def _chunk(self, choice: Choice, fields: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
+        logprobs = {} if "logprobs" in fields else {"logprobs": choice.logprobs and choice.logprobs.take()}
+        content = {"index": choice.index, **fields, **logprobs, "finish_reason": finish}
+        usage: Mapping[str, Any] = {"usage": None} if self.request.usage else {}
+        if self.request.continuous_usage:
+            usage = {"usage": _usage(choice.output.first.prompt.tokens, [choice])}
+        return {**self._head, "choices": [content], **usage}
 
 
 def _rounded(seconds: float) -> float | None:
@@ -332,21 +381,9 @@ def _usage(prompt: int, choices: Iterable[Choice]) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
 
-def _api_error_of(output: InFlightOutput, deadline: float) -> ApiError | None:
-    match output.finish:
-        case "late" | "full":
-            return api_error_of_drop(Rejected(output.finish), deadline)
-        case "failed":
-            return ApiError(500, "engine_failed", output.fault or "the engine failed")
-        case "cancelled":
-            return ApiError(503, "worker_unavailable", output.fault or "the output was cancelled")
-        case "grammar":
-            return ApiError(
-                400, "grammar_too_complex", "the form of the output became too complex to go on", "response_format"
-            )
-        case "slow":
-            return ApiError(408, "slow_reader", "the client did not read the stream, so its output was cancelled")
-    return None
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
 
 
 def _joined(values: Any) -> str:

@@ -8,17 +8,15 @@ from functools import partial
 from pliant.serving.lifecycle.catalog import Artifacts, Registry
 from pliant.serving.lifecycle.endpoint import Blueprint
 from pliant.serving.lifecycle.system import Dependencies, ServedSystem
-from pliant.serving.tokens.catalog import Catalog, TaskInfo, load_catalog
+from pliant.serving.tokens.catalog import Catalog, TaskInfo, TokensBuild, load_catalog
 from pliant.serving.tokens.endpoint import NAMES, TokensEndpoint
-from pliant.serving.tokens.messages import TokensBuild
 from pliant.serving.tokens.metric_list import ORIGINS
 from pliant.serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensSource
 from pliant.serving.tokens.settings import TokensSettings
 from pliant.serving.workers.device_process import Build
 from pliant.serving.workers.devices import DevicePlan, devices
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Knowledge
-from pliant.tokens.scheduler import Options, TokensScheduler
+from pliant.tokens.scheduler import Knowledge, Options, TokensScheduler
 
 LEAD = 0.005  # seconds before a device's expected end at which its next batch is sent: packing 64 images takes as long
 WARM_BATCH = 16  # every gamma runs once with this batch size and once with 1 before the first request
@@ -95,4 +93,6 @@ def build_plan(settings: TokensSettings, catalog: Catalog, device: str) -> Build
     required_device = None if settings.any_profile else catalog.device
     plan = DevicePlan(device, settings.threads, required_device, (1, min(WARM_BATCH, latency.batches[-1])))
     gammas, precision = tuple(settings.used(latency.settings)), catalog.profile.precision
-    return TokensBuild(catalog.folder, catalog.backbone_digest, tuple(catalog.tasks.values()), gammas, plan, precision)
+    return TokensBuild(
+        catalog.backbone.folder, catalog.backbone.digest, tuple(catalog.tasks.values()), gammas, plan, precision
+    )

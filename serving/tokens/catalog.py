@@ -1,4 +1,5 @@
-"""The artifacts that the tokens service serves, their versions, and whether they fit each other.
+"""The artifacts that the tokens service serves, their versions, whether they fit each other, and what a device process is
+told of them.
 
 The backbone's weights are verified here and not kept: the device process loads them, and this process stays small.
 """
@@ -10,12 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pliant.errors import ArtifactError, BackboneError, InputError, RegistryError
 from pliant.registry import codec
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE, TOKENS_TASK
-from pliant.serving.lifecycle.catalog import Artifacts, Fetcher, fetching, load
+from pliant.serving.lifecycle.catalog import Artifacts, fetching, load
+from pliant.serving.workers.devices import BuildPlan, DevicePlan
 from pliant.tokens.artifact import Backbone, Profile, Task
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Knowledge
 
 ALLOWANCE = 0.02
 """By how much a promised accuracy is below the measured one. The smallest embedded data set has some 290 pictures a split:
@@ -36,17 +41,23 @@ TaskInfo = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class ServedBackbone:
+    """A backbone without its weights, with its version in the registry. Device processes read its folder."""
+
+    folder: Path
+    version: int
+    digest: str
+    image_size: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """What gave an output: the classes of its probabilities, and the versions by kind of artifact."""
 
     classes: tuple[str, ...]
     versions: Mapping[str, int]
     promised: Mapping[int, float] = field(default_factory=dict)  # setting of a launch -> accuracy that is promised
-
-    @property
-    def version(self) -> int:
-        """The version that labels count for."""
-        return self.versions["task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +66,7 @@ class Catalog:
 
     PREFIXES: ClassVar[tuple[str, ...]] = (TOKENS_BACKBONE, TOKENS_PROFILE, TOKENS_TASK)
 
-    folder: Path  # of the backbone
-    backbone_version: int
-    backbone_digest: str
-    image_size: int
-    source: str
+    backbone: ServedBackbone
     profile: Profile
     profile_version: int
     profile_digest: str
@@ -68,27 +75,30 @@ class Catalog:
     origins: Mapping[tuple[str, str], Origin] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "origins", self._origins())
+        origins = {
+            (served.digest, self.backbone.digest): Origin(
+                served.task.classes,
+                {"backbone": self.backbone.version, "task": served.version},
+                promised=promised(served.task.served_in(self.profile.precision)),
+            )
+            for served in self.tasks.values()
+        }
+        object.__setattr__(self, "origins", origins)
 
     @property
     def folders(self) -> set[Path]:
         """The folders that the device process reads."""
-        return {self.folder}
+        return {self.backbone.folder}
 
     @property
     def pointers(self) -> Mapping[str, int]:
         tasks = {TOKENS_TASK + name: served.version for name, served in self.tasks.items()}
-        return {TOKENS_BACKBONE: self.backbone_version, TOKENS_PROFILE: self.profile_version, **tasks}
+        return {TOKENS_BACKBONE: self.backbone.version, TOKENS_PROFILE: self.profile_version, **tasks}
 
     @property
     def device(self) -> str:
         """The class of device that it was profiled on."""
         return self.profile.device
-
-    @property
-    def planned_by(self) -> Mapping[str, int]:
-        """Versions of artifacts that the scheduler uses but no output depends on."""
-        return {"profile": self.profile_version}
 
     def knowledge(self) -> Knowledge:
         """What the scheduler knows of latency and accuracy."""
@@ -96,42 +106,36 @@ class Catalog:
         accuracy = {name: dict(served.task.served_in(precision).accuracy) for name, served in self.tasks.items()}
         return Knowledge(self.profile.latency, accuracy, self.profile.rule)
 
-    def _origins(self) -> Mapping[tuple[str, str], Origin]:
-        return {
-            (served.digest, self.backbone_digest): Origin(
-                served.task.classes,
-                {"backbone": self.backbone_version, "task": served.version},
-                promised=promised(served.task.served_in(self.profile.precision)),
-            )
-            for served in self.tasks.values()
-        }
-
     def tasks_described(self) -> Mapping[str, TaskInfo]:
-        return {name: _described(served, self.profile.precision) for name, served in sorted(self.tasks.items())}
-
-    def described(self) -> Mapping[str, Any]:
-        backbone = {"version": self.backbone_version, "digest": self.backbone_digest, "source": self.source}
-        profile = {"version": self.profile_version, "digest": self.profile_digest, "device": self.profile.device}
-        return {"backbone": backbone, "profile": {**profile, "precision": self.profile.precision}}
+        described = {}
+        for name, served in sorted(self.tasks.items()):
+            task = served.task.served_in(self.profile.precision)
+            described[name] = {
+                "name": name,
+                "classes": list(task.classes),
+                "version": served.version,
+                "digest": served.digest,
+                "accuracy": {str(gamma): share for gamma, share in sorted(task.accuracy.items())},
+            }
+        return described
 
     def serves_as(self, other: Catalog) -> bool:
         """Whether both serve the same artifacts under the same versions."""
-        return (self._base, self._digests) == (other._base, other._digests)
+        return self._base == other._base and {
+            name: (served.version, served.digest) for name, served in self.tasks.items()
+        } == {name: (served.version, served.digest) for name, served in other.tasks.items()}
 
     def extends(self, running: Catalog) -> bool:
         """Whether `running` becomes this catalog by adding or updating tasks: the rest is equal, and no task is removed."""
         if self._base != running._base or not running.tasks.keys() <= self.tasks.keys():
             return False
-        return _heads(running.tasks) == _heads(self.tasks)
+        old, new = next(iter(running.tasks.values())).task, next(iter(self.tasks.values())).task
+        return old.heads.keys() == new.heads.keys()
 
     @property
     def _base(self) -> tuple[object, ...]:
         """Everything but the tasks: a change of it needs the next generation."""
-        return self.backbone_version, self.backbone_digest, self.profile_version, self.profile_digest
-
-    @property
-    def _digests(self) -> Mapping[str, tuple[int, str]]:
-        return {name: (served.version, served.digest) for name, served in self.tasks.items()}
+        return self.backbone.version, self.backbone.digest, self.profile_version, self.profile_digest
 
     def with_task(self, served: ServedTask) -> Catalog:
         """Return the catalog with this task added or replaced. Raises `InputError` if its gammas differ from the others'."""
@@ -149,7 +153,31 @@ def load_catalog(
     gammas differ.
     """
     with fetching(registry, alias, TOKENS_PREFIX, pointers) as fetcher:
-        return _complete(fetcher, _load_backbone(fetcher, running), running)
+        if running is not None and fetcher.which(TOKENS_BACKBONE) == running.backbone.version:
+            backbone = running.backbone
+        else:
+            folder, published = fetcher.fetch(TOKENS_BACKBONE)
+            loaded = codec.load(Backbone, folder, published.digest)
+            backbone = ServedBackbone(folder, published.version, published.digest, loaded.image_size, loaded.source)
+        if running is not None and fetcher.which(TOKENS_PROFILE) == running.profile_version:
+            profile, version, digest = running.profile, running.profile_version, running.profile_digest
+        else:
+            profile, published = fetcher.load(Profile, TOKENS_PROFILE)
+            version, digest = published.version, published.digest
+        _check_backbone("the profile", profile.backbone, backbone.digest)
+        former, tasks = running.tasks if running else {}, dict[str, ServedTask]()
+        for model, wanted in sorted(fetcher.pointers.items()):
+            if model.startswith(TOKENS_TASK):
+                served = former.get(name := model.removeprefix(TOKENS_TASK))
+                if served is None or served.version != wanted or served.task.backbone != backbone.digest:
+                    served = load_task(registry, name, wanted, backbone.digest)
+                tasks[name] = served
+        if not tasks:  # a task without the alias is not served, which is no error
+            message = f"no model {TOKENS_TASK}... has a version under the alias {alias}: train a task first"
+            raise RegistryError(message)
+        for served in tasks.values():
+            check_gammas(served.task, next(iter(tasks.values())).task, profile)
+        return Catalog(backbone, profile, version, digest, tasks)
 
 
 def load_task(registry: Artifacts, name: str, which: str | int, backbone: str) -> ServedTask:
@@ -161,11 +189,6 @@ def load_task(registry: Artifacts, name: str, which: str | int, backbone: str) -
     if task.name != name:
         raise ArtifactError(f"{published.name} holds a task that calls itself {task.name}, but should be {name}")
     return ServedTask(task, published.version, published.digest)
-
-
-def has_task(registry: Artifacts, name: str) -> bool:
-    """Whether the registry has a model of the task, under any alias or none."""
-    return TOKENS_TASK + name in registry.names(TOKENS_TASK)
 
 
 def promised(task: Task) -> Mapping[int, float]:
@@ -195,71 +218,27 @@ def check_gammas(task: Task, other: Task, profile: Profile) -> None:
         raise InputError(f"accuracy of task {task.name}", f"without gammas {missing}", "given for every profiled gamma")
 
 
-@dataclass(frozen=True, slots=True)
-class _Base:
-    folder: Path
-    version: int
-    digest: str
-    image_size: int
-    source: str
-
-
-def _load_backbone(fetcher: Fetcher, running: Catalog | None) -> _Base:
-    if running is not None and fetcher.which(TOKENS_BACKBONE) == running.backbone_version:
-        return _Base(
-            running.folder, running.backbone_version, running.backbone_digest, running.image_size, running.source
-        )
-    folder, published = fetcher.fetch(TOKENS_BACKBONE)
-    backbone = codec.load(Backbone, folder, published.digest)
-    return _Base(folder, published.version, published.digest, backbone.image_size, backbone.source)
-
-
-def _complete(fetcher: Fetcher, base: _Base, running: Catalog | None) -> Catalog:
-    profile, version, digest = _load_profile(fetcher, base.digest, running)
-    running_tasks, known, tasks = running.tasks if running else {}, fetcher.pointers, {}
-    for model in sorted(name for name in known if name.startswith(TOKENS_TASK)):
-        name = model.removeprefix(TOKENS_TASK)
-        served = running_tasks.get(name)
-        if served is None or served.version != known[model] or served.task.backbone != base.digest:
-            served = load_task(fetcher.registry, name, known[model], base.digest)
-        tasks[name] = served
-    if not tasks:  # a task without the alias is not served, which is no error
-        raise RegistryError(
-            f"no model {TOKENS_TASK}... has a version under the alias {fetcher.alias}: train a task first"
-        )
-    for served in tasks.values():
-        check_gammas(served.task, next(iter(tasks.values())).task, profile)
-    return Catalog(
-        base.folder, base.version, base.digest, base.image_size, base.source, profile, version, digest, tasks
-    )
-
-
-def _load_profile(fetcher: Fetcher, backbone: str, running: Catalog | None) -> tuple[Profile, int, str]:
-    if running is not None and fetcher.which(TOKENS_PROFILE) == running.profile_version:
-        profile, version, digest = running.profile, running.profile_version, running.profile_digest
-    else:
-        profile, published = fetcher.load(Profile, TOKENS_PROFILE)
-        version, digest = published.version, published.digest
-    _check_backbone("the profile", profile.backbone, backbone)
-    return profile, version, digest
-
-
 def _check_backbone(what: str, backbone: str, wanted: str) -> None:
     if backbone != wanted:
         raise BackboneError(f"{what} was made for backbone {backbone[:12]}, but the one served is {wanted[:12]}")
 
 
-def _heads(tasks: Mapping[str, ServedTask]) -> set[int]:
-    return set(next(iter(tasks.values())).task.heads)
+Image = tuple[str, NDArray[np.uint8]]
+"""A task's name and an image [size, size, 3], of the size that was served when the request arrived."""
+
+Output = tuple[str, str, NDArray[np.float32]]
+"""The digest of the task, the digest of the model, and the probabilities."""
 
 
-def _described(served: ServedTask, precision: str | None) -> TaskInfo:
-    task = served.task.served_in(precision)
-    accuracy = {str(gamma): share for gamma, share in sorted(task.accuracy.items())}
-    return {
-        "name": task.name,
-        "classes": list(task.classes),
-        "version": served.version,
-        "digest": served.digest,
-        "accuracy": accuracy,
-    }
+@dataclass(frozen=True, slots=True)
+class TokensBuild(BuildPlan):
+    """Makes the model in the device process."""
+
+    BUILDER: ClassVar[str] = "pliant.serving.tokens.device:build"
+
+    folder: Path
+    digest: str
+    tasks: tuple[ServedTask, ...]
+    gammas: tuple[int, ...]
+    plan: DevicePlan
+    precision: str | None = None  # None: what the device prefers

@@ -12,8 +12,7 @@ from pliant.device import reporting_memory
 from pliant.errors import InputError
 from pliant.models.image import to_pixels
 from pliant.registry import codec
-from pliant.serving.tokens.catalog import ServedTask
-from pliant.serving.tokens.messages import Image, Output, TokensBuild
+from pliant.serving.tokens.catalog import Image, Output, ServedTask, TokensBuild
 from pliant.serving.workers.on_device import prepare, usable_precision
 from pliant.tokens.artifact import Backbone
 from pliant.tokens.runtime import Execution, Payload, TokensRuntime

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any
@@ -10,23 +11,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.outcomes.answered import Answered
+from pliant.outcomes.tracker import Answered
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.driver import Clock, Completed, Rejected
 from pliant.serving.http.api_errors import api_error_of_drop
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
 from pliant.serving.lifecycle.refresh import join_versions
-from pliant.serving.loop.drift import Kind, Reading, class_readings
-from pliant.serving.loop.observe import Observation, Served
+from pliant.serving.loop.observe import Kind, Observation, Reading, Served, class_readings
 from pliant.serving.loop.outcomes import Names, Outcomes
 from pliant.serving.metrics import Metrics
 from pliant.serving.request_context import is_copy
-from pliant.serving.tokens.bodies import ImageRequest
 from pliant.serving.tokens.catalog import Catalog, Origin, TaskInfo
 from pliant.serving.tokens.decoders import Decoders
 from pliant.serving.tokens.registration import Origins, Registrar, TokensGeneration, TokensRefresher
 from pliant.serving.tokens.settings import TokensSettings
 from pliant.watch.binning import linear, logarithmic
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRequest:
+    """A checked request to classify an image."""
+
+    image: bytes  # the file
+    task: str
+    deadline: float  # seconds from arrival
+    utility: float  # of an answer in time
+    client: Client = ANYBODY
+    id: str | None = None  # to report the label with; None: a new one; "": it is not remembered
 
 
 class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
@@ -60,7 +71,7 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
         return await self.route_trial(partial(self._predict, request), arrived, request.deadline)
 
     async def _predict(self, request: ImageRequest, arrived: float) -> Served[dict[str, Any]]:
-        size = self._serving(request.task).catalog.image_size
+        size = self._serving(request.task).catalog.backbone.image_size
         try:
             pixels = await self._decoders.decode(request.image, size, request.deadline - (self.now - arrived))
         except TimeoutError:
@@ -90,13 +101,13 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
         # Two releases may hold the same artifacts under other versions: the one that was asked names its own. What it does
         # not know has joined it since.
         origin, best = generation.catalog.origins.get(key) or self._origins[key], int(probabilities.argmax())
-        versions = {**origin.versions, **generation.catalog.planned_by}
+        versions = {**origin.versions, "profile": generation.catalog.profile_version}
         shares = [round(share, 6) for share in probabilities.tolist()]
         id = "" if is_copy() else os.urandom(16).hex() if request.id is None else request.id
         readings = class_readings(task, origin.classes, best, shares[best]) if self.drift.should_count() else ()
         observation = Observation(
             task=task,
-            version=origin.version,
+            version=origin.versions["task"],
             outcome=completed.outcome,
             origin={f"{kind}_version": version for kind, version in versions.items()},
             measured={"queue_seconds": completed.queue_seconds},
@@ -106,7 +117,7 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
             readings=readings and (*readings, *self._pictures.readings(task, pixels)),
             id=id,
             kind=self._observer.kind(
-                (*key, origin.version, completed.setting, tenant),
+                (*key, origin.versions["task"], completed.setting, tenant),
                 partial(kind_of, task, origin, completed.setting, tenant),
             ),
         )
@@ -144,12 +155,19 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
 
     def status(self) -> dict[str, Any]:
         present = self._generations.present
+        catalog, backbone = present.catalog, present.catalog.backbone
         return {
             **self.common_status(),
             "devices": described_devices(self.settings, present.driver),
             "policy": self.settings.policy,
-            "gammas": list(self.settings.used(present.catalog.knowledge().latency.settings)),
-            **present.catalog.described(),
+            "gammas": list(self.settings.used(catalog.knowledge().latency.settings)),
+            "backbone": {"version": backbone.version, "digest": backbone.digest, "source": backbone.source},
+            "profile": {
+                "version": catalog.profile_version,
+                "digest": catalog.profile_digest,
+                "device": catalog.device,
+                "precision": catalog.profile.precision,
+            },
             "tasks": self.tasks(),
             "pins": self._registrar.pins.to_dict(),
             "outcomes": self.outcomes.to_dict(),
@@ -165,7 +183,9 @@ BRIGHTNESS, SHARPNESS = Kind(linear(0, 255)), Kind(logarithmic(0.1, 100))
 def kind_of(task: str, origin: Origin, setting: int, tenant: str) -> Answered:
     """Return what the answers to a tenant share that these artifacts gave in a launch with this setting."""
     point, promised = str(setting), origin.promised.get(setting)
-    return Answered(task, origin.version, point, point, "", 0.0, promised, classes=origin.classes, tenant=tenant)
+    return Answered(
+        task, origin.versions["task"], point, point, "", 0.0, promised, classes=origin.classes, tenant=tenant
+    )
 
 
 class Pictures:

@@ -26,10 +26,10 @@ from pliant.serving.lifecycle.catalog import Artifacts
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Refresher, Source
 from pliant.serving.monitoring.metric_list import register
-from pliant.serving.tokens.catalog import Catalog, Origin, ServedTask, TaskInfo, has_task, load_catalog, load_task
+from pliant.serving.tokens.catalog import Catalog, Origin, ServedTask, TaskInfo, load_catalog, load_task
 from pliant.serving.tokens.metric_list import PINS
 from pliant.serving.workers.device_process import Build
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Knowledge
 
 TokensGeneration = Generation[Catalog, TaskInfo]
 TokensRefresher = Refresher[Catalog, TaskInfo]
@@ -136,7 +136,7 @@ class Registrar:
         async with refresher.poller.busy:
             catalog = refresher.generations.present.catalog
             alias, model = self._source.alias, TOKENS_TASK + name
-            served = await asyncio.to_thread(self._fetch, name, which or alias, catalog.backbone_digest)
+            served = await asyncio.to_thread(self._fetch, name, which or alias, catalog.backbone.digest)
             await refresher.serve(catalog.with_task(served))
             if which is None or which == alias:
                 self.pins.take_off_by(model, client)
@@ -178,7 +178,7 @@ class Registrar:
     def _fetch(self, name: str, which: str | int, backbone: str) -> ServedTask:
         """Return a task of the registry. Runs in a thread, as the registry may be slow. Raises as `register`."""
         registry = self._source.registry
-        if not has_task(registry, name):
+        if TOKENS_TASK + name not in registry.names(TOKENS_TASK):
             message = f"name is {shorten(name)}, but the registry has no such task"
             raise ApiError(404, "not_in_registry", message, "name")
         try:

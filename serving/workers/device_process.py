@@ -80,20 +80,15 @@ class ArrayOutbox:
         total = sum(sizes)
         shared = total >= SHARED_BYTES
         if shared:
-            self._put(arrays, total)
+            turn, self._turn = self._turn, (self._turn + 1) % MEMORIES
+            memory = self._memories[turn]
+            if memory is None or len(memory) < total:
+                os.ftruncate(self.fds[turn], total)
+                memory = self._memories[turn] = mmap.mmap(self.fds[turn], total)
+            for end, array in zip(accumulate(sizes), arrays, strict=True):
+                memory[end - array.nbytes : end] = array
         head = FRAME.pack(len(body), len(sizes), shared) + struct.pack(f"!{len(sizes)}{SIZE}", *sizes)
         return b"".join([head, body] if shared else [head, body, *arrays])
-
-    def _put(self, arrays: Sequence[memoryview], total: int) -> None:
-        turn, self._turn = self._turn, (self._turn + 1) % MEMORIES
-        memory = self._memories[turn]
-        if memory is None or len(memory) < total:
-            os.ftruncate(self.fds[turn], total)
-            memory = self._memories[turn] = mmap.mmap(self.fds[turn], total)
-        at = 0
-        for array in arrays:
-            memory[at : at + array.nbytes] = array
-            at += array.nbytes
 
     def close(self) -> None:
         for fd in self.fds:
@@ -114,15 +109,14 @@ class ArrayInbox:
         kind = f"!{count}{SIZE}"
         sizes = struct.unpack(kind, read(self._incoming, struct.calcsize(kind)))
         body, total = read(self._incoming, length), sum(sizes)
-        arrays = self._shared(total) if shared else memoryview(bytearray(read(self._incoming, total)))
-        ends = list(accumulate(sizes))
-        return body, [arrays[end - size : end] for size, end in zip(sizes, ends, strict=True)]
-
-    def _shared(self, total: int) -> memoryview:
-        turn, self._turn = self._turn, (self._turn + 1) % len(self._fds)
-        if len(self._memories[turn]) < total:  # it has grown; arrays of the old mapping keep it alive
-            self._memories[turn] = memoryview(mmap.mmap(self._fds[turn], 0))
-        return self._memories[turn]
+        if not shared:
+            arrays = memoryview(bytearray(read(self._incoming, total)))
+        else:
+            turn, self._turn = self._turn, (self._turn + 1) % len(self._fds)
+            if len(self._memories[turn]) < total:  # it has grown; arrays of the old mapping keep it alive
+                self._memories[turn] = memoryview(mmap.mmap(self._fds[turn], 0))
+            arrays = self._memories[turn]
+        return body, [arrays[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +134,6 @@ class Device:
         self._model: Model | None = None
         self._fallbacks = Collector()
 
-    def reply(self, body: bytes, arrays: Sequence[memoryview] = ()) -> Reply:
-        """Make a pickled call.
-
-        Return whether it succeeded, its result or the message of its error, and the fallbacks since the reply before.
-        """
-        return self.answer(self.read(body, arrays))
-
     def read(self, body: bytes, arrays: Sequence[memoryview] = ()) -> Call:
         """Return the call of a message, prepared by the model where it does that."""
         try:
@@ -160,7 +147,10 @@ class Device:
             return Call("fail", (error,))
 
     def answer(self, call: Call) -> Reply:
-        """Make a call. Returns as `reply`."""
+        """Make a call.
+
+        Return whether it succeeded, its result or the message of its error, and the fallbacks since the reply before.
+        """
         try:
             succeeded, value = True, getattr(self, call.verb)(*call.arguments)
         except Exception as error:  # the boundary: the parent turns it into a WorkerError
@@ -213,7 +203,16 @@ def main(channel: socket.socket, incoming: IO[bytes], *shared_memory: int) -> No
     """Answer calls until the parent closes the socket."""
     device, inbox = Device(), ArrayInbox(incoming, shared_memory)
     calls: SimpleQueue[Call | None] = SimpleQueue()  # None: the parent has closed the socket
-    reader = threading.Thread(target=_read_on, args=(device, inbox, calls))
+
+    def read_on() -> None:
+        try:
+            with suppress(EOFError, OSError):
+                while True:
+                    calls.put(device.read(*inbox.receive()))
+        finally:
+            calls.put(None)
+
+    reader = threading.Thread(target=read_on)
     reader.start()
     try:
         while (call := calls.get()) is not None:
@@ -222,12 +221,3 @@ def main(channel: socket.socket, incoming: IO[bytes], *shared_memory: int) -> No
         with suppress(OSError):  # the parent may have closed it
             channel.shutdown(socket.SHUT_RDWR)  # so that the reader ends, too
         reader.join()
-
-
-def _read_on(device: Device, inbox: ArrayInbox, calls: SimpleQueue[Call | None]) -> None:
-    try:
-        with suppress(EOFError, OSError):
-            while True:
-                calls.put(device.read(*inbox.receive()))
-    finally:
-        calls.put(None)

@@ -68,22 +68,18 @@ class HelperProcess:
             raise answer
         return answer
 
-    def end(self) -> None:
-        """End the process, with what it does; another call would start it again."""
-        self._end()
-
     @contextmanager
     def _ending_if_it_fails(self) -> Iterator[None]:
         """End the process if the block raises: what is left in its socket belongs to no later call."""
         try:
             yield
         except (asyncio.IncompleteReadError, OSError) as error:
-            self._end()
+            self.end()
             if isinstance(error, TimeoutError):
                 raise
             raise WorkerError(f"the process {self._entry} ended") from None
         except BaseException:
-            self._end()
+            self.end()
             raise
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -96,7 +92,8 @@ class HelperProcess:
                 await self._streams[0].readexactly(1)
         return self._streams
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End the process, with what it does; another call would start it again."""
         process, streams, self._process, self._streams = self._process, self._streams, None, None
         if streams is not None:
             streams[1].close()
@@ -159,23 +156,17 @@ def _send_answer(channel: socket.socket, answer: Any) -> None:
     file = io.BytesIO()
     pickler = _Pickler(file)
     pickler.dump(answer)
-    for texts in _some_at_a_time(pickler.texts):
-        channel.sendall(pack(texts))
-    channel.sendall(pack(None))
-    channel.sendall(HEADER.pack(file.tell()))
-    channel.sendall(file.getbuffer())
-
-
-def _some_at_a_time(texts: list[str]) -> Iterator[list[str]]:
-    """Yield the texts in lists of at most `PIECE` characters, or of one text."""
     some: list[str] = []
-    for text in texts:
+    for text in pickler.texts:
         if some and sum(map(len, some)) + len(text) > PIECE:
-            yield some
+            channel.sendall(pack(some))
             some = []
         some.append(text)
     if some:
-        yield some
+        channel.sendall(pack(some))
+    channel.sendall(pack(None))
+    channel.sendall(HEADER.pack(file.tell()))
+    channel.sendall(file.getbuffer())
 
 
 async def _read_answer(reader: asyncio.StreamReader) -> Any:

@@ -27,7 +27,7 @@ from typing import Any
 
 from pliant.errors import InputError, WorkerError
 from pliant.serving.workers.device_process import Build, Device
-from pliant.serving.workers.worker import CallingWorker
+from pliant.serving.workers.worker import Worker
 
 NAMESPACE = "pliant"
 REACH_LIMIT = 5.0  # seconds to find out whether a cluster answers; Ray itself would try for minutes
@@ -95,17 +95,14 @@ class RayPool:
         self._resources, self._limits = resources, (place_limit, start_limit)
         self._ray = import_ray()
         check_reachable(address)
-        with _keeping_sigterm():
-            self._connect(address)
-
-    def _connect(self, address: str) -> None:
         quiet = {"log_to_driver": False, "configure_logging": False, "namespace": NAMESPACE}
         own = {"include_dashboard": False, "object_store_memory": STORE_BYTES, "_node_ip_address": LOOPBACK}
-        try:
-            self._ray.init(address or "local", **quiet, **({} if address else own))
-        except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
-            where = address or "this machine"
-            raise WorkerError(f"no connection to the Ray cluster at {where}: {_sentence(error)}") from error
+        with _keeping_sigterm():
+            try:
+                self._ray.init(address or "local", **quiet, **({} if address else own))
+            except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+                where = address or "this machine"
+                raise WorkerError(f"no connection to the Ray cluster at {where}: {_sentence(error)}") from error
 
     def make_worker(self, build: Build) -> RayWorker:
         """Return a worker, not started; Ray chooses its node when it starts."""
@@ -117,7 +114,7 @@ class RayPool:
             self._ray.shutdown()
 
 
-class RayWorker(CallingWorker):
+class RayWorker(Worker):
     """Runs a model in a Ray actor. A connected `RayPool` makes it. See `Worker` for the methods."""
 
     def __init__(self, build: Build, resources: Resources, place_limit: float, start_limit: float) -> None:
@@ -142,7 +139,7 @@ class RayWorker(CallingWorker):
         await self._place()
         try:
             async with asyncio.timeout(self._start_limit):
-                await self._call("build", self._build)
+                await self._call("build", self.build)
         except TimeoutError:
             raise WorkerError(f"the device's actor was not ready within {self._start_limit:.0f} s") from None
 
@@ -209,7 +206,7 @@ class DeviceActor:
         return import_ray().get_runtime_context().get_node_id(), os.getpid()
 
     def ask(self, message: bytes) -> bytes:
-        return pickle.dumps(self._device.reply(message), protocol=5)
+        return pickle.dumps(self._device.answer(self._device.read(message)), protocol=5)
 
     def outlast(self) -> None:
         threading.Event().wait()

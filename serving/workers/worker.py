@@ -14,7 +14,7 @@ import subprocess
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pliant.errors import WorkerError
 from pliant.fallbacks import Fallback
@@ -31,131 +31,91 @@ Rebuild = Callable[[Any], Any]
 """Gives the build of a changed model from a worker's present one: each worker keeps its own device."""
 
 
-class Worker(Protocol):
-    """One device. The driver calls one method at a time, except `kill`. Every method raises `WorkerError` if it fails."""
-
-    on_end: Callable[[], None] | None
-    """Called once if the worker dies by itself, also during a call."""
-
-    on_fallback: Callable[[Fallback], None]
-    """Called when the device process falls back to a slower way."""
-
-    @property
-    def fallbacks(self) -> Sequence[Fallback]:
-        """Return what the device process has fallen back to since it was started."""
-
-    @property
-    def build(self) -> Any:
-        """Return the build of the next restart."""
-
-    async def start(self) -> None:
-        """Return when the model is loaded and has run."""
-
-    async def restart(self) -> None:
-        """Start again from any state. All updates apply again afterwards."""
-
-    async def run(self, setting: int, payloads: Sequence[Any]) -> tuple[Sequence[Any], float]:
-        """Return one output per payload, in order, and the seconds that the device took."""
-
-    def send_ahead(self, setting: int, payloads: Sequence[Any]) -> bool:
-        """Send the launch that the next call of `run` is about while one still runs: it begins as soon as that one ends.
-
-        Returns whether it was sent; the next call is then `run` with these arguments.
-        """
-
-    async def update(self, value: Any, build: Any) -> None:
-        """Change the model for all later runs; a restart uses `build`, which includes the change."""
-
-    def remember(self, build: Any) -> None:
-        """Set the build for the next restart. The running model does not change."""
-
-    async def load(self, number: int) -> float:
-        """Replace the loaded model by model `number`, and return the seconds that it took."""
-
-    def kill(self) -> None:
-        """End the worker at once. A call in progress fails."""
-
-    async def stop(self) -> None: ...
-
-
 class ModelError(WorkerError):
     """The device lives, but its model raised an error with this message."""
 
 
-class CallingWorker(ABC):
-    """A worker that calls a `Device` (device_process.py) and waits for each result."""
+class Worker(ABC):
+    """One device, of which a `Device` (device_process.py) is called. Every method raises `WorkerError` if it fails.
 
-    def __init__(self, build: Build, start_limit: float) -> None:
+    The driver calls one method at a time, except `kill`.
+    """
+
+    def __init__(self, build: Any, start_limit: float) -> None:
         self.on_end: Callable[[], None] | None = None
+        """Called once if the worker dies by itself, also during a call."""
         self.on_fallback: Callable[[Fallback], None] = lambda _: None
-        self._build, self._start_limit = build, start_limit
-        self._fallbacks: deque[Fallback] = deque(maxlen=MAX_FALLBACKS)
-
-    @property
-    def fallbacks(self) -> Sequence[Fallback]:
-        return tuple(self._fallbacks)
-
-    def _result(self, reply: Reply) -> Any:
-        """Return the result in a device's reply, and take its fallbacks. Raises `ModelError` if the model raised."""
-        succeeded, value, fallbacks = reply
-        for fallback in fallbacks:
-            logger.warning("a device process falls back: %s", fallback.reason)
-            self._fallbacks.append(fallback)
-            self.on_fallback(fallback)
-        if not succeeded:
-            raise ModelError(value)
-        return value
-
-    @property
-    def build(self) -> Build:
-        return self._build
+        """Called when the device process falls back to a slower way."""
+        self.build = build
+        """The build of the next restart."""
+        self.fallbacks: deque[Fallback] = deque(maxlen=MAX_FALLBACKS)
+        """What the device process has fallen back to since it was started."""
+        self._start_limit = start_limit
 
     @abstractmethod
     async def _call(self, verb: str, *arguments: Any) -> Any:
         """Call a method of the device. Raises `ModelError` if the model raises, `WorkerError` if the device is lost."""
 
     @abstractmethod
-    async def start(self) -> None: ...
+    async def start(self) -> None:
+        """Return when the model is loaded and has run."""
+
     @abstractmethod
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        """End the worker at once. A call in progress fails."""
+
     @abstractmethod
     async def stop(self) -> None: ...
 
+    def _result(self, reply: Reply) -> Any:
+        """Return the result in a device's reply, and take its fallbacks. Raises `ModelError` if the model raised."""
+        succeeded, value, fallbacks = reply
+        for fallback in fallbacks:
+            logger.warning("a device process falls back: %s", fallback.reason)
+            self.fallbacks.append(fallback)
+            self.on_fallback(fallback)
+        if not succeeded:
+            raise ModelError(value)
+        return value
+
     async def restart(self) -> None:
+        """Start again from any state. All updates apply again afterwards."""
         await self.stop()
-        self._fallbacks.clear()
+        self.fallbacks.clear()
         await self.start()
 
     async def run(self, setting: int, payloads: Sequence[Any]) -> tuple[Sequence[Any], float]:
+        """Return one output per payload, in order, and the seconds that the device took."""
         outputs, seconds = await self._call("run", setting, payloads)
         return outputs, seconds
 
-    def send_ahead(self, setting: int, payloads: Sequence[Any]) -> bool:
-        """Send nothing: a worker that can do it says so by a method of its own."""
-        del setting, payloads
+    def send_ahead(self, setting: int, payloads: Sequence[Any]) -> bool:  # noqa: ARG002
+        """Send the launch that the next call of `run` is about while one still runs: it begins as soon as that one ends.
+
+        Returns whether it was sent; the next call is then `run` with these arguments.
+        """
         return False
 
-    async def update(self, value: Any, build: Build) -> None:
-        """Send an update. Raises the model's `WorkerError` if it rejects the update, which then has no effect.
+    async def update(self, value: Any, build: Any) -> None:
+        """Change the model for all later runs; a restart uses `build`, which includes the change.
 
-        If the process is dead, its restart applies the update, and the next launch reports the death.
+        Raises the model's `WorkerError` if it rejects the update, which then has no effect. If the process is dead, its
+        restart applies the update, and the next launch reports the death.
         """
-        former, self._build = self._build, build
+        former, self.build = self.build, build
         try:
             async with asyncio.timeout(self._start_limit):
                 await self._call("update", value)
         except ModelError:
-            self._build = former
+            self.build = former
             raise
         except TimeoutError:
             self.kill()  # it hangs; the restart builds the updated model
         except WorkerError:
             return
 
-    def remember(self, build: Build) -> None:
-        self._build = build
-
     async def load(self, number: int) -> float:
+        """Replace the loaded model by model `number`, and return the seconds that it took."""
         try:
             async with asyncio.timeout(self._start_limit):
                 return float(await self._call("load", number))
@@ -163,7 +123,7 @@ class CallingWorker(ABC):
             raise WorkerError(f"model {number} was not loaded within {self._start_limit:.0f} s") from None
 
 
-class ProcessWorker(CallingWorker):
+class ProcessWorker(Worker):
     """Runs a model in a process of its own (device_process.py). See `Worker` for the methods."""
 
     def __init__(self, build: Build, start_limit: float = 300.0) -> None:
@@ -181,7 +141,7 @@ class ProcessWorker(CallingWorker):
     async def start(self) -> None:
         try:
             async with asyncio.timeout(self._start_limit):
-                build, variables = alone(self._build, os.environ)
+                build, variables = alone(self.build, os.environ)
                 await self._spawn(variables)
                 await self._call("build", build)
         except TimeoutError:
@@ -208,13 +168,9 @@ class ProcessWorker(CallingWorker):
         self._outbox = ArrayOutbox()
         connection, self._process = spawn("pliant.serving.workers.device_process:main", self._outbox.fds, variables)
         self._reader = asyncio.StreamReader()
-        protocol = _Connection(self._reader, self._notify_end)
+        protocol = _Connection(self._reader, lambda: self.on_end and self.on_end())
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: protocol, sock=connection)
         self._writer = asyncio.StreamWriter(transport, protocol, self._reader, asyncio.get_running_loop())
-
-    def _notify_end(self) -> None:
-        if self.on_end is not None:
-            self.on_end()
 
     def send_ahead(self, setting: int, payloads: Sequence[Any]) -> bool:
         if self._writer is None or self._outbox is None or self._ahead:
@@ -241,7 +197,7 @@ class ProcessWorker(CallingWorker):
 class _Connection(asyncio.StreamReaderProtocol):
     """Calls `on_end` when the other end closes; a stream's reader would notice only when it reads."""
 
-    def __init__(self, reader: asyncio.StreamReader, on_end: Callable[[], None]) -> None:
+    def __init__(self, reader: asyncio.StreamReader, on_end: Callable[[], object]) -> None:
         super().__init__(reader)
         self._notify_end = on_end
 

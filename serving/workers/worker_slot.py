@@ -75,7 +75,7 @@ class Spares:
         for worker in self._workers:
             build = rebuild(worker.build)
             if worker not in self._ready:
-                worker.remember(build)
+                worker.build = build
                 continue
             self._ready.remove(worker)  # it cannot serve during the call
             try:
@@ -83,13 +83,13 @@ class Spares:
                 self._ready.append(worker)
             except WorkerError as error:
                 logger.error("a spare worker is started again: %s", error)
-                worker.remember(build)
+                worker.build = build
                 self._start_soon(worker)
 
     def remember(self, rebuild: Rebuild) -> None:
         """Change the build that every spare uses if it is started again."""
         for worker in self._workers:
-            worker.remember(rebuild(worker.build))
+            worker.build = rebuild(worker.build)
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -258,22 +258,33 @@ class WorkerSlot:
             if not self.up and launch.kind != "restart":  # it is being restarted; the requests need not wait
                 return Failed(launch.id, "the worker died while idle"), ()
             follows = self.next is launch
-            sent = follows and self._send_ahead(launch, payloads)
+            # Sent behind the present one, unless anything else comes in between.
+            ahead = follows and self.begun is self.launch and not self.updates and self.up
+            sent = ahead and self.worker.send_ahead(launch.setting, payloads)
             async with self.lock:
                 if follows and not self.up:
                     return Failed(launch.id, "the worker was lost in the launch before"), ()
-                if (
-                    self.launch is not launch and not sent
-                ):  # its scheduler has failed, and a fresh one has launched another
+                if self.launch is not launch and not sent:  # its scheduler has failed, a fresh one launched another
                     return Failed(launch.id, "its scheduler has failed", lost=False), ()
                 match launch.kind:
-                    case "restart":
-                        return await self._restart(launch)
+                    case "restart":  # unless it was already restarted while idle
+                        started = time.monotonic()
+                        if not self.up:
+                            await self._bring_up()
+                        seconds = time.monotonic() - started
+                        logger.warning("worker %d is up again after %.1f s", launch.worker, seconds)
+                        return Finished(launch.id, seconds), ()
                     case "load":
                         return Finished(launch.id, await self.worker.load(launch.setting)), ()
                 return await self._run(launch, payloads)
         except ModelError as error:
-            return self._model_failed(launch, error), ()
+            # The process lives and its requests may be to blame, so nothing is restarted. But a process that does nothing
+            # but fail is not trusted, and neither is one that failed to load a model.
+            self.errors += 1
+            if launch.kind != "run" or self.errors >= MAX_ERRORS:
+                return self._failed(launch, error), ()
+            logger.warning("the model of worker %d failed in launch %d: %s", launch.worker, launch.id, error)
+            return Failed(launch.id, str(error), lost=False), ()
         except Exception as error:
             return self._failed(launch, error), ()
         finally:
@@ -281,12 +292,6 @@ class WorkerSlot:
                 self.launch, self.next = self.next, None
             elif self.next is launch:
                 self.next = None
-
-    def _send_ahead(self, launch: Launch, payloads: Sequence[Any]) -> bool:
-        """Send a launch behind the present one, and return whether it was sent: not if anything else comes in between."""
-        if self.begun is not self.launch or self.updates or not self.up:
-            return False
-        return self.worker.send_ahead(launch.setting, payloads)
 
     async def _run(self, launch: Launch, payloads: Sequence[Any]) -> End:
         loop = asyncio.get_running_loop()
@@ -301,15 +306,6 @@ class WorkerSlot:
             raise WorkerError(f"the worker returned {len(outputs)} outputs for {len(payloads)} requests")
         return Finished(launch.id, seconds, tuple(Result(request) for request in launch.requests)), outputs
 
-    async def _restart(self, launch: Launch) -> End:
-        """Restart the worker, unless it was already restarted while idle."""
-        started = time.monotonic()
-        if not self.up:
-            await self._bring_up()
-        seconds = time.monotonic() - started
-        logger.warning("worker %d is up again after %.1f s", launch.worker, seconds)
-        return Finished(launch.id, seconds), ()
-
     async def _bring_up(self) -> None:
         spare = self.spares.take(self.worker)
         if spare is None:
@@ -319,17 +315,6 @@ class WorkerSlot:
         self.worker.on_end = self._on_worker_end
         self.limits.started()
         self.errors, self.up = 0, True
-
-    def _model_failed(self, launch: Launch, error: ModelError) -> Failed:
-        """Return the failure of a launch whose process lives: its requests may be to blame, so nothing is restarted.
-
-        A process that does nothing but fail is not trusted, and neither is one that failed to load a model.
-        """
-        self.errors += 1
-        if launch.kind != "run" or self.errors >= MAX_ERRORS:
-            return self._failed(launch, error)
-        logger.warning("the model of worker %d failed in launch %d: %s", launch.worker, launch.id, error)
-        return Failed(launch.id, str(error), lost=False)
 
     def _failed(self, launch: Launch, error: Exception) -> Failed:
         """Kill the worker, which must restart before it is used again, and return the launch's failure."""

@@ -17,7 +17,7 @@ from pliant.packing.scheduling.policies import BY_NAME
 from pliant.serving.http.access.keys import Keys, new_key
 from pliant.serving.settings import settings_of
 from pliant.tokens.policies import make
-from pliant.tokens.policy import knowledge
+from pliant.tokens.scheduler import knowledge
 from tests.fixtures.bins.scenarios import bins
 from tests.fixtures.packing.scenarios import CONTEXT, packing
 from tests.fixtures.tokens.samples import tiny_profile

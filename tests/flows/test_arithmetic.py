@@ -15,7 +15,7 @@ from pliant.flows.tokens.config import TokensFlowConfig
 from pliant.flows.tokens.stages import FOUNDATION, TokensData, run_tasks, served_precision
 from pliant.registry.store import FolderStore
 from pliant.tokens.artifact import Accuracies, Backbone, Task
-from pliant.tokens.policy import knowledge
+from pliant.tokens.scheduler import knowledge
 from pliant.training.data import digits
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_task

@@ -81,15 +81,6 @@ def test_a_file_that_is_no_artifacts_is_named_and_stays(tmp_path):
     assert (tmp_path / "a").read_text() == "mine"
 
 
-def test_what_was_saved_under_a_key_is_there(tmp_path):
-    store = FolderStore(tmp_path)
-    assert not store.has("tokens/backbone")
-    digest = store.save("tokens/backbone", tiny_backbone())
-    assert store.has("tokens/backbone")
-    assert store.load(Backbone, "tokens/backbone", digest).image_size == 16
-    assert store.path("tokens/backbone") == tmp_path / "tokens" / "backbone"
-
-
 @pytest.mark.parametrize("key", ["", "/etc", "..", "a/../../b", "a//b", ".hidden", "a/.", "a\\b", "a\n", "a\0"])
 def test_a_key_that_could_leave_the_root_is_refused(tmp_path, key):
     with pytest.raises(InputError, match="key is"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from types import SimpleNamespace
 
 import pytest
@@ -111,16 +110,3 @@ class Clock:
 def clock(monkeypatch):
     monkeypatch.setattr(lock, "time", clock := Clock())
     return clock
-
-
-@pytest.mark.parametrize(("content", "holder"), [("", "another process"), ("x" * 300, "x" * 200)])
-def test_who_comes_too_late_is_told_what_the_file_says_of_its_owner(tmp_path, clock, content, holder):
-    path = tmp_path / "mlflow.db.bins.lock"
-    path.write_text(content)
-    with path.open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        why = f"{path} is held by {holder}: another release is being published; try again when it is done"
-        with pytest.raises(RegistryError) as caught, file_lock(tmp_path / "mlflow.db", "bins"):
-            pass
-    assert str(caught.value) == why
-    assert path.read_text() == content

@@ -99,12 +99,10 @@ class Removing:
 
 def removing(monkeypatch, client: Removing, ids: tuple[str, ...], kind: str, served: int | None = None) -> list[tuple]:
     monkeypatch.setattr(mlflow_retention, "_remove_files", lambda address: client.removed.append(("files", address)))
-    registry = SimpleNamespace(
-        tracking_uri="sqlite:///x.db",
-        connect=lambda: client,
-        version=lambda name: None if served is None else SimpleNamespace(version=served),
-    )
-    remove(registry, Unneeded(kind, "it", ids, 0, "old"))
+    monkeypatch.setattr(MlflowRegistry, "connect", lambda _self: client)
+    found = None if served is None else SimpleNamespace(version=served)
+    monkeypatch.setattr(MlflowRegistry, "version", lambda _self, _name: found)
+    remove(MlflowRegistry("sqlite:///x.db", "e", Path()), Unneeded(kind, "it", ids, 0, "old"))
     return client.removed
 
 

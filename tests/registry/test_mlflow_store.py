@@ -12,29 +12,11 @@ import pytest
 from matplotlib.figure import Figure
 from mlflow import MlflowClient
 
-from pliant.errors import ArtifactError, RegistryError
-from pliant.registry import codec
+from pliant.errors import RegistryError
 from pliant.registry.address import PROBE_SECONDS, database
 from pliant.registry.mlflow_store import MlflowRegistry
-from pliant.tokens.artifact import Backbone
 from tests.fixtures.light_mlflow import lay_database
 from tests.registry.conftest import BACKBONE
-
-
-def test_what_was_published_is_fetched_by_alias_with_its_digest(registry, shelf):
-    folder, published = registry.fetch(BACKBONE)
-    assert published.digest == shelf.digest
-    assert codec.load(Backbone, folder, published.digest).source == shelf.backbone.source
-    assert published.tags["pliant.kind"] == "tokens-backbone"
-    assert published.tags["pliant.data"] == "none"
-
-
-def test_a_damaged_file_in_the_registry_is_refused_when_loaded(registry, shelf):
-    published = _publish(registry, shelf)
-    folder, published = registry.fetch(published.name, published.version)
-    (folder / "artifact.json").write_text("{}")
-    with pytest.raises(ArtifactError, match=r"artifact\.json was altered"):
-        codec.load(Backbone, folder, published.digest)
 
 
 def test_a_run_keeps_what_was_logged(registry, tmp_path):
@@ -81,12 +63,6 @@ def test_a_database_that_was_replaced_by_another_is_read_and_has_another_identit
     (tmp_path / "b" / "mlflow.db").replace(tmp_path / "a" / "mlflow.db")
     assert first.identity() == identities[1]
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["mlflow.db"]
-
-
-def test_a_server_that_refuses_connections_fails_at_once():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening
-        _fails_soon(f"http://user:secret@127.0.0.1:{taken.getsockname()[1]}")
 
 
 def test_a_server_that_never_answers_fails_when_the_probe_has_waited(monkeypatch):

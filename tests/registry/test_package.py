@@ -89,12 +89,6 @@ def test_a_release_has_the_gates_figures_of_both_sides():
     assert "passed" not in text
 
 
-def test_a_release_of_several_tasks_names_each_in_front():
-    text = of_release("", {"a": GATE, "b": GATE | {"champion": None}}, None)
-    assert text.startswith("The first release.\n\n| of | measure | challenger | champion |")
-    assert "| a | accuracy | 0.91 | 0.9 |" in text and "| b | accuracy | 0.91 |  |" in text
-
-
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_what_manages_models_is_no_model_of_a_system(system):
     for name in (names.release(system), names.lock(system) + "1", names.experiment(system)):

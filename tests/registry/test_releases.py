@@ -95,13 +95,3 @@ def test_another_artifact_under_the_released_number_is_refused_and_discarded(whi
     ):
         shown.fetch("pliant-bins-a", which)
     assert registry.discarded == [Path("pliant-bins-a", "3")]
-
-
-def test_tags_hold_number_and_digest_of_each_model_and_the_release_before():
-    assert to_tags(RegistryRelease("bins", 7, 6, VERSIONS, DIGESTS, since="today", reason="better")) == {
-        "pliant.models": '{"pliant-bins-a": [3, "x"], "pliant-bins-encoder-a": [2, "y"]}',
-        "pliant.former": "6",
-        "pliant.since": "today",
-        "pliant.reason": "better",
-    }
-    assert to_tags(RegistryRelease("bins", 7, None, {}, {})) == {"pliant.models": "{}", "pliant.former": ""}

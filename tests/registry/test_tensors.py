@@ -29,13 +29,6 @@ def test_an_array_of_any_type_comes_back_as_it_was(tmp_path, dtype):
     assert (back["array"].shape, back["none"].shape, back["one"].shape) == ((2, 3), (0, 3), ())
 
 
-def test_bfloat16_is_stored_in_two_bytes_and_under_its_own_name(tmp_path):
-    path = _written(tmp_path, weight=np.arange(4, dtype=np.uint16).view(BFLOAT16))
-    content = path.read_bytes()
-    size = int.from_bytes(content[:8], "little")
-    assert json.loads(content[8 : 8 + size])["weight"] == {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}
-
-
 @pytest.mark.parametrize("mapped", [0, 1 << 20])
 def test_the_arrays_of_a_file_are_views_of_what_was_digested(tmp_path, monkeypatch, mapped):
     monkeypatch.setattr(tensors, "MAPPED", mapped)

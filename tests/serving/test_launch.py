@@ -121,7 +121,7 @@ def test_what_waits_for_its_first_release_is_checked_once_there_is_one(lacking, 
     checks = []
     commands = started(monkeypatch)
     monkeypatch.setattr(launch, "check", checks.append)
-    monkeypatch.setattr(launch, "_lacking", lambda settings: lacking)
+    monkeypatch.setattr("pliant.serving.lifecycle.first_release.lacking", lambda settings: lacking)
     monkeypatch.setattr(launch, "_check_port", lambda host, port: None)
     settings = TokensSettings(home=tmp_path, device="cpu", wait_for_release=60.0)
     launch.launch(settings, tmp_path / "state", 3000)

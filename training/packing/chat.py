@@ -13,8 +13,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from pliant.errors import ArtifactError, InputError
-from pliant.packing.chat import ChatTemplate, Message
-from pliant.packing.tools import Tool
+from pliant.packing.chat import ChatTemplate, Message, Tool
 
 DEFAULT = "default"
 

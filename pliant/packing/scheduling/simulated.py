@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pliant.errors import InputError
-from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import FOREVER, Memory, Prompt, StepInput, StepPlan
 from pliant.packing.scheduling.scheduler import PackingScheduler
+from pliant.packing.scheduling.targets import Admission
 from pliant.worlds import Course, FrontDoor
 
 Observer = Callable[[float, StepInput, StepPlan, PackingScheduler], None]

@@ -1,4 +1,4 @@
-"""Drives an engine's process: submits outputs, receives their tokens, and restarts the process if it dies or hangs.
+"""Drives engines' processes: submits outputs, receives their tokens, and restarts a process that dies or hangs.
 
 After a restart every output goes on from the tokens that it has; the same seed gives the same text. Outputs that were in two
 processes when they died are suspects, and the one that kills them fails (see `Suspects`). A process that lacked memory
@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import count
 from math import nan
 from typing import Any
@@ -20,9 +20,9 @@ from typing import Any
 from pliant.errors import WorkerError
 from pliant.fairness import Fairness
 from pliant.packing.engine.submission import PackedLogprobs, Progress, Status, Submission, TokenLogprobs
-from pliant.packing.scheduling.admission import Admission
 from pliant.packing.scheduling.forecast import MEDIAN
 from pliant.packing.scheduling.request import Prompt
+from pliant.packing.scheduling.targets import Admission
 from pliant.serving.driver import Clock
 from pliant.serving.packing.engine.engine_process import NO_STATUS, EngineWorker
 from pliant.serving.packing.text import Writer
@@ -260,7 +260,7 @@ class EngineDriver:
         self._suspects = Suspects()
         self._admission = admission
         self._polls: dict[int, asyncio.Future[EngineReport]] = {}
-        self._ids, self._poll_ids = count(), count()
+        self._poll_ids = count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -301,10 +301,6 @@ class EngineDriver:
         """Return whether this is a pending output of this engine."""
         return self._outputs.get(output.id) is output
 
-    def next_id(self) -> int:
-        """Return an id for a new output."""
-        return next(self._ids)
-
     async def start(self) -> None:
         """Return when the engine runs. Raises `WorkerError`."""
         await self._worker.start()
@@ -332,16 +328,10 @@ class EngineDriver:
         """Return the seconds after which targets might be kept that now cannot be, whatever the forecast of the length."""
         return None if self._admission is None else self._admission.hopeless(prompt, self._clock())
 
-    def submit(self, outputs: Sequence[InFlightOutput]) -> None:
-        """Start the generation of outputs. Raises `WorkerError` after `stop`, and if the process cannot be started.
-
-        Raises `CannotKeepError` where the targets of one cannot be kept; then none is started.
-        """
-        self.accept(outputs)
-        self.begin(outputs)
-
     def accept(self, outputs: Sequence[InFlightOutput]) -> None:
-        """Promise outputs their targets. Raises as `submit`."""
+        """Promise outputs their targets, before `begin`. Raises `WorkerError` after `stop`, and if the process cannot be
+        started, and `CannotKeepError` where the targets of one cannot be kept; then none has a promise.
+        """
         if self._stopping:
             raise WorkerError("the service is stopping")
         if not self.alive:
@@ -549,3 +539,135 @@ class EngineDriver:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+_NOT_SUMMED = ("alive", "error", "out_of_memory", "slowness")
+
+
+class EngineGroup:
+    """The engines of one model, each on a device of its own: every output goes to the least busy one.
+
+    Which that is follows from the forecasts: the tokens that its pending outputs are predicted to need still. An engine
+    whose process has died keeps its outputs for its restart, and gets no others meanwhile. Methods: see `EngineDriver`.
+    """
+
+    def __init__(self, on_devices: Sequence[tuple[str, EngineDriver]]) -> None:
+        self.on_devices = on_devices
+        self.engines = [engine for _, engine in on_devices]
+        self._ids = count()  # an output's id is its own in all engines
+
+    @property
+    def ready(self) -> bool:
+        """Whether some engine runs."""
+        return any(engine.ready for engine in self.engines)
+
+    @property
+    def alive(self) -> bool:
+        """Whether some engine can be started."""
+        return any(engine.alive for engine in self.engines)
+
+    @property
+    def pending(self) -> int:
+        return sum(engine.pending for engine in self.engines)
+
+    @property
+    def waiting(self) -> int:
+        return sum(engine.waiting for engine in self.engines)
+
+    @property
+    def status(self) -> Status:
+        return merged([engine.status for engine in self.engines])
+
+    def next_id(self) -> int:
+        return next(self._ids)
+
+    async def start(self) -> None:
+        """Start all, and raise the first `PliantError` once each has started or failed."""
+        starts = [engine.start() for engine in self.engines]
+        for error in await asyncio.gather(*starts, return_exceptions=True):
+            if error is not None:
+                raise error
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(engine.stop() for engine in self.engines))
+
+    def hopeless(self, prompt: Prompt) -> float | None:
+        """Return the seconds after which some engine might keep a request's targets, if none can now."""
+        waits = [engine.hopeless(prompt) for engine in self._usable()]
+        return None if None in waits else min(wait for wait in waits if wait is not None)
+
+    def submit(self, outputs: Iterable[InFlightOutput]) -> None:
+        """Give each output to the engine with the least load. Raises `WorkerError` where none can be started.
+
+        Raises `CannotKeepError` where that engine cannot keep the targets of one; then it has taken none of them.
+        """
+        usable = self._usable()
+        loads = {engine: engine.load for engine in usable}
+        given: dict[EngineDriver, list[InFlightOutput]] = {}
+        for output in outputs:
+            engine = min(usable, key=loads.__getitem__)
+            loads[engine] += output.tokens_left
+            given.setdefault(engine, []).append(output)
+        accepted: list[EngineDriver] = []
+        try:
+            for engine, each in given.items():
+                engine.accept(each)
+                accepted.append(engine)
+        except CannotKeepError:
+            for engine in accepted:
+                engine.give_back(given[engine])
+            raise
+        for engine, each in given.items():
+            engine.begin(each)
+
+    @property
+    def wait(self) -> float:
+        """Return the seconds after which those that wait in some engine have probably begun."""
+        return min(engine.wait for engine in self.engines)
+
+    def surplus(self, count: int, limit: int, tenant: str, weight: float) -> list[InFlightOutput] | None:
+        """Return the waiting outputs of one engine to drop so that `count` further ones may wait, if `limit` may in all.
+
+        The engine is the one in which most wait, of those that have enough to drop. None: none has.
+        """
+        beyond = self.waiting + count - limit
+        if beyond <= 0:
+            return []
+        for engine in sorted(self.engines, key=lambda engine: engine.waiting, reverse=True):
+            surplus = engine.surplus(count, engine.waiting + count - beyond, tenant, weight)
+            if surplus is not None:
+                return surplus
+        return None
+
+    def drop(self, output: InFlightOutput) -> None:
+        for engine in self.engines:
+            if engine.holds(output):
+                engine.drop(output)
+
+    def cancel(self, output: InFlightOutput) -> None:
+        for engine in self.engines:
+            engine.cancel(output)
+
+    def _usable(self) -> Sequence[EngineDriver]:
+        """Return the engines that run; where none does, those that can be started."""
+        running = [engine for engine in self.engines if engine.ready]
+        return running or [engine for engine in self.engines if engine.alive] or self.engines
+
+
+def merged(statuses: Sequence[Status]) -> Status:
+    """Return one status of several engines: the sums of their figures; they live where all do."""
+    names = [field.name for field in fields(Status) if field.name not in _NOT_SUMMED]
+    return Status(
+        alive=all(status.alive for status in statuses),
+        error=next((status.error for status in statuses if status.error), ""),
+        out_of_memory=any(status.out_of_memory for status in statuses),
+        slowness=max(status.slowness for status in statuses),
+        **{name: sum(getattr(status, name) for status in statuses) for name in names},
+    )
+
+
+def merged_report(reports: Sequence[EngineReport]) -> EngineReport:
+    """Return one report of several engines, whose accounting is right where that of each is."""
+    errors = [report.accounting_error for report in reports]
+    wrong = next((error for error in errors if error), None if None in errors else "")
+    return EngineReport(merged([report.status for report in reports]), wrong)

@@ -1,17 +1,80 @@
-"""Prometheus metrics of the packing service. Metrics that other systems have too have the same names."""
+"""What is measured of a generated output that has ended: its observation, the service's metrics and its spans.
+
+Metrics that other systems have too have the same names. Spans follow OpenTelemetry's gen_ai conventions.
+"""
 
 from __future__ import annotations
+
+from bisect import bisect_left
+from math import isnan, log2, nan
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.packing.engine.submission import Status
-from pliant.packing.scheduling.forecast import QUANTILES, Calibration
-from pliant.serving.loop.observe import Observation
+from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, Calibration
+from pliant.serving.loop.observe import LENGTHS, Observation, Reading, labels
 from pliant.serving.metrics import TenantUse
 from pliant.serving.monitoring.metric_list import register, short
-from pliant.serving.packing.engine.engine import SequenceLimit
+from pliant.serving.packing.engine.engine import InFlightOutput, SequenceLimit
 from pliant.serving.packing.metric_list import ENGINE, OWN
 from pliant.serving.packing.reply import Choice
+from pliant.serving.tracing.traced import Traced, Value, zero_of
+
+PLACES = labels((*(f"below its {quantile:g} quantile" for quantile in QUANTILES), "above all quantiles"))
+"""Where an output's length lies among the quantiles that were forecast: the shares of these show the coverage."""
+OCTAVES = 4.0  # by which a forecast is worth nothing: 16 times too long or too short
+
+
+def observation(model: str, version: int, choice: Choice) -> Observation:
+    """Return what is known of a choice that has ended; `version` is that of its generator."""
+    output = choice.output
+    answered = output.finish in ("stop", "length")
+    return Observation(
+        task=model,
+        version=version,
+        outcome=f"dropped_{output.finish}" if output.finish in ("late", "full") else output.finish,
+        origin={"generator_version": version} if answered else {},
+        measured=_measured(choice) if answered else {},
+        label=None if output.first.sampling.temperature > 0 else tuple(output.tokens),
+        confidence=_nearness(choice),
+        late=not choice.on_time if choice.has_targets else None,
+        readings=_readings(model, choice),
+    )
+
+
+def _measured(choice: Choice) -> dict[str, float]:
+    values = {
+        "queue_seconds": choice.output.queued,
+        "ttft_seconds": choice.ttft,
+        "tpot_seconds": choice.tpot,
+        "observed_tokens": len(choice.output.tokens),
+        "predicted_tokens": choice.predicted if choice.forecast.origin == "predicted" else nan,
+    }
+    return {name: value for name, value in values.items() if not isnan(value)}
+
+
+def _nearness(choice: Choice) -> float | None:
+    """Return how near the forecast was to the length, from 0 to 1; None where none was made or the length is not typical.
+
+    A forecast loses by the logarithm of median over length: it is what the scheduler's order goes by.
+    """
+    if not (choice.typical and choice.forecast.origin == "predicted" and choice.output.finish == "stop"):
+        return None
+    ratio = (1 + choice.forecast.tokens[MEDIAN]) / (1 + len(choice.output.tokens))
+    return 1 - min(1.0, abs(log2(ratio)) / OCTAVES)
+
+
+def _readings(model: str, choice: Choice) -> list[Reading]:
+    """Return the lengths of the prompt, and of an output that ended by itself or at its limit, and not as its request alone
+    made it; and the place of the latter among the quantiles of its forecast."""
+    output, length = choice.output, len(choice.output.tokens)
+    readings = [Reading(f"tokens of prompts of {model}", output.first.prompt.tokens, LENGTHS)]
+    if output.finish in ("stop", "length") and choice.typical:
+        readings.append(Reading(f"tokens of outputs of {model}", length, LENGTHS))
+        if choice.forecast.origin == "predicted" and output.finish == "stop":
+            readings.append(Reading(f"forecast of {model}", bisect_left(choice.forecast.tokens, length), PLACES))
+    return readings
+
 
 TENANT_OUTCOMES = {
     "stop": "answered",
@@ -100,3 +163,36 @@ class PackingMetrics:
         self._calibrations[task] = before.after(choice.forecast.tokens, len(choice.output.tokens))
         for level, share in self.coverage(task).items():
             self._of["coverage"].labels(task, level).set(share)
+
+
+def add_generation(traced: Traced, model: str, operation: str, output: InFlightOutput, now: float) -> None:
+    """Add the spans of an output that has ended; times are of the service's clock, which says `now`.
+
+    `operation`: "chat" or "text_completion".
+    """
+    zero, prompt, sampling = zero_of(now), output.first.prompt, output.first.sampling
+    begin, first = prompt.arrival, now if isnan(output.first_token_at) else output.first_token_at
+    values: dict[str, Value] = {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": "pliant",
+        "gen_ai.request.model": model,
+        "gen_ai.response.model": model,
+        "gen_ai.request.max_tokens": prompt.limit,
+        "gen_ai.request.temperature": sampling.temperature,
+        "gen_ai.request.top_p": sampling.top_p,
+        "gen_ai.usage.input_tokens": prompt.tokens,
+        "gen_ai.usage.output_tokens": len(output.tokens),
+        "gen_ai.response.finish_reasons": (output.finish,),
+        "gen_ai.response.time_to_first_chunk": first - begin,
+        "pliant.preemptions": output.preemptions,
+        "pliant.recomputed_tokens": output.recomputed,
+    }
+    if sampling.top_k:
+        values["gen_ai.request.top_k"] = sampling.top_k
+    whole = traced.add(f"{operation} {model}", begin, now, zero, values)
+    launched = min(begin + output.queued, now)
+    whole.add("queue", begin, launched, zero, {})
+    if output.tokens:
+        running = whole.add("launch", launched, now, zero, {"pliant.device_seconds": output.seconds})
+        running.add("prefill", launched, first, zero, {"gen_ai.usage.input_tokens": prompt.tokens})
+        running.add("decode", first, now, zero, {"gen_ai.usage.output_tokens": len(output.tokens)})

@@ -9,7 +9,7 @@ import pytest
 from pliant.benchmarks.tokens import replay
 from pliant.benchmarks.tokens.replay import ADAPTIVE, FIXED, ReplayConfig, compare
 from pliant.protocol import Request
-from pliant.tokens.reference import ReferenceConfig
+from pliant.tokens.simulated import ReferenceConfig
 from tests.fixtures.load_samples import CAPACITY, LOAD, answered, replayed
 
 

@@ -10,7 +10,7 @@ from pliant.flows.tokens.config import GateConfig
 from pliant.flows.tokens.gate import judge
 from pliant.flows.tokens.stages import Bundle
 from pliant.latency import LatencyTable
-from pliant.tokens.reference import ReferenceConfig
+from pliant.tokens.simulated import ReferenceConfig
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 
 SHORT = ReferenceConfig(seconds=0.5)

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.packing.chat import ChatTemplate
-from pliant.packing.engine.grammar import Grammars
-from pliant.packing.tools import (
+from pliant.packing.chat import (
     HERMES,
     LLAMA,
     MISTRAL,
     CallParser,
+    ChatTemplate,
     Tool,
     ToolCall,
     ToolFormat,
     calls_grammar,
 )
+from pliant.packing.engine.grammar import Grammars
 from tests.fixtures.packing.fakes import new_tokenizer
 
 ADD = Tool("add", "Add numbers.", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})

@@ -14,8 +14,9 @@ import pytest
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import Rollout
 from pliant.rollout.events import CanaryOutcome, Event, Label, ShadowCompared
-from pliant.rollout.measures import LABELLED, MIXED
+from pliant.rollout.measures import GUARDS, MIXED, Measure
 
+LABELLED = (Measure("accuracy", 0.0025, 0.25), Measure("score", 0.0025, 0.55), *GUARDS)
 TRIALS, REQUESTS, MOST = 24, 300, 5
 CONFIG = RolloutConfig(shadow_requests=0, steps=(0.2, 1.0), step_requests=40, step_seconds=30.0, measures=MIXED)
 TENANTS = ("a", "b", "c")

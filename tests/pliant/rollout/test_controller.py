@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.rollout.config import RolloutConfig
-from pliant.rollout.controller import Rollout
+from pliant.rollout.controller import GAP, Rollout, restored
 from pliant.rollout.events import (
     Broken,
     CanaryOutcome,
@@ -24,11 +25,10 @@ from pliant.rollout.events import (
     TakeBack,
     Tick,
 )
-from pliant.rollout.measures import CORRECTNESS, MIXED, Measure
+from pliant.rollout.measures import GUARDS, MIXED, Measure
 
-SMALL = RolloutConfig(
-    shadow_requests=5, steps=(0.1, 0.5, 1.0), step_requests=4, step_seconds=10.0, max_seconds=1000.0, horizon=50
-)
+SMALL = RolloutConfig(shadow_requests=5, steps=(0.1, 0.5, 1.0), step_requests=4, step_seconds=10.0, max_seconds=1000.0)
+CORRECTNESS = (Measure("accuracy", 0.0025, 0.8), *GUARDS)
 CANARY = replace(SMALL, shadow_requests=0)
 
 
@@ -49,7 +49,7 @@ def feed(rollout: Rollout, count: int, start: float = 0.0, prefix: str = "r") ->
 def test_a_good_challenger_goes_through_shadow_and_every_step_and_is_promoted():
     rollout = Rollout(SMALL)
     assert (rollout.stage, rollout.share) == ("shadow", 0.0)
-    actions = feed(rollout, 60)
+    actions = feed(rollout, 200)
     assert [action.share for action in actions if isinstance(action, SetShare)] == [0.1, 0.5, 1.0]
     assert isinstance(actions[-1], Promote)
     assert rollout.reason.startswith("promoted at 50% of traffic after ")
@@ -94,42 +94,40 @@ def test_a_broken_or_cancelled_one_is_taken_back_at_once_and_for_good(event, wor
     actions = rollout.handle(event, 0.0)
     assert [type(action) for action in actions] == [SetShare, TakeBack]
     assert words in rollout.reason
-    before = rollout.to_dict()
+    before = deepcopy(rollout)
     assert feed(rollout, 30) == []
     assert rollout.handle(Broken("again"), 99.0) == []
-    assert rollout.to_dict() == before
+    assert rollout == before
 
 
-def test_undecided_it_is_taken_back_or_promoted_as_configured():
+def test_undecided_it_is_taken_back():
     needs = (Measure("accuracy", 0.0025, required=100), *MIXED[1:])
-    config = replace(CANARY, measures=needs, max_seconds=50.0)
-    for undecided, stage in (("take back", "taken_back"), ("promote", "promoted")):
-        rollout = Rollout(replace(config, undecided=undecided))
-        feed(rollout, 60)
-        assert rollout.stage == stage
-        assert "undecided after 50 s: accuracy was compared" in rollout.reason
+    rollout = Rollout(replace(CANARY, measures=needs, max_seconds=50.0))
+    feed(rollout, 60)
+    assert rollout.stage == "taken_back"
+    assert "undecided after 50 s: accuracy was compared" in rollout.reason
 
 
 def test_an_event_that_comes_twice_counts_once():
     rollout = Rollout(CANARY)
     rollout.handle(Label("a", True, False), 0.0)
     rollout.handle(CanaryOutcome("a", "canary"), 0.0)
-    before = rollout.to_dict()
+    before = deepcopy(rollout)
     rollout.handle(Label("a", True, False), 0.0)
     rollout.handle(CanaryOutcome("a", "canary"), 0.0)
-    assert rollout.to_dict() == before
+    assert rollout == before
     assert rollout.requests == 1
 
 
 def test_a_clock_that_is_set_back_or_leaps_decides_nothing():
-    rollout = Rollout(replace(CANARY, max_seconds=1000.0, gap=50.0))
+    rollout = Rollout(replace(CANARY, max_seconds=10_000.0))
     rollout.handle(Tick(), 1e9)
     rollout.handle(Tick(), 5.0)
     assert rollout.seconds == 0.0
     rollout.handle(Tick(), 6.0)
     assert rollout.seconds == 1.0
     rollout.handle(Tick(), 1e9)
-    assert rollout.seconds == 51.0
+    assert rollout.seconds == 1.0 + GAP
     assert rollout.stage == "canary"
 
 
@@ -146,12 +144,12 @@ def test_a_clock_that_is_set_back_or_leaps_decides_nothing():
 )
 def test_a_bad_event_is_refused_and_changes_nothing(event):
     rollout = Rollout(CANARY)
-    before = rollout.to_dict()
+    before = deepcopy(rollout)
     with pytest.raises(InputError):
         rollout.handle(event, 0.0)
     with pytest.raises(InputError):
         rollout.handle(Tick(), math.nan)
-    assert rollout.to_dict() == before
+    assert rollout == before
 
 
 SHARES = st.none() | st.floats(0, 1)
@@ -179,17 +177,17 @@ NAMES = (*MIXED, Measure("agreement", 0.2), Measure("outcome", 0.05, prove=0.5))
 def test_whatever_happens_the_invariants_hold_and_a_restart_changes_nothing(steps, shadow, data):
     rollout = Rollout(replace(SMALL if shadow else CANARY, measures=NAMES))
     restart = data.draw(st.integers(0, max(len(steps), 1)))
-    restored, now, decisions = rollout, 0.0, 0
+    again, now, decisions = rollout, 0.0, 0
     for index, (event, passed) in enumerate(steps):
         if index == restart:
-            restored = Rollout.from_dict(json.loads(json.dumps(rollout.to_dict())))
+            again = restored(json.loads(json.dumps(asdict(rollout))))
         now += passed
         decided, share, seconds = rollout.decided, rollout.share, rollout.seconds
         actions = rollout.handle(event, now)
         rollout.check()
-        if restored is not rollout:
-            assert restored.handle(event, now) == actions
-            assert restored.to_dict() == rollout.to_dict()
+        if again is not rollout:
+            assert again.handle(event, now) == actions
+            assert again == rollout
         decisions += sum(isinstance(action, TakeBack | Promote) for action in actions)
         assert rollout.seconds >= seconds
         assert rollout.share >= share or rollout.stage == "taken_back"
@@ -199,22 +197,19 @@ def test_whatever_happens_the_invariants_hold_and_a_restart_changes_nothing(step
     assert decisions == rollout.decided
 
 
-def damaged(state: dict) -> list[dict]:
-    changes = [{name: value} for name in state for value in (None, "x", -1, [], {"a": 1}) if state[name] != value]
-    return [state | change for change in changes] + [{k: v for k, v in state.items() if k != name} for name in state]
-
-
 def test_a_damaged_state_is_refused_with_an_input_error_or_is_harmless():
-    rollout = Rollout(SMALL)
+    rollout, taken = Rollout(SMALL), []
     feed(rollout, 8)
-    state = rollout.to_dict()
-    refused = 0
-    for each in damaged(state):
-        try:
-            Rollout.from_dict(each).check()
-        except InputError:
-            refused += 1
-    assert refused >= len(damaged(state)) - 8  # "last", "held" and "reason" have values that could be true
+    state = asdict(rollout)
+    for name in state:
+        for value in (None, "x", -1, [], {"a": 1}, {}):
+            try:
+                restored(state | {name: value}).check()
+                taken.append((name, value))
+            except InputError:
+                continue
+    begun_anew = [(name, {}) for name in ("config", "seen", "groups", "references", "comparisons")]
+    assert all(each in [("last", None), ("last", -1), *begun_anew] for each in taken), taken
 
 
 @pytest.mark.parametrize(
@@ -224,17 +219,12 @@ def test_a_damaged_state_is_refused_with_an_input_error_or_is_harmless():
         {"steps": (0.5, 0.1)},
         {"steps": (0.0, 0.1)},
         {"steps": (1.5,)},
-        {"alpha": 0.0},
-        {"hold": 21.0},
         {"measures": ()},
         {"measures": (MIXED[0], MIXED[0])},
         {"shadow_share": 0.0},
         {"max_seconds": 0.0},
         {"step_requests": 0},
         {"step_seconds": math.nan},
-        {"late_quantile": 1.0},
-        {"undecided": "wait"},
-        {"horizon": -1},
     ],
 )
 def test_a_configuration_that_cannot_be_carried_out_is_refused(change):

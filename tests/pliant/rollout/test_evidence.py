@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+from copy import deepcopy
+from dataclasses import asdict
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.rollout.evidence import SEEKING, STAKES, Evidence, Hypothesis
+from pliant.state import read
 
 OUTCOMES = st.lists(st.sampled_from((-1.0, -0.25, 0.0, 0.5, 1.0)), max_size=40)
 MARGINS = st.sampled_from((-0.3, 0.0, 0.0025, 0.1))
@@ -28,7 +32,7 @@ def enumerated(evidence: Evidence, probabilities: dict[float, float]) -> float:
     """Return the exact mean of the value after one more outcome, over the value before."""
     after = 0.0
     for x, probability in probabilities.items():
-        copy = Evidence.from_dict(evidence.hypothesis, evidence.to_dict())
+        copy = deepcopy(evidence)
         copy.add(x)
         after += probability * copy.value
     return after / evidence.value
@@ -54,7 +58,8 @@ def test_the_fast_sums_equal_the_product_of_exact_factors(outcomes, margin):
     wealth = [Fraction(1)] * (len(STAKES) + 1)
     for number, x in enumerate(outcomes, start=1):
         gain = Fraction(x) - Fraction(margin)
-        wealth = [each * (1 + Fraction(stake) * gain) for each, stake in zip(wealth, evidence.stakes(), strict=True)]
+        stakes = (*(stake / (margin + 1) for stake in STAKES), evidence.seek())
+        wealth = [each * (1 + Fraction(stake) * gain) for each, stake in zip(wealth, stakes, strict=True)]
         assert all(each > 0 for each in wealth[:-1])
         evidence.add(x)
         if number == 25:  # the horizon: the last bet's wealth goes to the others
@@ -69,26 +74,39 @@ def test_the_fast_sums_equal_the_product_of_exact_factors(outcomes, margin):
 @pytest.mark.parametrize("x", [-1.1, 1.1, math.nan])
 def test_an_outcome_outside_its_limits_is_refused_and_changes_nothing(x):
     evidence = evidence_after([1.0, 0.0])
-    before = evidence.to_dict()
+    before = deepcopy(evidence)
     with pytest.raises(InputError):
         evidence.add(x)
-    assert evidence.to_dict() == before
+    assert evidence == before
 
 
-@pytest.mark.parametrize(
-    "hypothesis", [Hypothesis(-1.0), Hypothesis(1.0), Hypothesis(0.0, low=0.0), Hypothesis(0.0, target=1.0)]
-)
-def test_a_hypothesis_that_no_bet_can_be_made_with_is_refused(hypothesis):
+@pytest.mark.parametrize("figures", [{"margin": -1.0}, {"margin": 1.0}, {"low": 0.0}, {"target": 1.0}, {"horizon": -1}])
+def test_a_hypothesis_that_no_bet_can_be_made_with_is_refused(figures):
     with pytest.raises(InputError):
-        Evidence(hypothesis)
+        Hypothesis(**{"margin": 0.0, **figures})
 
 
 @pytest.mark.parametrize(
-    "change", [{"grid": [0.0]}, {"grid": None}, {"seeking": math.nan}, {"squares": -1.0}, {"outcomes": True}]
+    "change",
+    [
+        {"wealth": {"whole": {"grid": [0.0], "seeking": 0.0}, "without": {}}},
+        {"wealth": {"whole": {"grid": [0.0] * 6, "seeking": math.nan}, "without": {}}},
+        {"squares": -1.0},
+        {"outcomes": True},
+        {"more": 1},
+    ],
 )
 def test_a_damaged_state_is_refused(change):
     with pytest.raises(InputError):
-        Evidence.from_dict(Hypothesis(0.0025), evidence_after([1.0]).to_dict() | change)
+        read(Evidence, asdict(evidence_after([1.0])) | change, "evidence")
+
+
+def test_a_state_is_the_same_after_a_round_trip():
+    evidence = evidence_after([1.0, -1.0])
+    for group in (0, 1, 0):
+        evidence.add(0.5, group)
+    again = read(Evidence, json.loads(json.dumps(asdict(evidence))), "evidence")
+    assert again == evidence and again.value == evidence.value
 
 
 def crossings(rng: np.random.Generator, runs: int, lost: float, won: float) -> float:

@@ -18,9 +18,8 @@ from pliant.simulator import simulate
 from pliant.tokens.adaptive import AdaptivePolicy, first_sizes
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Knowledge, PoolState
 from pliant.tokens.published import FIGURE_4B, TABLE_I, SyntheticConfig, profile, synthetic
-from pliant.tokens.scheduler import Options
+from pliant.tokens.scheduler import Knowledge, Options, PoolState
 from pliant.tokens.simulated import SimulatedDevice
 from pliant.workload import RequestKind, poisson, requests
 from tests.fixtures.tokens.adaptive import ONE, filled, policy

@@ -12,9 +12,8 @@ from pliant.errors import InputError
 from pliant.latency import LatencyTable
 from pliant.protocol import Request
 from pliant.tokens.artifact import RateRule
-from pliant.tokens.batched import ArrivalRate, BatchedPolicy, FixedChooser
-from pliant.tokens.batching import BatchingConfig, Queue
-from pliant.tokens.policy import Knowledge, PoolState
+from pliant.tokens.batched import ArrivalRate, BatchedPolicy, BatchingConfig, FixedChooser, Queue
+from pliant.tokens.scheduler import Knowledge, PoolState
 from tests.fixtures.tokens.loads import ACCURACY, KNOWN, TABLE, ask
 
 

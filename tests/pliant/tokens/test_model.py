@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from timm.models.vision_transformer import ParallelScalingBlock
 
 from pliant.errors import BackboneError
-from pliant.tokens.merge import match, merge, merged_count
-from pliant.tokens.model import AdaptiveViT, create_vit, pack
+from pliant.tokens.model import AdaptiveViT, create_vit, match, merge, merged_count, pack
 from pliant.tokens.runtime import load_model
 from tests.fixtures.tokens.merging import INVARIANTS, fast, judge, reference, tokens_per_layer
 from tests.fixtures.tokens.samples import DEPTH, WIDTH, tiny_backbone

@@ -8,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.protocol import Arrived, Finished, Launch
-from pliant.tokens.batching import BatchingConfig, Queue
-from pliant.tokens.infaas import InfaasChooser, InfaasConfig
+from pliant.tokens.batched import BatchingConfig, InfaasChooser, InfaasConfig, Queue
 from pliant.tokens.otas import DROP, OtasBatch, OtasChooser, OtasConfig, otas_plan
 from pliant.tokens.policies import make
-from pliant.tokens.policy import PoolState
 from pliant.tokens.published import FIGURE_4B, profile
-from pliant.tokens.scheduler import Options
+from pliant.tokens.scheduler import Options, PoolState
 from tests.fixtures.tokens.loads import VARIANTS, World, ask, bursty, run
 
 KNOWN = profile(FIGURE_4B)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from pliant.latency import LatencyTable
-from pliant.tokens.plan import DROP, _frontier, plan, planned_batch, rate_rule
-from pliant.tokens.price import hull, price
+from pliant.tokens.adaptive import DROP, _frontier, hull, plan, planned_batch, price
+from pliant.tokens.otas import rate_rule
 
 # Eighths and quarters: sums of them are exact, so plans can be compared without tolerance.
 eighths = st.integers(1, 40).map(lambda n: n / 8)

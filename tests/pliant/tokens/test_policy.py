@@ -15,10 +15,9 @@ from pliant.latency import LatencyTable
 from pliant.protocol import Answer, Arrived, Changed, Drop, Failed, Finished, Launch, Woke, replay
 from pliant.tokens.artifact import Accuracies, RateRule
 from pliant.tokens.policies import CHOICES, POLICIES, SERVED, make
-from pliant.tokens.policy import Knowledge
-from pliant.tokens.policy import knowledge as tokens_knowledge
 from pliant.tokens.published import FIGURE_4B, profile, variants
-from pliant.tokens.scheduler import TokensScheduler
+from pliant.tokens.scheduler import Knowledge, TokensScheduler
+from pliant.tokens.scheduler import knowledge as tokens_knowledge
 from tests.fixtures.tokens.loads import (
     KNOWN,
     TABLE,

@@ -11,9 +11,7 @@ import torch
 from pliant.errors import BackboneError, InputError
 from pliant.fallbacks import Collector, Fallback
 from pliant.models.graphs import Graphs
-from pliant.tokens.resident import ResidentAdapters
-from pliant.tokens.runtime import Execution, Payload, TokensRuntime, load_model
-from pliant.tokens.staging import Staging
+from pliant.tokens.runtime import Execution, Payload, ResidentAdapters, Staging, TokensRuntime, load_model
 from tests.fixtures.processor import NEEDS_BFLOAT16
 from tests.fixtures.tokens.captures import Recorded, impossible
 from tests.fixtures.tokens.samples import IMAGE_SIZE, WIDTH, random_images, tiny_backbone, tiny_task

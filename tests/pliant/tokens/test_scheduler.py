@@ -29,9 +29,8 @@ from pliant.protocol import (
 from pliant.simulator import simulate
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import POLICIES, make
-from pliant.tokens.policy import Knowledge
 from pliant.tokens.published import FIGURE_4B, SyntheticConfig, profile, synthetic
-from pliant.tokens.scheduler import Options
+from pliant.tokens.scheduler import Knowledge, Options
 from pliant.tokens.simulated import SimulatedDevice
 from pliant.worlds import Course
 from pliant.worlds import World as TrueWorld

@@ -111,15 +111,6 @@ def test_no_release_is_made_of_what_is_not_signed_nor_gone_back_to(checking, reg
     assert registry.release("bins").versions == {NAME: 1}
 
 
-def test_no_champion_is_made_of_what_is_not_signed_in_a_registry_without_releases(checking, registry, signer):
-    with pytest.raises(SignatureError):
-        checking.promote(NAME, 1)
-    checking.promote(NAME, 1, "challenger")  # which nobody serves
-    sign_version(registry, registry.version(NAME, 1), signer)
-    checking.promote(NAME, 1)
-    assert registry.aliased(NAME, "champion").version == 1
-
-
 def test_what_is_in_use_is_what_a_release_with_an_alias_or_an_alias_names(registry, tmp_path):
     for number in (2, 3, 4, 5):
         publish(registry, tmp_path / str(number), slo=float(number))

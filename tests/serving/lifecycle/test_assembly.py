@@ -12,7 +12,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import DeviceError, WorkerError
-from pliant.protocol import Arrived, JournalEntry, Launch, Request
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.driver import Completed
 from pliant.serving.journal import read
@@ -21,7 +20,6 @@ from pliant.serving.lifecycle.endpoint import (
     Builder,
     assemble,
     generation_maker,
-    journal_recorder,
 )
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Source
@@ -286,21 +284,3 @@ def test_a_worker_that_dies_idle_is_counted():
         await generation.stop()
 
     run_virtually(main())
-
-
-@pytest.mark.parametrize("with_file", [True, False])
-def test_every_entry_reaches_the_metrics_and_the_file_and_what_waits_is_set_each_time(with_file):
-    seen, file = [], []
-    metrics = SimpleNamespace(
-        observe=lambda entry, name: seen.append((entry, name(4))), waiting=lambda count: seen.append(count)
-    )
-    waiting = iter([3, 1])
-    record = journal_recorder(metrics, lambda: next(waiting), file.append if with_file else None, "{} tokens".format)
-    entries = [
-        JournalEntry(0.5, Arrived(Request(0, "x", 0.5, 1.0, 1.0)), [Launch(0, 0, (0,))]),
-        JournalEntry(0.7, Arrived(Request(1, "x", 0.7, 1.0, 1.0)), []),
-    ]
-    for entry in entries:
-        record(entry)
-    assert seen == [(entries[0], "4 tokens"), 3, (entries[1], "4 tokens"), 1]
-    assert file == (entries if with_file else [])

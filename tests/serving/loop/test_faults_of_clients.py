@@ -49,7 +49,7 @@ class Ground:
         return bool(answer.value), self.clock() - arrived
 
     def totals(self, name: str) -> list[float]:
-        return self.rollout.to_dict()["comparisons"][name]["total"]
+        return self.rollout.comparisons[name].total
 
 
 async def in_time_or_refused(_by_challenger: bool, left: float) -> None:

@@ -82,9 +82,8 @@ def test_a_model_alone_has_an_engine_on_each_device_and_all_take_from_one_queue(
     making = Making(load_catalog(registry, "champion"), device="cuda:0,cuda:1,cuda:2")
     (handler,) = making.generation.handlers.values()
     assert [worker.next_build().plan.device for worker in making.workers] == ["cuda:0", "cuda:1", "cuda:2"]
-    assert [device for device, _ in handler.on_devices] == ["cuda:0", "cuda:1", "cuda:2"]
-    assert list(making.generation.driver.engines) == [handler.engine]
-    assert [engine for _, engine in handler.on_devices] == list(handler.engine.engines)
+    assert [device for device, _ in handler.engine.on_devices] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert list(making.generation.driver.handlers) == [handler]
 
 
 def test_models_that_would_each_need_all_gpus_are_refused(catalog):

@@ -8,8 +8,8 @@ import pytest
 from starlette.datastructures import Headers
 
 from pliant.errors import InputError
+from pliant.packing.chat import Tool
 from pliant.packing.engine.submission import Sampling
-from pliant.packing.tools import Tool
 from pliant.serving.http.api_errors import ApiError, api_error_of
 from pliant.serving.packing.api import create_app
 from pliant.serving.packing.bodies import ChatBody, CompletionBody

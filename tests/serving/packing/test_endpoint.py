@@ -111,20 +111,18 @@ def test_each_choice_is_a_submission_of_its_own(service):
     ]
     assert [choice.index for choice in reply.choices] == [0, 1, 2, 3]
     assert [choice.prompt for choice in reply.choices] == ["Tell me"] * 2 + ["What"] * 2
-    info = reply.info
-    assert (info.model, info.prompt_tokens, info.deadline) == ("tales", sum(map(len, tokens.values())), 250.0)
-    assert info.fingerprint == "fp_" + service.registry.version(PACKING_PREFIX + "tales").digest[:12]
+    chunk = reply.usage()
+    assert (chunk["model"], chunk["usage"]["prompt_tokens"]) == ("tales", sum(map(len, tokens.values())))
+    assert chunk["system_fingerprint"] == "fp_" + service.registry.version(PACKING_PREFIX + "tales").digest[:12]
     assert service.sample("pliant_arrivals_total", task="tales") == 4
 
 
 def test_a_request_that_names_no_deadline_has_all_the_time_and_room_that_there_is(service):
     reply, (submission,) = opened(service)
-    assert (submission.prompt.deadline, reply.info.deadline) == (FOREVER, FOREVER)
+    assert submission.prompt.deadline == FOREVER
     assert submission.prompt.limit == CONTEXT - submission.prompt.tokens
     assert (submission.prompt.tenant, submission.prompt.weight) == ("", 1.0)
-    assert (reply.info.usage, reply.info.echo) == (False, False)
-    reply, _ = opened(service, usage=True, echo=True)
-    assert (reply.info.usage, reply.info.echo) == (True, True)
+    reply, _ = opened(service, echo=True)
     assert reply.choices[0].echo == "Tell me"
 
 
@@ -171,4 +169,6 @@ def test_a_request_that_is_read_while_a_new_champion_comes_is_read_again_by_it(s
     reply = service.wait(run())
     assert service.worker is not former
     assert [verb for verb, _ in former.sent] == [] and [verb for verb, _ in service.worker.sent] == ["submit"]
-    assert reply.info.fingerprint == "fp_" + service.registry.version(PACKING_PREFIX + "tales", 2).digest[:12]
+    assert (
+        reply.usage()["system_fingerprint"] == "fp_" + service.registry.version(PACKING_PREFIX + "tales", 2).digest[:12]
+    )

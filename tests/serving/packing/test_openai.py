@@ -8,14 +8,13 @@ from types import SimpleNamespace
 import pytest
 from starlette.requests import ClientDisconnect
 
-from pliant.serving.packing import openai
-from pliant.serving.packing.openai import DisconnectedError
+from pliant.serving.packing import api
 from pliant.serving.packing.reply import Reply
 from tests.fixtures.packing.in_process import error_of, generator, publish, serving
 from tests.fixtures.registry import FolderRegistry
 
 
-@pytest.mark.parametrize("error", [DisconnectedError, ClientDisconnect])
+@pytest.mark.parametrize("error", [api.DisconnectedError, ClientDisconnect])
 def test_a_client_that_has_gone_is_no_error_of_the_service(error):
     async def gone(request, endpoint):
         raise error
@@ -23,7 +22,7 @@ def test_a_client_that_has_gone_is_no_error_of_the_service(error):
     counted = []
     endpoint = SimpleNamespace(metrics=SimpleNamespace(errored=counted.append), now=0.0)
     request = SimpleNamespace(state=SimpleNamespace(), scope={}, app=None)
-    response = asyncio.run(openai.guarded(gone, lambda _request: endpoint)(request))
+    response = asyncio.run(api.guarded(gone, lambda _request: endpoint)(request))
     assert (response.status_code, response.body, counted) == (499, b"", [])
 
 

@@ -9,7 +9,11 @@ import pytest
 
 from pliant.packing.scheduling.request import Prompt
 from pliant.serving.packing.engine.forecaster import Forecast
-from pliant.serving.packing.reply import Choice, Reply, ReplyInfo
+from pliant.serving.packing.reply import Choice, Reply
+
+REQUEST = SimpleNamespace(
+    chat=False, deadline=2.5, choices=1, best_of=1, usage=True, continuous_usage=False, ignored=()
+)
 
 
 def output(tokens: int = 0, finish: str = "", waiting: int = 0, fault: str = "", **rest) -> SimpleNamespace:
@@ -30,7 +34,7 @@ def output(tokens: int = 0, finish: str = "", waiting: int = 0, fault: str = "",
 
 def reply(*outputs: SimpleNamespace, cancelled: list | None = None) -> Reply:
     forecast = Forecast(tokens=(1.0, 2.0, 3.04, 4.0, 5.0, 6.0, 7.0, 8.0), bucket=8, origin="model")
-    made_of = Reply(ReplyInfo("tales", "f", 11, 2.5, True, False), (cancelled if cancelled is not None else []).append)
+    made_of = Reply(REQUEST, "tales", "f", 11, (cancelled if cancelled is not None else []).append)
     made_of.choices = [Choice(index, each, forecast, "", "p") for index, each in enumerate(outputs)]
     return made_of
 

@@ -12,7 +12,7 @@ from pliant.protocol import Launch, replay
 from pliant.serving.driver import Driver, Limits, loop_clock
 from pliant.tokens.artifact import RateRule
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Knowledge
 from tests.fixtures.fakes import FakeWorker, run_virtually
 
 TABLE = LatencyTable((0,), (1, 64), ((0.02, 0.02),))

@@ -24,7 +24,7 @@ def test_the_device_must_be_of_the_class_that_was_profiled_unless_any_will_do(re
 def test_it_holds_the_backbone_all_tasks_and_the_gammas_that_the_policy_uses(registry):
     catalog = load_catalog(registry, "champion")
     build = build_plan(SETTINGS, catalog, "cpu")
-    assert (build.folder, build.digest) == (catalog.folder, catalog.backbone_digest)
+    assert (build.folder, build.digest) == (catalog.backbone.folder, catalog.backbone.digest)
     assert [served.task.name for served in build.tasks] == ["digits"]
     assert build.gammas == tuple(catalog.profile.latency.settings)
     assert build_plan(SETTINGS.replace(gamma=2), catalog, "cpu").gammas == (2,)

@@ -17,9 +17,9 @@ def test_the_same_versions_serve_the_same_and_need_nothing_new(registry):
 
 def test_a_task_that_is_new_or_newer_extends_a_catalog_and_one_that_has_gone_does_not(registry):
     first = load_catalog(registry, "champion")
-    registry.publish(SHAPES, tiny_task("shapes", LABELS, first.backbone_digest))
+    registry.publish(SHAPES, tiny_task("shapes", LABELS, first.backbone.digest))
     more = load_catalog(registry, "champion", first)
-    registry.publish(DIGITS, tiny_task("digits", LABELS, first.backbone_digest, seed=5))
+    registry.publish(DIGITS, tiny_task("digits", LABELS, first.backbone.digest, seed=5))
     newer = load_catalog(registry, "champion", more)
     for former, later in ((first, more), (more, newer)):
         assert later.extends(former) and not later.serves_as(former)
@@ -28,7 +28,7 @@ def test_a_task_that_is_new_or_newer_extends_a_catalog_and_one_that_has_gone_doe
 
 def test_another_backbone_or_profile_extends_nothing(registry):
     first = load_catalog(registry, "champion")
-    registry.publish(TOKENS_PREFIX + "profile", tiny_profile(first.backbone_digest, "another device"))
+    registry.publish(TOKENS_PREFIX + "profile", tiny_profile(first.backbone.digest, "another device"))
     measured = load_catalog(registry, "champion", first)
     assert not measured.extends(first) and not measured.serves_as(first)
     digest = registry.publish(TOKENS_PREFIX + "backbone", tiny_backbone(seed=3))

@@ -11,9 +11,8 @@ from pliant.device import reporting_memory
 from pliant.errors import DeviceError, InputError, WorkerError
 from pliant.fallbacks import Collector, Fallback
 from pliant.registry import codec
-from pliant.serving.tokens.catalog import ServedTask
+from pliant.serving.tokens.catalog import ServedTask, TokensBuild
 from pliant.serving.tokens.device import build
-from pliant.serving.tokens.messages import TokensBuild
 from pliant.serving.workers.devices import DevicePlan
 from pliant.tokens.runtime import TokensRuntime
 from tests.fixtures.processor import NEEDS_BFLOAT16

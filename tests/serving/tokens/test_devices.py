@@ -10,7 +10,7 @@ import pytest
 from pliant.protocol import Changed, Launch, replay
 from pliant.serving.journal import read
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Knowledge
 from tests.fixtures.clients import ask, call, wait_for
 from tests.fixtures.live import ConcurrentCalls, processes, running
 from tests.fixtures.tokens.published import publish_all, settings_for

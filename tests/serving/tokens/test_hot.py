@@ -10,7 +10,7 @@ from pliant.protocol import Changed, Drop, replay
 from pliant.serving.journal import read
 from pliant.serving.launch import launch
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Knowledge
 from tests.fixtures.clients import PATIENCE, ask, asking, call, free_port, wait_for
 from tests.fixtures.tokens.published import CLASSES, publish, publish_all, settings_for
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task

@@ -19,7 +19,7 @@ USER = Client("acme", 3.0, frozenset({"use", "monitor"}), "5678abcd")
 
 def publish_second(service) -> None:
     service.registry.publish(
-        DIGITS, tiny_task("digits", ["zero", "one", "two"], service.catalog.backbone_digest, seed=1)
+        DIGITS, tiny_task("digits", ["zero", "one", "two"], service.catalog.backbone.digest, seed=1)
     )
 
 

@@ -32,7 +32,7 @@ async def versions(service, **changes) -> dict[str, int]:
 def test_a_tasks_new_champion_answers_from_then_on_and_the_scheduler_knows_its_accuracy(registry):
     async def check(service):
         assert (await versions(service))["task"] == 1
-        better = replace(task(service.catalog.backbone_digest, 1), accuracy=dict.fromkeys(GAMMAS, 0.99))
+        better = replace(task(service.catalog.backbone.digest, 1), accuracy=dict.fromkeys(GAMMAS, 0.99))
         registry.publish(DIGITS, better)
         assert (await service.refresh())["changed"] == {DIGITS: 2}
         assert await versions(service) == {"backbone": 1, "task": 2, "profile": 1}
@@ -52,7 +52,7 @@ def test_a_tasks_new_champion_answers_from_then_on_and_the_scheduler_knows_its_a
 def test_after_the_way_back_answers_name_the_former_versions_though_the_artifacts_are_the_same(registry):
     async def check(service):
         registry.publish(BACKBONE, tiny_backbone())
-        registry.publish(DIGITS, task(service.catalog.backbone_digest))
+        registry.publish(DIGITS, task(service.catalog.backbone.digest))
         for version in (2, 1):
             registry.champions.update({BACKBONE: version, DIGITS: version})
             assert (await service.refresh())["outcome"] == "changed"
@@ -64,7 +64,7 @@ def test_after_the_way_back_answers_name_the_former_versions_though_the_artifact
 
 def test_a_task_that_gets_the_alias_is_served_and_one_that_loses_it_is_not(registry):
     async def check(service):
-        registry.publish(SHAPES, task(service.catalog.backbone_digest, 1, ["round", "square"], "shapes"))
+        registry.publish(SHAPES, task(service.catalog.backbone.digest, 1, ["round", "square"], "shapes"))
         await service.refresh()
         assert (await ask(service, task="shapes")).json()["label"] == "round"
         del registry.champions[SHAPES]
@@ -77,7 +77,7 @@ def test_a_task_that_gets_the_alias_is_served_and_one_that_loses_it_is_not(regis
 
 def test_who_waits_for_a_task_that_goes_gets_an_answer_and_nobody_new_does(registry):
     async def check(service):
-        registry.publish(SHAPES, task(service.catalog.backbone_digest, 1, ["round", "square"], "shapes"))
+        registry.publish(SHAPES, task(service.catalog.backbone.digest, 1, ["round", "square"], "shapes"))
         await service.refresh()
         service.device.seconds = 0.2
         waiting = asyncio.create_task(ask(service, task="shapes"))
@@ -93,7 +93,7 @@ def test_who_waits_for_a_task_that_goes_gets_an_answer_and_nobody_new_does(regis
 
 def test_a_new_profile_is_a_new_generation_that_plans_by_it(registry):
     async def check(service):
-        profile = tiny_profile(service.catalog.backbone_digest, "a device")
+        profile = tiny_profile(service.catalog.backbone.digest, "a device")
         slow = tuple(tuple(2 * value for value in row) for row in profile.latency.seconds)
         table = LatencyTable(profile.latency.settings, profile.latency.batches, slow)
         first = service.device
@@ -111,7 +111,7 @@ def test_a_new_profile_is_a_new_generation_that_plans_by_it(registry):
 def test_a_new_task_is_registered_in_the_generation_that_serves(registry):
     async def check(service):
         device = service.device
-        registry.publish(SHAPES, task(service.catalog.backbone_digest, 1, ["round", "square"], "shapes"))
+        registry.publish(SHAPES, task(service.catalog.backbone.digest, 1, ["round", "square"], "shapes"))
         await service.refresh()
         assert ("update", "shapes") in device.calls
         assert service.device is device
@@ -122,7 +122,7 @@ def test_a_new_task_is_registered_in_the_generation_that_serves(registry):
 
 def test_a_task_whose_heads_differ_takes_a_new_generation(registry):
     async def check(service):
-        first, digest = service.device, service.catalog.backbone_digest
+        first, digest = service.device, service.catalog.backbone.digest
         registry.publish(DIGITS, tiny_task("digits", CLASSES, digest, gammas=(2, 4, 8, 16)))
         assert (await service.refresh())["outcome"] == "changed"
         assert (await versions(service))["task"] == 2
@@ -182,7 +182,7 @@ async def check_unchanged(service, outcome: str, sentence: str, before) -> None:
 
 def test_a_change_that_fails_leaves_every_task_served(registry):
     async def check(service):
-        registry.publish(SHAPES, task(service.catalog.backbone_digest, 1, ["round", "square"], "shapes"))
+        registry.publish(SHAPES, task(service.catalog.backbone.digest, 1, ["round", "square"], "shapes"))
         await service.refresh()
         digest, former = new_backbone(registry), registry.champions.pop(SHAPES)
         for name, made in ((DIGITS, task(digest, 1)), (PROFILE, tiny_profile(digest, "a device"))):
@@ -197,7 +197,7 @@ def test_a_change_that_fails_leaves_every_task_served(registry):
 
 def test_an_update_that_the_device_refuses_takes_the_scheduler_back(registry):
     async def check(service):
-        registry.publish(DIGITS, replace(task(service.catalog.backbone_digest, 1), accuracy=dict.fromkeys(GAMMAS, 0.5)))
+        registry.publish(DIGITS, replace(task(service.catalog.backbone.digest, 1), accuracy=dict.fromkeys(GAMMAS, 0.5)))
         service.device.refuses = "digits"
         await refused(service, 503, "the device refuses it")
         told = [e.event.facts["accuracy"] for e in service.journal if isinstance(e.event, Changed)]
@@ -208,7 +208,7 @@ def test_an_update_that_the_device_refuses_takes_the_scheduler_back(registry):
 
 def test_a_task_registered_by_version_stays_at_it_until_a_new_backbone_comes(registry):
     async def check(service):
-        digest = service.catalog.backbone_digest
+        digest = service.catalog.backbone.digest
         registry.publish(DIGITS, task(digest, 1), promote=False)
         await service.client.post("/tasks", json={"name": "digits", "version": 2})
         assert (await service.refresh())["outcome"] == "unchanged"

@@ -9,7 +9,7 @@ import random
 import pytest
 from starlette.requests import Request
 
-from pliant.serving.tokens.bodies import BASE64_AT_ONCE, PIECE_BYTES, _from_base64, in_pieces, read_request
+from pliant.serving.tokens.api import BASE64_AT_ONCE, PIECE_BYTES, _from_base64, in_pieces, read_request
 
 BOUNDARY = "piece"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from pliant.serving.tokens import bodies
+from pliant.serving.tokens import api as bodies
 from tests.fixtures.documented import check_answer
 from tests.fixtures.tokens.http import png, serve
 

@@ -19,7 +19,7 @@ from pliant.serving.journal import FileRecorder, read
 from pliant.serving.launch import launch
 from pliant.serving.lifecycle.catalog import open_registry
 from pliant.tokens.policies import make
-from pliant.tokens.policy import Knowledge
+from pliant.tokens.scheduler import Knowledge
 from tests.fixtures.clients import PATIENCE, ask, call, free_port, wait_for
 from tests.fixtures.http.oip import body_of, byte_tensor, outputs_in
 from tests.fixtures.live import ConcurrentCalls, end_in_flight, processes, running

@@ -12,7 +12,7 @@ from tests.fixtures.tokens.samples import tiny_task
 
 def test_a_task_published_later_can_be_registered_while_running(registry):
     async def check(service):
-        digest = service.catalog.backbone_digest
+        digest = service.catalog.backbone.digest
         task = tiny_task("shapes", ["round", "square"], digest, seed=1)
         registry.publish("pliant-tokens-task-shapes", task)
         assert (await ask(service, task="shapes")).status_code == 404
@@ -40,7 +40,7 @@ def test_a_task_for_another_backbone_is_refused_and_the_others_are_served(regist
 
 def test_a_task_with_other_gammas_than_the_rest_is_refused(registry):
     async def check(service):
-        digest = service.catalog.backbone_digest
+        digest = service.catalog.backbone.digest
         registry.publish("pliant-tokens-task-odd", tiny_task("odd", ["a", "b"], digest, gammas=(2,)))
         response = await service.client.post("/tasks", json={"name": "odd"})
         assert response.status_code == 422

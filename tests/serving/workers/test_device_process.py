@@ -51,7 +51,7 @@ def test_small_arrays_go_through_the_socket_and_large_ones_through_shared_memory
 
 
 def call(device: Device, verb: str, *arguments: object) -> tuple[bool, object]:
-    return device.reply(pickle.dumps((verb, arguments)))[:2]
+    return device.answer(device.read(pickle.dumps((verb, arguments))))[:2]
 
 
 def test_a_device_builds_runs_updates_and_loads_a_model():
@@ -77,7 +77,7 @@ def test_errors_come_back_as_sentences_and_the_device_lives_on(caplog):
     assert "the device process failed" in caplog.text  # with its trace, as this is a fault of ours
     assert call(device, "update", "bad") == (False, "ValueError: a bad update")
     assert call(device, "unheard of")[0] is False
-    assert device.reply(b"no pickle")[0] is False
+    assert device.answer(device.read(b"no pickle"))[0] is False
     assert call(device, "run", 0, ["x"])[0] is True
 
 

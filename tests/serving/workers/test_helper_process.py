@@ -69,7 +69,7 @@ def test_content_and_arguments_reach_the_process_and_its_exceptions_come_back():
                 await helper.call(60, [], 0)
             assert await helper.call(60, [b""], 1) == ""
         finally:
-            helper._end()
+            helper.end()
 
     asyncio.run(run())
 
@@ -151,7 +151,7 @@ def test_a_helper_that_fails_is_ended_and_the_next_message_has_another(spawned, 
         assert helper.pid is None and spawned.threads[0].calls == ["kill", "wait"]
         spawned.be = repeating
         assert await helper.call(60, [b"x"], 3) == "xxx"
-        helper._end()
+        helper.end()
 
     asyncio.run(run())
 
@@ -161,7 +161,7 @@ def test_a_caller_that_leaves_in_its_turn_ends_the_process_and_one_that_waits_fo
         helper = HelperProcess("a:b")
         assert await helper.call(60, [b"x"], 1) == "x"
         spawned.be = never
-        helper._end()
+        helper.end()
         first = asyncio.create_task(helper.call(60, [b"x"], 1))
         while helper.pid is None:
             await asyncio.sleep(0)
@@ -176,7 +176,7 @@ def test_a_caller_that_leaves_in_its_turn_ends_the_process_and_one_that_waits_fo
         first.cancel()
         assert await third == "z"
         assert spawned.threads[1].calls == ["kill", "wait"] and first.cancelled()
-        helper._end()
+        helper.end()
 
     asyncio.run(run())
 

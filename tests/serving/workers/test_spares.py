@@ -10,7 +10,6 @@ from pliant.errors import InputError
 from pliant.protocol import Finished, Launch
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.driver import Driver, loop_clock
-from pliant.serving.lifecycle.endpoint import spare_builds
 from pliant.serving.packing.settings import PackingSettings
 from pliant.serving.workers.worker_slot import Spares
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
@@ -61,12 +60,6 @@ def test_a_worker_that_dies_during_a_launch_is_replaced_at_once():
         assert bench.worker.calls[-1] == bench.spares[0].calls[-1] == "stop"
 
     run_virtually(main())
-
-
-def test_spares_are_of_every_kind_of_worker_in_turn():
-    assert spare_builds(["cpu", "cpu"], 2) == ["cpu", "cpu"]
-    assert spare_builds(["cuda:0", "cuda:1"], 3) == ["cuda:0", "cuda:1", "cuda:0"]
-    assert spare_builds(["cpu"], 0) == []
 
 
 def test_a_number_below_zero_and_packing_are_refused_with_a_sentence():

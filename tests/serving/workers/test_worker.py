@@ -21,7 +21,7 @@ from pliant.fallbacks import Fallback
 from pliant.serving.workers import worker as worker_module
 from pliant.serving.workers.child_process import pack
 from pliant.serving.workers.device_process import SHARED_BYTES
-from pliant.serving.workers.worker import CallingWorker, ModelError, ProcessWorker
+from pliant.serving.workers.worker import ModelError, ProcessWorker, Worker
 from tests.fixtures.fakes import EchoModel, run_virtually
 
 
@@ -122,7 +122,7 @@ def test_the_process_ends_when_its_parent_dies():
 # A worker whose device is a fake, in virtual time
 
 
-class Calling(CallingWorker):
+class Calling(Worker):
     """Calls nobody: each call is answered by `answers[verb]`, an error, seconds that it takes for ever, or a value."""
 
     def __init__(self, **answers) -> None:
@@ -258,7 +258,7 @@ def test_a_launch_that_is_sent_ahead_runs_behind_the_present_one_and_its_answer_
     on_worker(check)
 
 
-class Idle(CallingWorker):
+class Idle(Worker):
     """A worker without a device, whose replies the test gives."""
 
     async def _call(self, verb, *arguments): ...
@@ -279,6 +279,6 @@ def test_fallbacks_are_logged_passed_on_and_kept_until_the_device_is_restarted(c
             worker._result((False, "no such task", (fallback,)))
         assert len(worker.fallbacks) == 2, "a failed call tells them too"
         await worker.restart()
-        assert worker.fallbacks == ()
+        assert not worker.fallbacks
 
     asyncio.run(main())

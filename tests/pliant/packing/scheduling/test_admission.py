@@ -8,12 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.packing.scheduling.admission import PROBE_SECONDS, PROBES, Admission, _Accepted
 from pliant.packing.scheduling.iteration_cost import LinearCost
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import FOREVER, Memory
 from pliant.packing.scheduling.simulated import simulate
-from pliant.packing.scheduling.targets import due
+from pliant.packing.scheduling.targets import PROBE_SECONDS, PROBES, Admission, _Accepted, due
 from tests.fixtures.packing.samples import prompt
 
 COST = LinearCost(0.01, 1e-4, 1e-4, 1e-7, 0.0)

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import WorkerError
-from pliant.packing.engine.submission import Progress, Sampling, Submission
+from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
 from pliant.serving.packing.engine.engine import (
     CLEAR,
-    MAX_CRASHES,
     EngineDriver,
     EngineLimits,
     InFlightOutput,
@@ -24,8 +23,9 @@ from pliant.serving.packing.engine.engine import (
 )
 from pliant.serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
-from tests.fixtures.packing.fakes import REFUSED, TALE, FakeWorker, new_tokenizer
+from tests.fixtures.packing.fakes import REFUSED, TALE, FakeWorker, new_tokenizer, submit
 
+IDS = count()
 LIMITS = EngineLimits(silence=0.2, drain=5.0, retry=0.01)
 
 
@@ -51,7 +51,7 @@ def scenario(test):
 
 
 def new_output(driver, limit=200, stops=(), temperature=0.0, seed=0, ids=(5, 6, 7), **tenant) -> InFlightOutput:
-    prompt = Prompt(driver.next_id(), 0.0, len(ids), limit, (8.0,) * 8, **tenant)
+    prompt = Prompt(next(IDS), 0.0, len(ids), limit, (8.0,) * 8, **tenant)
     writer = Writer(Detokenizer(new_tokenizer(), ids), stops)
     sampling = Sampling(temperature=temperature, seed=seed)
     return InFlightOutput(Submission(prompt, ids, sampling), writer, frozenset({0}), lambda _flight: None)
@@ -65,7 +65,7 @@ async def until(condition) -> None:
 @scenario
 async def test_outputs_come_token_by_token_to_their_own_ends(driver, worker):
     whole, short = new_output(driver), new_output(driver, limit=3)
-    driver.submit([whole, short])
+    submit(driver, [whole, short])
     assert driver.waiting == 2
     await until(lambda: whole.finish and short.finish)
     assert (whole.finish, whole.writer.take(), short.finish, len(short.tokens)) == ("stop", TALE, "length", 3)
@@ -76,7 +76,7 @@ async def test_outputs_come_token_by_token_to_their_own_ends(driver, worker):
 @scenario
 async def test_outputs_go_on_with_their_tokens_when_the_process_dies(driver, worker):
     one, other = new_output(driver), new_output(driver, limit=40, temperature=1.0, seed=3)
-    driver.submit([one, other])
+    submit(driver, [one, other])
     await until(lambda: len(one.tokens) > 5)
     worker.die()
     made = len(one.tokens)
@@ -85,7 +85,7 @@ async def test_outputs_go_on_with_their_tokens_when_the_process_dies(driver, wor
     assert (again.generated, again.ids) == (made, (5, 6, 7, *one.tokens[:made]))
     assert (one.writer.take(), len(other.tokens)) == (TALE, 40)
     undisturbed = new_output(driver, limit=40, temperature=1.0, seed=3)
-    driver.submit([undisturbed])
+    submit(driver, [undisturbed])
     await until(lambda: undisturbed.finish)
     assert undisturbed.tokens == other.tokens
 
@@ -96,7 +96,7 @@ async def test_after_a_lack_of_memory_the_next_process_takes_half_the_sequences_
     worker.next_build = lambda: driver.sequences.value
     worker.held = True
     outputs = [new_output(driver) for _ in range(12)]
-    driver.submit(outputs)
+    submit(driver, outputs)
     for running in (12, 6, 3):
         worker.on_message("out_of_memory", running)
         worker.die()
@@ -122,7 +122,7 @@ async def test_of_many_outputs_only_the_one_that_kills_processes_fails(driver, w
             asyncio.get_running_loop().call_soon(worker.die)
 
     worker.send = send_and_die
-    driver.submit(outputs)
+    submit(driver, outputs)
     await until(lambda: all(output.finish for output in outputs))
     assert bad.finish == "failed" and "died 3 times while it generated this output" in bad.fault
     assert deaths == 3
@@ -134,7 +134,7 @@ async def test_of_many_outputs_only_the_one_that_kills_processes_fails(driver, w
 async def test_a_process_that_says_nothing_is_ended_and_its_outputs_go_on(driver, worker):
     worker.held = True
     one = new_output(driver)
-    driver.submit([one])
+    submit(driver, [one])
     await until(lambda: one.crashes == 1)
     worker.held = False
     await until(lambda: one.finish)
@@ -144,17 +144,17 @@ async def test_a_process_that_says_nothing_is_ended_and_its_outputs_go_on(driver
 @scenario
 async def test_where_the_process_cannot_be_started_nobody_is_kept_waiting(driver, worker):
     one = new_output(driver)
-    driver.submit([one])
+    submit(driver, [one])
     worker.trouble = "no room"
     worker.die()
     await until(lambda: one.finish)
     assert (one.finish, one.fault) == ("cancelled", "the engine's process cannot be started")
     with pytest.raises(WorkerError, match="cannot be started"):
-        driver.submit([new_output(driver)])
+        submit(driver, [new_output(driver)])
     worker.trouble = ""
     await until(lambda: driver.ready)
     later = new_output(driver)
-    driver.submit([later])
+    submit(driver, [later])
     await until(lambda: later.finish)
     assert later.finish == "stop"
 
@@ -162,7 +162,7 @@ async def test_where_the_process_cannot_be_started_nobody_is_kept_waiting(driver
 @scenario
 async def test_what_the_engine_takes_not_is_failed_alone(driver, worker):
     bad, good = new_output(driver, ids=(REFUSED, 5)), new_output(driver)
-    driver.submit([bad, good])
+    submit(driver, [bad, good])
     await until(lambda: good.finish)
     assert (bad.finish, good.finish) == ("failed", "stop") and "ids is 9" in bad.fault
 
@@ -171,7 +171,7 @@ async def test_what_the_engine_takes_not_is_failed_alone(driver, worker):
 async def test_an_output_whose_text_cannot_be_made_fails_alone(driver, worker):
     broken, good = new_output(driver), new_output(driver)
     broken.writer = None
-    driver.submit([broken, good])
+    submit(driver, [broken, good])
     await until(lambda: good.finish)
     assert (broken.finish, good.finish) == ("failed", "stop") and "text could not be decoded" in broken.fault
     await until(lambda: driver.pending == 0)
@@ -183,11 +183,11 @@ def test_stopping_waits_for_what_is_on_its_way_and_takes_nothing_more():
         driver = EngineDriver(worker, asyncio.get_running_loop().time, LIMITS)
         await driver.start()
         one = new_output(driver)
-        driver.submit([one])
+        submit(driver, [one])
         stopping = asyncio.create_task(driver.stop())
         await asyncio.sleep(0)
         with pytest.raises(WorkerError, match="is stopping"):
-            driver.submit([new_output(driver)])
+            submit(driver, [new_output(driver)])
         await stopping
         assert one.writer.take() == TALE
 
@@ -206,7 +206,7 @@ async def test_a_full_queue_gives_up_the_newest_of_the_tenant_with_the_most_for_
     worker.held = True
     flood = [new_output(driver, tenant="flood") for _ in range(5)]
     heavy = [new_output(driver, tenant="heavy", weight=4.0) for _ in range(6)]
-    driver.submit([*flood, *heavy])
+    submit(driver, [*flood, *heavy])
     assert driver.surplus(1, 12, "ann", 1.0) == []
     assert driver.surplus(3, 12, "ann", 1.0) == [flood[4], flood[3]]
     assert driver.surplus(5, 12, "ann", 1.0) is None, "ann would have as many"
@@ -222,83 +222,6 @@ async def test_a_full_queue_gives_up_the_newest_of_the_tenant_with_the_most_for_
     assert finishes(flood) == ["stop"] * 3 + ["full"] * 2
 
 
-class Wire:
-    """A worker that only notes what is sent; the test says what its process tells. `fails`: starts that will fail."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple] = []
-        self.calls: list[tuple[float, str]] = []
-        self.fails = 0
-
-    def note(self, call: str) -> None:
-        self.calls.append((asyncio.get_running_loop().time(), call))
-
-    async def start(self) -> None:
-        self.note("start")
-        if self.fails:
-            self.fails -= 1
-            raise WorkerError("no memory")
-
-    def send(self, verb, *arguments) -> None:
-        self.sent.append((verb, arguments[0].prompt.id if verb == "submit" else arguments[0]))
-
-    def kill(self) -> None:
-        self.note("kill")
-
-    async def stop(self) -> None:
-        self.note("stop")
-
-
-def wired(test, limits: EngineLimits = LIMITS):
-    """Run in virtual time with a started driver and its wire; the driver is stopped at the end."""
-
-    async def run():
-        wire, deaths = Wire(), []
-        driver = EngineDriver(wire, asyncio.get_running_loop().time, limits, lambda: deaths.append(wire.calls[-1]))
-        assert not driver.ready and driver.alive
-        await driver.start()
-        try:
-            await test(driver, wire, deaths)
-        finally:
-            for output in list(driver._outputs.values()):
-                driver.cancel(output)
-            wire.on_message("progress", [progress_of(id, finished="cancelled") for id in range(driver.next_id())])
-            await driver.stop()
-        assert not driver.ready and len(asyncio.all_tasks()) == 1, "nothing of it goes on"
-
-    run_virtually(run())
-
-
-def progress_of(id: int, *tokens: int, finished: str = "") -> Progress:
-    return Progress(id, tokens, finished, 0.0, 0, 0, len(tokens))
-
-
-def test_three_starts_that_fail_in_a_row_are_too_many_and_two_are_not():
-    async def test(driver, wire, deaths):
-        output = new_output(driver)
-        driver.submit([output])
-        for _ in range(2):
-            wire.fails = 2
-            wire.on_end()
-            await asyncio.sleep(0.05)
-            assert driver.ready and driver.alive and len(deaths) > 0
-            wire.on_message("progress", [progress_of(output.id, *[5] * CLEAR)])
-        assert output.finish == "" and len(deaths) == 2
-        wire.fails = 3
-        wire.on_end()
-        await asyncio.sleep(0.015)
-        assert driver.alive and output.finish == ""
-        await asyncio.sleep(0.01)
-        assert (driver.alive, output.finish) == (False, "cancelled")
-        assert (output.fault, driver.pending) == ("the engine's process cannot be started", 0)
-        with pytest.raises(WorkerError, match=r"^the engine's process cannot be started; the service keeps trying$"):
-            driver.submit([new_output(driver)])
-        await asyncio.sleep(0.05)
-        assert driver.alive and driver.ready
-
-    wired(test)
-
-
 NUMBERS = count()
 
 
@@ -308,20 +231,6 @@ class Output:
     tokens: list[int] = field(default_factory=list)
     finish: str = ""
     crashes: int = 0
-
-
-def test_several_suspects_are_tried_one_at_a_time_and_the_one_with_which_it_dies_is_given_up():
-    suspects, first, second = Suspects(), Output(), Output()
-    for _ in range(MAX_CRASHES):
-        assert suspects.died([first, second]) == []
-    assert suspects.holds(first) and suspects.holds(second)
-    assert suspects.next() is first and not suspects.holds(first)
-    assert suspects.next() is None  # one at a time
-    assert suspects.died([first, second]) == [first]
-    assert suspects.next() is second
-    second.tokens += [0] * CLEAR
-    suspects.advanced(second)
-    assert second.crashes == 0 and suspects.next() is None
 
 
 @given(st.integers(1, 6), st.data())

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
 from pliant.errors import WorkerError
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.request import Prompt
-from pliant.serving.packing.engine.engine import EngineDriver, InFlightOutput
-from pliant.serving.packing.engine.engine_group import EngineGroup, EnginePool
+from pliant.serving.packing.endpoint import EnginePool
+from pliant.serving.packing.engine.engine import EngineDriver, EngineGroup, InFlightOutput
 from pliant.serving.packing.text import Detokenizer, Writer
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.packing.fakes import TALE, FakeWorker, new_tokenizer
@@ -24,7 +25,7 @@ def scenario(test):
     async def run():
         workers = [FakeWorker(lambda: None), FakeWorker(lambda: None)]
         clock = asyncio.get_running_loop().time
-        group = EngineGroup([EngineDriver(worker, clock, LIMITS) for worker in workers])
+        group = EngineGroup([("cpu", EngineDriver(worker, clock, LIMITS)) for worker in workers])
         await group.start()
         try:
             await asyncio.wait_for(test(group, workers), 20)
@@ -130,7 +131,10 @@ class Part:
 
 
 def test_no_engine_takes_a_gpus_memory_before_the_predictors_have_theirs():
-    engines, forecasters = [Part()], [Part(WorkerError("no room for the predictor")), Part()]
+    engines, forecasters = [Part(), Part()], [Part(WorkerError("no room for the predictor")), Part()]
+    handlers = [
+        SimpleNamespace(engine=each, forecaster=other) for each, other in zip(engines, forecasters, strict=True)
+    ]
     with pytest.raises(WorkerError, match="no room for the predictor"):
-        asyncio.run(EnginePool(engines, forecasters, [], forecasters_first=True).start())
-    assert [part.done for part in (*engines, *forecasters)] == [[], ["start"], ["start"]]
+        asyncio.run(EnginePool(handlers, forecasters_first=True).start())
+    assert [part.done for part in (*engines, *forecasters)] == [[], [], ["start"], ["start"]]

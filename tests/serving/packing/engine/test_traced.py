@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
 from pliant.serving.packing.engine.engine import InFlightOutput
-from pliant.serving.packing.engine.traced import add_generation
+from pliant.serving.packing.engine.metrics import add_generation
 from pliant.serving.tracing.export import provider_of
 from pliant.serving.tracing.traced import Traced
 

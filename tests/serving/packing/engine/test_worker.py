@@ -11,7 +11,7 @@ import pytest
 from pliant.errors import WorkerError
 from pliant.serving.packing.engine.engine import EngineDriver, EngineLimits
 from pliant.serving.packing.engine.engine_process import EngineProcess
-from tests.fixtures.packing.fakes import TALE, FakeBuild
+from tests.fixtures.packing.fakes import TALE, FakeBuild, submit
 from tests.serving.packing.engine.test_engine import new_output, until
 
 LIMITS = EngineLimits(retry=0.05)
@@ -33,13 +33,13 @@ def driving(test, build: FakeBuild, limits: EngineLimits = LIMITS):
 def test_a_process_sends_tokens_and_reports_its_accounting_of_pages():
     async def test(driver, worker):
         outputs = [new_output(driver) for _ in range(20)]
-        driver.submit(outputs)
+        submit(driver, outputs)
         await until(lambda: all(one.finish for one in outputs))
         assert {one.writer.take() for one in outputs} == {TALE}
         report = await driver.poll()
         assert (report.accounting_error, report.status.pages_used) == ("", 0) and report.status.iterations > 0
         gone = new_output(driver)
-        driver.submit([gone])
+        submit(driver, [gone])
         await until(lambda: gone.tokens)
         driver.cancel(gone)
         await until(lambda: driver.pending == 0)
@@ -52,7 +52,7 @@ def test_a_process_that_lacks_memory_is_replaced_by_one_with_fewer_sequences(tmp
     async def test(driver, worker):
         driver.sequences.value = driver.sequences.planned = 64
         outputs = [new_output(driver) for _ in range(8)]
-        driver.submit(outputs)
+        submit(driver, outputs)
         await until(lambda: all(one.finish for one in outputs))
         assert {one.writer.take() for one in outputs} == {TALE} and {one.crashes for one in outputs} == {0}
         assert (driver.sequences.value, driver.sequences.exhausted) == (4, 1)
@@ -64,7 +64,7 @@ def test_a_killed_process_is_replaced_and_ends_with_the_service():
     async def test(driver, worker):
         first = worker.pid
         one = new_output(driver)
-        driver.submit([one])
+        submit(driver, [one])
         await until(lambda: one.tokens)
         os.kill(first, signal.SIGKILL)
         await until(lambda: one.finish)
