@@ -11,8 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.files import read_inputs, read_labels
-from pliant.serving.loop.drift import DriftCounter
-from pliant.serving.loop.observe import Observer
+from pliant.serving.loop.observe import DriftCounter, Observer
 from pliant.serving.loop.outcomes import open_outcomes
 from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
 from pliant.serving.tokens.endpoint import EVERY, LINES, NAMES, Pictures, kept, kind_of, statistics
@@ -66,7 +65,7 @@ def test_under_the_open_inference_protocol_an_answer_has_the_id_of_its_request(r
         for id, status in expected.items():
             response = await service.client.post("/outcomes", json={"id": id, "label": "zero"})
             assert response.status_code == status, id
-        assert len(service.outcomes._tracker) == 3, "without an id nothing is remembered"
+        assert len(service.outcomes.tracker) == 3, "without an id nothing is remembered"
         response = await service.client.post("/outcomes", json={"id": "mine", "label": "zero"})
         assert response.json()["id"] == "mine"
 
@@ -104,7 +103,7 @@ def test_an_answer_that_is_late_or_refused_is_not_remembered(registry):
     async def check(service):
         assert (await ask(service, utility=0.125)).status_code == 429
         assert (await infer(service, png())).status_code == 200
-        assert len(service.outcomes._tracker) == 0
+        assert len(service.outcomes.tracker) == 0
 
     serve(registry, check)
 
