@@ -25,7 +25,7 @@ from pliant.serving.client import ANYBODY
 from pliant.serving.driver import Clock, Completed, Driver
 from pliant.serving.lifecycle.generation import Generations
 from pliant.serving.loop.copies import Copies
-from pliant.serving.loop.drift import DriftCounter, Kind, Reading
+from pliant.serving.loop.observe import DriftCounter, Kind, Reading
 from pliant.serving.monitoring.metric_list import register
 from pliant.serving.request_context import FrontDoor, goes_to_challenger, is_copy, to_champion_as_copy
 from pliant.watch.binning import classes

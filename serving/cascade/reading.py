@@ -19,14 +19,13 @@ from pliant.cascade.artifact import Candidate
 from pliant.cascade.prune import kept_words
 from pliant.cascade.route import Rows, answers, combine, confidence, judge
 from pliant.models.text import Reader, Reading, Span, shorten
-from pliant.outcomes.answered import Answered, number_of
+from pliant.outcomes.tracker import Answered, number_of
 from pliant.protocol import Result
 from pliant.serving.cascade.catalog import ServedTask
 from pliant.serving.cascade.messages import Payload
 from pliant.serving.driver import Completed, Pending
-from pliant.serving.loop.drift import CONFIDENCE, CONFIDENCES, LENGTHS, class_readings, labels
-from pliant.serving.loop.drift import Reading as DriftReading
-from pliant.serving.loop.observe import Observation
+from pliant.serving.loop.observe import CONFIDENCE, CONFIDENCES, LENGTHS, Observation, class_readings, labels
+from pliant.serving.loop.observe import Reading as DriftReading
 
 Draw = Callable[[], float]
 """Draws a number from [0, 1) uniformly, for the gates of the published baselines that decide at random."""
