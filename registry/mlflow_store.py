@@ -392,8 +392,8 @@ class MlflowRegistry:
     def models(self, prefix: str = "") -> list[Any]:
         """Return all registered models whose names begin with `prefix`, as MLflow's entities."""
         with self.asking("the models could not be listed") as client:
-            found = all_pages(lambda token: client.search_registered_models(max_results=1000, page_token=token))
-        return [model for model in found if model.name.startswith(prefix)]
+            entries = all_pages(lambda token: client.search_registered_models(max_results=1000, page_token=token))
+        return [model for model in entries if model.name.startswith(prefix)]
 
     @contextmanager
     def asking(self, failed: str) -> Iterator[Any]:

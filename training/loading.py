@@ -65,7 +65,7 @@ def headless(model: nn.Module, key: str) -> bool:
 def new_head(model: nn.Module, key: str) -> bool:
     """All but what lies outside the base model and its pooler, which are then trained: the start of a classifier."""
     parts = key.split(".")
-    return "pooler" in parts[:2] or _is_head(model, parts) or (key in model.state_dict() and parts[0] != _prefix(model))
+    return "pooler" in parts[:2] or _is_head(model, parts) or _is_own_head(model, key)
 
 
 def load(kind: Any, name: str, field: str, ignored: Keys = whole, **options: Any) -> Any:
@@ -143,10 +143,11 @@ def _first(keys: Collection[str], shapes: Mapping[str, tuple[Any, Any]]) -> str:
     return ", ".join(texts) + (", ..." if len(keys) > NAMED else "")
 
 
-def _prefix(model: nn.Module) -> str:
-    """Return the name under which a model with a head holds its base, such as bert; empty if it is the base itself."""
+def _is_own_head(model: nn.Module, key: str) -> bool:
+    """Whether a key of the model lies outside the base that it holds under a name such as bert."""
     name = str(getattr(model, "base_model_prefix", ""))
-    return name if isinstance(getattr(model, name or "-", None), nn.Module) else ""
+    base = name if isinstance(getattr(model, name or "-", None), nn.Module) else ""
+    return key in model.state_dict() and key.split(".")[0] != base
 
 
 def _is_head(model: nn.Module, parts: list[str]) -> bool:
@@ -250,11 +251,8 @@ def _check_fetched(path: Path, field: str) -> None:
     with path.open("rb") as file:
         start = file.read(len(POINTER))
     if start == POINTER:
-        raise InputError(
-            field,
-            path.parent,
-            f"a folder of whole files; {path.name} is a pointer of Git LFS: fetch it by git lfs pull",
-        )
+        reason = f"{path.name} is a pointer of Git LFS: fetch it by git lfs pull"
+        raise InputError(field, path.parent, f"a folder of whole files; {reason}")
 
 
 def _unreadable(path: Path) -> str:
