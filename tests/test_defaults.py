@@ -10,12 +10,12 @@ from dataclasses import MISSING, fields
 
 from pliant import systems
 from pliant.bins.knowledge import Config, Scaling
-from pliant.bins.reference import ReferenceConfig as BinsReference
+from pliant.bins.simulated import ReferenceConfig as BinsReference
 from pliant.cascade.artifact import Gate
 from pliant.cascade.plan import PlanConfig
-from pliant.cascade.reference import ReferenceConfig as CascadeReference
 from pliant.cascade.scheduler import Options as CascadeOptions
 from pliant.cascade.search import SearchConfig
+from pliant.cascade.simulated import ReferenceConfig as CascadeReference
 from pliant.cascade.tabi import TabiConfig
 from pliant.fairness import FairnessConfig
 from pliant.packing.engine.submission import Sampling

@@ -16,7 +16,7 @@ from pliant.benchmarks.bins.published import BERT_BASE, EDGES, published_bins
 from pliant.benchmarks.robust import contest
 from pliant.benchmarks.robust.clients import Contestant, Earned, crowd
 from pliant.benchmarks.robust.contest import FirstCome
-from pliant.bins import reference
+from pliant.bins import simulated
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
 from pliant.bins.scheduler import BinsScheduler
 from pliant.protocol import Answer, Finished, Launch, Request, Result, Scheduler
@@ -55,7 +55,7 @@ def lengths(count: int, rng: np.random.Generator) -> list[int]:
 @cache
 def rate() -> float:
     """Return what the devices can do by the profile, in requests a second: each in the shortest runtime that takes it."""
-    return WORKERS * reference.capacity(known(OURS))
+    return WORKERS * simulated.capacity(known(OURS))
 
 
 def play(policy: str, world: World, parts: Sequence[Segment], true: float, seed: int, clients: str) -> Earned:

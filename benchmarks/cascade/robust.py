@@ -18,7 +18,7 @@ from pliant.benchmarks.robust.clients import Contestant, Earned, crowd
 from pliant.benchmarks.robust.contest import FirstCome
 from pliant.cascade import simulated
 from pliant.cascade.artifact import Cascade, LevelOutputs, Outputs
-from pliant.cascade.batching import BatchTimes
+from pliant.cascade.choice import BatchTimes
 from pliant.cascade.knowledge import Knowledge, knowledge
 from pliant.cascade.plan import PlanConfig, make
 from pliant.cascade.scheduler import CascadeScheduler

@@ -22,9 +22,8 @@ from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
 from pliant.bins.planning.plan import start_plan
 from pliant.bins.policies import choice_of
-from pliant.bins.reference import ReferenceConfig, capacity, reference_load
 from pliant.bins.scheduler import BinsScheduler
-from pliant.bins.simulated import SimulatedBins
+from pliant.bins.simulated import ReferenceConfig, SimulatedBins, capacity, reference_load
 from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings

@@ -15,10 +15,17 @@ from rich.table import Column, Table
 
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.knowledge import Knowledge, knowledge
-from pliant.cascade.reference import ReferenceConfig, ReferenceLoad, reference_load
 from pliant.cascade.route import number_of
 from pliant.cascade.scheduler import CascadeScheduler
-from pliant.cascade.simulated import SimulatedCascade, Walks, capacity, walks
+from pliant.cascade.simulated import (
+    ReferenceConfig,
+    ReferenceLoad,
+    SimulatedCascade,
+    Walks,
+    capacity,
+    reference_load,
+    walks,
+)
 from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings

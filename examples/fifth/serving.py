@@ -13,8 +13,7 @@ from pliant.serving.http.bodies import Closed, VisibleText, deadline
 from pliant.serving.lifecycle.catalog import Artifacts, Held, TaskCatalog, load_tasks
 from pliant.serving.lifecycle.endpoint import Blueprint, Endpoint
 from pliant.serving.lifecycle.system import Dependencies, ServedSystem
-from pliant.serving.loop.drift import class_readings
-from pliant.serving.loop.observe import Observation, Served
+from pliant.serving.loop.observe import Observation, Served, class_readings
 from pliant.serving.workers.devices import DevicePlan, device_of
 
 Catalog: TypeAlias = TaskCatalog[Task]

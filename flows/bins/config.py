@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from pliant.bins.artifact import ENGINES, PLACEMENTS, check_device
-from pliant.bins.reference import ReferenceConfig
+from pliant.bins.simulated import ReferenceConfig
 from pliant.errors import InputError
 from pliant.flows import config
 from pliant.flows.arithmetic import ArithmeticConfig

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from pliant.bins.artifact import Bins, Shape
 from pliant.bins.knowledge import Config, knowledge_of
-from pliant.bins.reference import ReferenceConfig, ReferenceLoad, capacity, reference_load
 from pliant.bins.scheduler import BinsScheduler
-from pliant.bins.simulated import SimulatedBins
+from pliant.bins.simulated import ReferenceConfig, ReferenceLoad, SimulatedBins, capacity, reference_load
 from pliant.flows.bins.champions import Score
 from pliant.flows.bins.config import GateConfig
 from pliant.flows.gate import FIRST, Judged, other_device, rejection

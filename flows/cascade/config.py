@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from pliant.cascade.plan import LEAST_TEXTS, PlanConfig
-from pliant.cascade.reference import ReferenceConfig
+from pliant.cascade.simulated import ReferenceConfig
 from pliant.errors import InputError
 from pliant.flows import config
 from pliant.flows.arithmetic import ArithmeticConfig
@@ -72,7 +72,7 @@ class GateConfig:
 
 @dataclass(frozen=True, slots=True)
 class LearnConfig:
-    """How labelled answers count (pliant/cascade/pool.py).
+    """How labelled answers count (pliant/cascade/evaluate.py).
 
     `rows`: labelled texts from which on a plan is made with them alone; fewer are filled up with texts of the data set.
     `levels`: whether the levels are trained on them as well.

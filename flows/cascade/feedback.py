@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.cascade.artifact import Outputs
-from pliant.cascade.pool import mark, pooled
+from pliant.cascade.evaluate import mark, pooled
 from pliant.flows.cascade.config import CascadeFlowConfig, LearnConfig
 from pliant.flows.feedback import DAY, FeedbackConfig, Lesson, lessons, part_of_input, tenants
 from pliant.flows.stage import Notes, Stage, StageResult

@@ -17,9 +17,8 @@ from scipy.stats import beta, binom
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.evaluate import EvaluationData, evaluate, with_test_accuracy
 from pliant.cascade.knowledge import knowledge
-from pliant.cascade.reference import ReferenceConfig, reference_load
 from pliant.cascade.scheduler import CascadeScheduler
-from pliant.cascade.simulated import SimulatedCascade, capacity, walks
+from pliant.cascade.simulated import ReferenceConfig, SimulatedCascade, capacity, reference_load, walks
 from pliant.errors import ArtifactError
 from pliant.flows.cascade.config import GateConfig
 from pliant.flows.gate import FIRST, Judged, other_device, rejection

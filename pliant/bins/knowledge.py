@@ -3,14 +3,17 @@
 It is made from artifacts (`knowledge_of`). A *runtime* is all that was compiled for one length: its static shapes, one
 per batch size, or the dynamic shape, which takes any length up to its own. A launch's `setting` is the index of a shape
 among the shapes of all streams, one stream after the other.
+
+Also how many texts go into one launch (`batch_size`), and what a device runs next, as the scheduler's pools return it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +22,7 @@ from pliant.bins.dispatch import DISPATCHES
 from pliant.errors import InputError
 from pliant.fairness import FAIRNESS, FairnessConfig
 from pliant.latency import LatencyTable
+from pliant.protocol import Request
 
 RUNTIMES = ("all", "static", "longest", "dynamic")
 """Which runtimes are used: all; the static ones only; the longest static one (ST, padding); the dynamic one (DT)."""
@@ -228,3 +232,66 @@ def _dynamic(bins: Bins, number: int, setting: int) -> Runtime:
     shape, table = bins.shapes[-1], bins.dynamic
     batches = tuple(batch for batch in table.batches if batch <= shape.batch)
     return Runtime(number, shape.length, batches, (setting,), (), table)
+
+
+Requests = tuple[Request, ...]
+
+MIN_GAIN = 1.05  # factor by which a larger batch must raise the texts per second
+
+
+class Work(NamedTuple):
+    """One launch: `kind` is "run", or "load" of a runtime (then without requests)."""
+
+    requests: Requests
+    setting: int
+    seconds: float  # expected, by the profile
+    kind: str = "run"
+
+
+def latest_end(request: Request, margin: float) -> float:
+    """Return when its launch must have ended: the deadline less `margin`, the share of time reserved for the way back."""
+    return request.deadline - margin * (request.deadline - request.arrival)
+
+
+Cost = Callable[[int, int], tuple[int, float]]
+"""From (tokens of the longest text, texts) to the setting and seconds of their launch."""
+
+
+def batch_size(
+    requests: Sequence[Request],
+    ladder: Sequence[int],
+    cost: Cost,
+    ends: Callable[[Request], float],
+    now: float,
+    waiting: float = 0.0,
+    slowdown: float = 1.0,
+) -> int:
+    """Return how many of the first `requests` run in one launch: the number in `ladder` with the most texts per second.
+
+    Larger numbers are excluded in two cases. One: these requests and those behind them would on average end later than
+    if these ran one after the other (`waiting`: requests for this device, these included). Two: a request would miss
+    the time by which it must end (`ends`) but would meet it if it ran alone now. `slowdown` corrects the profile's seconds.
+    """
+    if len(requests) == 1:
+        return 1
+    longest, best = requests[0].length, 1
+    alone = cost(longest, 1)[1]
+    rate = 1.0 / alone
+    first_end = float("inf")
+    for index, request in enumerate(requests, start=1):
+        longest = max(longest, request.length)
+        end = ends(request)
+        if now + cost(request.length, 1)[1] * slowdown <= end:
+            first_end = min(first_end, end)
+        if index == 1 or index not in ladder:
+            continue
+        seconds = cost(longest, index)[1]
+        if now + seconds * slowdown > first_end:
+            break
+        behind = max(waiting - index, 0.0)
+        one_by_one = index * alone * ((index + 1) / 2 + behind)
+        if (index + behind) * seconds > one_by_one:  # No break: 4 texts run as 8 where there is no shape for 4.
+            continue
+        if index / seconds >= MIN_GAIN * rate:
+            best, rate = index, index / seconds
+    return best

@@ -16,11 +16,10 @@ from itertools import chain
 from math import inf
 from typing import Protocol
 
-from pliant.bins.knowledge import Config, Knowledge
+from pliant.bins.knowledge import Config, Knowledge, Work, latest_end
 from pliant.bins.planning.scaling import Scaler
 from pliant.bins.shared import SharedPool
 from pliant.bins.single import SinglePool
-from pliant.bins.work import Work, latest_end
 from pliant.devices import Devices, Retries
 from pliant.errors import InputError
 from pliant.fairness import Fairness, Returns

@@ -15,8 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
-from pliant.bins.knowledge import Config, Knowledge, Stream
-from pliant.bins.work import Work, batch_size, latest_end
+from pliant.bins.knowledge import Config, Knowledge, Stream, Work, batch_size, latest_end
 from pliant.devices import Devices, Retries
 from pliant.fairness import Fairness, Turn
 from pliant.protocol import Request

@@ -15,9 +15,8 @@ from heapq import heappop, heappush
 from itertools import islice
 
 from pliant.bins.dispatch import NO_RUNTIME, Instances, policy
-from pliant.bins.knowledge import Config, Knowledge, Stream
+from pliant.bins.knowledge import Config, Knowledge, Stream, Work, batch_size, latest_end
 from pliant.bins.planning.plan import Window, plan, start_plan, swaps
-from pliant.bins.work import Work, batch_size, latest_end
 from pliant.devices import Devices, Retries
 from pliant.fairness import Fairness
 from pliant.protocol import Request

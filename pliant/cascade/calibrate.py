@@ -4,6 +4,10 @@ Temperature scaling and the expected calibration error are those of Guo et al. 2
 confidence is the probability that the error stays within a tolerance, for a normal error whose variance depends on the
 prediction and the text's length. Temperature scaling is convex, so Newton's method finds the optimum.
 
+Also how much a larger level's answer counts beside the answer so far (Tabi, Eq. 6), on texts that go on. The likeliest
+weight is exact, since the log-likelihood of the mixture is concave in it. Where the mixture is no more accurate than the
+larger level alone, the larger level alone is used.
+
 Shape suffixes: R texts, K classes, B bins, F features.
 """
 
@@ -14,8 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.optimize import brentq
 
+from pliant.cascade.route import softmax, spread_features
 from pliant.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -51,7 +56,7 @@ def temperature(logits_RK: Numbers, labels_R: Numbers) -> float:
 
     def slopes(inverse: float) -> tuple[float, float]:
         """Return the first and second derivative of the mean loss, which is convex, by 1/T."""
-        weight_RK = _softmax(margin_RK * inverse)
+        weight_RK = softmax(margin_RK * inverse)
         mean_R = (weight_RK * margin_RK).sum(1)
         return float(mean_R.mean()), float(((weight_RK * margin_RK**2).sum(1) - mean_R**2).mean())
 
@@ -63,11 +68,6 @@ def temperature(logits_RK: Numbers, labels_R: Numbers) -> float:
     if slopes(high)[0] <= 0:
         return COLDEST
     return 1 / _root(slopes, low, high)
-
-
-def softmax(logits_RK: Numbers, temperature: float = 1.0) -> Floats:
-    """Return the class probabilities of logits / temperature."""
-    return _softmax(np.asarray(logits_RK, dtype=np.float64) / temperature)
 
 
 def calibration_error(probabilities_RK: Numbers, labels_R: Numbers, bins: int = 15) -> float:
@@ -112,23 +112,11 @@ def fit_spread(prediction_R: Numbers, label_R: Numbers, length_R: Numbers) -> tu
         raise InputError("prediction or label", "not a number", "finite for every text")
     mean = max(float(square_R.mean()), TINY)
     centre, scale = float(value_R.mean()), float(value_R.std()) or 1.0
-    feature_RF = _features(value_R, length_R, centre, scale)
+    feature_RF = spread_features(value_R, length_R, centre, scale)
     weight_F = np.linalg.lstsq(feature_RF, np.log(np.maximum(square_R, LEAST * mean)), rcond=None)[0]
     weight_F[0] += np.log(mean / np.exp(feature_RF @ weight_F).mean())
     fitted_R = feature_RF @ weight_F
     return (centre, scale, *weight_F.tolist(), float(fitted_R.min()), float(fitted_R.max()))
-
-
-def deviation(spread: tuple[float, ...], prediction_R: Numbers, length_R: Numbers) -> Floats:
-    """Return the standard deviation of the error [R], in the label's unit."""
-    centre, scale, *weight_F, lowest, highest = spread
-    fitted_R = _features(prediction_R, length_R, centre, scale) @ np.array(weight_F)
-    return np.asarray(np.exp(np.clip(fitted_R, lowest, highest) / 2))
-
-
-def within(deviation_R: Numbers, tolerance: float) -> Floats:
-    """Return the probability [R] that a normal error of this deviation is at most `tolerance` either way."""
-    return np.asarray(1 - 2 * ndtr(-tolerance / np.maximum(deviation_R, TINY)))
 
 
 def _margins(logits_RK: Numbers, labels_R: Numbers) -> Floats:
@@ -142,11 +130,6 @@ def _margins(logits_RK: Numbers, labels_R: Numbers) -> Floats:
     if label_R.min() < 0 or label_R.max() >= finite_RK.shape[1]:
         raise InputError("label", f"{label_R.min()} to {label_R.max()}", f"from 0 to {finite_RK.shape[1] - 1}")
     return finite_RK - finite_RK[np.arange(len(label_R)), label_R, None]
-
-
-def _softmax(logits_RK: Floats) -> Floats:
-    weight_RK = np.exp(logits_RK - logits_RK.max(1, keepdims=True))
-    return np.asarray(weight_RK / weight_RK.sum(1, keepdims=True))
 
 
 def _root(slopes: Slopes, low: float, high: float) -> float:
@@ -165,8 +148,38 @@ def _root(slopes: Slopes, low: float, high: float) -> float:
     return at
 
 
-def _features(prediction_R: Numbers, length_R: Numbers, centre: float, scale: float) -> Floats:
-    """Return [R, F]: 1, the standardised prediction, its square, and the logarithm of the length."""
-    place_R = (np.asarray(prediction_R, dtype=np.float64) - centre) / scale
-    length = np.log(np.maximum(np.asarray(length_R, dtype=np.float64), 1))
-    return np.stack([np.ones_like(place_R), place_R, place_R**2, length], axis=1)
+LEAST_LIKELY = 1e-12  # probability that a label has at least
+
+
+def likeliest(before_RK: Floats, after_RK: Floats, label_R: NDArray[np.integer]) -> float:
+    """Return the weight of `after`, from 0 to 1, with the highest likelihood of the labels."""
+    rows = np.arange(len(label_R))
+    before_R, after_R = (np.maximum(answer_RK[rows, label_R], LEAST_LIKELY) for answer_RK in (before_RK, after_RK))
+    rise_R = after_R - before_R
+
+    def slope(weight: float) -> float:
+        """Return the derivative of the mean log-likelihood, which falls with the weight."""
+        return float((rise_R / (before_R + weight * rise_R)).mean())
+
+    if slope(1.0) >= 0:
+        return 1.0
+    return float(brentq(slope, 0.0, 1.0)) if slope(0.0) > 0 else 0.0
+
+
+def weight(before_RK: Floats, after_RK: Floats, label_R: NDArray[np.integer]) -> float:
+    """Return the weight to use: the likeliest one if it is more accurate than the larger level alone, else 1."""
+    if not len(label_R):
+        return 1.0
+    likely = likeliest(before_RK, after_RK, label_R)
+    mixed = (likely * after_RK + (1 - likely) * before_RK).argmax(axis=1) == label_R
+    alone = after_RK.argmax(axis=1) == label_R
+    return likely if mixed.mean() > alone.mean() else 1.0
+
+
+def published(before_RK: Floats, after_RK: Floats, label_R: NDArray[np.integer]) -> float:
+    """Return the published weight, in proportion to the two accuracies on re-routed texts."""
+    if not len(label_R):
+        return 1.0
+    small = float((before_RK.argmax(axis=1) == label_R).mean())
+    large = float((after_RK.argmax(axis=1) == label_R).mean())
+    return large / (small + large) if small + large else 1.0

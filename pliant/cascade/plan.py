@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.cascade.artifact import Candidate, Cascade, LevelProfile, Outputs
-from pliant.cascade.calibrate import calibration_error, error_of, fit_spread, softmax, temperature
+from pliant.cascade.calibrate import calibration_error, error_of, fit_spread, temperature
 from pliant.cascade.certify import clopper_pearson
 from pliant.cascade.evaluate import EvaluationData, evaluate, shuffled, subset, with_figures
-from pliant.cascade.route import answers, confidence
+from pliant.cascade.route import answers, confidence, softmax
 from pliant.cascade.search import Promise, SearchConfig, plan_candidate, propose
 from pliant.cascade.tabi import TabiConfig, single, single_levels, tabi, voting
 from pliant.errors import InputError

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from pliant.cascade.artifact import Candidate, Cascade, Gate, LevelProfile
-from pliant.cascade.calibrate import deviation, softmax, within
 from pliant.errors import InputError
 
 Rows = NDArray[np.float64]
+Numbers = NDArray[np.floating | np.integer]
 
 FEATURES = ("one", "confidence", "log doubt", "second", "entropy", "confidence x doubt", "rest")
+TINY = 1e-30  # stands for a zero deviation
 MIN_DOUBT = 1e-6  # the least doubt whose logarithm is taken; doubt is 1 minus confidence
 
 
@@ -30,6 +32,32 @@ def answers(
         return softmax(logits_RK, level.temperature)
     value_R = logits_RK[:, 0].astype(np.float64)
     return np.column_stack([value_R, within(deviation(level.spread, value_R, length_R), tolerance)])
+
+
+def softmax(logits_RK: Numbers, temperature: float = 1.0) -> Rows:
+    """Return the class probabilities of logits / temperature."""
+    logits_RK = np.asarray(logits_RK, dtype=np.float64) / temperature
+    weight_RK = np.exp(logits_RK - logits_RK.max(1, keepdims=True))
+    return np.asarray(weight_RK / weight_RK.sum(1, keepdims=True))
+
+
+def deviation(spread: tuple[float, ...], prediction_R: Numbers, length_R: Numbers) -> Rows:
+    """Return the standard deviation of the error [R], in the label's unit."""
+    centre, scale, *weight_F, lowest, highest = spread
+    fitted_R = spread_features(prediction_R, length_R, centre, scale) @ np.array(weight_F)
+    return np.asarray(np.exp(np.clip(fitted_R, lowest, highest) / 2))
+
+
+def within(deviation_R: Numbers, tolerance: float) -> Rows:
+    """Return the probability [R] that a normal error of this deviation is at most `tolerance` either way."""
+    return np.asarray(1 - 2 * ndtr(-tolerance / np.maximum(deviation_R, TINY)))
+
+
+def spread_features(prediction_R: Numbers, length_R: Numbers, centre: float, scale: float) -> Rows:
+    """Return [R, F]: 1, the standardised prediction, its square, and the logarithm of the length."""
+    place_R = (np.asarray(prediction_R, dtype=np.float64) - centre) / scale
+    length = np.log(np.maximum(np.asarray(length_R, dtype=np.float64), 1))
+    return np.stack([np.ones_like(place_R), place_R, place_R**2, length], axis=1)
 
 
 def confidence(answer_RK: Rows, regression: bool) -> Rows:

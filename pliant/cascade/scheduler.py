@@ -20,8 +20,7 @@ from heapq import heappop, heappush
 from itertools import takewhile
 from math import inf
 
-from pliant.cascade.batching import BatchTimes
-from pliant.cascade.choice import Choice, Item
+from pliant.cascade.choice import BatchTimes, Choice, Item
 from pliant.cascade.knowledge import Knowledge, Path
 from pliant.devices import Devices, Retries
 from pliant.errors import InputError

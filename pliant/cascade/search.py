@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from pliant.cascade import frontier
 from pliant.cascade.artifact import Candidate, Gate, PrunedOutputs, Pruning
+from pliant.cascade.calibrate import weight
 from pliant.cascade.certify import last_passing, lower_bounds
-from pliant.cascade.ensemble import weight
 from pliant.cascade.evaluate import EvaluationData, Step, evaluate, level_step, seconds_of, table_of, walk
 from pliant.cascade.frontier import ALWAYS
 from pliant.cascade.route import combine, confidence, features

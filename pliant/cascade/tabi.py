@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pliant.cascade.artifact import Candidate, Gate, Pruning
-from pliant.cascade.ensemble import published
+from pliant.cascade.calibrate import published
 from pliant.cascade.evaluate import (
     Evaluation,
     EvaluationData,

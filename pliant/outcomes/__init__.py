@@ -1,6 +1,6 @@
 """What later labels say of answers: accuracy, calibration, and whether a promised accuracy holds. Knows no system.
 
-The test of a promise is an e-process (Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, JRSS
-B, 2023), so it may be looked at after every label. Nothing here holds what people wrote or sent, except `inputs.py`, which
-reads what a service keeps only if its setting `keep_inputs` says so.
+`tracker.py` remembers answers until their labels come, `record.py` counts these and tests promises, `labels.py` says which
+labels may teach, and `files.py` reads what a service leaves on disk. None but the last holds what people wrote or sent, and
+that only where the setting `keep_inputs` says so.
 """

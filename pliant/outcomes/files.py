@@ -65,16 +65,9 @@ def read_inputs(folder: Path, ids: Collection[str] | None = None) -> Iterator[Ke
 
     Raises `InputError` for a file that cannot be read.
     """
-    path = folder / INPUTS
-    if not path.is_file():
-        return
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as base:
-            for id, *values in base.execute("SELECT id, task, at, form, content FROM inputs ORDER BY sequence"):
-                if ids is None or id in ids:
-                    yield KeptInput(id, *values)
-    except sqlite3.Error as error:
-        raise InputError("inputs", path, f"a file that can be read ({error})") from None
+    for id, *values in _rows(folder, "id, task, at, form, content"):
+        if ids is None or id in ids:
+            yield KeptInput(id, *values)
 
 
 def input_ids(folder: Path) -> list[str]:
@@ -82,12 +75,16 @@ def input_ids(folder: Path) -> list[str]:
 
     Raises `InputError` for a file that cannot be read.
     """
+    return [id for (id,) in _rows(folder, "id")]
+
+
+def _rows(folder: Path, columns: str) -> Iterator[tuple[Any, ...]]:
     path = folder / INPUTS
     if not path.is_file():
-        return []
+        return
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as base:
-            return [id for (id,) in base.execute("SELECT id FROM inputs ORDER BY sequence")]
+            yield from base.execute(f"SELECT {columns} FROM inputs ORDER BY sequence")
     except sqlite3.Error as error:
         raise InputError("inputs", path, f"a file that can be read ({error})") from None
 

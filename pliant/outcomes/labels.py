@@ -9,15 +9,19 @@ Where fewer tenants label than that share needs (below four for a quarter) and n
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass
+from typing import Annotated
 
-from pliant.errors import InputError
+from pydantic import Field
+
 from pliant.fairness import SHARE, largest_equal_part
-from pliant.outcomes.answered import Label
+from pliant.state import Finite, read
+
+Label = str | Finite
+Confidence = Annotated[float, Field(ge=0, le=1 + 1e-6)]
+"""A probability; one of single precision may be a little over 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +34,14 @@ class LabelRecord:
     candidate: str
     level: str
     predicted: Label
-    confidence: float
-    former: Mapping[str, tuple[Label, float]]  # former level -> label and confidence that it gave
+    confidence: Confidence
+    former: dict[str, tuple[Label, Confidence]]  # former level -> label and confidence that it gave
     label: Label
     correct: bool
     tenant: str  # of the client that reported it
     key: str  # of that client; empty: it had none
-    at: float  # seconds since 1970
-    answered_at: float
+    at: Finite  # seconds since 1970
+    answered_at: Finite
 
     def to_line(self) -> str:
         """Return the record as a line of JSON, without its end."""
@@ -46,22 +50,7 @@ class LabelRecord:
 
 def record_of(line: str) -> LabelRecord:
     """Return the record that `LabelRecord.to_line` wrote. Raises `InputError` for any other line."""
-    try:
-        values = json.loads(line)
-        if not isinstance(values, dict) or set(values) != {field.name for field in fields(LabelRecord)}:
-            raise ValueError("it has other fields")
-        former = {str(n): (_label(label), _confidence(share)) for n, (label, share) in values.pop("former").items()}
-        for name in ("predicted", "label"):
-            _label(values[name])
-        for name in ("id", "task", "candidate", "level", "tenant", "key"):
-            _check(isinstance(values[name], str), name)
-        _check(isinstance(values["correct"], bool), "correct")
-        _check(isinstance(values["version"], str | int) and not isinstance(values["version"], bool), "version")
-        numbers = {name: _finite(values[name], name) for name in ("at", "answered_at")}
-        numbers["confidence"] = _confidence(values["confidence"])
-        return LabelRecord(**{**values, **numbers, "former": former})
-    except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:
-        raise InputError("line", line[:80], f"a label as a service writes it ({error})") from None
+    return read(LabelRecord, line, "a label as a service writes it")
 
 
 def teachable(
@@ -95,25 +84,3 @@ def teachable(
             room[place] -= 1
             chosen.append(record)
     return tuple(reversed(chosen))
-
-
-def _label(value: Any) -> Label:
-    return value if isinstance(value, str) else _finite(value, "a label")
-
-
-def _confidence(value: Any) -> float:
-    """Return a probability; one of single precision may be a little over 1."""
-    number = _finite(value, "a confidence")
-    _check(0 <= number <= 1 + 1e-6, "a confidence")
-    return number
-
-
-def _finite(value: Any, name: str) -> float:
-    """Return a number that is not NaN (which no comparison orders) or infinite, as a float."""
-    _check(isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value), name)
-    return float(value)
-
-
-def _check(valid: bool, name: str) -> None:
-    if not valid:
-        raise ValueError(f"{name} is of another kind")

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from jinja2 import TemplateError, nodes
 from jinja2.exceptions import SecurityError
@@ -30,6 +30,7 @@ from jinja2.visitor import NodeTransformer
 from tokenizers import Tokenizer
 
 from pliant.errors import ArtifactError, InputError
+from pliant.packing.artifact import Generator
 from pliant.packing.engine.grammar import json_rule
 
 Message = Mapping[str, Any]
@@ -426,19 +427,6 @@ PLAIN: Sequence[Sequence[Message]] = ([_ASK], [_ASK, _ANSWER, _ASK])
 PLAIN_TOOL = Tool("look_up", "Look up a word.", {"type": "object", "properties": {"word": {"type": "string"}}})
 
 
-class Chat(Protocol):
-    """What a generator knows of conversations."""
-
-    @property
-    def config(self) -> str: ...
-    @property
-    def chat_template(self) -> str: ...
-    @property
-    def chat_templates(self) -> Mapping[str, str]: ...
-    @property
-    def special_tokens(self) -> Mapping[str, str] | None: ...
-
-
 class ChatTemplate:
     """The template `source`; an empty one joins the contents by newlines.
 
@@ -525,7 +513,7 @@ class ChatTemplate:
         return ""
 
 
-def template_of(generator: Chat, tokenizer: Tokenizer) -> ChatTemplate:
+def template_of(generator: Generator, tokenizer: Tokenizer) -> ChatTemplate:
     """Return the template of a generator. Raises `ArtifactError`."""
     special = generator.special_tokens
     if special is None:

@@ -77,12 +77,21 @@ from pliant.serving.http.bodies import (
     request_body,
     without_controls,
 )
-from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, text_inputs
+from pliant.serving.http.oip.models import (
+    Form,
+    InferAnswer,
+    InferRequest,
+    Model,
+    Parameters,
+    Served,
+    Tensor,
+    TensorSpec,
+    numbers,
+    text_inputs,
+)
+from pliant.serving.http.oip.models import texts as text_tensor
 from pliant.serving.http.oip.models import texts_of as tensor_texts
-from pliant.serving.http.oip.response import shape_of
-from pliant.serving.http.oip.routes import add_oip, close_oip
-from pliant.serving.http.oip.tensors import Form, Tensor, TensorSpec, numbers
-from pliant.serving.http.oip.tensors import texts as text_tensor
+from pliant.serving.http.oip.routes import add_oip, close_oip, shape_of
 from pliant.serving.http.schemas import OpenaiErrorAnswer, OpenaiModels, Score, TeiError, errors, route_options
 from pliant.serving.http.tei import Cut
 

@@ -108,44 +108,29 @@ def load_catalog(registry: Artifacts, alias: str, running: Catalog | None = None
             raise RegistryError(
                 f"no model {BINS_PREFIX}... has a version under the alias {alias}: train an encoder first"
             )
-        loader = _Loader(fetcher, running.streams if running else {})
-        return Catalog({name: loader.stream(name) for name in names}, pointers)
+        former = running.streams if running else {}
+        return Catalog({name: _load_stream(fetcher, name, former.get(name)) for name in names}, pointers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loader:
-    """Loads streams, and fetches what the running catalog lacks."""
-
-    fetcher: Fetcher
-    running: Mapping[str, ServedStream]
-
-    def stream(self, name: str) -> ServedStream:
-        running = self.running.get(name)
-        versions = self.fetcher.versions(BINS_PREFIX + name, BINS_ENCODER + name)
-        if running and (running.version, running.encoder.version) == versions:
-            return running
-        bins, published = self.fetcher.load(Bins, BINS_PREFIX + name)
-        if bins.name != name:
-            raise ArtifactError(f"{published.name} holds a plan that calls itself {bins.name}, but should be {name}")
-        return ServedStream(bins, published.version, published.digest, self._encoder(bins))
-
-    def _encoder(self, bins: Bins) -> ServedEncoder:
-        name, alias, pointers = BINS_ENCODER + bins.name, self.fetcher.alias, self.fetcher.pointers
-        if name not in pointers:
-            raise ArtifactError(f"stream {bins.name} needs {name}, which has no version under the alias {alias}")
-        running = self.running.get(bins.name)
-        if running and (running.encoder.digest, running.encoder.version) == (bins.encoder, pointers[name]):
-            return _limited(running.encoder, bins)
-        folder, published = self.fetcher.fetch(name)
-        if published.digest != bins.encoder:
-            raise ArtifactError(
-                f"stream {bins.name} was planned with encoder {bins.encoder[:12]}, but {alias} of {name} (version "
-                f"{published.version}) is {published.digest[:12]}: promote the plan that was made with it"
-            )
-        return _limited(_served(codec.load(Encoder, folder, published.digest), folder, published), bins)
+def _load_stream(fetcher: Fetcher, name: str, running: ServedStream | None) -> ServedStream:
+    encoder_name = BINS_ENCODER + name
+    versions = fetcher.versions(BINS_PREFIX + name, encoder_name)
+    if running and (running.version, running.encoder.version) == versions:
+        return running
+    bins, published = fetcher.load(Bins, BINS_PREFIX + name)
+    if bins.name != name:
+        raise ArtifactError(f"{published.name} holds a plan that calls itself {bins.name}, but should be {name}")
+    if running and (running.encoder.digest, running.encoder.version) == (bins.encoder, versions[1]):
+        encoder = running.encoder
+    else:
+        encoder = _load_encoder(*fetcher.part(encoder_name, bins.encoder, f"stream {name}", "encoder"))
+    (stream,) = knowledge_of([bins]).streams
+    encoder = replace(encoder, max_length=min(encoder.longest, stream.max_length))
+    return ServedStream(bins, published.version, published.digest, encoder)
 
 
-def _served(encoder: Encoder, folder: Path, published: Published) -> ServedEncoder:
+def _load_encoder(folder: Path, published: Published) -> ServedEncoder:
+    encoder = codec.load(Encoder, folder, published.digest)
     return ServedEncoder(
         folder=folder,
         version=published.version,
@@ -160,8 +145,3 @@ def _served(encoder: Encoder, folder: Path, published: Published) -> ServedEncod
         prompts=encoder.prompts,
         vocabulary=int(json.loads(encoder.config).get("vocab_size", 0)),
     )
-
-
-def _limited(encoder: ServedEncoder, bins: Bins) -> ServedEncoder:
-    (stream,) = knowledge_of([bins]).streams
-    return replace(encoder, max_length=min(encoder.longest, stream.max_length))

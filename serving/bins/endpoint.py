@@ -33,8 +33,7 @@ from pliant.serving.http.app import select
 from pliant.serving.http.bodies import shorten
 from pliant.serving.lifecycle.endpoint import Endpoint, described_devices, run_each, width
 from pliant.serving.lifecycle.generation import Generation
-from pliant.serving.loop.drift import LENGTHS, Kind, Reading, class_readings
-from pliant.serving.loop.observe import Observation, Served
+from pliant.serving.loop.observe import LENGTHS, Kind, Observation, Reading, Served, class_readings
 from pliant.watch.binning import logarithmic
 
 WRONG_HEAD = {

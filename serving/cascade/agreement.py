@@ -25,7 +25,7 @@ from pliant.serving.client import ANYBODY
 from pliant.serving.driver import Clock, Completed, Driver
 from pliant.serving.lifecycle.generation import Generations
 from pliant.serving.loop.copies import Copies
-from pliant.serving.loop.drift import DriftCounter, Kind, Reading
+from pliant.serving.loop.observe import DriftCounter, Kind, Reading
 from pliant.serving.monitoring.metric_list import register
 from pliant.serving.request_context import TO_CHALLENGER, FrontDoor, is_copy, to_champion_as_copy
 from pliant.watch.binning import classes
@@ -101,7 +101,7 @@ class Agreement:
         self._busy = self._clock()
         if not self._share or is_copy() or TO_CHALLENGER.get() or result.reason:
             return
-        last = len(progress.handler.cascade.levels) - 1
+        last = len(progress.handler.served.cascade.levels) - 1
         if progress.candidate.levels[progress.levels_done - 1] == last or self._draw() >= self._share:
             return
         early = Early(progress.handler, progress.candidate.name, progress.original, progress.label)
@@ -125,7 +125,7 @@ class Agreement:
 
     async def _compare(self, early: Early) -> None:
         """Let the last level read the text, and count whether it says the same. Raises as `Driver.submit`."""
-        cascade, present = early.handler.cascade, self._generations.present
+        cascade, present = early.handler.served.cascade, self._generations.present
         number = large_alone(cascade)
         if number is None or not self._serves(early.handler):
             return
@@ -135,11 +135,11 @@ class Agreement:
             self._count(early, agree(cascade, early.label, label))
 
     def _serves(self, handler: Handler) -> bool:
-        return self._generations.present.handlers.get(handler.cascade.task) is handler
+        return self._generations.present.handlers.get(handler.served.cascade.task) is handler
 
     async def _read(self, driver: Driver, early: Early, number: int) -> str | float | None:
         """Return the label that the last level gives, for no tenant; None if it gives none in time."""
-        cascade = early.handler.cascade
+        cascade = early.handler.served.cascade
         progress = begin(early.handler, number, *early.text, self._draw)
         deadline = max(self._front.usual_deadline, ROOM * cascade.candidates[number].seconds)
         submitted = driver.submit(

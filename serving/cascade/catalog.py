@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pliant.cascade.artifact import Candidate, Cascade, LevelProfile
+from pliant.cascade.artifact import Cascade, LevelProfile
 from pliant.errors import ArtifactError, RegistryError
 from pliant.models.artifact import Classifier
 from pliant.registry import codec
@@ -38,6 +38,11 @@ class ServedTask:
     version: int
     digest: str
     levels: tuple[ServedLevel, ...]  # as in the cascade
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Return versions and digests: equal if the same artifacts are served."""
+        return self.version, self.digest, *((level.version, level.digest) for level in self.levels)
 
     @property
     def max_length(self) -> int:
@@ -70,7 +75,7 @@ class Catalog:
 
     def serves_as(self, other: Catalog) -> bool:
         """Whether both serve the same artifacts under the same versions."""
-        return {n: _identity(t) for n, t in self.tasks.items()} == {n: _identity(t) for n, t in other.tasks.items()}
+        return {n: t.identity for n, t in self.tasks.items()} == {n: t.identity for n, t in other.tasks.items()}
 
 
 def load_catalog(registry: Artifacts, alias: str, running: Catalog | None = None) -> Catalog:
@@ -83,64 +88,39 @@ def load_catalog(registry: Artifacts, alias: str, running: Catalog | None = None
         names = sorted(name.removeprefix(CASCADE_TASK) for name in pointers if name.startswith(CASCADE_TASK))
         if not names:
             raise RegistryError(f"no model {CASCADE_TASK}... has a version under the alias {alias}: train a task first")
-        loader = _Loader(fetcher, running.tasks if running else {})
-        return Catalog({name: loader.task(name) for name in names}, pointers)
+        former = running.tasks if running else {}
+        return Catalog({name: _load_task(fetcher, name, former.get(name)) for name in names}, pointers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loader:
-    """Loads tasks, and fetches what the running catalog lacks."""
-
-    fetcher: Fetcher
-    running: Mapping[str, ServedTask]
-
-    def task(self, name: str) -> ServedTask:
-        running = self.running.get(name)
-        if running is not None and running.version == self.fetcher.pointers[CASCADE_TASK + name]:
-            served = running
-        else:
-            served = self._fetch_task(name)
-        levels = tuple(self._level(served.cascade, profile) for profile in served.cascade.levels)
-        return replace(served, levels=levels)
-
-    def _fetch_task(self, name: str) -> ServedTask:
-        cascade, published = self.fetcher.load(Cascade, CASCADE_TASK + name)
+def _load_task(fetcher: Fetcher, name: str, running: ServedTask | None) -> ServedTask:
+    if running is not None and running.version == fetcher.pointers[CASCADE_TASK + name]:
+        served = running
+    else:
+        cascade, published = fetcher.load(Cascade, CASCADE_TASK + name)
         if cascade.task != name:
             raise ArtifactError(f"{published.name} holds a task that calls itself {cascade.task}, but should be {name}")
-        return ServedTask(cascade, published.version, published.digest, ())
-
-    def _level(self, cascade: Cascade, profile: LevelProfile) -> ServedLevel:
-        name, alias, pointers = cascade_level(cascade.task, profile.name), self.fetcher.alias, self.fetcher.pointers
-        if name not in pointers:
-            raise ArtifactError(f"task {cascade.task} needs {name}, which has no version under the alias {alias}")
-        running = self.running.get(cascade.task)
-        for level in running.levels if running else ():
-            if (level.digest, level.version) == (profile.classifier, pointers[name]):
-                return level
-        return self._fetch_level(cascade, profile, name)
-
-    def _fetch_level(self, cascade: Cascade, profile: LevelProfile, name: str) -> ServedLevel:
-        folder, published = self.fetcher.fetch(name)
-        if published.digest != profile.classifier:
-            raise ArtifactError(
-                f"level {profile.name} of task {cascade.task} was planned with classifier {profile.classifier[:12]}, but "
-                f"{self.fetcher.alias} of {name} (version {published.version}) is {published.digest[:12]}: promote the task "
-                "that was planned with it"
-            )
-        classifier = codec.load(Classifier, folder, published.digest)
-        if classifier.classes != cascade.classes:
-            raise ArtifactError(f"{name} has other classes than task {cascade.task}: train them on the same data")
-        return ServedLevel(folder, published.version, published.digest, classifier.tokenizer, classifier.max_length)
+        served = ServedTask(cascade, published.version, published.digest, ())
+    former = running.levels if running else ()
+    return replace(served, levels=tuple(_load_level(fetcher, served.cascade, p, former) for p in served.cascade.levels))
 
 
-def _identity(served: ServedTask) -> tuple[object, ...]:
-    return served.version, served.digest, *((level.version, level.digest) for level in served.levels)
+def _load_level(
+    fetcher: Fetcher, cascade: Cascade, profile: LevelProfile, running: Sequence[ServedLevel]
+) -> ServedLevel:
+    name = cascade_level(cascade.task, profile.name)
+    for level in running:
+        if (level.digest, level.version) == (profile.classifier, fetcher.pointers.get(name)):
+            return level
+    folder, published = fetcher.part(name, profile.classifier, f"task {cascade.task}", "classifier")
+    classifier = codec.load(Classifier, folder, published.digest)
+    if classifier.classes != cascade.classes:
+        raise ArtifactError(f"{name} has other classes than task {cascade.task}: train them on the same data")
+    return ServedLevel(folder, published.version, published.digest, classifier.tokenizer, classifier.max_length)
 
 
 def described(served: ServedTask) -> dict[str, Any]:
     """Return a task as GET /tasks lists it."""
     cascade = served.cascade
-    levels = zip(cascade.levels, served.levels, strict=True)
     return {
         "name": cascade.task,
         "version": served.version,
@@ -153,31 +133,29 @@ def described(served: ServedTask) -> dict[str, Any]:
         "precision": cascade.precision,
         "target": cascade.target,
         "confidence": cascade.confidence,
-        "levels": [_level(profile, level) for profile, level in levels],
-        "candidates": [_candidate(cascade, candidate) for candidate in cascade.candidates],
-    }
-
-
-def _level(profile: LevelProfile, level: ServedLevel) -> dict[str, Any]:
-    return {
-        "name": profile.name,
-        "version": level.version,
-        "digest": level.digest,
-        "max_length": level.max_length,
-        "temperature": profile.temperature,
-        "accuracy": profile.accuracy,
-        "calibration_error": profile.error,
-    }
-
-
-def _candidate(cascade: Cascade, candidate: Candidate) -> dict[str, Any]:
-    return {
-        "name": candidate.name,
-        "levels": [cascade.levels[level].name for level in candidate.levels],
-        "accuracy": candidate.accuracy,
-        "promised": candidate.promised,
-        "test_accuracy": cascade.test_accuracy.get(candidate.name),
-        "seconds": candidate.seconds,
-        "shares": list(candidate.shares),
-        "kept": candidate.kept,
+        "levels": [
+            {
+                "name": profile.name,
+                "version": level.version,
+                "digest": level.digest,
+                "max_length": level.max_length,
+                "temperature": profile.temperature,
+                "accuracy": profile.accuracy,
+                "calibration_error": profile.error,
+            }
+            for profile, level in zip(cascade.levels, served.levels, strict=True)
+        ],
+        "candidates": [
+            {
+                "name": candidate.name,
+                "levels": [cascade.levels[level].name for level in candidate.levels],
+                "accuracy": candidate.accuracy,
+                "promised": candidate.promised,
+                "test_accuracy": cascade.test_accuracy.get(candidate.name),
+                "seconds": candidate.seconds,
+                "shares": list(candidate.shares),
+                "kept": candidate.kept,
+            }
+            for candidate in cascade.candidates
+        ],
     }

@@ -12,12 +12,14 @@ from uuid import uuid4
 from pliant.cascade.route import choose, number_of
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.serving.cascade.agreement import Agreement, AgreementCounter
-from pliant.serving.cascade.bodies import TextRequest
-from pliant.serving.cascade.catalog import Catalog, described
+from pliant.serving.cascade.catalog import Catalog, ServedTask, described
 from pliant.serving.cascade.reading import Handler, answer, begin, kept, kind_of, observation
 from pliant.serving.cascade.settings import CascadeSettings
+from pliant.serving.client import ANYBODY, Client
 from pliant.serving.driver import Clock, Rejected
 from pliant.serving.http.api_errors import api_error_of, api_error_of_drop, error_content
+from pliant.serving.http.app import select
+from pliant.serving.http.bodies import Texts
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices, run_each, width
 from pliant.serving.lifecycle.refresh import Refresher
 from pliant.serving.loop.observe import Observation, Served
@@ -28,13 +30,17 @@ Answered = tuple[dict[str, Any], Observation]
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """What a request depends on. `max_length`: tokens that every level reads."""
+class TextRequest:
+    """One or more texts, or pairs of texts, of one task; the other fields apply to each of them."""
 
-    classes: tuple[str, ...]
-    pair: bool
-    max_length: int
-    version: int
+    task: str
+    texts: Texts  # the second of each is None if the task takes single texts
+    accuracy: float | None = None  # the least that the plan must promise, from 0 to 1
+    latency: float | None = None  # at most, in seconds, of one request alone on the device
+    deadline: float = 60.0  # seconds from arrival
+    utility: float = 1.0
+    candidate: str | None = None  # by name, instead of choosing it by accuracy and latency
+    client: Client = ANYBODY
 
 
 class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
@@ -63,7 +69,7 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         return await self.route_trial(partial(self._predict, request), arrived, request.deadline)
 
     async def _predict(self, request: TextRequest, arrived: float) -> Served[dict[str, Any]]:
-        cascade = self._choose(request)[0].cascade
+        cascade = self._choose(request)[0].served.cascade
         most = width(self.settings.workers, max(level.latency.batches[-1] for level in cascade.levels))
 
         async def answer_or_error(text: tuple[str, str | None]) -> Answered | Exception:
@@ -77,16 +83,25 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         failed = [result for result in results if isinstance(result, Exception)]
         if len(failed) == len(results):
             raise failed[0]
-        contents = [self._to_error(each) if isinstance(each, Exception) else each[0] for each in results]
-        observed = [None if isinstance(each, Exception) else each[1] for each in results]
+        contents, observed = [], list[Observation | None]()
+        for result in results:
+            if isinstance(result, Exception):
+                api_error = api_error_of(result)
+                self.metrics.errored(api_error.code)
+                contents.append(error_content(api_error))
+                observed.append(None)
+            else:
+                contents.append(result[0])
+                observed.append(result[1])
         return Served({"task": request.task, "answers": contents}, observed)
 
     def _choose(self, request: TextRequest) -> tuple[Handler, int]:
         """Return the request's task and the number of its candidate. Raises as `predict`."""
         handler = self.handler(request.task)
+        cascade = handler.served.cascade
         if request.candidate is not None:
-            return handler, number_of(handler.cascade, request.candidate)
-        return handler, choose(handler.cascade, request.accuracy, request.latency)
+            return handler, number_of(cascade, request.candidate)
+        return handler, choose(cascade, request.accuracy, request.latency)
 
     async def _answer(self, request: TextRequest, text: tuple[str, str | None], arrived: float) -> Answered:
         """Return the answer for one text, and what was observed of it.
@@ -99,18 +114,10 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
             scheduler = cast(CascadeScheduler, driver.scheduler)
             if (better := scheduler.candidate(request.task, number, progress.length)) != number:
                 number, progress = better, begin(handler, better, *text, self._draw)
-        left = request.deadline - (self.now - arrived)
-        submitted = driver.submit(
-            request.task,
-            left,
-            request.utility,
-            progress.payload,
-            progress.length,
-            number,
-            progress,
-            request.client,
+        left, payload = request.deadline - (self.now - arrived), progress.payload
+        result = await driver.submit(
+            request.task, left, request.utility, payload, progress.length, number, progress, request.client
         )
-        result = await submitted
         if isinstance(result, Rejected):
             self.metrics.dropped(request.task, result.reason)
             raise api_error_of_drop(result, request.deadline)
@@ -123,16 +130,10 @@ class CascadeEndpoint(LabelledEndpoint[CascadeSettings, Catalog, Handler]):
         self.agreement.answered(progress, result)
         return content, observed
 
-    def _to_error(self, error: Exception) -> dict[str, Any]:
-        """Return an error as its text's entry in the list of answers."""
-        api_error = api_error_of(error)
-        self.metrics.errored(api_error.code)
-        return error_content(api_error)
-
-    def describe(self, task: str) -> Described:
-        """Return what requests depend on. Raises `ApiError` for a task that is not served."""
-        served = self.handler(task).served
-        return Described(served.cascade.classes, served.cascade.pair, served.max_length, served.version)
+    def select(self, name: object) -> ServedTask:
+        """Return the task of this name, or the only one if it is None. Raises `InputError` and `ApiError` (404)."""
+        handlers = self._generations.present.handlers
+        return handlers[select(name, "task", list(handlers))].served
 
     def tasks(self) -> list[Mapping[str, Any]]:
         return [described(handler.served) for handler in self._generations.present.handlers.values()]

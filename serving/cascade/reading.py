@@ -15,18 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.cascade.artifact import Candidate, Cascade
+from pliant.cascade.artifact import Candidate
 from pliant.cascade.prune import kept_words
 from pliant.cascade.route import Rows, answers, combine, confidence, judge
 from pliant.models.text import Reader, Reading, Span, shorten
-from pliant.outcomes.answered import Answered, number_of
+from pliant.outcomes.tracker import Answered, number_of
 from pliant.protocol import Result
 from pliant.serving.cascade.catalog import ServedTask
 from pliant.serving.cascade.messages import Payload
 from pliant.serving.driver import Completed, Pending
-from pliant.serving.loop.drift import CONFIDENCE, CONFIDENCES, LENGTHS, class_readings, labels
-from pliant.serving.loop.drift import Reading as DriftReading
-from pliant.serving.loop.observe import Observation
+from pliant.serving.loop.observe import CONFIDENCE, CONFIDENCES, LENGTHS, Observation, class_readings, labels
+from pliant.serving.loop.observe import Reading as DriftReading
 
 Draw = Callable[[], float]
 """Draws a number from [0, 1) uniformly, for the gates of the published baselines that decide at random."""
@@ -38,10 +37,6 @@ class Handler:
 
     served: ServedTask
     readers: tuple[Reader, ...]
-
-    @property
-    def cascade(self) -> Cascade:
-        return self.served.cascade
 
 
 def handler_of(served: ServedTask) -> Handler:
@@ -82,17 +77,17 @@ class TextInProgress:
     @property
     def label(self) -> str | float:
         """Return the class that is the most probable after the levels that ran, or in a regression the value."""
-        classes, answer_K = self.handler.cascade.classes, self.answer[0]
+        classes, answer_K = self.handler.served.cascade.classes, self.answer[0]
         return classes[int(answer_K.argmax())] if classes else float(answer_K[0])
 
     @property
     def confidence(self) -> float:
         """Return the calibrated probability that `label` is correct (a regression: within the tolerance)."""
-        return round(float(confidence(self.answer, not self.handler.cascade.classes)[0]), 6)
+        return round(float(confidence(self.answer, not self.handler.served.cascade.classes)[0]), 6)
 
     def take(self, logits: NDArray[np.float32]) -> float:
         """Take a level's output. Return the gain expected of the next level; NaN: the text is answered."""
-        cascade, candidate, done = self.handler.cascade, self.candidate, self.levels_done
+        cascade, candidate, done = self.handler.served.cascade, self.candidate, self.levels_done
         level = cascade.levels[candidate.levels[done]]
         answer = answers(level, cascade.tolerance, logits[None], np.array([self.length]))
         if done:
@@ -109,11 +104,8 @@ class TextInProgress:
     def prepare_next(self, importance: NDArray[np.float32] | None) -> None:
         """Prune words by the importance of the tokens read, and tokenize the rest for the next level."""
         levels, readers, done = self.candidate.levels, self.handler.readers, self.levels_done
-        former, reader, pruning = (
-            readers[levels[done - 1]],
-            readers[levels[done]],
-            self.candidate.gates[done - 1].pruning,
-        )
+        former, reader = readers[levels[done - 1]], readers[levels[done]]
+        pruning = self.candidate.gates[done - 1].pruning
         pruned = False
         if pruning.rule != "none" and importance is not None:
             pruned = self._prune(kept_words(importance, self.reading.words, pruning))
@@ -151,7 +143,7 @@ class _Position:
 
 def begin(handler: Handler, number: int, first: str, second: str | None, draw: Draw) -> TextInProgress:
     """Return a text before any level ran. `number` is that of its candidate."""
-    candidate = handler.cascade.candidates[number]
+    candidate = handler.served.cascade.candidates[number]
     reading = handler.readers[candidate.levels[0]].read(first, second)
     return TextInProgress(handler, candidate, (first, second), (first, second), reading, draw)
 
@@ -184,65 +176,50 @@ def _locate_words(
 
 def answer(id: str, progress: TextInProgress, completed: Completed) -> dict[str, Any]:
     """Return the answer for a text that at least one level ran for. `label` is a class, or a regression's value."""
-    cascade, names = progress.handler.cascade, levels_run(progress)
+    cascade, served, answer_K = progress.handler.served.cascade, progress.handler.served, progress.answer[0]
+    label, probabilities, interval = progress.label, None, None
+    if isinstance(label, str):
+        probabilities = dict(zip(cascade.classes, [round(p, 6) for p in answer_K.tolist()], strict=True))
+    else:
+        interval = [label - cascade.tolerance, label + cascade.tolerance]
+    names, done = levels_run(progress), progress.candidate.levels[: progress.levels_done]
+    pruned = []
+    for which, start, end in sorted(progress.dropped):
+        word = (progress.original[which] or "")[start:end]
+        pruned.append({"text": which, "start": start, "end": end, "word": word})
+    *former, last = completed.launches
+    earlier = sum(launch.seconds for launch in former)
     return {
         "id": id,
         "task": cascade.task,
-        **_label(progress),
+        "label": label,
+        "probabilities": probabilities,
+        "interval": interval,
         "confidence": progress.confidence,
         "level": names[-1],
         "levels": names,
         "candidate": progress.candidate.name,
         "cut_short": bool(completed.reason),
         "reason": completed.reason,
-        "pruned": [_word(progress, *span) for span in sorted(progress.dropped)],
+        "pruned": pruned,
         "truncated": progress.truncated,
         "on_time": completed.on_time,
-        **_times(completed),
-        "versions": versions(progress),
+        "queue_seconds": max(0.0, completed.queue_seconds - earlier),
+        "run_seconds": earlier + last.seconds,
+        "versions": {
+            "task": served.version,
+            "models": {cascade.levels[level].name: served.levels[level].version for level in done},
+        },
     }
 
 
 def observation(progress: TextInProgress, content: dict[str, Any], completed: Completed, kind: Answered) -> Observation:
     """Return what is known of the answer `content` to a text. `kind`: see `kind_of`."""
-    version = progress.handler.served.version
-    return Observation(
-        task=progress.handler.cascade.task,
-        version=version,
-        outcome=completed.outcome,
-        origin={"task_version": version, **{name: content[name] for name in ("candidate", "level", "reason")}},
-        measured={"queue_seconds": completed.queue_seconds},
-        label=content["label"],
-        confidence=content["confidence"],
-        late=not completed.on_time,
-        models=tuple(content["versions"]["models"].items()),
-        readings=_readings(progress, content),
-        id=content["id"],
-        kind=kind,
-        former=tuple(number for label, share in progress.former for number in (number_of(kind, label), share)),
+    served, cascade, task = (
+        progress.handler.served,
+        progress.handler.served.cascade,
+        progress.handler.served.cascade.task,
     )
-
-
-def kind_of(progress: TextInProgress, cut_short: bool, tenant: str) -> Answered:
-    """Return what answers to a tenant share that came about like this one. One that was cut short has no promise."""
-    cascade, candidate, (*former, last) = progress.handler.cascade, progress.candidate, levels_run(progress)
-    return Answered(
-        task=cascade.task,
-        version=progress.handler.served.version,
-        candidate=candidate.name,
-        level=last,
-        label="",
-        confidence=0.0,
-        promised=None if cut_short else candidate.promised,
-        tolerance=cascade.tolerance,
-        classes=cascade.classes,
-        tenant=tenant,
-        former_levels=tuple(former),
-    )
-
-
-def _readings(progress: TextInProgress, content: dict[str, Any]) -> list[DriftReading]:
-    cascade, task = progress.handler.cascade, progress.handler.cascade.task
     first, second = progress.original
     readings = [DriftReading(f"characters of {task}", len(first) + len(second or ""), LENGTHS)]
     if cascade.classes:
@@ -254,7 +231,39 @@ def _readings(progress: TextInProgress, content: dict[str, Any]) -> list[DriftRe
         levels = tuple(level.name for level in cascade.levels)
         name = f"level of {task} by {content['candidate']}"
         readings.append(DriftReading(name, levels.index(content["level"]), labels(levels)))
-    return readings
+    return Observation(
+        task=task,
+        version=served.version,
+        outcome=completed.outcome,
+        origin={"task_version": served.version, **{name: content[name] for name in ("candidate", "level", "reason")}},
+        measured={"queue_seconds": completed.queue_seconds},
+        label=content["label"],
+        confidence=content["confidence"],
+        late=not completed.on_time,
+        models=tuple(content["versions"]["models"].items()),
+        readings=readings,
+        id=content["id"],
+        kind=kind,
+        former=tuple(number for label, share in progress.former for number in (number_of(kind, label), share)),
+    )
+
+
+def kind_of(progress: TextInProgress, cut_short: bool, tenant: str) -> Answered:
+    """Return what answers to a tenant share that came about like this one. One that was cut short has no promise."""
+    served, candidate, (*former, last) = progress.handler.served, progress.candidate, levels_run(progress)
+    return Answered(
+        task=served.cascade.task,
+        version=served.version,
+        candidate=candidate.name,
+        level=last,
+        label="",
+        confidence=0.0,
+        promised=None if cut_short else candidate.promised,
+        tolerance=served.cascade.tolerance,
+        classes=served.cascade.classes,
+        tenant=tenant,
+        former_levels=tuple(former),
+    )
 
 
 def kept(progress: TextInProgress) -> tuple[str, bytes]:
@@ -264,39 +273,5 @@ def kept(progress: TextInProgress) -> tuple[str, bytes]:
 
 def levels_run(progress: TextInProgress) -> list[str]:
     """Return the names of the levels that ran, in order."""
-    return [progress.handler.cascade.levels[level].name for level in progress.candidate.levels[: progress.levels_done]]
-
-
-def versions(progress: TextInProgress) -> dict[str, Any]:
-    """Return the versions of the task, and of the classifiers that ran, by level."""
-    served = progress.handler.served
-    done = progress.candidate.levels[: progress.levels_done]
-    return {
-        "task": served.version,
-        "models": {served.cascade.levels[level].name: served.levels[level].version for level in done},
-    }
-
-
-def _label(progress: TextInProgress) -> dict[str, Any]:
-    cascade, answer_K = progress.handler.cascade, progress.answer[0]
-    if cascade.classes:
-        shares = [round(share, 6) for share in answer_K.tolist()]
-        probabilities = dict(zip(cascade.classes, shares, strict=True))
-        return {"label": cascade.classes[int(answer_K.argmax())], "probabilities": probabilities, "interval": None}
-    value = float(answer_K[0])
-    return {"label": value, "probabilities": None, "interval": [value - cascade.tolerance, value + cascade.tolerance]}
-
-
-def _word(progress: TextInProgress, which: int, start: int, end: int) -> dict[str, Any]:
-    text = progress.original[which] or ""
-    return {"text": which, "start": start, "end": end, "word": text[start:end]}
-
-
-def _times(completed: Completed) -> dict[str, float]:
-    """Return the seconds in queues and on devices, over all launches."""
-    *former, last = completed.launches
-    earlier = sum(launch.seconds for launch in former)
-    return {
-        "queue_seconds": max(0.0, completed.queue_seconds - earlier),
-        "run_seconds": earlier + last.seconds,
-    }
+    levels = progress.handler.served.cascade.levels
+    return [levels[level].name for level in progress.candidate.levels[: progress.levels_done]]

@@ -85,6 +85,21 @@ class Fetcher:
         """Return an artifact and its version. Raises `RegistryError` and `ArtifactError`."""
         return load(self.registry, kind, name, self.which(name))
 
+    def part(self, name: str, digest: str, owner: str, kind: str) -> tuple[Path, Published]:
+        """Return the folder and version of a model, a `kind`, that `owner` (such as "task reviews") was planned with.
+
+        Raises `RegistryError`, and `ArtifactError` if it has no version, or is another one.
+        """
+        if name not in self.pointers:
+            raise ArtifactError(f"{owner} needs {name}, which has no version under the alias {self.alias}")
+        folder, published = self.fetch(name)
+        if published.digest != digest:
+            raise ArtifactError(
+                f"{owner} was planned with {kind} {digest[:12]}, but {self.alias} of {name} (version {published.version}) "
+                f"is {published.digest[:12]}: promote the plan that was made with it"
+            )
+        return folder, published
+
     def which(self, name: str) -> str | int:
         """Return the version of a model that is fetched, or the alias."""
         return self.pointers.get(name, self.alias)

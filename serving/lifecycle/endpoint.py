@@ -29,7 +29,7 @@ from pliant.serving.lifecycle.catalog import Catalog, discard, register_webhook
 from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
 from pliant.serving.lifecycle.refresh import Extend, RefreshCounter, Refresher, Source, Tell, extend_never
 from pliant.serving.loop.observe import AnswerMetrics, Observer
-from pliant.serving.loop.outcomes import Outcomes, broken_event
+from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.loop.record import rollout_config, trial_record
 from pliant.serving.loop.trial import Call, Ended, Trial
 from pliant.serving.loop.trials import TrialParts, Trials
@@ -172,7 +172,7 @@ class LabelledEndpoint(Endpoint[S, C, H, D, M]):
     ) -> None:
         super().__init__(settings, refresher, metrics, clock)
         self.outcomes, self._observer = outcomes, Observer(metrics, self.drift, outcomes)
-        outcomes.on_broken = lambda figures: refresher.tell("promise", broken_event(figures))
+        outcomes.on_broken = lambda event: refresher.tell("promise", event)
 
     def outcome(self, id: str, label: str | float, client: Client = ANYBODY) -> dict[str, Any]:
         """Record the right label of an earlier answer, also for a trial. Raises as `Outcomes.take`."""

@@ -22,7 +22,7 @@ from pliant.registry.names import system_of
 from pliant.serving.driver import Driver
 from pliant.serving.lifecycle.catalog import Artifacts, Catalog, Loaded, Registry, discard, load_last_whole, released
 from pliant.serving.lifecycle.generation import Generation, Generations, Running
-from pliant.serving.loop.drift import DriftCounter
+from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.loop.trials import Trials
 from pliant.serving.loop.watcher import Watcher
 

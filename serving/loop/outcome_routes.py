@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pliant.errors import InputError, PliantError
-from pliant.outcomes.answered import Label
+from pliant.outcomes.labels import Label
 from pliant.serving.http.access.access import check_admin, client_of
 from pliant.serving.http.api_errors import ApiError, api_error_of, error_content, json_response
 from pliant.serving.http.app import endpoint_of

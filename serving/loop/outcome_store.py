@@ -1,6 +1,11 @@
 """Keeps answers, figures and alarms in a SQLite file, labels in a file of lines, and inputs where the settings say so.
 
-The first holds nothing that people wrote or sent: of an answer its id's digest, and task, version, candidate, levels,
+A thread writes about once a second and whenever a label is to be acknowledged: the event loop never waits for a disk, and
+labels that come while one write is under way share the next. A killed process loses the answers of the last second, and no
+label that it has acknowledged. Where the folder cannot be used, as another service has it or the disk is full at the start,
+the log says so and outcomes are kept in memory alone.
+
+The SQLite file holds nothing that people wrote or sent: of an answer its id's digest, and task, version, candidate, levels,
 predicted class, confidences, tenant and time. It is bounded by the number and the age of answers. SQLite's log of writes is
 not synced at every transaction: a killed process loses nothing that was written, a power cut the last transactions, but
 never the file. Rows are inserted hundreds at a time, since each statement gives up the interpreter's lock and has to wait
@@ -12,38 +17,35 @@ reads them and forgets them.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import json
 import logging
 import math
 import os
 import sqlite3
+import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import astuple
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from pliant.errors import InputError
 from pliant.jsonl import PRIVATE, append_whole
-from pliant.outcomes.answered import Answered, Row
-from pliant.outcomes.figures import Alarm, Key
 from pliant.outcomes.files import BUSY_SECONDS, INPUTS, LABELS, OLDER, KeptInput
 from pliant.outcomes.labels import LabelRecord
-from pliant.outcomes.record import RecordState
-from pliant.outcomes.state import (
-    alarm_from_line,
-    alarm_to_line,
-    common_from_line,
-    common_to_line,
-    record_from_line,
-    record_to_line,
-)
-from pliant.outcomes.tracker import MAX_CHANGES, Changes, Restored
+from pliant.outcomes.record import Key, Record
+from pliant.outcomes.tracker import MAX_CHANGES, Alarm, Answered, Changes, Row
+from pliant.serving.driver import PatientClock
 from pliant.serving.state_file import Writing
+from pliant.state import read
 
+SECONDS = 1.0  # between two writes
+LOCK_SECONDS = 2.0  # that the start waits for a former service to end
 INPUT_COUNT = 10_000
 INPUT_BYTES = 256 << 20
 MAX_PENDING = 32 << 20  # bytes that wait to be written; what comes beyond is not kept
@@ -65,24 +67,17 @@ CREATE TABLE IF NOT EXISTS answers (sequence INTEGER PRIMARY KEY, digest BLOB NO
 CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, content TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS alarms (id INTEGER PRIMARY KEY, content TEXT NOT NULL);
 """
+LABEL_BYTES = 16 << 20  # of the file, at which the next one begins; some 50,000 labels. One older file is kept.
 T = TypeVar("T")
 logger = logging.getLogger("pliant.serving")
 
-LABEL_BYTES = 16 << 20  # of the file, at which the next one begins; some 50,000 labels. One older file is kept.
 
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A candidate and its record, as a line of the table holds them."""
 
-class LabelFile:
-    """The file of labels in a folder. One process writes it (serving/loop/outcome_store.py has the lock)."""
-
-    def __init__(self, folder: Path, max_bytes: int = LABEL_BYTES) -> None:
-        self._path, self._older, self._max_bytes = folder / LABELS, folder / OLDER, max_bytes
-
-    def append(self, lines: Sequence[str]) -> None:
-        """Append whole lines, all or none. Raises `OSError`."""
-        if not lines:
-            return
-        if append_whole(self._path, "".join(f"{line}\n" for line in lines).encode()) > self._max_bytes:
-            self._path.replace(self._older)
+    key: Key
+    record: Record
 
 
 class Inputs:
@@ -157,36 +152,34 @@ class Store:
         except BaseException:
             os.close(self._lock)
             raise
-        self._labels = LabelFile(folder)
         self._shared: dict[Answered, int] = {}  # number of what answers share
         self._answers: deque[Row] = deque(maxlen=MAX_CHANGES)  # not written yet; those below too
         self._marks: deque[tuple[int, float]] = deque(maxlen=MAX_CHANGES)
         self._taken: deque[LabelRecord] = deque(maxlen=MAX_CHANGES)
-        self._records: dict[Key, RecordState | None] = {}
+        self._records: dict[Key, Record | None] = {}
         self._alarms: tuple[Alarm, ...] | None = None
         self.writing, self._pruned = Writing("outcomes", folder), time.monotonic()
 
-    def load(self) -> Restored:
+    def load(self) -> tuple[Iterator[Row], dict[Key, Record], list[Alarm]]:
         """Return what a former run left. Lines that cannot be read are passed over, and the log says how many."""
         self._prune()
         passed_over: list[str] = []
-        records = self._read("SELECT rowid, content FROM records ORDER BY rowid", record_from_line, passed_over)
-        alarms = self._read("SELECT id, content FROM alarms ORDER BY id", alarm_from_line, passed_over)
-        commons = self._read("SELECT id, content FROM shared", common_from_line, passed_over)
+
+        def lines(query: str, kind: type[T], expected: str) -> Iterator[tuple[int, T]]:
+            for number, line in self._base.execute(query):
+                try:
+                    yield number, read(kind, line, expected)
+                except InputError as error:
+                    passed_over.append(str(error))
+
+        counted = lines("SELECT rowid, content FROM records ORDER BY rowid", _Counted, "figures of a candidate")
+        records = {each.key: each.record for _, each in counted}
+        alarms = [alarm for _, alarm in lines("SELECT id, content FROM alarms ORDER BY id", Alarm, "an alarm")]
+        commons = dict(lines("SELECT id, content FROM shared", Answered, "what answers share"))
         self._shared = {common: number for number, common in commons.items()}
         if passed_over:
             logger.warning("passed over in %s: %d (%s)", self._path, len(passed_over), passed_over[0])
-        return Restored(self._rows(commons), dict(records.values()), tuple(alarms.values()))
-
-    def _read(self, query: str, parse: Callable[[str], T], passed_over: list[str]) -> dict[int, T]:
-        """Return what the lines of a query say, by their numbers, and add the errors of those that cannot be read."""
-        entries: dict[int, T] = {}
-        for number, line in self._base.execute(query):
-            try:
-                entries[number] = parse(line)
-            except InputError as error:
-                passed_over.append(str(error))
-        return entries
+        return self._rows(commons), records, alarms
 
     def write(self, changes: Changes) -> bool:
         """Write the changes, and return whether they are written. What cannot be written now, as the disk is full, is
@@ -194,13 +187,15 @@ class Store:
         self._answers.extend(changes.answers)
         self._marks.extend(changes.labels)
         self._taken.extend(changes.taken)
-        for key, state in changes.records.items():
+        for key, record in changes.records.items():
             self._records.pop(key, None)
-            self._records[key] = state
+            self._records[key] = record
         self._alarms = self._alarms if changes.alarms is None else changes.alarms
         try:
             # Labels first: one that is in the file twice, after a kill between the two, counts once.
-            self._labels.append([record.to_line() for record in self._taken])
+            lines, path = "".join(f"{record.to_line()}\n" for record in self._taken), self.folder / LABELS
+            if lines and append_whole(path, lines.encode()) > LABEL_BYTES:
+                path.replace(self.folder / OLDER)
             self._taken.clear()
             self._write_all()
             if time.monotonic() - self._pruned > PRUNE_SECONDS:
@@ -232,7 +227,7 @@ class Store:
                 self._path.with_name(DATABASE + rest).unlink(missing_ok=True)
             return _opened(self._path)
 
-    def _rows(self, commons: dict[int, Answered]) -> Iterator[Row]:
+    def _rows(self, commons: Mapping[int, Answered]) -> Iterator[Row]:
         now = self._clock()
         # Those that were given before the clock was set back count as given now.
         query = "SELECT sequence, digest, at, answer, confidence, shared, former, label FROM answers ORDER BY sequence"
@@ -248,25 +243,33 @@ class Store:
             return
         with base:
             base.execute("BEGIN IMMEDIATE")
-            self._insert(self._answers)
+            self._insert()
             base.executemany("UPDATE answers SET label = ? WHERE sequence = ?", [mark[::-1] for mark in self._marks])
-            for key, state in self._records.items():
+            for key, record in self._records.items():
                 name = repr(key)
                 base.execute("DELETE FROM records WHERE key = ?", (name,))
-                if state is not None:
-                    base.execute("INSERT INTO records VALUES (?, ?)", (name, record_to_line(key, state)))
+                if record is not None:
+                    base.execute("INSERT INTO records VALUES (?, ?)", (name, json.dumps(asdict(_Counted(key, record)))))
             if self._alarms is not None:
                 base.execute("DELETE FROM alarms")
-                base.executemany("INSERT INTO alarms VALUES (?, ?)", [(a.id, alarm_to_line(a)) for a in self._alarms])
+                lines = [(alarm.id, json.dumps(asdict(alarm))) for alarm in self._alarms]
+                base.executemany("INSERT INTO alarms VALUES (?, ?)", lines)
         self._answers.clear()
         self._marks.clear()
         self._records.clear()
         self._alarms = None
 
-    def _insert(self, rows: Iterable[Row]) -> None:
-        values = [
-            (r.sequence, r.digest, r.at, r.answer, r.confidence, self._number(r.common), _bytes(r.former)) for r in rows
-        ]
+    def _insert(self) -> None:
+        values = []
+        for row in self._answers:
+            number = self._shared.get(row.common)
+            if number is None:
+                inserted = self._base.execute(
+                    "INSERT INTO shared (content) VALUES (?)", (json.dumps(asdict(row.common)),)
+                )
+                number = self._shared[row.common] = inserted.lastrowid or 0
+            former = array("f", row.former).tobytes() if row.former else None
+            values.append((row.sequence, row.digest, row.at, row.answer, row.confidence, number, former))
         start = 0
         for size in AT_ONCE:
             statement = "INSERT OR REPLACE INTO answers VALUES " + ",".join(["(?,?,?,?,?,?,?,NULL)"] * size)
@@ -276,13 +279,6 @@ class Store:
                 start += size
         if values:
             self._base.execute("DELETE FROM answers WHERE sequence <= ?", (values[-1][0] - self._memory,))
-
-    def _number(self, common: Answered) -> int:
-        number = self._shared.get(common)
-        if number is None:
-            row = self._base.execute("INSERT INTO shared (content) VALUES (?)", (common_to_line(common),))
-            number = self._shared[common] = row.lastrowid or 0
-        return number
 
     def _prune(self) -> None:
         """Remove answers that are too old, and what no answer shares any more."""
@@ -316,5 +312,96 @@ def _opened(path: Path) -> sqlite3.Connection:
     return base
 
 
-def _bytes(former: tuple[float, ...]) -> bytes | None:
-    return array("f", former).tobytes() if former else None
+class OutcomeWriter:
+    """Keeps the outcomes of one service in a folder."""
+
+    def __init__(self, store: Store, inputs: Inputs | None = None, seconds: float = SECONDS) -> None:
+        self.inputs, self.store, self._seconds = inputs, store, seconds
+        self._end, self._wake = threading.Event(), threading.Event()
+        self._waiters: deque[asyncio.Future[bool]] = deque()  # that wait for the next write
+        self._thread: threading.Thread | None = None
+        self._drain: Callable[[], Changes] = Changes
+        self._writing = Writing("inputs", store.folder)
+
+    @property
+    def failing(self) -> bool:
+        """Whether what was last to be written could not be."""
+        return self.store.writing.failing
+
+    def start(self, drain: Callable[[], Changes]) -> None:
+        """Write what `drain` returns from now on."""
+        self._drain = drain
+        self._thread = threading.Thread(target=self._run, name="outcomes", daemon=True)
+        self._thread.start()
+
+    async def written(self) -> bool:
+        """Wait until all that has changed by now was handed to the operating system, and return whether it was."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._wake.set()
+        return await waiter
+
+    def close(self) -> None:
+        """Write the rest and end."""
+        self._end.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._write()
+        self.store.close()
+        if self.inputs is not None:
+            self.inputs.close()
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            self._wake.wait(self._seconds)
+            self._wake.clear()
+            self._write()
+
+    def _write(self) -> None:
+        waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]  # before what they wait for is drained
+        written = False
+        try:
+            written = self.store.write(self._drain())
+        except Exception:  # a fault here must not end the thread
+            logger.exception("outcomes were not kept")
+        for each in waiters:
+            with suppress(RuntimeError):  # the loop is closed, and nobody waits
+                each.get_loop().call_soon_threadsafe(_answer, each, written)
+        if self.inputs is None:
+            return
+        try:
+            self.inputs.write()
+            self._writing.succeeded()
+        except (OSError, sqlite3.Error) as error:
+            self._writing.failed(f"inputs cannot be kept in {self.store.folder}: {error}; serving goes on")
+
+
+def _answer(waiter: asyncio.Future[bool], written: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(written)
+
+
+def open_writer(
+    folder: Path, memory: int, seconds: float, keep_inputs: bool, lock_seconds: float = LOCK_SECONDS
+) -> OutcomeWriter | None:
+    """Return the writer of a folder; None if it cannot be used, which the log says."""
+    deadline = time.monotonic() + lock_seconds
+    while True:
+        try:
+            store = Store(folder, memory, seconds, PatientClock())
+        except BlockingIOError:
+            if time.monotonic() < deadline:
+                time.sleep(0.1)
+                continue
+            logger.warning("another service keeps its outcomes in %s: this one's are forgotten when it ends", folder)
+            return None
+        except (OSError, sqlite3.Error) as error:
+            logger.error("outcomes cannot be kept in %s: %s; they are forgotten when the service ends", folder, error)
+            return None
+        break
+    try:
+        return OutcomeWriter(store, Inputs(folder, seconds) if keep_inputs else None)
+    except (OSError, sqlite3.Error) as error:
+        logger.error("inputs cannot be kept in %s: %s", folder, error)
+        return OutcomeWriter(store)

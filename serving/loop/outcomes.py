@@ -18,17 +18,16 @@ from typing import Any
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.fairness import trusted_tenants
-from pliant.outcomes.answered import Answered, Label, number_of
-from pliant.outcomes.betting import CONFIDENCE
-from pliant.outcomes.figures import Alarm, Figures, LabelResult, Report
 from pliant.outcomes.files import folder_of
-from pliant.outcomes.tracker import Changes, Tracker
+from pliant.outcomes.labels import Label
+from pliant.outcomes.record import CONFIDENCE, Figures
+from pliant.outcomes.tracker import Alarm, Changes, Report, Tracker
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.driver import PatientClock
 from pliant.serving.http.access.access import TokenBucket
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.bodies import shorten
-from pliant.serving.loop.outcome_writer import OutcomeWriter, open_writer
+from pliant.serving.loop.outcome_store import OutcomeWriter, open_writer
 from pliant.serving.loop.settings import OutcomeSettings
 from pliant.serving.monitoring.metric_list import labelled, register
 from pliant.serving.request_context import EVIDENCE
@@ -52,64 +51,34 @@ class Names:
     candidate: str
     level: str | None
 
-    @property
-    def how(self) -> tuple[str, ...]:
-        """Return the names of what says how an answer came about."""
-        return (self.candidate,) if self.level is None else (self.candidate, self.level)
+    def how(self, candidate: str, level: str) -> dict[str, str]:
+        """Return what says how an answer came about, by its names."""
+        return {self.candidate: candidate} | ({} if self.level is None else {self.level: level})
 
-    def how_of(self, candidate: str, level: str) -> tuple[str, ...]:
-        """Return the values for `how`."""
-        return (candidate,) if self.level is None else (candidate, level)
+    def figures(self, figures: Figures) -> dict[str, Any]:
+        """Return figures as JSON values. Where levels are not named, those of the one level stand beside the others."""
+        values = {self.candidate if name == "candidate" else name: value for name, value in asdict(figures).items()}
+        if self.level is None:
+            levels = values.pop("levels")
+            values["confidence"] = levels[0]["confidence"] if levels else None
+            values["calibration_error"] = levels[0]["error"] if levels else None
+        return _finite(values)
+
+    def alarm(self, alarm: Alarm) -> dict[str, Any]:
+        """Return an alarm as JSON values, with a count of its labels by tenant: false ones often come from one."""
+        tally = Tally((entry.tenant, entry.correct) for entry in alarm.labels)
+        tenants = dict.fromkeys(entry.tenant for entry in alarm.labels)
+        return {
+            "id": str(alarm.id),
+            "at": alarm.at,
+            **self.figures(alarm.figures),
+            "labels_by_tenant": {name: {"correct": tally[name, True], "wrong": tally[name, False]} for name in tenants},
+            "latest_labels": [entry._asdict() for entry in alarm.labels],
+            "taken_back": asdict(alarm.taken_back) if alarm.taken_back else None,
+        }
 
 
 LEVELS = Names("candidate", "level")
-
-
-def taken_written(names: Names, id: str, answered: Answered, taken: LabelResult, figures: Figures) -> dict[str, Any]:
-    """Return the answer to a label."""
-    promise = {
-        "promised": figures.promised,
-        "accuracy": figures.accuracy,
-        "labels": figures.labels,
-        "evidence": figures.evidence,
-        "broken": figures.broken,
-    }
-    return {
-        "id": id,
-        "task": answered.task,
-        "version": answered.version,
-        **dict(zip(names.how, names.how_of(answered.candidate, answered.level), strict=True)),
-        "correct": taken.correct,
-        "repeated": taken.status == "repeated",
-        "promise": _finite(promise),
-    }
-
-
-def figures_written(names: Names, figures: Figures) -> dict[str, Any]:
-    """Return the figures of a candidate. Where levels are not named, those of its one level stand beside the others."""
-    values = {names.candidate if name == "candidate" else name: value for name, value in asdict(figures).items()}
-    if names.level is None:
-        levels = values.pop("levels")
-        values["confidence"] = levels[0]["confidence"] if levels else None
-        values["calibration_error"] = levels[0]["error"] if levels else None
-    return _finite(values)
-
-
-def alarm_written(names: Names, alarm: Alarm) -> dict[str, Any]:
-    """Return an alarm, with a count of its labels by tenant: false ones often come from one."""
-    tally = Tally((entry.report.tenant, entry.correct) for entry in alarm.labels)
-    tenants = dict.fromkeys(entry.report.tenant for entry in alarm.labels)
-    return {
-        "id": str(alarm.id),
-        "at": alarm.at,
-        **figures_written(names, alarm.figures),
-        "labels_by_tenant": {name: {"correct": tally[name, True], "wrong": tally[name, False]} for name in tenants},
-        "latest_labels": [
-            {"id": entry.id, "label": entry.label, "correct": entry.correct, **asdict(entry.report)}
-            for entry in alarm.labels
-        ],
-        "taken_back": asdict(alarm.taken_back) if alarm.taken_back else None,
-    }
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +87,11 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
 
 
 class Outcomes:
-    """Remembers answers, takes their labels, and finds promises of accuracy that are broken."""
+    """Remembers answers, takes their labels, and finds promises of accuracy that are broken.
+
+    An `Observer` puts answers into `tracker`, whose times are of `clock`, and what was sent into `inputs`, where the
+    settings say that it is kept.
+    """
 
     def __init__(
         self,
@@ -134,18 +107,18 @@ class Outcomes:
 
         `trusted`: tenants whose labels teach without limit; "" for clients without a key, whose labels else teach nothing.
         """
-
-        self._tracker, self._clock = Tracker(memory, days * DAY, recorded=writer is not None), clock
+        self.tracker, self.clock = Tracker(memory, days * DAY, recorded=writer is not None), clock
+        self.inputs = None if writer is None else writer.inputs
         self._names, self._writer, self._trusted = names, writer, trusted
         self._lock = threading.Lock()  # held while a label is taken, and while the writer's thread copies what changed
         self._buckets: dict[str, TokenBucket] = {}  # by tenant
         self._last, self._elapsed = clock(), 0.0  # seconds for the buckets, which never go back
-        self._of = register(labelled(*names.how), registry)
-        self.on_broken: Callable[[Figures], None] = lambda _figures: None
-        """Called when a promise is found broken, and would be without any one tenant's labels, too."""
+        self._of = register(labelled(*names.how("", "")), registry)
+        self.on_broken: Callable[[dict[str, Any]], None] = lambda _event: None
+        """Called when a promise is found broken, and would be without any one tenant's labels, too. It takes an event."""
         if writer is not None:
-            self._tracker.restore(writer.load())
-            for figures in self._tracker.figures():
+            self.tracker.restore(*writer.store.load())
+            for figures in self.tracker.figures():
                 self._show(figures)
             writer.start(self._drain)
 
@@ -153,23 +126,6 @@ class Outcomes:
         """Write what is not on disk yet, and end the writer."""
         if self._writer is not None:
             self._writer.close()
-
-    @property
-    def keeps_inputs(self) -> bool:
-        """Whether `keep_input` keeps anything."""
-        return self._writer is not None and self._writer.inputs is not None
-
-    def keep_input(self, id: str, task: str, form: str, content: bytes) -> None:
-        """Keep what was sent for an answer, where the settings say so. See `pliant.outcomes.files.KeptInput`."""
-        if self._writer is not None and self._writer.inputs is not None:
-            self._writer.inputs.keep(id, task, form, content)
-
-    def remember(
-        self, id: str, kind: Answered, label: Label, confidence: float, former: tuple[float, ...] = ()
-    ) -> None:
-        """Keep an answer, whose tenant may report its label from now on. `kind`: what it shares with answers like it;
-        `former`: see `pliant.outcomes.answered.Row`."""
-        self._tracker.remember_number(id, kind, number_of(kind, label), confidence, self._clock(), former)
 
     def take(self, id: str, label: Label, client: Client = ANYBODY) -> dict[str, Any]:
         """Count the label of an answer that the client got; an administrator may report any.
@@ -179,31 +135,54 @@ class Outcomes:
         `InputError` for a label that the task does not have.
         """
         if self._writer is not None and self._writer.failing:
-            raise ApiError(503, "not_kept", "labels cannot be written at present: report it again later", "id", RETRY)
-        now = self._clock()
-        self._check_rate(client.tenant, now)
-        known = self._known(id, client, now)
-        if known is None:
+            raise _not_kept()
+        now = self.clock()
+        self._elapsed += max(0.0, now - self._last)
+        self._last = now
+        seconds = self._buckets.setdefault(client.tenant, TokenBucket(RATE, MAX_LABELS)).take(self._elapsed)
+        if seconds:
+            message = f"at most {RATE:g} labels a second can be reported"
+            raise ApiError(429, "rate_limited", message, retry_after=seconds)
+        for known in (id, chosen_id(client, id)):
+            row = self.tracker.remembered(known, now)
+            if row is not None and (row.common.tenant == client.tenant or "admin" in client.roles):
+                break
+        else:
             since = "" if self._writer is not None else ", given since the service started"
             message = f"id is {shorten(id)}, but must be of a recent answer to you{since}"
             raise ApiError(404, "unknown_id", message, "id")
         with self._lock:
             evidence = EVIDENCE.get() if self.teaches(client) else None
-            taken = self._tracker.take(known, label, Report(client.tenant, client.key, now), evidence)
-            assert taken.answered is not None
-            figures = self._tracker.figures_of(taken.answered)
+            taken = self.tracker.take(known, label, Report(client.tenant, client.key, now), evidence)
+            figures = self.tracker.figures_of(row.common.key)
         if taken.status == "contradicted":
             message = f"label is {shorten(label)}, but must be the one reported before: a label cannot be changed"
             raise ApiError(409, "other_label", message, "label")
+        how = self._names.how(row.common.candidate, row.common.level)
         if taken.status == "counted":
-            self._observe(taken.answered, taken, figures)
-        return taken_written(self._names, id, taken.answered, taken, figures)
+            self._of["labels"].labels(figures.task, *how.values(), str(taken.correct).lower()).inc()
+            self._show(figures, row.common.level)
+            if taken.broke:
+                self._of["alarms"].labels(figures.task, "raised").inc()
+                logger.error(promise_sentence(figures))
+            if taken.refuted:
+                self.on_broken(broken_event(figures))
+        promise = {name: getattr(figures, name) for name in ("promised", "accuracy", "labels", "evidence", "broken")}
+        return {
+            "id": id,
+            "task": figures.task,
+            "version": figures.version,
+            **how,
+            "correct": taken.correct,
+            "repeated": taken.status == "repeated",
+            "promise": _finite(promise),
+        }
 
     async def written(self) -> None:
         """Return when a kill of the process loses no label, and no alarm taken back, of before this call. Raises `ApiError`
         (503) where they cannot be written now; they are kept in memory, and may be reported again."""
         if self._writer is not None and not await self._writer.written():
-            raise ApiError(503, "not_kept", "labels cannot be written at present: report it again later", "id", RETRY)
+            raise _not_kept()
 
     def teaches(self, client: Client) -> bool:
         """Return whether something may follow from a client's labels: it has a key, or clients without one are trusted."""
@@ -211,15 +190,15 @@ class Outcomes:
 
     def alarms(self) -> list[dict[str, Any]]:
         """Return the latest alarms with the labels that led to them, as JSON values."""
-        return [alarm_written(self._names, alarm) for alarm in self._tracker.alarms()]
+        return [self._names.alarm(alarm) for alarm in self.tracker.alarms()]
 
     def take_back(self, id: str, client: Client) -> dict[str, Any]:
         """Take back an alarm, whose candidate is tested anew, and return it. Raises `ApiError` (404) for an unknown id."""
-        known = {str(alarm.id): alarm for alarm in self._tracker.alarms()}
+        known = {str(alarm.id): alarm for alarm in self.tracker.alarms()}
         if id not in known:
             raise ApiError(404, "unknown_id", f"id is {shorten(id)}, but must be that of an alarm", "id")
         with self._lock:
-            alarm = self._tracker.take_back(known[id].id, Report(client.tenant, client.key, self._clock()))
+            alarm = self.tracker.take_back(known[id].id, Report(client.tenant, client.key, self.clock()))
         assert alarm is not None
         if known[id].taken_back is None:
             figures = alarm.figures
@@ -227,49 +206,27 @@ class Outcomes:
             self._of["promise_broken"].labels(figures.task, str(figures.version), figures.candidate).set(0)
             by = f"key {client.key} of {client.tenant}" if client.key else "an administrator without a key"
             logger.warning("alarm %d is taken back by %s: %s", alarm.id, by, promise_sentence(figures))
-        return alarm_written(self._names, alarm)
+        return self._names.alarm(alarm)
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return the figures of every candidate with labels, as JSON values."""
-        return [figures_written(self._names, figures) for figures in self._tracker.figures()]
+        return [self._names.figures(figures) for figures in self.tracker.figures()]
 
     def _drain(self) -> Changes:
         with self._lock:
-            return self._tracker.drain()
-
-    def _known(self, id: str, client: Client, now: float) -> str | None:
-        """Return the id under which an answer is remembered that the client may label: its own, or chosen by the client."""
-        for candidate in (id, chosen_id(client, id)):
-            answered = self._tracker.answered(candidate, now)
-            if answered is not None and (answered.tenant == client.tenant or "admin" in client.roles):
-                return candidate
-        return None
-
-    def _check_rate(self, tenant: str, now: float) -> None:
-        self._elapsed += max(0.0, now - self._last)
-        self._last = now
-        seconds = self._buckets.setdefault(tenant, TokenBucket(RATE, MAX_LABELS)).take(self._elapsed)
-        if seconds:
-            message = f"at most {RATE:g} labels a second can be reported"
-            raise ApiError(429, "rate_limited", message, retry_after=seconds)
-
-    def _observe(self, answered: Answered, taken: LabelResult, figures: Figures) -> None:
-        how = self._names.how_of(answered.candidate, answered.level)
-        self._of["labels"].labels(answered.task, *how, str(taken.correct).lower()).inc()
-        self._show(figures, answered.level)
-        if taken.broke:
-            self._of["alarms"].labels(answered.task, "raised").inc()
-            logger.error(promise_sentence(figures))
-        if taken.refuted:
-            self.on_broken(figures)
+            return self.tracker.drain()
 
     def _show(self, figures: Figures, level: str | None = None) -> None:
         """Set the gauges of a candidate: of one level, or of all."""
         for entry in figures.levels:
             if level in (None, entry.level):
-                how = self._names.how_of(figures.candidate, entry.level)
+                how = self._names.how(figures.candidate, entry.level).values()
                 self._of["calibration_error"].labels(figures.task, str(figures.version), *how).set(entry.error)
         self._of["promise_broken"].labels(figures.task, str(figures.version), figures.candidate).set(figures.broken)
+
+
+def _not_kept() -> ApiError:
+    return ApiError(503, "not_kept", "labels cannot be written at present: report it again later", "id", RETRY)
 
 
 def open_outcomes(settings: OutcomeSettings, registry: CollectorRegistry = REGISTRY, names: Names = LEVELS) -> Outcomes:

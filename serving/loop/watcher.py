@@ -24,8 +24,8 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.errors import InputError
 from pliant.fairness import GROUPS, Groups, WithoutEach
-from pliant.serving.loop.drift import CONFIDENCE, DriftCounter
 from pliant.serving.loop.load import ALPHA_OF_LOAD, NAME, LoadWatch, load_watch_from
+from pliant.serving.loop.observe import CONFIDENCE, DriftCounter
 from pliant.serving.metrics import StateMetrics
 from pliant.serving.monitoring.metric_list import DRIFT, register
 from pliant.serving.state_file import StateFile

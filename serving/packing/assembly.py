@@ -71,7 +71,7 @@ class PackingSystem(ServedSystem[PackingSettings, Catalog, Handler, PackingEndpo
         settings = self.settings
         for served in catalog.models.values():
             rules(settings, served)
-            PromptReader(served.generator, served.context)
+            PromptReader(served.generator.artifact, served.context)
         if settings.engine == "vllm":
             interpreter_of(settings)
         check_sharing(settings, catalog)
@@ -163,7 +163,7 @@ class Maker:
             text = "%s was planned for the engine %s and runs on %s; plan for that with: pliant profile packing --engine %s"
             logger.warning(text, name, served.packing.engine, *2 * (settings.engine,))
         served = spread(settings, served)
-        reader = PromptReader(served.generator, served.context)
+        reader = PromptReader(served.generator.artifact, served.context)
         forecaster = self._forecaster(served, used[0])
         engine = EngineGroup([(device, self._engine(served, device)) for device in used])
         path = observed_path(settings.home, name)
@@ -185,7 +185,7 @@ class Maker:
         plan = DevicePlan(settings.predict_device or device, PREDICTOR_THREADS, None, ())
         worker = self._predictor_factory(PredictorBuild(predictor.folder, predictor.digest, plan))
         limits = ForecastLimits(settings.predict_limit, settings.launch_limit)
-        return Forecaster(served.packing.name, worker, predictor.marginal, limits, self._metrics)
+        return Forecaster(served.packing.name, worker, predictor.artifact.marginal, limits, self._metrics)
 
     def _build(self, served: ServedModel, device: str, sequences: SequenceLimit) -> EngineBuild:
         """Return the build plan of the next engine process. Each has a journal of its own, which replays by itself."""
@@ -217,7 +217,7 @@ def spread(settings: PackingSettings, served: ServedModel) -> ServedModel:
     memory = served.packing.memory
     if settings.processes == 1 or devices(settings) == ["cpu"]:
         return served
-    max_pages = memory.need(served.generator.context) * memory.sequences
+    max_pages = memory.need(served.generator.artifact.context) * memory.sequences
     pages = max(memory.pages, min(settings.processes * memory.pages, max_pages))
     return replace(served, packing=replace(served.packing, memory=replace(memory, pages=pages)))
 
@@ -229,4 +229,4 @@ def interpreter_of(settings: PackingSettings) -> Interpreter:
 
 def rules(settings: PackingSettings, served: ServedModel) -> Rules:
     """Return the rules of the model's scheduler."""
-    return rules_of(served.packing, served.generator.context, settings.policy, settings.engine)
+    return rules_of(served.packing, served.generator.artifact.context, settings.policy, settings.engine)

@@ -103,17 +103,6 @@ class EnginePool:
 PackingGeneration = Generation[Catalog, Handler, EnginePool]
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadRequest:
-    """A request as one model reads it."""
-
-    handler: Handler
-    tokens: Sequence[Tokens]  # of each prompt
-    limits: Sequence[int]  # new tokens at most, of each prompt
-    forecasts: Sequence[Forecast]  # of each prompt
-    sampling: Sampling
-
-
 class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, PackingMetrics]):
     """Generates texts."""
 
@@ -132,17 +121,61 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         return await self.route_trial(partial(self._open, request), arrived, first, _until_ended)
 
     async def _open(self, request: GenerationRequest, arrived: float) -> Served[Reply]:
-        read = await self._read_request(request, arrived)
-        handler = read.handler
+        while True:  # until a generation has read the request that is still the present one then
+            present = self._generations.chosen
+            handler = _select(present.handlers, request.model)
+            reader, sampling, tools = handler.reader, request.sampling, request.tools
+            self._surplus(handler, request)
+            tokens = []
+            for index, text in enumerate(request.prompts):  # the event loop serves other requests meanwhile
+                if text.messages or len(text.text) + len(text.ids) > AT_ONCE:  # a template is a program
+                    tokens.append(await asyncio.to_thread(reader.read, text))
+                else:
+                    if index:
+                        await asyncio.sleep(0)
+                    tokens.append(reader.read(text))
+            most = 1 if request.silent else request.max_tokens
+            limits = [reader.max_new_tokens(each, most, request.max_tokens_name) for each in tokens]
+            reader.check_tokens((token for token, _ in sampling.logit_bias), "logit_bias")
+            reader.check_tokens(sampling.stop_tokens, "stop_token_ids")
+            numbers = sum(len(each.ids) for each in tokens) * request.best_of * (sampling.prompt_logprobs + 1)
+            if numbers > MAX_PROMPT_LOGPROBS:
+                shown = f"{numbers} log-probabilities of the prompts' tokens"
+                allowed = f"at most {MAX_PROMPT_LOGPROBS}: tokens x (logprobs + 1) x n"
+                raise InputError("echo with logprobs", shown, allowed)
+            for each, most in zip(tokens, limits, strict=True):
+                prompt = self._prompt(request, each, most, Forecast.of_length(1), arrived)
+                if (seconds := handler.engine.hopeless(prompt)) is not None:  # whatever the forecast says
+                    raise self._cannot_keep(handler, prompt, seconds)
+            if tools.forced:
+                sampling = replace(sampling, grammar=calls_grammar(reader.tool_format, tools.callable, tools.parallel))
+            if sampling.grammar:
+                field = "tools" if tools.forced else request.form
+                await reader.grammars.check(sampling.grammar, field, request.client)
+            if request.known_length:
+                forecasts = [Forecast.of_length(limit) for limit in limits]
+            else:
+                predicted = await handler.forecaster.forecast([each.text for each in tokens])
+                forecasts = [forecast.at_least(sampling.min_tokens) for forecast in predicted]
+            if present is self._generations.chosen:
+                break
         for output in self._surplus(handler, request):  # again: other requests came meanwhile
             handler.engine.drop(output)
-        reply = self._reply(request, read, arrived)
+        name, digest = handler.served.packing.name, handler.served.digest
+        reply = Reply(request, name, f"fp_{digest[:12]}", sum(len(each.ids) for each in tokens), handler.engine.cancel)
+        reply.observations = [None] * (len(tokens) * request.best_of)
+        choices: list[Choice] = []
+        for each, limit, forecast in zip(tokens, limits, forecasts, strict=True):
+            for _ in range(request.best_of):
+                prompt = self._prompt(request, each, limit, forecast, arrived, handler.engine.next_id())
+                choices.append(self._choice(handler, reply, len(choices), prompt, each, forecast, sampling))
+        reply.choices = choices
         try:
-            handler.engine.submit([choice.output for choice in reply.choices])
+            handler.engine.submit([choice.output for choice in choices])
         except CannotKeepError as error:
-            raise self._cannot_keep(handler, reply.choices[0].output.first.prompt, error.seconds) from None
-        for choice in () if is_copy() else reply.choices:
-            self.metrics.arrived(handler.served.packing.name, choice.forecast.origin)
+            raise self._cannot_keep(handler, choices[0].output.first.prompt, error.seconds) from None
+        for choice in () if is_copy() else choices:
+            self.metrics.arrived(name, choice.forecast.origin)
         return Served(reply, reply.observations)
 
     def _surplus(self, handler: Handler, request: GenerationRequest) -> list[InFlightOutput]:
@@ -154,107 +187,57 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             raise api_error_of_drop(Rejected("full", handler.engine.wait), request.deadline or FOREVER)
         return surplus
 
+    def _cannot_keep(self, handler: Handler, prompt: Prompt, seconds: float) -> ApiError:
+        """Return the error for a request that is refused, with its targets and when there may be room for it."""
+        self._count_drop(handler, prompt.tenant, "refused")
+        targets = {
+            "first token within": prompt.ttft,
+            "each further one within": prompt.tpot,
+            "all within": prompt.deadline - prompt.arrival,
+        }
+        named = ", ".join(f"{name} {target:g} s" for name, target in targets.items() if target < FOREVER)
+        message = f"the targets ({named}) cannot be kept now: by the forecast they would be missed by {seconds:.2g} s"
+        return ApiError(503, "late", message, "deadline", retry_after=seconds)
+
     def _count_drop(self, handler: Handler, tenant: str, reason: str) -> None:
         """Count a request that is refused, unless it is a copy."""
         note_decided()
         if not is_copy():
             self.metrics.dropped(handler.served.packing.name, tenant, reason)
 
-    def _check_targets(
-        self, handler: Handler, request: GenerationRequest, tokens: Tokens, limit: int, arrived: float
-    ) -> None:
-        """Raise `ApiError` for targets that cannot be kept whatever the forecast says, for which nobody waits then."""
-        prompt = self._prompt(request, tokens, limit, Forecast.of_length(1), arrived)
-        seconds = handler.engine.hopeless(prompt)
-        if seconds is not None:
-            raise self._cannot_keep(handler, prompt, seconds)
-
-    def _cannot_keep(self, handler: Handler, prompt: Prompt, seconds: float) -> ApiError:
-        self._count_drop(handler, prompt.tenant, "refused")
-        return _cannot_keep(prompt, seconds)
-
-    async def _read_request(self, request: GenerationRequest, arrived: float) -> _ReadRequest:
-        """Read a request for one generation, which is still the present one at the end."""
-        while True:
-            present = self._generations.chosen
-            handler = _select(present.handlers, request.model)
-            self._surplus(handler, request)
-            tokens = [await self._tokens(handler, request, index) for index in range(len(request.prompts))]
-            name = request.max_tokens_name
-            most = 1 if request.silent else request.max_tokens
-            limits = [handler.reader.max_new_tokens(prompt, most, name) for prompt in tokens]
-            handler.reader.check_tokens((token for token, _ in request.sampling.logit_bias), "logit_bias")
-            handler.reader.check_tokens(request.sampling.stop_tokens, "stop_token_ids")
-            _check_logprobs(request, sum(len(prompt.ids) for prompt in tokens))
-            for prompt, limit in zip(tokens, limits, strict=True):
-                self._check_targets(handler, request, prompt, limit, arrived)
-            sampling = request.sampling
-            if request.tools.forced:
-                calls = calls_grammar(handler.reader.tool_format, request.tools.callable, request.tools.parallel)
-                sampling = replace(sampling, grammar=calls)
-            if sampling.grammar:
-                field = "tools" if request.tools.forced else request.form
-                await handler.reader.grammars.check(sampling.grammar, field, request.client)
-            forecasts = await self._forecasts(handler, request, tokens, limits)
-            if present is self._generations.chosen:
-                return _ReadRequest(handler, tokens, limits, forecasts, sampling)
-
-    async def _forecasts(
-        self, handler: Handler, request: GenerationRequest, tokens: Sequence[Tokens], limits: Sequence[int]
-    ) -> Sequence[Forecast]:
-        """Return the forecast of each prompt's outputs. The length of one that nothing ends is known."""
-        if request.known_length:
-            return [Forecast.of_length(limit) for limit in limits]
-        forecasts = await handler.forecaster.forecast([prompt.text for prompt in tokens])
-        return [forecast.at_least(request.sampling.min_tokens) for forecast in forecasts]
-
-    async def _tokens(self, handler: Handler, request: GenerationRequest, index: int) -> Tokens:
-        """Return the tokens of a prompt. The event loop serves other requests meanwhile."""
-        prompt = request.prompts[index]
-        if prompt.messages or len(prompt.text) + len(prompt.ids) > AT_ONCE:  # a template is a program
-            return await asyncio.to_thread(handler.reader.read, prompt)
-        if index:
-            await asyncio.sleep(0)
-        return handler.reader.read(prompt)
-
-    def _reply(self, request: GenerationRequest, read: _ReadRequest, arrived: float) -> Reply:
-        served = read.handler.served
-        tokens, fingerprint = sum(len(prompt.ids) for prompt in read.tokens), f"fp_{served.digest[:12]}"
-        reply = Reply(request, served.packing.name, fingerprint, tokens, read.handler.engine.cancel)
-        count = len(read.tokens) * request.best_of
-        reply.observations = [None] * count
-        reply.choices = [self._choice(request, read, reply, index, arrived) for index in range(count)]
-        return reply
-
     def _choice(
-        self, request: GenerationRequest, read: _ReadRequest, reply: Reply, index: int, arrived: float
+        self,
+        handler: Handler,
+        reply: Reply,
+        index: int,
+        prompt: Prompt,
+        tokens: Tokens,
+        forecast: Forecast,
+        sampling: Sampling,
     ) -> Choice:
-        handler, prompt_index = read.handler, index // request.best_of
-        tokens, forecast = read.tokens[prompt_index], read.forecasts[prompt_index]
-        limit, id = read.limits[prompt_index], handler.engine.next_id()
-        prompt = self._prompt(request, tokens, limit, forecast, arrived, id)
-        seed = (read.sampling.seed + index * STRIDE) % SEEDS  # the first output has the request's own
-        sampling = replace(read.sampling, seed=seed) if index else read.sampling
+        request, reader = reply.request, handler.reader
+        if index:  # the first output has the request's own seed
+            sampling = replace(sampling, seed=(sampling.seed + index * STRIDE) % SEEDS)
         submission = Submission(prompt, tokens.ids, sampling)
-        writer = handler.reader.writer(tokens.ids, request.stops)
-
         context, way_back = copy_context(), current_way_back()
 
         def on_progress(output: InFlightOutput) -> None:
             if way_back is not None:
                 way_back.decided()
             if output.finish:  # in a task of the engine
-                context.run(self._on_choice_end, handler, choice, reply, "chat" if request.chat else "text_completion")
+                context.run(self._on_choice_end, handler, choice, reply)
             reply.notify(output)
 
         max_open = OPEN_CHARACTERS if request.stream else float("inf")
-        ends = frozenset(submission.ends(handler.served.generator.ends))
+        ends = frozenset(submission.ends(handler.served.generator.artifact.ends))
+        writer = reader.writer(tokens.ids, request.stops)
         output = InFlightOutput(submission, writer, ends, on_progress, max_open, silent=request.silent)
         repeated = tokens.ids if request.echo else ()
-        logprobs = LogprobsWriter(handler.reader.texts, output, repeated, request.chat) if request.logprobs else None
-        names, parser = [tool.name for tool in request.tools.callable], None
+        logprobs = LogprobsWriter(reader.texts, output, repeated, request.chat) if request.logprobs else None
+        parser = None
         if request.tools.tools:
-            parser = CallParser(handler.reader.tool_format, names, request.tools.parallel)
+            names = [tool.name for tool in request.tools.callable]
+            parser = CallParser(reader.tool_format, names, request.tools.parallel)
         choice = Choice(index, output, forecast, tokens.echo, tokens.text, logprobs, parser)
         return choice
 
@@ -278,7 +261,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
             weight=request.client.weight,
         )
 
-    def _on_choice_end(self, handler: Handler, choice: Choice, reply: Reply, operation: str) -> None:
+    def _on_choice_end(self, handler: Handler, choice: Choice, reply: Reply) -> None:
         name, generator = handler.served.packing.name, handler.served.generator
         observed = reply.observations[choice.index] = observation(name, generator.version, choice)
         self._observer.observe(observed)
@@ -291,6 +274,7 @@ class PackingEndpoint(Endpoint[PackingSettings, Catalog, Handler, EnginePool, Pa
         if handler.observed is not None:
             handler.observed.add(choice, generator.digest, reply.id)
         if traced := current_trace():
+            operation = "chat" if reply.request.chat else "text_completion"
             add_generation(traced, name, operation, choice.output, self.now)
 
     def context(self, model: str | None) -> int:
@@ -357,30 +341,6 @@ def _target(requested: float | None, default_ms: float) -> float:
     return requested if requested is not None else default_ms / 1000 or FOREVER
 
 
-def _cannot_keep(prompt: Prompt, seconds: float) -> ApiError:
-    """Return the error for a request that is refused, with its targets and when there may be room for it."""
-    targets = [
-        f"{name} {target:g} s"
-        for name, target in (
-            ("first token within", prompt.ttft),
-            ("each further one within", prompt.tpot),
-            ("all within", prompt.deadline - prompt.arrival),
-        )
-        if target < FOREVER
-    ]
-    named = ", ".join(targets)
-    message = f"the targets ({named}) cannot be kept now: by the forecast they would be missed by {seconds:.2g} s"
-    return ApiError(503, "late", message, "deadline", retry_after=seconds)
-
-
-def _check_logprobs(request: GenerationRequest, tokens: int) -> None:
-    """Raise `InputError` for more log-probabilities of prompts than an answer can have."""
-    numbers = tokens * request.best_of * (request.sampling.prompt_logprobs + 1)
-    if numbers > MAX_PROMPT_LOGPROBS:
-        shown = f"{numbers} log-probabilities of the prompts' tokens"
-        raise InputError("echo with logprobs", shown, f"at most {MAX_PROMPT_LOGPROBS}: tokens x (logprobs + 1) x n")
-
-
 def _described(served: ServedModel) -> dict[str, Any]:
     packing, memory = served.packing, served.packing.memory
     generator, predictor = served.generator, served.predictor
@@ -400,8 +360,9 @@ def _described(served: ServedModel) -> dict[str, Any]:
 
 def _forecasts(forecaster: Forecaster) -> dict[str, Any]:
     recent = forecaster.recent()
-    shares = {"late": round(recent.late_share, 4), "failed": round(recent.failed_share, 4)}
-    return {"alive": forecaster.alive, "last_minute": recent.number, **shares}
+    number = recent.total()
+    shares = {name: round(recent[name] / number, 4) if number else 0.0 for name in ("late", "failed")}
+    return {"alive": forecaster.alive, "last_minute": number, **shares}
 
 
 def _engine(report: EngineReport) -> dict[str, Any]:

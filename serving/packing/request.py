@@ -185,13 +185,42 @@ def read_request(
         tools = read_tools(body.tools, fields.get("tools", ()), body.tool_choice, body.parallel_tool_calls)
         inputs: tuple[PromptInput, ...] = (conversation(body, fields, tools.tools),)
     else:
-        inputs, echo = _prompts(body, limits.max_texts), body.echo
-        best_of = _best_of(body)
+        inputs, echo, best_of = _prompts(body, limits.max_texts), body.echo, body.best_of or body.n
+        if best_of < body.n:
+            raise InputError("best_of", best_of, f"at least n, which is {body.n}")
+        if body.stream and best_of > body.n:
+            raise InputError("best_of", best_of, "equal to n in a stream, which cannot take back an output")
     outputs = "prompt times n" if best_of == body.n else "prompt times best_of"
     check_count(outputs, range(len(inputs) * best_of), limits.max_texts)
-    max_tokens, name = _max_tokens(body, echo)
+    max_tokens, name = body.max_tokens, "max_tokens"
+    if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
+        max_tokens, name = body.max_completion_tokens, "max_completion_tokens"
+    if max_tokens == 0 and not echo:  # it is for a prompt that is repeated
+        raise InputError(name, 0, "a whole number from 1 on")
+    if isinstance(body, CompletionBody):
+        logprobs = -1 if body.logprobs is None else body.logprobs
+    elif body.top_logprobs and not body.logprobs:
+        raise InputError("top_logprobs", body.top_logprobs, "left out unless logprobs is true")
+    else:
+        logprobs = body.top_logprobs if body.logprobs else -1
     grammar, form = output_grammar(body.response_format, body.structured_outputs)
-    sampling = _sampling(body, grammar, wanted_logprobs(body), echo, best_of > body.n)
+    sampling = Sampling(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=max(body.top_k, 0),
+        seed=secrets.randbits(62) if body.seed is None else body.seed,
+        min_p=body.min_p,
+        repetition_penalty=body.repetition_penalty,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        logit_bias=tuple({int(key): bias for key, bias in (body.logit_bias or {}).items()}.items()),
+        min_tokens=body.min_tokens,
+        stop_tokens=tuple(dict.fromkeys(body.stop_token_ids or ())),
+        ignore_eos=body.ignore_eos,
+        logprobs=max(logprobs, 0) if best_of > body.n else logprobs,  # by which outputs are compared
+        prompt_logprobs=logprobs if echo else -1,
+        grammar=grammar,
+    )
     if max_tokens is not None and sampling.min_tokens > max(max_tokens, 1):
         raise InputError("min_tokens", sampling.min_tokens, f"at most {name}, which is {max_tokens}")
     options = body.stream_options
@@ -211,7 +240,7 @@ def read_request(
         sampling=sampling,
         tools=tools,
         form=form,
-        logprobs=body.logprobs is not None and body.logprobs is not False,
+        logprobs=logprobs >= 0,
         stops=tuple(dict.fromkeys(body.stop or ())),
         stream=body.stream,
         usage=options is not None and options.include_usage,
@@ -330,21 +359,21 @@ def output_grammar(response: ResponseFormat | None, structured: StructuredOutput
     It is in llguidance's dialect of Lark, which both engines understand. Whether it can be compiled is not checked. Raises
     `InputError` and `ApiError`.
     """
-    if structured is None:
-        return _response_grammar(response), "response_format"
-    if response is not None and response.type != "text":
-        raise InputError("structured_outputs", "given", "left out beside response_format")
-    return _structured_grammar(structured), "structured_outputs"
-
-
-def _response_grammar(response: ResponseFormat | None) -> str:
-    if response is None or response.type == "text":
-        return ""
-    if response.type == "json_object":
-        return f"start: {json_rule(ANY_OBJECT if response.value is None else response.value)}"
-    if response.json_schema is None:
-        raise InputError("response_format.json_schema", "missing", "an object with a name and a schema")
-    return f"start: {json_rule(response.json_schema.schema_)}"
+    is_text = response is None or response.type == "text"
+    if structured is not None:
+        if not is_text:
+            raise InputError("structured_outputs", "given", "left out beside response_format")
+        return _structured_grammar(structured), "structured_outputs"
+    if response is None or is_text:
+        return "", "response_format"
+    schema = response.value
+    if response.type == "json_schema":
+        if response.json_schema is None:
+            raise InputError("response_format.json_schema", "missing", "an object with a name and a schema")
+        schema = response.json_schema.schema_
+    elif schema is None:
+        schema = ANY_OBJECT
+    return f"start: {json_rule(schema)}", "response_format"
 
 
 def _structured_grammar(structured: StructuredOutputs) -> str:
@@ -375,56 +404,6 @@ def regex_rule(pattern: str) -> str:
         r"(\\.)|/|\n", lambda part: part[1] or {"/": r"\/", "\n": r"\n"}[part[0]], pattern, flags=re.DOTALL
     )
     return f"/{escaped}/"
-
-
-def _sampling(body: Generation, grammar: str, logprobs: int, echo: bool, compared: bool) -> Sampling:
-    """Return how tokens are drawn. `compared`: outputs are compared by their log-probabilities."""
-    return Sampling(
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=max(body.top_k, 0),
-        seed=secrets.randbits(62) if body.seed is None else body.seed,
-        min_p=body.min_p,
-        repetition_penalty=body.repetition_penalty,
-        frequency_penalty=body.frequency_penalty,
-        presence_penalty=body.presence_penalty,
-        logit_bias=tuple({int(key): bias for key, bias in (body.logit_bias or {}).items()}.items()),
-        min_tokens=body.min_tokens,
-        stop_tokens=tuple(dict.fromkeys(body.stop_token_ids or ())),
-        ignore_eos=body.ignore_eos,
-        logprobs=max(logprobs, 0) if compared else logprobs,
-        prompt_logprobs=logprobs if echo else -1,
-        grammar=grammar,
-    )
-
-
-def wanted_logprobs(body: CompletionBody | ChatBody) -> int:
-    """Return how many of the likeliest tokens are reported with each token; -1: no log-probabilities."""
-    if isinstance(body, CompletionBody):
-        return -1 if body.logprobs is None else body.logprobs
-    if body.top_logprobs and not body.logprobs:
-        raise InputError("top_logprobs", body.top_logprobs, "left out unless logprobs is true")
-    return body.top_logprobs if body.logprobs else -1
-
-
-def _max_tokens(body: CompletionBody | ChatBody, echo: bool) -> tuple[int | None, str]:
-    """Return the most tokens of an output, and the field that says so. None are for a prompt that is repeated."""
-    most, name = body.max_tokens, "max_tokens"
-    if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
-        most, name = body.max_completion_tokens, "max_completion_tokens"
-    if most == 0 and not echo:
-        raise InputError(name, 0, "a whole number from 1 on")
-    return most, name
-
-
-def _best_of(body: CompletionBody) -> int:
-    if body.best_of is None:
-        return body.n
-    if body.best_of < body.n:
-        raise InputError("best_of", body.best_of, f"at least n, which is {body.n}")
-    if body.stream and body.best_of > body.n:
-        raise InputError("best_of", body.best_of, "equal to n in a stream, which cannot take back an output")
-    return body.best_of
 
 
 def _given(body: Generation, headers: Headers, name: str) -> tuple[float | None, str]:

@@ -18,10 +18,10 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from pliant.errors import ArtifactError, InputError
+from pliant.packing.artifact import Generator
 from pliant.packing.chat import ToolFormat, template_of
 from pliant.packing.engine.grammar import Grammars
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.packing.catalog import ServedGenerator
 from pliant.serving.packing.grammar import GrammarChecks
 from pliant.serving.packing.request import PromptInput
 
@@ -209,7 +209,7 @@ class PromptReader:
     by the model's generation_config.json. Raises `ArtifactError` for an unusable tokenizer.
     """
 
-    def __init__(self, generator: ServedGenerator, context: int) -> None:
+    def __init__(self, generator: Generator, context: int) -> None:
         try:
             self._tokenizer = Tokenizer.from_str(generator.tokenizer)
         except Exception as error:  # the library raises nothing narrower

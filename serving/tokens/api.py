@@ -47,10 +47,21 @@ from pliant.serving.http.bodies import (
     shorten,
 )
 from pliant.serving.http.oip import routes
-from pliant.serving.http.oip.models import InferAnswer, InferRequest, Model, Parameters, Served, one_version
-from pliant.serving.http.oip.request import check_elements
-from pliant.serving.http.oip.response import replaced, shape_of
-from pliant.serving.http.oip.tensors import BYTES, Form, Tensor, TensorSpec, numbers, texts
+from pliant.serving.http.oip.models import (
+    BYTES,
+    Form,
+    InferAnswer,
+    InferRequest,
+    Model,
+    Parameters,
+    Served,
+    Tensor,
+    TensorSpec,
+    numbers,
+    one_version,
+    texts,
+)
+from pliant.serving.http.oip.routes import check_elements, replaced, shape_of
 from pliant.serving.http.schemas import Artifact, CommonStatus, Refresh, ServingDevice, errors
 from pliant.serving.lifecycle.endpoint import run_each, width
 from pliant.serving.loop.outcome_routes import AlarmDetails, TakenLabel, add_outcomes

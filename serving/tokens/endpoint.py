@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pliant.outcomes.answered import Answered
+from pliant.outcomes.tracker import Answered
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.driver import Clock, Completed, Rejected
 from pliant.serving.http.api_errors import api_error_of_drop
 from pliant.serving.lifecycle.endpoint import LabelledEndpoint, described_devices
 from pliant.serving.lifecycle.refresh import join_versions
-from pliant.serving.loop.drift import Kind, Reading, class_readings
-from pliant.serving.loop.observe import Observation, Served
+from pliant.serving.loop.observe import Kind, Observation, Reading, Served, class_readings
 from pliant.serving.loop.outcomes import Names, Outcomes
 from pliant.serving.metrics import Metrics
 from pliant.serving.request_context import is_copy

@@ -16,9 +16,9 @@ from pliant.bins.runtimes.padding import check as check_texts
 from pliant.bins.scheduler import BinsScheduler
 from pliant.cascade.artifact import Pruning
 from pliant.cascade.calibrate import fit_spread, temperature
+from pliant.cascade.evaluate import pooled
 from pliant.cascade.knowledge import Knowledge, Model, Path
 from pliant.cascade.plan import PlanConfig
-from pliant.cascade.pool import pooled
 from pliant.cascade.prune import kept_words
 from pliant.cascade.route import choose
 from pliant.cascade.scheduler import CascadeScheduler

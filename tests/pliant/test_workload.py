@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pliant.bins import reference as bins
-from pliant.cascade import reference as cascade
+from pliant.bins import simulated as bins
+from pliant.cascade import simulated as cascade
 from pliant.tokens import simulated as tokens
 from pliant.workload import (
     RequestKind,

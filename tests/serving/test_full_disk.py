@@ -24,13 +24,13 @@ import json, logging, os, resource, sys, time
 from pathlib import Path
 from prometheus_client import CollectorRegistry
 from pliant.flows.watch import notify
-from pliant.outcomes.answered import Answered
+from pliant.outcomes.tracker import Answered
 from pliant.outcomes.files import LABELS, folder_of
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.state_file import writings
 from pliant.serving.events import ALARM, Event, EventOutbox
-from pliant.serving.loop.outcome_writer import open_writer
+from pliant.serving.loop.outcome_store import open_writer
 from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.state_file import StateFile
 
@@ -58,8 +58,8 @@ def limit(size):
 
 def requests(first, count):
     for number in range(first, first + count):
-        outcomes.remember(str(number), answered, "b", 0.8)
-        outcomes.keep_input(str(number), "t", "json", b"x" * 5000)
+        outcomes.tracker.remember(str(number), answered, "b", 0.8, outcomes.clock())
+        outcomes.inputs.keep(str(number), "t", "json", b"x" * 5000)
         try:
             assert outcomes.take(str(number), "b", client)["correct"]
         except ApiError as error:

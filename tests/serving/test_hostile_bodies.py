@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from pliant.serving.bins import bodies as bins
 from pliant.serving.cascade import bodies as cascade
-from pliant.serving.http.oip.request import InferBody
+from pliant.serving.http.oip.routes import InferBody
 from pliant.serving.packing import bodies as packing
 
 ONES, EMPTY, OBJECTS = [1] * 5000, [[""]] * 5000, [{}] * 5000

@@ -1,44 +1,125 @@
-"""The routes of the Open Inference Protocol, below /v2, for any system, and their answers as the page documents them."""
+"""The routes of the Open Inference Protocol, below /v2, for any system: requests are read and answers written here.
+
+The body of a request is decompressed and divided into JSON and binary data. Models parse and document the JSON object, and
+document the answers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
-from typing import Any
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Annotated, Any, Literal
 
+import numpy as np
+import orjson
 from fastapi import FastAPI
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
-from pliant.serving.http.api_errors import ApiError, json_response
+from pliant.errors import InputError
+from pliant.serving.http.api_errors import ApiError, ErrorShape, json_response
 from pliant.serving.http.app import E, Handler, arrival, docs_page, endpoint_of, guarded
-from pliant.serving.http.bodies import as_object, checked, parse, schema_of, shorten
-from pliant.serving.http.oip.models import Model, Parameters, Served
-from pliant.serving.http.oip.request import TYPES, InferBody, check_type, note_weight, read_parts, read_request
-from pliant.serving.http.oip.response import JSON_LENGTH, PREFIX, error_response, infer_response
+from pliant.serving.http.bodies import (
+    HEAVY,
+    INLINE_BYTES,
+    SHOWN,
+    Body,
+    Utf8,
+    as_object,
+    checked,
+    content_type,
+    ignored_header,
+    parse,
+    read_body,
+    refused,
+    schema_of,
+    shorten,
+    too_large,
+)
+from pliant.serving.http.oip.models import (
+    BYTES,
+    InferAnswer,
+    InferRequest,
+    Model,
+    Parameters,
+    RequestedOutput,
+    Served,
+    Tensor,
+    TensorSpec,
+    from_binary,
+    from_json,
+    texts,
+    to_binary,
+    to_json,
+)
 from pliant.serving.http.schemas import errors, route_options
+from pliant.serving.workers.helper_process import small_pieces
 from pliant.version import VERSION
 
+PREFIX = "/v2"
 EXTENSIONS = ("binary_tensor_data", "classification")
 SERVER, LIVE, READY = PREFIX, f"{PREFIX}/health/live", f"{PREFIX}/health/ready"
 MODEL, MODEL_VERSION = f"{PREFIX}/models/{{model}}", f"{PREFIX}/models/{{model}}/versions/{{version}}"
 MODEL_READY, INFER = "/ready", "/infer"
 
-_REQUEST = schema_of(InferBody)
-_REQUEST["properties"]["parameters"] = schema_of(Parameters)
-_BINARY = {
-    "type": "string",
-    "format": "binary",
-    "description": f"JSON of {JSON_LENGTH} bytes, and binary data after it",
-}
-_HEADERS = (
-    (JSON_LENGTH, {"type": "integer", "minimum": 0}),
-    ("Content-Encoding", {"type": "string", "enum": ["gzip", "deflate", "identity"]}),
-)
-Handle = Callable[[Served[Any], Request, Any], Awaitable[Response]]
+MAX_TENSORS = 16  # that a request may list
+MAX_RANK = 8
+MAX_SIZE = 2**62  # of one dimension
+JSON_LENGTH = "Inference-Header-Content-Length"
+TYPES = ("application/json", "application/octet-stream")
+WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+"""Content encodings -> the window bits of zlib, which say the format too."""
+PIECE_BYTES = 256 * 1024  # that are decompressed before the event loop serves others: about a millisecond
+STATUS: Mapping[int, int] = {422: 400, 424: 400}
+"""Our status -> the protocol's, where it differs."""
+Datatype = Literal[
+    "BYTES", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"
+]
+
+
+def _no_shared_memory(_region: object) -> None:
+    raise refused("left out, as there is no shared memory", "given")
+
+
+SharedMemory = SkipJsonSchema[Annotated[Any, AfterValidator(_no_shared_memory)]]
+_DATA = {"type": "array", "items": {}, "description": "flat in row-major order, or nested as the shape says"}
+
+
+class InputParameters(Body):
+    binary_data_size: int | None = Field(None, ge=0)
+    shared_memory_region: SharedMemory = None
+
+
+class InputTensor(Body):
+    name: str = Field(description="as the model's metadata list it")
+    datatype: Datatype
+    shape: Annotated[list[Annotated[int, Field(ge=0, le=MAX_SIZE)]], Field(max_length=MAX_RANK)]
+    data: Annotated[Any, WithJsonSchema(_DATA)] = None
+    parameters: InputParameters | None = None
+
+
+class WantedParameters(Body):
+    binary_data: bool | None = None
+    classification: int | None = Field(None, ge=1, description="of scores: the best classes")
+    shared_memory_region: SharedMemory = None
+
+
+class WantedTensor(Body):
+    name: str = Field(description="as the model's metadata list it")
+    parameters: WantedParameters | None = None
+
+
+class InferBody(Body):
+    id: Utf8 | None = None
+    inputs: Annotated[list[InputTensor], Field(min_length=1, max_length=MAX_TENSORS)]
+    outputs: Annotated[list[WantedTensor], Field(max_length=MAX_TENSORS)] | None = None
+    parameters: dict[str, Any] | None = None
 
 
 class OipError(BaseModel):
@@ -116,7 +197,7 @@ def add_oip(app: FastAPI, served: Served[E]) -> dict[str, Handler]:
         if infers:
             options["responses"][200]["content"] = {TYPES[1]: {"schema": _BINARY}}  # beside the model's, in JSON
             options["openapi_extra"]["parameters"] += [
-                {"name": name, "in": "header", "required": False, "schema": schema} for name, schema in _HEADERS
+                {"name": name, "in": "header", "required": False, "schema": schema} for name, schema in _HEADERS.items()
             ]
         app.add_api_route(path, handlers[path], name=path, **options)
     return {path: handler for path, handler in handlers.items() if path.endswith(INFER)}
@@ -124,9 +205,8 @@ def add_oip(app: FastAPI, served: Served[E]) -> dict[str, Handler]:
 
 def close_oip(app: FastAPI) -> None:
     """Answer what is below /v2 and has no route, once the app has all its routes, in the protocol's shape."""
-    app.router.routes.append(
-        UnknownRoute([route for route in app.router.routes if getattr(route, "path", "") in PATHS])
-    )
+    routes = app.router.routes
+    routes.append(UnknownRoute([route for route in routes if getattr(route, "path", "") in PATHS]))
 
 
 def create_root(app: FastAPI, served: Served[E]) -> FastAPI:
@@ -193,7 +273,8 @@ async def _infer(served: Served[E], request: Request, endpoint: E) -> Response:
     check_type(request)
     pieces, binary = await read_parts(request, endpoint.settings.max_body_bytes)
     fields = as_object(await parse(request, pieces))
-    note_weight(request, binary)
+    # Many bytes of tensors take long to check, too.
+    request.scope[HEAVY] = request.scope.get(HEAVY, False) or len(binary) > INLINE_BYTES
     model = _described(served, request, endpoint)
     body = await checked(request, read_request, model, fields, binary)
     answer = await served.infer(request, endpoint, body, arrived)
@@ -218,22 +299,241 @@ def _unknown_version(model: Model, wanted: str) -> ApiError:
 
 def _health(healthy: bool, content: Mapping[str, Any], message: str) -> Response:
     """Return the answer about health: some clients read its status (Triton's), others its content (KServe's)."""
-    if healthy:
-        return json_response(content)
-    return error_response(ApiError(503, "not_ready", message))
+    return json_response(content) if healthy else error_response(ApiError(503, "not_ready", message))
 
 
-_OF_A_MODEL: Mapping[str, tuple[Handle, str, Any, tuple[int, ...]]] = {
+def error_response(api_error: ApiError) -> Response:
+    """Return an error in the protocol's shape."""
+    status = STATUS.get(api_error.status, api_error.status)
+    return json_response({"error": str(api_error)}, status, api_error.headers)
+
+
+def shape_of(path: str, other: ErrorShape) -> ErrorShape:
+    """Return the error shape of a path: the protocol's for those of its own, else the `other`."""
+    return error_response if path == PREFIX or path.startswith(PREFIX + "/") else other
+
+
+def check_type(request: Request) -> None:
+    """Raise `ApiError` (415) unless the content type is one of `TYPES`.
+
+    Triton's client sends none. A page of another website can send a body without a type, too, and without asking first
+    (CORS); its browser then names the page in the header Origin.
+    """
+    kind = content_type(request)
+    if kind not in TYPES and (kind or "origin" in request.headers):
+        message = f"content-type is {kind[:SHOWN] or 'missing'}, but must be {' or '.join(TYPES)}"
+        raise ApiError(415, "unsupported_media_type", message, "content-type")
+
+
+async def read_parts(request: Request, max_bytes: int) -> tuple[Sequence[bytes], memoryview]:
+    """Return the JSON of a body, in pieces, and the bytes after it.
+
+    Raises `ApiError`: 413 for more than `max_bytes`, also once it is decompressed, 415 for an unknown compression, 400 for a
+    broken one; `InputError` unless the JSON is as long as the header `JSON_LENGTH` says.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower() or "identity"
+    if encoding not in ("identity", *WINDOWS):
+        message = f"content-encoding is {encoding[:SHOWN]}, but must be {', '.join(WINDOWS)} or identity"
+        headers = {"accept-encoding": ", ".join(WINDOWS)}
+        raise ApiError(415, "unsupported_encoding", message, "content-encoding", headers=headers)
+    pieces: Sequence[bytes] = await read_body(request, max_bytes)
+    if encoding in WINDOWS:
+        pieces = await decompress(pieces, WINDOWS[encoding], max_bytes)
+    announced = request.headers.get(JSON_LENGTH)
+    if announced is None:
+        return pieces, memoryview(b"")
+    size = sum(map(len, pieces))
+    is_number = announced.isascii() and announced.isdecimal() and len(announced) <= len(str(size))
+    if not is_number or int(announced) > size:
+        limit = f"a whole number of bytes up to {size}, as the body has"
+        raise InputError(JSON_LENGTH.lower(), shorten(announced), limit)
+    body = b"".join(pieces) if size <= INLINE_BYTES else await asyncio.to_thread(b"".join, pieces)
+    return [body[: int(announced)]], memoryview(body)[int(announced) :]
+
+
+async def decompress(pieces: Sequence[bytes], window: int, max_bytes: int) -> list[bytes]:
+    """Return the content of a compressed body, in pieces; others are served in between.
+
+    Raises `ApiError`: 413 as soon as there are more than `max_bytes`, 400 if it is broken or more than one stream.
+    """
+    stream, content, size = zlib.decompressobj(window), [], 0
+    for piece in small_pieces(pieces, PIECE_BYTES):
+        rest: bytes | memoryview = piece
+        while True:
+            if stream.eof:
+                raise _broken("there are bytes after its end")
+            try:
+                content.append(stream.decompress(rest, PIECE_BYTES))
+            except zlib.error as error:
+                raise _broken(str(error)) from None
+            size += len(content[-1])
+            if size > max_bytes:
+                raise too_large("longer once it is decompressed", max_bytes)
+            await asyncio.sleep(0)
+            rest = stream.unconsumed_tail or stream.unused_data
+            if not rest and (stream.eof or len(content[-1]) < PIECE_BYTES):
+                break
+    if not stream.eof:
+        raise _broken("its end is missing")
+    return content
+
+
+def _broken(why: str) -> ApiError:
+    return ApiError(400, "malformed", f"body cannot be decompressed: {why[:SHOWN]}", "body")
+
+
+def read_request(model: Model, fields: Mapping[str, Any], binary: memoryview) -> InferRequest:
+    """Return the request for a model. `binary`: the bytes after the JSON.
+
+    Raises `InputError` for what does not fit the model or does not add up, `ApiError` (413) for too many elements.
+    """
+    body = InferBody.read(fields)
+    given = body.parameters
+    parameters = model.parameters.read(given, "parameters") if given else _no_parameters(model.parameters)
+    ignored = [name for name in fields if name not in InferBody.__pydantic_fields__]
+    ignored += [name for name in given or () if name not in model.parameters.__pydantic_fields__]
+    outputs = dict[str, RequestedOutput]()
+    for index, entry in enumerate(body.outputs or ()):
+        place, own = f"outputs[{index}]", entry.parameters or WantedParameters.read({})
+        name = _spec(place, entry.name, model.outputs, outputs).name
+        if own.classification is not None and name != model.scores:
+            limit = f"given for {model.scores} alone" if model.scores else "left out, as this model gives no classes"
+            raise InputError(f"{place}.parameters.classification", f"given for {name}", limit)
+        is_binary = parameters.binary_data_output if own.binary_data is None else own.binary_data
+        outputs[name] = RequestedOutput(name, is_binary, own.classification)
+    every = (RequestedOutput(spec.name, parameters.binary_data_output) for spec in model.outputs)
+    inputs, wanted = _inputs(model, body.inputs, binary), tuple(outputs.values() or every)
+    return InferRequest(model, body.id, inputs, wanted, parameters, tuple(ignored))
+
+
+@cache
+def _no_parameters(kind: type[Parameters]) -> Parameters:
+    return kind.read({})
+
+
+def _spec(place: str, name: str, specs: Sequence[TensorSpec], given: Mapping[str, object]) -> TensorSpec:
+    """Return the model's tensor of this name. Raises `InputError` if there is none, or it is `given` already."""
+    spec = next((spec for spec in specs if spec.name == name), None)
+    if spec is None:
+        raise InputError(f"{place}.name", shorten(name), f"one of {', '.join(spec.name for spec in specs)}")
+    if name in given:
+        raise InputError(f"{place}.name", f"{name} once more", "given once")
+    return spec
+
+
+def _inputs(model: Model, entries: Sequence[InputTensor], binary: memoryview) -> Mapping[str, Tensor]:
+    at, tensors = 0, dict[str, Tensor]()
+    for index, entry in enumerate(entries):
+        place, shape, datatype = f"inputs[{index}]", tuple(entry.shape), entry.datatype
+        spec = _spec(place, entry.name, model.inputs, tensors)
+        size = None if entry.parameters is None else entry.parameters.binary_data_size
+        if size is not None:
+            name, left = f"{place}.parameters.binary_data_size", len(binary) - at
+            if entry.data is not None:
+                raise InputError(name, "given together with data", "given without it")
+            if size > left:
+                limit = f"a whole number from 0 to {left}, the bytes that are left in the body"
+                raise InputError(name, shorten(size), limit)
+        if not any(form.fits(datatype, shape) for form in spec.forms):
+            form = f"{shorten(datatype)} {shorten(entry.shape)}"
+            raise InputError(f"datatype and shape of {spec.name}", form, " or ".join(map(str, spec.forms)))
+        if datatype == BYTES and shape:
+            check_elements(spec.name, shape[0], model.max_count)
+        if size is not None:
+            tensors[spec.name] = from_binary(spec.name, datatype, shape, binary[at : at + size])
+            at += size
+        elif entry.data is None:
+            limit = "given, or binary_data_size among the tensor's parameters"
+            raise InputError(f"{place}.data", "missing", limit)
+        else:
+            tensors[spec.name] = from_json(spec.name, datatype, shape, entry.data)
+    if at < len(binary):
+        raise InputError("body", f"{len(binary) - at} bytes longer", "as long as its JSON and each binary_data_size")
+    for spec in model.inputs:
+        if spec.name not in tensors and not spec.optional:
+            raise InputError("inputs", f"without {spec.name}", "given with all tensors that the model's metadata list")
+    return tensors
+
+
+def check_elements(name: str, count: int, most: int) -> None:
+    """Raise `ApiError` (413) for a tensor of more than `most` elements."""
+    if count > most:
+        raise ApiError(413, "too_many_elements", f"{name} has {count} elements, but must have at most {most}", name)
+
+
+def infer_response(request: InferRequest, answer: InferAnswer) -> Response:
+    """Return the answer with the outputs that the request names, as JSON and, where it says so, as binary data after it.
+
+    Raises `ApiError` (503) if an output is missing.
+    """
+    tensors = {tensor.name: tensor for tensor in answer.outputs}
+    entries, binary = [], []
+    for output in request.outputs:
+        if output.name not in tensors:
+            raise replaced(request.model)
+        tensor = tensors[output.name]
+        if output.top_classes is not None:
+            tensor = best_classes(tensor, request.model.classes, output.top_classes)
+        entry: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
+        if output.binary:
+            binary.append(to_binary(tensor))
+            entry["parameters"] = {"binary_data_size": len(binary[-1])}
+        else:
+            entry["data"] = to_json(tensor)
+        entries.append(entry)
+    content = orjson.dumps(
+        {
+            "model_name": request.model.name,
+            **({} if answer.version is None else {"model_version": answer.version}),
+            **({} if request.id is None else {"id": request.id}),
+            "parameters": dict(answer.parameters),
+            "outputs": entries,
+        },
+        option=orjson.OPT_SERIALIZE_NUMPY,
+    )
+    headers = ignored_header(request.ignored)
+    if not any(output.binary for output in request.outputs):
+        return Response(content, 200, headers, media_type=TYPES[0])
+    headers[JSON_LENGTH] = str(len(content))
+    return Response(b"".join((content, *binary)), 200, headers, media_type=TYPES[1])
+
+
+def replaced(model: Model) -> ApiError:
+    """Return the error for a model that another took the place of, with other outputs, while it answered."""
+    return ApiError(503, "replaced", f"the model {model.name} was replaced while it answered; try again")
+
+
+def best_classes(scores: Tensor, classes: Sequence[str], top: int) -> Tensor:
+    """Return the best classes of each row as texts SCORE:INDEX:CLASS, best first."""
+    rows = np.asarray(scores.elements).reshape(scores.shape)
+    top = min(top, rows.shape[-1])
+    best = [
+        f"{row[index]:f}:{index}" + (f":{classes[index]}" if classes else "")
+        for row in rows
+        for index in np.argsort(-row, kind="stable")[:top].tolist()
+    ]
+    return texts(scores.name, best, (len(rows), top))
+
+
+_REQUEST = schema_of(InferBody)
+_REQUEST["properties"]["parameters"] = schema_of(Parameters)
+_BINARY = {
+    "type": "string",
+    "format": "binary",
+    "description": f"JSON of {JSON_LENGTH} bytes, and binary data after it",
+}
+_HEADERS: Mapping[str, Mapping[str, Any]] = {
+    JSON_LENGTH: {"type": "integer", "minimum": 0},
+    "Content-Encoding": {"type": "string", "enum": ["gzip", "deflate", "identity"]},
+}
+_Route = tuple[Callable[[Served[Any], Request, Any], Awaitable[Response]], str, Any, tuple[int, ...]]
+_RUN = "Run a model, with tensors in JSON or as binary data"
+_OF_A_MODEL: Mapping[str, _Route] = {
     "": (_model, "A model with its tensors", ModelMetadata, (404,)),
     MODEL_READY: (_model_ready, "Whether a model can answer", ModelReady, (404, 503)),
-    INFER: (
-        _infer,
-        "Run a model, with tensors in JSON or as binary data",
-        InferenceAnswer,
-        (400, 404, 413, 415, 429, 500, 503),
-    ),
+    INFER: (_infer, _RUN, InferenceAnswer, (400, 404, 413, 415, 429, 500, 503)),
 }
-_ROUTES: Mapping[str, tuple[Handle, str, Any, tuple[int, ...]]] = {
+_ROUTES: Mapping[str, _Route] = {
     SERVER: (_server, "The server, as the Open Inference Protocol describes it", ServerMetadata, ()),
     LIVE: (_live, "Whether the service works, or recovers by itself", Live, (503,)),
     READY: (_ready, "Whether the service can answer", Ready, (503,)),

@@ -24,60 +24,32 @@ MINUTE = 60.0  # seconds that are looked back
 MAX_LATE_SHARE = 0.01  # share of late forecasts in the last minute above which the log says so
 
 
-@dataclass(frozen=True, slots=True)
 class RecentForecasts:
-    """Forecasts of the last minute, and how many of them were late or failed."""
-
-    number: int
-    late: int
-    failed: int
-
-    @property
-    def late_share(self) -> float:
-        """Return the share of late ones; 0 of none."""
-        return self.late / self.number if self.number else 0.0
-
-    @property
-    def failed_share(self) -> float:
-        """Return the share of failed ones; 0 of none."""
-        return self.failed / self.number if self.number else 0.0
-
-
-class Lateness:
-    """The forecasts of one predictor, counted by the second. `now` is in seconds and never goes back."""
+    """The forecasts of the last minute, counted by the second: predicted, late or failed. `now` never goes back."""
 
     def __init__(self) -> None:
         self._seconds: deque[tuple[int, Counter[str]]] = deque()
         self._judged_at: float | None = None
 
     def add(self, origin: str, now: float) -> None:
-        """Count a forecast that is predicted, late or failed."""
+        """Count a forecast."""
         if not self._seconds or self._seconds[-1][0] != int(now):
             self._seconds.append((int(now), Counter()))
-            self._forget(now)
         self._seconds[-1][1][origin] += 1
 
-    def recent(self, now: float) -> RecentForecasts:
+    def counts(self, now: float) -> Counter[str]:
         """Return the counts of the last minute."""
-        self._forget(now)
-        total: Counter[str] = Counter()
-        for _, counts in self._seconds:
-            total.update(counts)
-        return RecentForecasts(total.total(), total["late"], total["failed"])
-
-    def excess(self, now: float) -> RecentForecasts | None:
-        """Return the counts of the last minute if too many were late; None where it was called within a minute before."""
-        if self._judged_at is None:
-            self._judged_at = now
-        if now - self._judged_at < MINUTE:
-            return None
-        self._judged_at = now
-        recent = self.recent(now)
-        return recent if recent.late_share > MAX_LATE_SHARE else None
-
-    def _forget(self, now: float) -> None:
         while self._seconds and self._seconds[0][0] <= now - MINUTE:
             self._seconds.popleft()
+        return sum((counts for _, counts in self._seconds), Counter())
+
+    def excess(self, now: float) -> Counter[str] | None:
+        """Return the counts of the last minute if too many were late; None where it was called within a minute before."""
+        if self._judged_at is not None and now - self._judged_at < MINUTE:
+            return None
+        first, self._judged_at = self._judged_at is None, now
+        counts = self.counts(now)
+        return counts if not first and counts["late"] > MAX_LATE_SHARE * counts.total() else None
 
 
 Prediction = tuple[tuple[float, ...], int]
@@ -141,7 +113,7 @@ class Forecaster:
         self._requested: dict[asyncio.Future[Prediction | None], str] = {}
         self._working: asyncio.Task[None] | None = None
         self._reviving: asyncio.Task[None] | None = None
-        self._lateness = Lateness()
+        self._recent = RecentForecasts()
         self._up = False
 
     @property
@@ -170,42 +142,41 @@ class Forecaster:
         """
         clock = asyncio.get_running_loop().time
         began = clock()
-        forecasts = await self._predicted(texts) if self._up else [self._usual("failed") for _ in texts]
+        forecasts = await self._predicted(texts) if self._up else [Forecast(self._marginal, 0, "failed")] * len(texts)
         now = clock()
         for forecast in forecasts:
-            self._lateness.add(forecast.origin, now)
+            self._recent.add(forecast.origin, now)
             self._counter.forecast(self._name, forecast.origin, now - began)
-        self._report(now)
+        excess = self._recent.excess(now)
+        if excess is not None:
+            late, number = excess["late"], excess.total()
+            logger.warning(
+                "%d of %d forecasts of lengths of %s were late in the last minute (%.1f%%), so these outputs count as of "
+                "usual length: the predictor does not keep up",
+                *(late, number, self._name, 100 * late / number),
+            )
         return forecasts
 
-    def recent(self) -> RecentForecasts:
-        """Return how many forecasts there were in the last minute, and how many of them were late or failed."""
-        return self._lateness.recent(asyncio.get_running_loop().time())
+    def recent(self) -> Counter[str]:
+        """Return how many forecasts of the last minute were predicted, late and failed."""
+        return self._recent.counts(asyncio.get_running_loop().time())
 
     async def _predicted(self, texts: Sequence[str]) -> list[Forecast]:
-        futures = [self._request(text) for text in texts]
-        with suppress(TimeoutError):
-            await within(self._limits.wait, asyncio.wait(futures))
-        for future in futures:
-            self._requested.pop(future, None)
-        return [self._forecast(future) for future in futures]
-
-    def _request(self, text: str) -> asyncio.Future[Prediction | None]:
-        future: asyncio.Future[Prediction | None] = asyncio.get_running_loop().create_future()
-        self._requested[future] = text[-READ_CHARACTERS:]
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[Prediction | None]] = [loop.create_future() for _ in texts]
+        self._requested.update(zip(futures, (text[-READ_CHARACTERS:] for text in texts), strict=True))
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._work())
-        return future
-
-    def _forecast(self, future: asyncio.Future[Prediction | None]) -> Forecast:
-        if not future.done():
+        with suppress(TimeoutError):
+            await within(self._limits.wait, asyncio.wait(futures))
+        forecasts = []
+        for future in futures:
+            self._requested.pop(future, None)
+            prediction = future.result() if future.done() else None
+            usual = Forecast(self._marginal, 0, "failed" if future.done() else "late")
+            forecasts.append(usual if prediction is None else Forecast(*prediction, "predicted"))
             future.cancel()
-            return self._usual("late")
-        prediction = future.result()
-        return self._usual("failed") if prediction is None else Forecast(*prediction, "predicted")
-
-    def _usual(self, origin: str) -> Forecast:
-        return Forecast(self._marginal, 0, origin)
+        return forecasts
 
     async def _work(self) -> None:
         while self._requested:
@@ -258,12 +229,3 @@ class Forecaster:
             except WorkerError as error:
                 logger.error("the predictor of %s could not be started: %s", self._name, error)
                 await asyncio.sleep(RETRY_SECONDS)
-
-    def _report(self, now: float) -> None:
-        excess = self._lateness.excess(now)
-        if excess is not None:
-            logger.warning(
-                "%d of %d forecasts of lengths of %s were late in the last minute (%.1f%%), so these outputs count as of "
-                "usual length: the predictor does not keep up",
-                *(excess.late, excess.number, self._name, 100 * excess.late_share),
-            )

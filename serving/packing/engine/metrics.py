@@ -12,8 +12,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.packing.engine.submission import Status
 from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, Calibration
-from pliant.serving.loop.drift import LENGTHS, Reading, labels
-from pliant.serving.loop.observe import Observation
+from pliant.serving.loop.observe import LENGTHS, Observation, Reading, labels
 from pliant.serving.metrics import TenantUse
 from pliant.serving.monitoring.metric_list import register, short
 from pliant.serving.packing.engine.engine import InFlightOutput, SequenceLimit

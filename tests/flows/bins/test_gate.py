@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pliant.bins.artifact import Shape
-from pliant.bins.reference import ReferenceConfig
+from pliant.bins.simulated import ReferenceConfig
 from pliant.flows.bins.champions import Score
 from pliant.flows.bins.config import GateConfig
 from pliant.flows.bins.gate import Candidate, judge

@@ -9,7 +9,7 @@ import pytest
 
 from pliant.cascade import evaluate
 from pliant.cascade.plan import PlanConfig, make
-from pliant.cascade.reference import ReferenceConfig
+from pliant.cascade.simulated import ReferenceConfig
 from pliant.errors import ArtifactError
 from pliant.flows.cascade.config import GateConfig
 from pliant.flows.cascade.gate import EvaluatedCascade, judge

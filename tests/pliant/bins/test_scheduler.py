@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.bins.dispatch import DISPATCHES
-from pliant.bins.knowledge import PLANS, Config, Scaling, knowledge_of
+from pliant.bins.knowledge import PLANS, Config, Scaling, knowledge_of, latest_end
 from pliant.bins.policies import POLICIES, make
 from pliant.bins.scheduler import BinsScheduler
 from pliant.bins.simulated import SimulatedBins
-from pliant.bins.work import latest_end
 from pliant.errors import InputError
 from pliant.fairness import FairnessConfig
 from pliant.protocol import Arrived, Drop, Event, Failed, Finished, Journal, Launch, replay

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.bins.work import MIN_GAIN, batch_size, latest_end
+from pliant.bins.knowledge import MIN_GAIN, batch_size, latest_end
 from tests.fixtures.bins.loads import ask
 
 LADDER = (1, 2, 4, 8)  # 4 is a size of another length only

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.cascade.batching import BatchTimes, densest, urgent
+from pliant.cascade.choice import BatchTimes, densest, urgent
 from pliant.latency import LatencyTable
 
 TABLE = LatencyTable((16, 64, 256), (1, 3), ((0.010, 0.015), (0.020, 0.050), (0.080, 0.270)))

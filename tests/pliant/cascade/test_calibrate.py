@@ -12,11 +12,13 @@ from pliant.cascade.calibrate import (
     COLDEST,
     HOTTEST,
     error_of,
-    softmax,
+    likeliest,
+    published,
     temperature,
+    weight,
 )
 from pliant.cascade.certify import clopper_pearson, lower_bounds
-from pliant.cascade.ensemble import likeliest, published, weight
+from pliant.cascade.route import softmax
 from tests.fixtures.cascade.scenarios import lower_bound
 
 

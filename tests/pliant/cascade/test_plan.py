@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.cascade.artifact import Candidate, PrunedOutputs, Pruning
-from pliant.cascade.evaluate import EvaluationData, evaluate, subset
+from pliant.cascade.evaluate import EvaluationData, evaluate, pooled, subset
 from pliant.cascade.plan import PlanConfig, make, split_rows, tolerance_of
-from pliant.cascade.pool import pooled
 from pliant.cascade.tabi import TabiConfig
 from tests.fixtures.cascade.scenarios import MASS, classification, regression, tables
 from tests.fixtures.cascade.tiny import some_outputs

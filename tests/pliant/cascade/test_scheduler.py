@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pliant.cascade.batching import BatchTimes
+from pliant.cascade.choice import BatchTimes
 from pliant.cascade.knowledge import Knowledge, Model, Path
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import capacity

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pliant.cascade.artifact import Candidate, Gate, Pruning
-from pliant.cascade.ensemble import published
+from pliant.cascade.calibrate import published
 from pliant.cascade.evaluate import EvaluationData, evaluate, measured, walk
 from pliant.cascade.tabi import TabiConfig, candidates, single, single_levels, tabi, voting
 from tests.fixtures.cascade.scenarios import classification, profiles

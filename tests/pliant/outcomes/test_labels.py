@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pliant.errors import InputError
 from pliant.fairness import largest_equal_part, trusted_tenants
-from pliant.outcomes.answered import Answered
 from pliant.outcomes.files import forget, input_ids, read_inputs, read_labels
 from pliant.outcomes.labels import LabelRecord, record_of, teachable
+from pliant.outcomes.tracker import Answered
 
 RECORD = LabelRecord("x", "t", 1, "0", "0", "a", 0.5, {"tiny": ("b", 0.25)}, "b", False, "acme", "k", 2.0, 1.0)
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.outcomes.answered import Answered
-from pliant.outcomes.betting import CONFIDENCE, bet, evidence, initial_wealth, reserve
-from pliant.outcomes.figures import LabelResult, Report
-from pliant.outcomes.state import record_from_line, record_to_line
-from pliant.outcomes.tracker import Restored, Tracker
+from pliant.outcomes.record import CONFIDENCE, Record, bet, evidence, initial_wealth, reserve
+from pliant.outcomes.tracker import Answered, LabelResult, Report, Tracker
+from pliant.state import read
+from tests.fixtures.observed import remember_in
 
 BROKEN = 1 / (1 - CONFIDENCE)
 
@@ -58,8 +58,8 @@ def test_no_bet_has_a_mean_gain_while_the_promise_is_kept(promised, shortfall, l
 def test_the_figures_of_each_level_are_those_counted_by_hand(answers):
     tracker = Tracker(memory=64)
     for number, (level, confidence, label) in enumerate(answers):
-        tracker.remember(str(number), answered(level, confidence=confidence))
-        tracker.take(str(number), label)
+        remember_in(tracker, str(number), answered(level, confidence=confidence))
+        tracker.take(str(number), label, Report())
         tracker.check()
     (figures,) = tracker.figures()
     assert figures.labels == len(answers)
@@ -75,10 +75,10 @@ def test_the_figures_of_each_level_are_those_counted_by_hand(answers):
 
 def test_a_label_counts_once_and_cannot_be_changed():
     tracker = Tracker()
-    tracker.remember("x", answered())
-    assert tracker.take("x", "b").status == "counted"
-    assert tracker.take("x", "b").status == "repeated"
-    again = tracker.take("x", "a")
+    remember_in(tracker, "x", answered())
+    assert tracker.take("x", "b", Report()).status == "counted"
+    assert tracker.take("x", "b", Report()).status == "repeated"
+    again = tracker.take("x", "a", Report())
     assert (again.status, again.correct) == ("contradicted", True)
     assert tracker.figures()[0].labels == 1
 
@@ -101,9 +101,9 @@ kinds = st.one_of(
 def test_the_newest_answers_and_their_labels_are_kept_exactly(size, given, labelled):
     tracker, expected = Tracker(size), {}
     for number, each in enumerate(given):
-        tracker.remember(f"id {number}", each, float(number))
+        remember_in(tracker, f"id {number}", each, float(number))
         if number in labelled:
-            tracker.take(f"id {number}", each.label)
+            tracker.take(f"id {number}", each.label, Report())
         expected[f"id {number}"] = each, each.label if number in labelled else None
         tracker.check()
     rows = {id: tracker.remembered(id) for id in expected}
@@ -114,29 +114,29 @@ def test_the_newest_answers_and_their_labels_are_kept_exactly(size, given, label
 @pytest.mark.parametrize("id", ["", "x" * 10_000, "\ud800", "\0"])
 def test_any_text_is_an_id(id):
     tracker = Tracker()
-    assert tracker.answered(id) is None
-    tracker.remember(id, CLASSES)
-    assert tracker.answered(id) == CLASSES
+    assert tracker.remembered(id) is None
+    remember_in(tracker, id, CLASSES)
+    assert tracker.remembered(id).answered == CLASSES
 
 
 def test_an_alarm_shows_who_reported_the_labels_that_led_to_it_and_can_be_taken_back_once():
     tracker = Tracker()
     for number in range(40):
-        tracker.remember(str(number), answered())
+        remember_in(tracker, str(number), answered())
         broke = tracker.take(str(number), "a", Report("acme", "1234abcd", number)).broke
         if broke:
             break
     (alarm,) = tracker.alarms()
     assert broke and alarm.figures.broken and alarm.at == number
     assert [entry.id for entry in alarm.labels] == [str(i) for i in range(number + 1)]
-    assert {(entry.report.tenant, entry.correct) for entry in alarm.labels} == {("acme", False)}
+    assert {(entry.tenant, entry.correct) for entry in alarm.labels} == {("acme", False)}
     taken_back = tracker.take_back(alarm.id, Report("root", "0", 99.0))
     assert taken_back.taken_back == Report("root", "0", 99.0)
     assert tracker.figures() == []
     assert tracker.take_back(alarm.id, Report("another", "1", 100.0)).taken_back == taken_back.taken_back
     assert tracker.take_back(7, Report()) is None
-    tracker.remember("x", answered())
-    assert not tracker.take("x", "a").broke
+    remember_in(tracker, "x", answered())
+    assert not tracker.take("x", "a", Report()).broke
     (figures,) = tracker.figures()
     assert (figures.labels, figures.broken) == (1, False)
 
@@ -144,17 +144,17 @@ def test_an_alarm_shows_who_reported_the_labels_that_led_to_it_and_can_be_taken_
 def test_alarms_and_the_labels_in_them_stay_within_their_bounds():
     tracker = Tracker()
     for number in range(250):
-        tracker.remember(str(number), answered())
-        tracker.take(str(number), "b")
+        remember_in(tracker, str(number), answered())
+        tracker.take(str(number), "b", Report())
     for version in range(2, 68):
         for number in range(40):
-            tracker.remember(f"{version}-{number}", answered(version=version))
-            tracker.take(f"{version}-{number}", "a")
+            remember_in(tracker, f"{version}-{number}", answered(version=version))
+            tracker.take(f"{version}-{number}", "a", Report())
     tracker.check()
     assert [alarm.figures.version for alarm in tracker.alarms()] == list(range(4, 68)), "64 alarms"
     for number in range(40):
-        tracker.remember(f"x{number}", answered())
-        if tracker.take(f"x{number}", "a").broke:
+        remember_in(tracker, f"x{number}", answered())
+        if tracker.take(f"x{number}", "a", Report()).broke:
             break
     assert len(tracker.alarms()[-1].labels) == 200
 
@@ -181,15 +181,13 @@ def test_one_tenants_labels_break_a_promise_for_all_to_see_and_refute_it_for_nob
     tracker = Tracker(recorded=True)
 
     def report(number: int, tenant: str | None) -> LabelResult:
-        tracker.remember(str(number), answered())
+        remember_in(tracker, str(number), answered())
         return tracker.take(str(number), "a", Report(tenant or ""), tenant)
 
     results = [report(number, tenant) for number, tenant in enumerate(["evil"] * 40 + [None] * 40)]
     assert sum(result.broke for result in results) == 1 and not any(result.refuted for result in results)
-    again = Tracker()
-    again.restore(
-        Restored(records=dict(record_from_line(record_to_line(*each)) for each in tracker.drain().records.items()))
-    )
-    tracker = again
+    ((key, record),) = tracker.drain().records.items()
+    tracker = Tracker()
+    tracker.restore((), {key: read(Record, json.loads(json.dumps(asdict(record))), "a record")}, ())
     results = [report(100 + number, "acme") for number in range(40)]
     assert sum(result.refuted for result in results) == 1, "with another tenant's it holds without any one's"

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fixtures.bins.in_process import serving
-from tests.fixtures.bins.published import SHORT, publish_tiny
-from tests.fixtures.registry import FolderRegistry
+from tests.fixtures.bins.published import SHORT
 
 USUAL: dict[str, dict[str, Any]] = {
     "/meanings/embed": {"inputs": SHORT, "dimensions": 3, "prompt_name": "query", "normalize": True, "truncate": True},
@@ -45,22 +43,14 @@ VALUES = st.recursive(
 )
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish_tiny(registry, "meanings", "ranks")
-    with serving(registry) as service:
-        yield service
-
-
 @pytest.mark.parametrize("path", USUAL)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_value_of_any_field_is_answered_or_refused(service, path, data):
+def test_any_value_of_any_field_is_answered_or_refused(three, path, data):
     usual = USUAL[path]
     names = data.draw(st.lists(st.sampled_from([*usual, "deadline", "model", "parameters"]), min_size=1, unique=True))
     body = {**usual, **{name: data.draw(VALUES, name) for name in names}}
-    answer = service.post(path, body)
+    answer = three.post(path, body)
     late = answer.status_code in (429, 503)  # a deadline of a trifle is valid, and missed
     assert answer.status_code == 200 or 400 <= answer.status_code < 500 or late, (body, answer.text)
     if answer.status_code != 200:
@@ -68,4 +58,4 @@ def test_any_value_of_any_field_is_answered_or_refused(service, path, data):
         assert set(content) == ({"error"} if "/v1/" in path else {"error", "error_type"})
         assert json.dumps(content)
     usual_status = 424 if path.endswith("sparse") else 200
-    assert service.post(path, usual).status_code == usual_status
+    assert three.post(path, usual).status_code == usual_status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,15 +13,17 @@ from prometheus_client import CollectorRegistry
 from pliant.bins.knowledge import knowledge_of
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.bins.simulated import SimulatedBins
+from pliant.device import resolve_device
 from pliant.errors import ArtifactError, DeviceError, DigestError, InputError, WorkerError
+from pliant.fallbacks import Fallback
 from pliant.protocol import Request
-from pliant.registry.names import BINS_PREFIX
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.serving.bins import assembly as bins_assembly
 from pliant.serving.bins.assembly import BinsSystem, compiled, make_scheduler
 from pliant.serving.bins.catalog import load_catalog
 from pliant.serving.bins.endpoint import TextRequest, TokenReader
 from pliant.serving.lifecycle import system
-from pliant.serving.lifecycle.endpoint import AT_ONCE
+from pliant.serving.workers import ray_workers
 from pliant.simulator import simulate
 from tests.fixtures.bins.in_process import MANY, QUIET, serving
 from tests.fixtures.bins.published import (
@@ -31,6 +34,7 @@ from tests.fixtures.bins.published import (
     SHORT,
     TEXT,
     encoder,
+    plan,
     publish_compiled,
     publish_tiny,
 )
@@ -154,30 +158,6 @@ def test_a_list_is_answered_by_one_generation_though_the_next_one_comes_meanwhil
     assert answers and all(one == answer[0] for answer in answers for one in answer)
 
 
-def test_others_have_their_turns_while_many_texts_are_submitted(registry, monkeypatch):
-    publish_tiny(registry)
-    with serving(registry, MANY) as service:
-        driver, counts, ended = service.present.driver, [], True
-        submit = driver.submit
-
-        def end_turn():
-            nonlocal ended
-            ended = True
-
-        async def counted(*arguments, **options):
-            nonlocal ended
-            if ended:
-                ended = False
-                counts.append(0)
-                asyncio.get_running_loop().call_soon(end_turn)
-            counts[-1] += 1
-            return await submit(*arguments, **options)
-
-        monkeypatch.setattr(driver, "submit", counted)
-        assert len(service.wait(embed(service, *[TEXT] * 200)).json()) == 200
-    assert sum(counts) == 200 and max(counts) <= AT_ONCE
-
-
 def test_a_long_list_has_no_more_texts_waiting_than_keep_the_device_busy(registry, monkeypatch):
     publish_tiny(registry)
     with serving(registry, MANY) as service:
@@ -252,6 +232,104 @@ def test_a_compiled_stream_answers_as_its_plain_encoder(registry, tmp_path):
         service.wait(service.endpoint.refresh())
         plain = service.wait(embed(service, TEXT, LONG))
     np.testing.assert_allclose(quick.json(), plain.json(), atol=1e-4)
+
+
+def test_the_status_says_all_of_the_service_and_its_streams(registry):
+    publish_tiny(registry)
+    with serving(registry, QUIET.replace(workers=2)) as service:
+        service.devices[1].fallbacks = (Fallback("capture", "4 x 8 runs without a CUDA graph"),)
+        status = service.call("GET", "/status").json()
+        streams = service.present.catalog.streams
+    common = ("ready", "alias", "release", "generation", "leaving", "standby", "trial", "watch", "refresh_seconds")
+    assert [status.pop(name) for name in common] == [True, "champion", None, 1, 0, None, None, None, 0.0]
+    assert (status.pop("waiting"), status.pop("pending")) == (0, 0)
+    assert status.pop("device") == resolve_device("auto")
+    assert status.pop("refresh") == {"outcome": "unchanged", "message": "not polled yet", "changed": {}}
+    heads = {"colours": ("classification", ["red", "green", "blue"]), "meanings": ("embedding", [])}
+    assert status == {
+        "workers": 2,
+        "devices": [
+            {"name": "cpu", "up": True, "fallbacks": []},
+            {
+                "name": "cpu",
+                "up": True,
+                "fallbacks": [{"kind": "capture", "reason": "4 x 8 runs without a CUDA graph"}],
+            },
+        ],
+        "least_workers": 2,
+        "pool": "processes",
+        "policy": "default",
+        "dispatch": "completion",
+        "placement": "shared",
+        "streams": [
+            {
+                "name": name,
+                "version": 1,
+                "digest": streams[name].digest,
+                "encoder": {"version": 1, "digest": streams[name].encoder.digest},
+                "head": head,
+                "classes": classes,
+                "max_length": MOST,
+                "slo": 30.0,
+                "device": DEVICE,
+                "engine": "eager",
+                "precision": "float32",
+                "bins": ["8x1", "8x4", f"{MOST}x1", "dynamic"],
+                "seconds": [1e-3, 3e-3, 4e-3],
+            }
+            for name, (head, classes) in heads.items()
+        ],
+    }
+
+
+def test_the_devices_go_to_the_workers_in_turn_and_must_be_of_the_class_of_the_profile(registry):
+    publish_tiny(registry)
+    catalog = load_catalog(registry, "champion")
+    settings = QUIET.replace(device="cpu, cuda:1", workers=3, threads=2)
+    builds = [bins_assembly.build_plan(settings, catalog, worker) for worker in range(3)]
+    assert [build.plan.device for build in builds] == ["cpu", "cuda:1", "cpu"]
+    for build in builds:
+        assert (build.plan.threads, build.plan.profiled_on, build.plan.warm_batches) == (2, DEVICE, ())
+        assert (build.placement, build.first, len(build.streams)) == ("shared", None, 2)
+    (colours, _), (served, _) = builds[0].streams, catalog.streams.values()
+    assert (colours.folder, colours.digest) == (served.encoder.folder, served.encoder.digest)
+    assert (colours.engine, colours.shapes, colours.files) == ("eager", SHAPES, {})
+    assert bins_assembly.build_plan(settings.replace(any_profile=True), catalog, 0).plan.profiled_on is None
+
+
+def test_ray_numbers_its_gpus_itself(registry, monkeypatch):
+    publish_tiny(registry)
+    catalog, two = load_catalog(registry, "champion"), QUIET.replace(device="cuda:0, cuda:1", workers=3)
+    on_nodes = two.replace(pool="ray")
+    assert {bins_assembly.build_plan(on_nodes, catalog, worker).plan.device for worker in range(3)} == {"cuda"}
+    needs = []
+    monkeypatch.setattr(
+        ray_workers,
+        "RayPool",
+        lambda address, resources: needs.append(resources) or SimpleNamespace(make_worker=None, close=None),
+    )
+    for device in ("cuda:0, cuda:1", "cuda", "cpu"):
+        BinsSystem(on_nodes.replace(device=device)).open_pool()
+    assert [resources.num_gpus for resources in needs] == [1.0, 1.0, 0.0]
+
+
+def test_where_ray_is_installed_devices_on_its_nodes_are_checked_there(registry, monkeypatch):
+    monkeypatch.setattr(system, "open_registry", lambda settings: registry)
+    monkeypatch.setattr(bins_assembly, "find_spec", lambda name: name)
+    publish_tiny(registry, device_class="another device")
+    BinsSystem(QUIET.replace(pool="ray")).check()
+
+
+def test_a_policy_that_the_placement_excludes_and_a_broken_tokenizer_are_refused_before_serving(registry, monkeypatch):
+    monkeypatch.setattr(system, "open_registry", lambda settings: registry)
+    publish_tiny(registry, placement="single")
+    with pytest.raises(InputError, match="policy is first-come, but must be default"):
+        BinsSystem(QUIET.replace(workers=2, policy="first-come")).check()
+    broken = replace(encoder("meanings"), tokenizer="{}")
+    digest = registry.publish(BINS_ENCODER + "meanings", broken)
+    registry.publish(BINS_PREFIX + "meanings", plan("meanings", digest, placement="single"))
+    with pytest.raises(ArtifactError, match="the tokenizer cannot be used"):
+        BinsSystem(QUIET.replace(workers=2)).check()
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from pliant.serving.bins.metric_list import ORIGINS
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.driver import Completed, Rejected
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.loop.drift import DriftCounter
+from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.metrics import Metrics
 from tests.fixtures.fakes import run_virtually
 

@@ -13,14 +13,6 @@ from tests.fixtures.http.oip import body_of, byte_tensor, error_of, outputs_of, 
 from tests.fixtures.registry import FolderRegistry
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory):
-    registry = FolderRegistry(tmp_path_factory.mktemp("registry"))
-    publish_tiny(registry)
-    with serving(registry) as service:
-        yield service
-
-
 def infer(service, model: str, fields: object, binary: bytes = b"", **headers: str):
     content, sent = body_of(fields, binary)
     path = model if model.startswith("/") else f"/v2/models/{model}/infer"

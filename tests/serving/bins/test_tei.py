@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+
 import httpx2
 import huggingface_hub
 import numpy as np
 import pytest
+import torch
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils._http import default_client_factory
+from tokenizers import Tokenizer
 
+from pliant.bins.runtimes.model import load_model
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.models.text import Reader
-from tests.fixtures.bins.in_process import serving
-from tests.fixtures.bins.published import CLASSES, LONG, MOST, PROMPTS, SHAPES, SHORT, TEXT, encoder, publish_tiny
-from tests.fixtures.tokens.http import FolderRegistry
-
-
-@pytest.fixture(scope="module")
-def both(tmp_path_factory):
-    yield from _served(tmp_path_factory.mktemp("both"))
+from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
+from pliant.serving.bins import bodies
+from pliant.serving.bins.api import embeddings, respond, scores
+from pliant.serving.bins.endpoint import MAX_UNPOOLED
+from tests.fixtures.bins.in_process import MANY, serving
+from tests.fixtures.bins.published import (
+    CLASSES,
+    LONG,
+    MOST,
+    PROMPTS,
+    SHAPES,
+    SHORT,
+    TEXT,
+    encoder,
+    plan,
+    publish_compiled,
+    publish_tiny,
+)
+from tests.fixtures.documented import check_answer
+from tests.fixtures.registry import FolderRegistry
+from tests.serving.bins.conftest import served
 
 
 @pytest.fixture(scope="module")
 def colours(tmp_path_factory):
-    yield from _served(tmp_path_factory.mktemp("colours"), "colours")
+    yield from served(tmp_path_factory.mktemp("colours"), "colours")
 
 
 @pytest.fixture(scope="module")
 def meanings(tmp_path_factory):
-    yield from _served(tmp_path_factory.mktemp("meanings"), "meanings")
+    yield from served(tmp_path_factory.mktemp("meanings"), "meanings")
 
 
-def _served(folder, *names: str):
-    registry = FolderRegistry(folder)
-    publish_tiny(registry, *names)
-    with serving(registry) as service:
-        yield service
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    yield from served(tmp_path_factory.mktemp("ranks"), "ranks")
 
 
 def expected(name: str, *texts: str, second: str | None = None) -> np.ndarray:
@@ -94,17 +112,6 @@ def test_a_long_text_is_truncated_at_the_requested_end_or_is_an_error(meanings):
     assert f"longer than {MOST} tokens: shorten it" in response.json()["error"]
 
 
-def test_the_other_head_is_refused_in_teis_words(colours, meanings, both):
-    for service, path, sentence in (
-        (colours, "/embed", "Model is not an embedding model"),
-        (meanings, "/predict", "Model is not a classifier model"),
-        (both, "/colours/embed", "Model is not an embedding model"),
-        (both, "/meanings/predict", "Model is not a classifier model"),
-    ):
-        response = service.post(path, {"inputs": TEXT})
-        assert (response.status_code, response.json()) == (424, {"error": sentence, "error_type": "Backend"})
-
-
 def test_embeddings_have_length_1_unless_the_request_says_otherwise_and_the_encoder_allows_it(tmp_path, meanings):
     registry = FolderRegistry(tmp_path)
     publish_tiny(registry, "meanings", head={"normalize": False})
@@ -156,6 +163,182 @@ def test_similarities_are_cosines_to_the_source_sentence(meanings, path):
     assert (refused.status_code, refused.json()["error_type"]) == (413, "Validation")
 
 
+def test_floats_are_written_with_as_few_digits_as_they_need():
+    response = respond([{"score": np.float32(0.1)}])
+    assert response.body == b'[{"score":0.1}]' and response.status_code == 200
+    assert response.headers["content-type"].startswith("application/json")
+
+
+def test_an_embedding_shorter_than_1_is_made_longer_too():
+    answer = SimpleNamespace(outputs=[np.array([0.3, 0.4], np.float32)], encoder=SimpleNamespace(normalize=False))
+    np.testing.assert_allclose(embeddings(answer)[0], [0.6, 0.8], rtol=1e-6)
+
+
+def test_many_logits_are_no_sigmoids_and_the_largest_do_not_overflow():
+    result = scores(np.array([1000.0, 1000.0], np.float32), ("a", "b"), raw=False, max_classes=None)
+    assert [(item["label"], float(item["score"])) for item in result] == [("a", 0.5), ("b", 0.5)]
+    (low,) = scores(np.array([-1000.0], np.float32), (), raw=False, max_classes=1)
+    assert float(low["score"]) == 0.0
+
+
+def tokens_of(both, inputs, **fields):
+    answer = both.post("/meanings/tokenize", {"inputs": inputs, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_text_gives_its_tokens_with_their_places_between_special_ones_that_have_none(both):
+    (tokens,) = tokens_of(both, TEXT)
+    encoding = Tokenizer.from_str(encoder("meanings").tokenizer).encode(TEXT)
+    assert [token["id"] for token in tokens] == encoding.ids
+    first, *middle, last = tokens
+    for special, name in ((first, encoding.tokens[0]), (last, encoding.tokens[-1])):
+        assert (special["text"], special["special"], special["start"], special["stop"]) == (name, True, None, None)
+    assert all(token["text"] == TEXT[token["start"] : token["stop"]] and not token["special"] for token in middle)
+    assert "".join(token["text"] for token in middle) == TEXT.replace(" ", "")
+    for token in tokens:
+        check_answer(bodies.Token, token)
+
+
+def test_places_are_bytes_of_utf8_and_long_texts_are_not_cut(both):
+    text = "ä dog reads 🜁 dog"
+    (tokens,) = tokens_of(both, text, add_special_tokens=False)
+    for token in tokens:
+        assert text.encode()[token["start"] : token["stop"]].decode() == token["text"]
+    assert tokens[-1]["stop"] == len(text.encode())
+    lists = tokens_of(both, [LONG, SHORT])
+    assert len(lists) == 2 and len(lists[0]) > MOST
+
+
+def test_ids_are_read_back_as_the_text(both):
+    lists = [[token["id"] for token in tokens] for tokens in tokens_of(both, [TEXT, SHORT])]
+    joined = both.post("/meanings/decode", {"ids": lists}).json()
+    tokenizer = Tokenizer.from_str(encoder("meanings").tokenizer)
+    assert joined == [tokenizer.decode(ids) for ids in lists]
+    assert both.post("/meanings/decode", {"ids": lists[0]}).json() == joined[:1]
+    with_special = both.post("/meanings/decode", {"ids": lists[0], "skip_special_tokens": False}).json()
+    assert with_special == [tokenizer.decode(lists[0], skip_special_tokens=False)] != joined[:1]
+
+
+def hidden_states(text: str) -> np.ndarray:
+    """Return what the encoder itself gives for each token of the text alone."""
+    model, reading = load_model(encoder("meanings")), Reader(encoder("meanings").tokenizer, MOST).read(text)
+    with torch.inference_mode():
+        states = model.model(
+            input_ids=torch.tensor(reading.ids[None].astype(int)),
+            token_type_ids=torch.tensor(reading.types[None].astype(int)),
+        ).last_hidden_state
+    return states[0].numpy()
+
+
+def check_states(answer) -> None:
+    assert answer.status_code == 200, answer.text
+    for text, states in zip((SHORT, TEXT, LONG), answer.json(), strict=True):
+        np.testing.assert_allclose(states, hidden_states(text), atol=1e-4)
+
+
+def test_tokens_have_the_last_hidden_states_whatever_shape_runs_them(many):
+    answer = many.post("/meanings/embed_all", {"inputs": [SHORT, TEXT, LONG]})
+    check_states(answer)
+    assert [len(states) for states in answer.json()] == [int(n) for n in answer.headers["x-pliant-length"].split(",")]
+    assert many.post("/embed_all", {"inputs": SHORT}).status_code == 200
+    mean = np.mean(many.post("/meanings/embed_all", {"inputs": TEXT}).json()[0], 0)
+    (pooled,) = many.post("/meanings/embed", {"inputs": TEXT}).json()
+    np.testing.assert_allclose(mean / np.linalg.norm(mean), pooled, atol=1e-5)
+
+
+def test_pooled_and_unpooled_texts_share_a_launch(many):
+    """Eight requests at once are more than one launch, and some launches have both kinds."""
+
+    async def at_once():
+        paths = ["/meanings/embed_all", "/meanings/embed"] * 4
+        return await asyncio.gather(*(many.posting(path, {"inputs": [SHORT, SHORT]}) for path in paths))
+
+    unpooled, pooled = hidden_states(SHORT), many.post("/meanings/embed", {"inputs": SHORT}).json()[0]
+    for number, answer in enumerate(many.wait(at_once())):
+        for row in answer.json():
+            np.testing.assert_allclose(row, pooled if number % 2 else unpooled, atol=1e-4)
+
+
+def test_compiled_files_give_them_too_and_those_of_former_versions_are_refused(tmp_path):
+    registry = FolderRegistry(tmp_path / "registry")
+    settings = MANY.replace(home=tmp_path / "home")
+    publish_compiled(registry, Path(settings.home), "meanings")
+    with serving(registry, settings) as service:
+        check_states(service.post("/embed_all", {"inputs": [SHORT, TEXT, LONG]}))
+        (files,) = [served.bins.files for served in service.present.catalog.streams.values()]
+    former = FolderRegistry(tmp_path / "former")
+    digest = former.publish(BINS_ENCODER + "meanings", encoder("meanings"))
+    former.publish(BINS_PREFIX + "meanings", plan("meanings", digest, engine="onnx", files=dict(files)))
+    with serving(former, settings) as service:
+        refused = service.post("/embed_all", {"inputs": SHORT})
+        assert (refused.status_code, refused.json()["error_type"]) == (424, "Backend")
+        assert (
+            "`embed_all` is not available for meanings: its runtimes were compiled without" in refused.json()["error"]
+        )
+        assert service.post("/embed", {"inputs": SHORT}).status_code == 200
+
+
+def test_more_tokens_than_an_answer_may_hold_are_refused(many):
+    refused = many.post("/meanings/embed_all", {"inputs": [LONG] * (MAX_UNPOOLED // MOST + 1)})
+    assert (refused.status_code, refused.json()["error_type"]) == (413, "Validation")
+    assert f"but must have at most {MAX_UNPOOLED}, each with an embedding" in refused.json()["error"]
+    assert many.post("/meanings/embed_all", {"inputs": [LONG] * 2}).status_code == 200
+
+
+RANKED = [TEXT, "dogs or cats", LONG, "trees\x00", "every large word"]
+
+
+def logits(query: str = SHORT) -> np.ndarray:
+    """Return the model's output for each pair alone."""
+    model = encoder("ranks")
+    reader, runtime = Reader(model.tokenizer, MOST), BinsRuntime(model, SHAPES, "eager")
+    readings = [reader.read(query, text.replace("\x00", " ")) for text in RANKED]
+    return np.array([runtime.run(3, [(one.ids, one.types)]).outputs[0][0] for one in readings])
+
+
+def test_texts_come_best_first_with_the_sigmoid_of_their_logits_or_the_logits_themselves(ranks, three):
+    scores = logits()
+    order = np.argsort(-scores).tolist()
+    assert len({round(float(score), 3) for score in scores}) == len(RANKED), "the model tells the texts apart"
+    for service, path in ((ranks, "/rerank"), (ranks, "/"), (three, "/ranks/rerank"), (three, "/rerank")):
+        answer = service.post(path, {"query": SHORT, "texts": RANKED})
+        assert [set(rank) for rank in answer.json()] == [{"index", "score"}] * len(RANKED)
+        assert [rank["index"] for rank in answer.json()] == order
+        assert [rank["score"] for rank in answer.json()] == pytest.approx(
+            [1 / (1 + np.exp(-scores[index])) for index in order], abs=1e-5
+        )
+        assert len(answer.headers["x-pliant-length"].split(",")) == len(RANKED)
+    raw = ranks.post("/rerank", {"query": SHORT, "texts": RANKED, "raw_scores": True, "return_text": True}).json()
+    assert [rank["score"] for rank in raw] == pytest.approx(scores[order].tolist(), abs=1e-5)
+    assert [rank["text"] for rank in raw] == [RANKED[index] for index in order]
+    for rank in raw:
+        check_answer(bodies.Rank, rank)
+
+
+def test_a_reranker_classifies_too_and_describes_itself_as_tei_does(ranks):
+    (single,) = ranks.post("/predict", {"inputs": [SHORT, TEXT]}).json()
+    assert single == {"label": "LABEL_0", "score": pytest.approx(1 / (1 + np.exp(-logits()[0])), abs=1e-5)}
+    assert ranks.post("/", {"inputs": [SHORT, TEXT]}).json() == [single]
+    assert list(ranks.call("GET", "/info").json()["model_type"]) == ["reranker"]
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("/colours/embed", "Model is not an embedding model"),
+        ("/colours/embed_all", "Model is not an embedding model"),
+        ("/meanings/predict", "Model is not a classifier model"),
+        ("/colours/rerank", "model is not a re-ranker model"),
+        ("/meanings/embed_sparse", "Model is not an embedding model with SPLADE pooling"),
+        ("/colours/embed_sparse", "Model is not an embedding model with SPLADE pooling"),
+    ],
+)
+def test_what_a_stream_does_not_do_is_refused_in_teis_words(three, path, sentence):
+    refused = three.post(path, {"inputs": "a"})
+    assert (refused.status_code, refused.json()) == (424, {"error": sentence, "error_type": "Backend"})
+
+
 BAD = [
     ("/embed", {"inputs": ""}, 422, "inputs is ''"),
     ("/embed", {"inputs": []}, 422, "inputs is empty"),
@@ -166,20 +349,48 @@ BAD = [
     ("/embed", {"inputs": "a" * 70_000}, 413, "inputs is 70000 bytes"),
     ("/embed", {"inputs": "a", "deadline": 61}, 422, "deadline is 61"),
     ("/embed", {"inputs": "a", "dimensions": 17}, 422, "dimensions is 17"),
+    ("/embed_all", {}, 422, "inputs is missing"),
+    ("/embed_all", {"inputs": LONG, "truncate": False}, 413, "longer than 40 tokens"),
+    ("/embed_all", {"inputs": "a", "prompt_name": "x"}, 413, "prompt_name is 'x'"),
+    ("/other/embed_sparse", {"inputs": "a"}, 404, "task is 'other'"),
     ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}, 422, "inputs.sentences is empty"),
     ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["a"] * 9}}, 413, "must be at most 8"),
-    ("/predict", {"inputs": ["a", 1]}, 422, "inputs[1] is 1"),
-    ("/predict", {"inputs": [LONG, LONG], "truncation_direction": "Left"}, 413, "must be Right if a pair is longer"),
-    ("/other/embed", {"inputs": "a"}, 404, "task is 'other'"),
+    ("/colours/predict", {"inputs": ["a", 1]}, 422, "inputs[1] is 1"),
+    (
+        "/colours/predict",
+        {"inputs": [LONG, LONG], "truncation_direction": "Left"},
+        413,
+        "must be Right if a pair is longer",
+    ),
+    ("/rerank", {"query": "a"}, 422, "texts is missing"),
+    ("/rerank", {"query": "a", "texts": []}, 422, "texts is empty"),
+    ("/rerank", {"query": "a", "texts": ["a"] * 9}, 413, "texts is a list of 9"),
+    ("/rerank", {"query": "a", "texts": [LONG], "truncate": False}, 413, "longer than 40 tokens"),
+    (
+        "/rerank",
+        {"query": "a", "texts": [LONG], "truncation_direction": "Left"},
+        413,
+        "must be Right if a pair is longer",
+    ),
+    ("/meanings/tokenize", {}, 422, "inputs is missing"),
+    ("/meanings/tokenize", {"inputs": []}, 422, "inputs is empty"),
+    ("/meanings/tokenize", {"inputs": ["a"] * 9}, 413, "inputs is a list of 9"),
+    ("/meanings/tokenize", {"inputs": ["a" * 60_000] * 5}, 413, "inputs are 300000 bytes together"),
+    ("/meanings/tokenize", {"inputs": "a", "prompt_name": "x"}, 413, "prompt_name is 'x'"),
+    ("/colours/tokenize", {"inputs": "a", "prompt_name": "x"}, 413, "no prompts were found"),
+    ("/meanings/decode", {"ids": []}, 422, "ids is empty"),
+    ("/meanings/decode", {"ids": [[1]] * 9}, 413, "ids is a list of 9"),
+    ("/other/decode", {"ids": [1]}, 404, "task is 'other'"),
+    ("/tokenize", {"inputs": "a"}, 422, "task is missing"),
 ]
 
 
 @pytest.mark.parametrize(("path", "fields", "status", "sentence"), BAD)
-def test_what_does_not_fit_is_refused_in_teis_shape_and_the_next_request_served(both, path, fields, status, sentence):
-    response = both.post(path, fields)
+def test_what_does_not_fit_is_refused_in_teis_shape_and_the_next_request_served(three, path, fields, status, sentence):
+    response = three.post(path, fields)
     assert (response.status_code, response.json()["error_type"]) == (status, "Validation")
     assert sentence in response.json()["error"]
-    assert both.post("/embed", {"inputs": SHORT}).status_code == 200
+    assert three.post("/embed", {"inputs": SHORT}).status_code == 200
 
 
 @pytest.mark.parametrize(

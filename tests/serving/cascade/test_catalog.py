@@ -74,8 +74,8 @@ def test_what_does_not_fit_together_is_refused_with_what_to_do(registry):
     digest = registry.publish(large, classifier)
     planned = load_catalog_error(registry)
     assert planned == (
-        f"level large of task colours was planned with classifier {former[:12]}, but champion of {large} (version 2) is "
-        f"{digest[:12]}: promote the task that was planned with it"
+        f"task colours was planned with classifier {former[:12]}, but champion of {large} (version 2) is "
+        f"{digest[:12]}: promote the plan that was made with it"
     )
 
 

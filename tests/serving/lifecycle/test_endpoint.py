@@ -9,8 +9,7 @@ import pytest
 
 from pliant.serving.lifecycle.endpoint import Endpoint
 from pliant.serving.lifecycle.refresh import Outcome
-from pliant.serving.loop.drift import DriftCounter
-from pliant.serving.loop.observe import Served
+from pliant.serving.loop.observe import DriftCounter, Served
 
 
 def endpoint() -> tuple[Endpoint, SimpleNamespace]:

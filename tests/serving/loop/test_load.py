@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 
 from pliant.benchmarks.watch import streams
 from pliant.errors import InputError
-from pliant.serving.loop.drift import DriftCounter
 from pliant.serving.loop.load import (
     DAYS,
     LEAST,
@@ -25,6 +24,7 @@ from pliant.serving.loop.load import (
     LoadWatch,
     load_watch_from,
 )
+from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics, new_watches
 from pliant.serving.request_context import evidence_of
 from pliant.serving.state_file import StateFile

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pliant.outcomes.answered import Answered
-from pliant.serving.loop.drift import MAX_STREAMS, DriftCounter
-from pliant.serving.loop.observe import Observer, Served, agree, comparable
+from pliant.outcomes.tracker import Answered
+from pliant.serving.loop.observe import MAX_STREAMS, DriftCounter, Observer, Served, agree, comparable
 from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.metrics import Metrics
 from pliant.serving.request_context import evidence_of, to_challenger, to_champion_as_copy

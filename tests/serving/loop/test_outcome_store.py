@@ -17,16 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from pliant.outcomes.answered import Answered
-from pliant.outcomes.figures import Report
 from pliant.outcomes.files import forget, read_inputs, read_labels
-from pliant.outcomes.tracker import Tracker
+from pliant.outcomes.tracker import Answered, Report, Tracker
 from pliant.serving.client import Client
-from pliant.serving.loop.outcome_store import Inputs, Store
-from pliant.serving.loop.outcome_writer import open_writer
+from pliant.serving.loop.outcome_store import Inputs, Store, open_writer
 from pliant.serving.loop.outcomes import Outcomes, open_outcomes
 from pliant.serving.tokens.settings import TokensSettings
-from tests.fixtures.observed import remember
+from tests.fixtures.observed import remember, remember_in
 
 DAYS = 30 * 86_400.0
 ACME = Client("acme", 1.0, frozenset({"use"}), "key-1")
@@ -39,7 +36,7 @@ def answered(label="b", confidence=0.8, tenant="acme", **changes) -> Answered:
 
 def opened(folder, memory: int = 100, clock=lambda: 1000.0) -> tuple[Store, Tracker]:
     store, tracker = Store(folder, memory, DAYS, clock), Tracker(memory, DAYS, recorded=True)
-    tracker.restore(store.load())
+    tracker.restore(*store.load())
     return store, tracker
 
 
@@ -63,7 +60,7 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path_factory, memory, steps
             id, former = str(next(counter)), ((label, 0.25),)
             answer = answered(label, which / 10, former_levels=("tiny",), former=former)
             for one in (tracker, plain):
-                one.remember(id, answer, 1000.0)
+                remember_in(one, id, answer, 1000.0)
         elif kind == "l":
             results = [one.take(str(which), label, Report("acme", "k", 1000.0)) for one in (tracker, plain)]
             assert results[0] == results[1]
@@ -139,7 +136,7 @@ def test_a_full_disk_is_logged_once_and_what_waits_is_written_later(tmp_path, ca
     monkeypatch.setattr("pliant.jsonl.os.write", short)
     with caplog.at_level(logging.WARNING, "pliant.serving"):
         for number in range(3):
-            tracker.remember(str(number), answered(), 1.0)
+            remember_in(tracker, str(number), answered(), 1.0)
             tracker.take(str(number), "a", Report("acme", "k", 1.0))
             store.write(tracker.drain())
         assert len(caplog.records) == 1 and "No space left on device; serving goes on" in caplog.text
@@ -156,13 +153,13 @@ def test_a_full_disk_is_logged_once_and_what_waits_is_written_later(tmp_path, ca
 
 def test_answers_that_are_too_old_are_gone_after_a_restart_and_new_ones_take_no_number_twice(tmp_path):
     store, tracker = opened(tmp_path, clock=lambda: 0.0)
-    tracker.remember("old", answered(), 0.0)
-    tracker.remember("new", answered(version=2), 2000.0)
+    remember_in(tracker, "old", answered(), 0.0)
+    remember_in(tracker, "new", answered(version=2), 2000.0)
     store.write(tracker.drain())
     store.close()
     store, tracker = opened(tmp_path, clock=lambda: DAYS + 1000.0)
     assert set(kept(tracker, ("old", "new"))) == {"new"}
-    tracker.remember("newer", answered(), DAYS + 1000.0)
+    remember_in(tracker, "newer", answered(), DAYS + 1000.0)
     store.write(tracker.drain())
     store.close()
     with closing(sqlite3.connect(tmp_path / "outcomes.db")) as base:
@@ -202,7 +199,7 @@ def test_a_file_that_cannot_be_used_is_put_aside(tmp_path, content, caplog):
 def test_lines_that_nobody_can_read_are_passed_over(tmp_path, caplog):
     store, tracker = opened(tmp_path)
     for id in "xy":
-        tracker.remember(id, answered(version=id), 1.0)
+        remember_in(tracker, id, answered(version=id), 1.0)
         tracker.take(id, "a", Report("acme", "k", 1.0))
     store.write(tracker.drain())
     store.close()
@@ -220,16 +217,16 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from prometheus_client import CollectorRegistry
-from pliant.outcomes.answered import Answered
+from pliant.outcomes.tracker import Answered
 from pliant.serving.client import Client
-from pliant.serving.loop.outcome_writer import open_writer
+from pliant.serving.loop.outcome_store import open_writer
 from pliant.serving.loop.outcomes import Outcomes
 writer = open_writer(Path(sys.argv[1]), 1000, 1e9, False)
 writer._seconds = 0.01
 outcomes = Outcomes(CollectorRegistry(), 1000, writer=writer, days=1e4)
 answered = Answered("t", 1, "default", "small", "b", 0.8, 0.9, classes=("a", "b"), tenant="acme")
 for number in range(10**9):
-    outcomes.remember(str(number), answered, "b", 0.8)
+    outcomes.tracker.remember(str(number), answered, "b", 0.8, outcomes.clock())
     if number < 900:
         outcomes.take(str(number), "b", Client("acme", key="k"))
     time.sleep(0.0005)

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import InputError
-from pliant.outcomes.answered import Answered
+from pliant.outcomes.tracker import Answered
 from pliant.serving.client import Client
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.loop.outcome_routes import read_outcome, take_all

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 from prometheus_client import CollectorRegistry
 
-from pliant.serving.loop.drift import DriftCounter
+from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
 from pliant.serving.request_context import evidence_of
 from pliant.serving.state_file import StateFile

@@ -8,7 +8,6 @@ import json
 import httpx2
 import openai
 import pytest
-from fastapi.routing import APIRoute
 
 from pliant.serving.client import Client
 from pliant.serving.packing import api
@@ -89,23 +88,6 @@ def test_several_choices_share_a_stream(service):
     assert texts == [choice["text"] for choice in whole["choices"]]
 
 
-def test_models_are_listed_and_described_one_by_one(service):
-    (told,) = service.get("/models").json()["data"]
-    assert (told["id"], told["object"], told["owned_by"]) == ("tales", "model", "pliant") and told["created"] > 0
-    assert service.get("/models/tales").json() == told
-
-
-def test_deadline_and_utility_reach_the_scheduler_from_fields_or_headers(service):
-    for told, headers in (
-        ({"deadline": 9, "utility": 2.5}, {}),
-        ({}, {"x_pliant_deadline": "9", "x_pliant_utility": "2.5"}),
-    ):
-        assert service.post("/completions", {"prompt": "a", "offline": True, **told}, **headers).status_code == 200
-        prompt = next(args[0].prompt for verb, args in reversed(service.worker.sent) if verb == "submit")
-        assert (prompt.utility, prompt.offline) == (2.5, True)
-        assert prompt.deadline - prompt.arrival == pytest.approx(9)
-
-
 def test_openais_own_client_works_unchanged(service):
     async def asking():
         transport = httpx2.ASGITransport(service.app)
@@ -125,26 +107,6 @@ def test_openais_own_client_works_unchanged(service):
             assert refused.value.param == "max_tokens"
 
     service.wait(asking())
-
-
-def test_overload_is_a_rate_limit(registry):
-    settings = QUIET.replace(max_waiting=2)
-    with serving(registry, settings) as service:
-        service.worker.held = True
-
-        async def crowd():
-            first = asyncio.create_task(service.posting("/completions", {"prompt": "a", "n": 2}))
-            await service.until(lambda: service.engine.pending == 2)
-            refused = await service.posting("/completions", {"prompt": "a"})
-            service.worker.held = False
-            assert (await first).status_code == 200
-            return refused
-
-        response = service.wait(crowd())
-        error = error_of(response)
-        assert (response.status_code, error["type"], error["code"]) == (429, "rate_limit_error", "rate_limit_exceeded")
-        assert response.headers["retry-after"] == "1"
-        assert service.sample("pliant_outcomes_total", task="tales", outcome="dropped_full") == 1
 
 
 def test_metrics_and_status_tell_what_was_served(registry):
@@ -217,21 +179,6 @@ def test_an_unknown_path_or_method_is_named_in_openais_shape_and_counted(service
         assert error_of(response)["message"] == f"GET {path}: {detail}"
     assert service.get("/completions").headers["allow"] == "POST"
     assert service.sample("pliant_refusals_total", code="http") == counted + 3
-
-
-def test_the_routes_are_those_of_openai_and_of_every_service(service):
-    paths = {route.path: route.methods for route in service.app.routes if isinstance(route, APIRoute)}
-    own = {
-        path: set(methods) for path, methods in paths.items() if path.startswith(("/completions", "/chat", "/models"))
-    }
-    assert own == {
-        "/completions": {"POST"},
-        "/chat/completions": {"POST"},
-        "/models": {"GET"},
-        "/models/{model:path}": {"GET"},
-    }
-    assert {"/status", "/refresh"} <= set(paths)
-    assert isinstance(service.app.routes[-1], api.NotFoundRoute)
 
 
 def test_bentoml_leaves_a_long_text_an_hour_and_mounts_the_routes_under_their_version():

@@ -32,10 +32,10 @@ def test_a_model_has_the_versions_and_texts_of_its_parts_and_no_weights(registry
     assert fetched == [f"{PLAN}/1", f"{GENERATOR}/1", f"{PREDICTOR}/1"]
     assert catalog.pointers == {PLAN: 1, GENERATOR: 1, PREDICTOR: 1}
     assert (model.version, model.generator.version, model.predictor.version) == (1, 1, 1)
-    made = generator()
-    texts = (model.generator.config, model.generator.tokenizer, model.generator.chat_template)
+    made, kept = generator(), model.generator.artifact
+    texts = (kept.config, kept.tokenizer, kept.chat_template)
     assert texts == (made.config, made.tokenizer, made.chat_template)
-    assert (model.generator.context, model.generator.ends, model.predictor.marginal) == (CONTEXT, (0,), MARGINAL)
+    assert (kept.context, kept.ends, model.predictor.artifact.marginal) == (CONTEXT, (0,), MARGINAL)
     assert (model.packing.generator, model.packing.predictor) == (model.generator.digest, model.predictor.digest)
     assert model.identity == ((1, model.digest), (1, model.generator.digest), (1, model.predictor.digest))
     assert catalog.folders == {tmp_path / GENERATOR / "1", tmp_path / PREDICTOR / "1"}

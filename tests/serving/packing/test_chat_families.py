@@ -14,9 +14,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from pliant.errors import InputError
+from pliant.packing.artifact import Generator
 from pliant.packing.chat import described
 from pliant.serving.packing.bodies import Conversation
-from pliant.serving.packing.catalog import ServedGenerator
 from pliant.serving.packing.request import PromptInput, conversation, read_tools
 from pliant.serving.packing.text import PromptReader
 from pliant.training.packing import chat
@@ -93,7 +93,7 @@ def reader_of(family: str) -> PromptReader:
     settings, text = chat.read(fast, family), fast.backend_tokenizer.to_str()
     config = json.dumps({"vocab_size": len(fast), "bos_token_id": fast.eos_token_id, "eos_token_id": fast.eos_token_id})
     texts = config, text, settings.source
-    served = ServedGenerator(Path(), 1, "d", *texts, CONTEXT, (), {}, settings.named, settings.special)
+    served = Generator(family, *texts, CONTEXT, (), "", {}, {}, settings.named, settings.special)
     return PromptReader(served, CONTEXT)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from pliant.errors import InputError
+from pliant.packing.artifact import Generator
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.packing.catalog import ServedGenerator
 from pliant.serving.packing.request import PromptInput
 from pliant.serving.packing.text import PromptReader
 from tests.fixtures.packing.in_process import CONTEXT, error_of
@@ -63,13 +62,6 @@ def test_a_body_that_is_no_request_is_an_error_in_openais_shape(service, body, s
     assert (response.status_code, error_of(response)["code"]) == (status, code)
 
 
-def test_other_addresses_methods_and_types_are_refused_in_the_same_shape(service):
-    assert service.get("/nothing").status_code == 404
-    assert error_of(service.get("/completions"))["code"] == "http"
-    assert error_of(service.get("/models/gpt"))["code"] == "model_not_found"
-    assert error_of(service.post("/completions", b"a=b", content_type="text/plain"))["code"] == "unsupported_media_type"
-
-
 WORDS = ("a", "b", "c", "tell")
 CONTEXT = 6
 
@@ -81,7 +73,7 @@ def reader(vocabulary: int | None = None, tokenizer: str | None = None, context:
     words.enable_padding(length=4)
     config = json.dumps({} if vocabulary is None else {"vocab_size": vocabulary})
     text = words.to_str() if tokenizer is None else tokenizer
-    return PromptReader(ServedGenerator(Path(), 1, "d", config, text, "", context, ()), context)
+    return PromptReader(Generator("g", config, text, "", context, (), "", {}), context)
 
 
 @pytest.mark.parametrize("ids", [False, True])
@@ -116,7 +108,7 @@ def with_special_tokens(template: str = "") -> PromptReader:
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     words.add_special_tokens(["<s>"])
     words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", len(WORDS))])
-    return PromptReader(ServedGenerator(Path(), 1, "d", "{}", words.to_str(), template, 20, ()), 20)
+    return PromptReader(Generator("g", "{}", words.to_str(), template, 20, (), "", {}), 20)
 
 
 def test_a_texts_special_tokens_are_the_tokenizers_and_a_conversations_are_the_templates():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 import urllib.request
@@ -14,14 +13,12 @@ import openai
 import psutil
 import pytest
 
-from pliant.flows.packing.learn import read as read_observed
 from pliant.packing.scheduling.journal import replay
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.serving.lifecycle.catalog import open_registry
 from pliant.serving.packing.assembly import rules
 from pliant.serving.packing.catalog import load_catalog
 from pliant.serving.packing.engine.engine_process import read_journal
-from pliant.serving.packing.engine.observed import observed_path
 from tests.fixtures.clients import PATIENCE, call, wait_for
 from tests.fixtures.live import ConcurrentCalls, end_in_flight, go_on, processes, running
 from tests.fixtures.packing.published import NAME, MlflowPublisher, publish_tiny, settings_for
@@ -117,15 +114,6 @@ def test_the_same_seed_gives_the_same_text_in_a_crowd(client, expected):
     assert len(set(answers)) > 3
 
 
-def test_a_stop_string_is_never_sent(client, expected):
-    text = expected[1]
-    stop = text[len(text) // 2 : len(text) // 2 + 3]
-    pieces = client.completions.create(
-        model=NAME, prompt="Once there", temperature=1, seed=1, max_tokens=LONG, stop=stop, stream=True
-    )
-    assert "".join(piece.choices[0].text for piece in pieces) == text[: text.index(stop)]
-
-
 def test_errors_are_those_that_the_client_knows(client, service):
     with pytest.raises(openai.NotFoundError):
         client.completions.create(model="gpt", prompt="a")
@@ -204,18 +192,6 @@ def test_a_killed_or_hung_engine_is_replaced_and_every_text_goes_on(folder, clie
     wait_for(lambda: all(path.stat().st_size for path in journals(folder)))
 
 
-def test_overload_is_refused_with_429_and_what_was_taken_is_answered(client, service):
-    engine = engines(service)[0]
-    engine.send_signal(signal.SIGSTOP)
-    body = json.dumps({"model": NAME, "prompt": "Once", "n": 16, "max_tokens": 4}).encode()
-    requests = ConcurrentCalls(lambda _: call(service, "POST", "/v1/completions", body), 8)
-    wait_for(lambda: 429 in [status for status, _ in requests.so_far()])
-    go_on([engine])
-    answers = requests.answers()
-    assert {status for status, _ in answers} == {200, 429}
-    assert {told["error"]["code"] for status, told in answers if status == 429} == {"rate_limit_exceeded"}
-
-
 def test_a_new_champion_takes_over_while_clients_ask(folder, client, service, expected):
     before, texts, stopped = expected[1], [], threading.Event()
 
@@ -236,13 +212,6 @@ def test_a_new_champion_takes_over_while_clients_ask(folder, client, service, ex
     after = whole(client)
     assert before != after and set(texts) == {before, after}
     assert status_of(service)["models"][0]["generator"]["version"] == 2 and len(engines(service)) == 1
-
-
-def test_observed_lengths_are_what_was_served(folder, client):
-    text = whole(client, prompt="Of lengths")
-    assert text
-    last = read_observed(observed_path(folder / "home", NAME), 1)[0]
-    assert (last.prompt, last.prediction) == ("Of lengths", "predicted")
 
 
 def test_sigterm_with_outputs_on_their_way_ends_them_all_and_exits_with_status_0(client, service):

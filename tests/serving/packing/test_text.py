@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
 from pliant.serving.packing.text import Detokenizer, TokenTexts, Writer
-from tests.fixtures.packing.fakes import TALE, new_tokenizer
+from tests.fixtures.packing.fakes import new_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +35,6 @@ def written(tokenizer: Tokenizer, ids: list[int], stops: tuple[str, ...]) -> tup
     return [*found, writer.take()], writer.stopped
 
 
-def test_a_character_of_several_tokens_comes_whole(tokenizer):
-    ids = tokenizer.encode("é🙂").ids
-    assert len(ids) > 2
-    assert [piece for piece in pieces(tokenizer, ids) if piece] == ["é", "🙂"]
-
-
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_pieces_of_any_text_make_the_text(tokenizer, text):
@@ -48,12 +42,6 @@ def test_pieces_of_any_text_make_the_text(tokenizer, text):
     shown = pieces(tokenizer, ids)
     assert "".join(shown) == text
     assert all("\ufffd" not in piece for piece in shown) or "\ufffd" in text
-
-
-def test_a_stop_string_that_spans_tokens_is_never_partly_given(tokenizer):
-    found, stopped = written(tokenizer, tokenizer.encode(TALE).ids, ("tea; nob",))
-    assert stopped
-    assert "".join(found) == TALE[: TALE.index("tea; nob")]
 
 
 def slowly(tokenizer: Tokenizer, ids: list[int], stops: tuple[str, ...]) -> tuple[str, bool]:

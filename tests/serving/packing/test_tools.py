@@ -74,17 +74,3 @@ def test_what_must_be_called_is_a_grammar_for_the_engine(service):
         assert ("tool_call" in sent.sampling.grammar) is grammar
     response = service.chat(tools=[tool(parameters={"type": "objekt"})], tool_choice="required")
     assert (response.status_code, error_of(response)["param"]) == (400, "tools")
-
-
-def test_a_conversation_with_calls_and_results_goes_on(service):
-    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 3}'}}
-    messages = [
-        {"role": "user", "content": "1 + 2?"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c1", "content": "3"},
-    ]
-    body = {"model": "tales", "messages": messages, "tools": BOTH, "max_tokens": 4, "temperature": 0}
-    response = service.post("/chat/completions", body)
-    plain = service.post("/chat/completions", {**body, "tools": []})
-    tokens = [answer.json()["usage"]["prompt_tokens"] for answer in (plain, response)]
-    assert tokens[0] < tokens[1], "tools are part of the prompt"

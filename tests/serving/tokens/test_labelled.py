@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.files import read_inputs, read_labels
 from pliant.serving.client import Client
-from pliant.serving.loop.drift import DriftCounter
-from pliant.serving.loop.observe import Observer
+from pliant.serving.loop.observe import DriftCounter, Observer
 from pliant.serving.loop.outcomes import Outcomes, chosen_id, open_outcomes
 from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
 from pliant.serving.tokens.endpoint import NAMES, kept, kind_of
@@ -67,7 +66,7 @@ def test_under_the_open_inference_protocol_an_answer_has_the_id_of_its_request(r
         for id, status in expected.items():
             response = await service.client.post("/outcomes", json={"id": id, "label": "zero"})
             assert response.status_code == status, id
-        assert len(service.outcomes._tracker) == 3, "without an id nothing is remembered"
+        assert len(service.outcomes.tracker) == 3, "without an id nothing is remembered"
         response = await service.client.post("/outcomes", json={"id": "mine", "label": "zero"})
         assert response.json()["id"] == "mine"
 
@@ -78,7 +77,9 @@ def test_two_tenants_may_choose_the_same_id():
     outcomes = Outcomes(CollectorRegistry(), 10, names=NAMES)
     clients = [Client(name, 1.0, frozenset({"use"}), "k") for name in ("acme", "beta")]
     for label, client in zip(("zero", "one"), clients, strict=True):
-        outcomes.remember(chosen_id(client, "1"), kind_of("t", ORIGIN, 0, client.tenant), label, 0.5)
+        outcomes.tracker.remember(
+            chosen_id(client, "1"), kind_of("t", ORIGIN, 0, client.tenant), label, 0.5, outcomes.clock()
+        )
     assert [outcomes.take("1", "one", client)["correct"] for client in clients] == [False, True]
 
 
@@ -119,6 +120,6 @@ def test_an_answer_that_is_late_or_refused_is_not_remembered(registry):
     async def check(service):
         assert (await ask(service, utility=0.125)).status_code == 429
         assert (await infer(service, png())).status_code == 200
-        assert len(service.outcomes._tracker) == 0
+        assert len(service.outcomes.tracker) == 0
 
     serve(registry, check)

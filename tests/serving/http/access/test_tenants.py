@@ -43,7 +43,7 @@ def test_cascade(tmp_path):
         settings = cascade.CascadeSettings(threads=1, refresh_seconds=0.0, journal=journal, outcomes_days=0.0)
         async with cascade.serving(registry, settings) as service:
             (answer,) = await service.ask(client=ACME)
-            assert service.endpoint.outcomes._tracker.answered(answer["id"]).tenant == "acme"
+            assert service.endpoint.outcomes.tracker.remembered(answer["id"]).common.tenant == "acme"
             return answer["id"]
 
     assert len(asyncio.run(ask())) == 32

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.errors import DeviceError, DigestError, InputError
+from pliant.errors import DeviceError, InputError
 from pliant.packing.scheduling.reference import rules_of
 from pliant.registry import codec
 from pliant.serving.packing.engine import device
@@ -30,11 +30,6 @@ def spec(tmp_path):
 def test_another_class_of_device_than_the_profiles_is_refused(spec):
     with pytest.raises(DeviceError, match="the profile was measured on a large GPU, but this device is"):
         build(spec("a large GPU"), lambda _news: None)
-
-
-def test_another_generator_than_was_published_is_refused(spec):
-    with pytest.raises(DigestError):
-        build(spec(digest="0" * 64), lambda _news: None)
 
 
 def test_more_pages_than_the_device_has_room_for_are_refused_before_the_model_is_loaded(spec, monkeypatch):

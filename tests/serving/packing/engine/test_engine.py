@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import WorkerError
-from pliant.packing.engine.submission import Progress, Sampling, Submission
+from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import Prompt
 from pliant.serving.packing.engine.engine import (
     CLEAR,
-    MAX_CRASHES,
     EngineDriver,
     EngineLimits,
     InFlightOutput,
@@ -223,84 +222,6 @@ async def test_a_full_queue_gives_up_the_newest_of_the_tenant_with_the_most_for_
     assert finishes(flood) == ["stop"] * 3 + ["full"] * 2
 
 
-class Wire:
-    """A worker that only notes what is sent; the test says what its process tells. `fails`: starts that will fail."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple] = []
-        self.calls: list[tuple[float, str]] = []
-        self.fails = 0
-
-    def note(self, call: str) -> None:
-        self.calls.append((asyncio.get_running_loop().time(), call))
-
-    async def start(self) -> None:
-        self.note("start")
-        if self.fails:
-            self.fails -= 1
-            raise WorkerError("no memory")
-
-    def send(self, verb, *arguments) -> None:
-        self.sent.append((verb, arguments[0].prompt.id if verb == "submit" else arguments[0]))
-
-    def kill(self) -> None:
-        self.note("kill")
-
-    async def stop(self) -> None:
-        self.note("stop")
-
-
-def wired(test, limits: EngineLimits = LIMITS):
-    """Run in virtual time with a started driver and its wire; the driver is stopped at the end."""
-
-    async def run():
-        wire, deaths = Wire(), []
-        driver = EngineDriver(wire, asyncio.get_running_loop().time, limits, lambda: deaths.append(wire.calls[-1]))
-        assert not driver.ready and driver.alive
-        await driver.start()
-        try:
-            await test(driver, wire, deaths)
-        finally:
-            pending = list(driver._outputs.values())
-            for output in pending:
-                driver.cancel(output)
-            wire.on_message("progress", [progress_of(output.id, finished="cancelled") for output in pending])
-            await driver.stop()
-        assert not driver.ready and len(asyncio.all_tasks()) == 1, "nothing of it goes on"
-
-    run_virtually(run())
-
-
-def progress_of(id: int, *tokens: int, finished: str = "") -> Progress:
-    return Progress(id, tokens, finished, 0.0, 0, 0, len(tokens))
-
-
-def test_three_starts_that_fail_in_a_row_are_too_many_and_two_are_not():
-    async def test(driver, wire, deaths):
-        output = new_output(driver)
-        submit(driver, [output])
-        for _ in range(2):
-            wire.fails = 2
-            wire.on_end()
-            await asyncio.sleep(0.05)
-            assert driver.ready and driver.alive and len(deaths) > 0
-            wire.on_message("progress", [progress_of(output.id, *[5] * CLEAR)])
-        assert output.finish == "" and len(deaths) == 2
-        wire.fails = 3
-        wire.on_end()
-        await asyncio.sleep(0.015)
-        assert driver.alive and output.finish == ""
-        await asyncio.sleep(0.01)
-        assert (driver.alive, output.finish) == (False, "cancelled")
-        assert (output.fault, driver.pending) == ("the engine's process cannot be started", 0)
-        with pytest.raises(WorkerError, match=r"^the engine's process cannot be started; the service keeps trying$"):
-            submit(driver, [new_output(driver)])
-        await asyncio.sleep(0.05)
-        assert driver.alive and driver.ready
-
-    wired(test)
-
-
 NUMBERS = count()
 
 
@@ -310,20 +231,6 @@ class Output:
     tokens: list[int] = field(default_factory=list)
     finish: str = ""
     crashes: int = 0
-
-
-def test_several_suspects_are_tried_one_at_a_time_and_the_one_with_which_it_dies_is_given_up():
-    suspects, first, second = Suspects(), Output(), Output()
-    for _ in range(MAX_CRASHES):
-        assert suspects.died([first, second]) == []
-    assert suspects.holds(first) and suspects.holds(second)
-    assert suspects.next() is first and not suspects.holds(first)
-    assert suspects.next() is None  # one at a time
-    assert suspects.died([first, second]) == [first]
-    assert suspects.next() is second
-    second.tokens += [0] * CLEAR
-    suspects.advanced(second)
-    assert second.crashes == 0 and suspects.next() is None
 
 
 @given(st.integers(1, 6), st.data())

@@ -47,18 +47,6 @@ class Engine:
         return call
 
 
-class Ended(BaseException):
-    pass
-
-
-@pytest.fixture(autouse=True)
-def ends(monkeypatch):
-    def end(status):
-        raise Ended(status)
-
-    monkeypatch.setattr(engine_process.os, "_exit", end)
-
-
 def text(id: int, grammar: str = "") -> SimpleNamespace:
     return SimpleNamespace(prompt=SimpleNamespace(id=id), sampling=SimpleNamespace(grammar=grammar))
 
@@ -88,19 +76,6 @@ def test_a_text_that_the_engine_refuses_is_rejected_by_its_id_and_others_go_on()
     sender = run(engine, ("submit", (text(4),)), ("poll", (1,)))
     assert sender.sent[1] == ("rejected", (4, "prompt is long, but must be shorter"))
     assert sender.sent[2][0] == "report"
-
-
-def test_an_engine_that_cannot_be_built_says_why_once():
-    def build(_deliver):
-        raise InputError("memory", 0, "at least 1")
-
-    sender = Sender()
-    serve(io.BytesIO(pack(("poll", (1,)))), sender, build)
-    assert sender.sent == [("failed", "memory is 0, but must be at least 1")]
-
-
-def progress(finished: str = "") -> SimpleNamespace:
-    return SimpleNamespace(finished=finished, prompt_logprobs=())
 
 
 def test_log_probabilities_of_a_prompt_leave_as_bytes_in_pieces():
@@ -133,13 +108,3 @@ def test_nobody_waits_for_the_grammar_of_another_text_and_it_can_be_cancelled_me
     submitter._compiling.shutdown()
     submitter.cancel(2)
     assert engine.calls == [("submit", 2), ("submit", 1), ("cancel", 1), ("cancel", 2)]
-
-
-def test_a_process_that_lacks_memory_says_with_how_many_sequences_before_it_ends():
-    sender, engine = Sender(), Engine()
-    engine.exhausted = True
-    reporter = EngineServer(sender)
-    reporter.engine = engine
-    with pytest.raises(Ended):
-        reporter.deliver([progress("failed")])
-    assert sender.sent == [("out_of_memory", 7)]

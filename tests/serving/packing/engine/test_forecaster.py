@@ -14,7 +14,6 @@ from pliant.serving.packing.engine.forecaster import (
     Forecast,
     Forecaster,
     ForecastLimits,
-    RecentForecasts,
 )
 from tests.fixtures.packing.fakes import FakePredictor
 
@@ -109,7 +108,7 @@ def test_a_late_prediction_is_replaced_and_nobody_waits_for_it():
 
     told, before, recent = forecasting(predict, hurry, limit=0.05, counter=counter)
     assert [(one.tokens, one.bucket, one.origin) for one in told] == [(USUAL, 0, "late")] * 2
-    assert not before and recent == RecentForecasts(2, 2, 0)
+    assert not before and recent == {"late": 2}
     assert counter.forecasts == [("tales", "late")] * 2 and min(counter.seconds) >= 0.05
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import nan
 from types import SimpleNamespace
 
@@ -10,7 +9,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.packing.engine.submission import Sampling, Status
-from pliant.serving.packing.engine.engine import SequenceLimit
 from pliant.serving.packing.engine.forecaster import Forecast
 from pliant.serving.packing.engine.metrics import PackingMetrics, observation
 
@@ -73,32 +71,6 @@ def test_forecasts_are_judged_by_outputs_whose_full_length_is_known_and_only_the
     assert metrics.coverage("tales") == {**coverage, "0.25": 0.5, "0.5": 0.5}
     assert value("coverage", task="tales", level="0.25") == 0.5
     assert metrics.coverage("others") == {}
-
-
-def test_arrivals_drops_polls_errors_and_deaths_are_counted(counted):
-    metrics, value = counted
-    metrics.arrived("tales", "predicted")
-    metrics.arrived("tales", "late")
-    metrics.dropped("tales", "ben", "full")
-    metrics.refreshed("held")
-    metrics.errored("full")
-    metrics.errored("late", 2)
-    metrics.died()
-    assert value("arrivals_total", task="tales") == 2
-    assert value("predictions_total", task="tales", origin="late") == 1
-    assert value("outcomes_total", task="tales", outcome="dropped_full") == 1
-    assert value("tenant_outcomes_total", tenant="ben", outcome="dropped_full") == 1
-    assert value("refreshes_total", outcome="held") == 1
-    assert (value("refusals_total", code="full"), value("refusals_total", code="late")) == (1, 2)
-    assert value("worker_failures_total") == 1
-
-
-def test_a_lack_of_memory_is_counted_beside_the_sequences_that_an_iteration_has_from_then_on(counted):
-    metrics, value = counted
-    limit = SequenceLimit(64, partial(metrics.limited, "tales"))
-    for running in (64, 20):
-        limit.lower(running)
-    assert (value("out_of_memory_total", task="tales"), value("lowered_sequences", task="tales")) == (2, 10)
 
 
 def test_the_seconds_that_prompts_waited_for_their_forecasts_are_counted_but_for_failed_ones(counted):

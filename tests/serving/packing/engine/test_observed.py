@@ -9,7 +9,6 @@ import pytest
 
 from pliant.flows.packing.learn import read
 from pliant.packing.scheduling.forecast import QUANTILES
-from pliant.serving.packing.engine import observed
 from pliant.serving.packing.engine.observed import ObservedLengths, observed_path
 from tests.fixtures.packing.in_process import QUIET, SAID, publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
@@ -95,54 +94,6 @@ def a_choice(prompt="Tell me", finish="stop", tokens=3, at_stop_string=False) ->
     output = SimpleNamespace(finish=finish, tokens=[7] * tokens, at_stop_string=at_stop_string, first=first)
     forecast = SimpleNamespace(tokens=(1.23456, 2.0), bucket=16, origin="late")
     return SimpleNamespace(prompt=prompt, output=output, forecast=forecast, typical=True)
-
-
-def test_a_line_has_what_the_next_predictor_learns_from(monkeypatch):
-    monkeypatch.setattr(observed.time, "time", lambda: 1234.56789)
-    assert observed.line(a_choice("é"), "digest", "some-id") == {
-        "prompt": "é",
-        "prompt_tokens": 11,
-        "tokens": 3,
-        "censored": False,
-        "finish": "end",
-        "limit": 40,
-        "temperature": 0.5,
-        "forecast": [1.235, 2.0],
-        "bucket": 16,
-        "prediction": "late",
-        "generator": "digest",
-        "time": 1234.568,
-        "id": "some-id",
-        "tenant": "acme",
-    }
-    ends = [("stop", True, "string", False), ("length", False, "length", True), ("length", True, "length", True)]
-    for finish, at_stop_string, expected, censored in ends:
-        written = observed.line(a_choice(finish=finish, at_stop_string=at_stop_string), "digest")
-        assert (written["finish"], written["censored"]) == (expected, censored)
-
-
-def test_a_line_is_in_the_file_at_once_and_the_file_goes_when_it_has_its_bytes_and_no_earlier(tmp_path, monkeypatch):
-    monkeypatch.setattr(observed.time, "time", lambda: 1234.5)
-    path = tmp_path / "observed" / "tales.jsonl"
-    lengths = ObservedLengths(path, 10**6)
-    lengths.add(a_choice("é"), "digest")
-    size = path.stat().st_size
-    assert "é" in path.read_text() and len(path.read_text().splitlines()) == 1
-    lengths.close()
-    for limit, name in ((3 * size, "tales.jsonl"), (3 * size - 1, "tales.1.jsonl")):
-        path.unlink()
-        lengths = ObservedLengths(path, limit)
-        for _ in range(2):
-            lengths.add(a_choice("é"), "digest")
-        lengths.close()
-        again = ObservedLengths(path, limit + (0 if name == "tales.1.jsonl" else 1))
-        again.add(a_choice("é"), "digest")
-        again.close()
-        assert [one.name for one in path.parent.iterdir()] == [name]
-        if name == "tales.1.jsonl":
-            again.add(a_choice("later"), "digest")  # a service goes on in a new file
-            assert [len(lines(path)), len(lines(path.with_suffix(".1.jsonl")))] == [1, 3]
-            again.close()
 
 
 def test_where_writing_fails_the_log_says_so_once_and_the_rest_is_not_written(tmp_path, caplog):
