@@ -82,32 +82,25 @@ def run(args: Namespace) -> None:
     before = math.inf if args.days is None else time.time() - 86_400 * args.days
     home = settings.read().home_of(system)
     if system == "packing":
-        count, what = _forget_prompts(home, args, before), "observed prompt"
+        folder, ids = home / OBSERVED, {id.removeprefix("chatcmpl-").removeprefix("cmpl-") for id in args.ids}
+        if not folder.is_dir():
+            raise InputError("SYSTEM", "packing", f"one that was started with --observe, and there is no {folder}")
+
+        def meant(line: Mapping[str, Any]) -> bool:
+            if args.tenant is not None:
+                return bool(line.get("tenant") == args.tenant)
+            return line.get("id") in ids if ids else line.get("time", 0.0) < before
+
+        count, what = forget_prompts(folder, meant), "observed prompt"
     else:
-        count, what = _forget_inputs(folder_of(home, system), system, args, before), "kept input"
-    print(f"{system}: removed {count} {what}{'s' * (count != 1)}.")
-
-
-def _forget_inputs(folder: Path, system: str, args: Namespace, before: float) -> int:
-    if not (folder / INPUTS).is_file():
-        kept = "a service keeps inputs only with PLIANT_KEEP_INPUTS=true"
-        raise InputError("SYSTEM", system, f"one whose inputs are kept, and there is no {folder / INPUTS}: {kept}")
-    if args.tenant is not None:
-        raise InputError("--tenant", args.tenant, "left out, as inputs are kept without the tenant that sent them")
-    return forget(folder, _meant(folder, args.ids) if args.ids else None, before)
-
-
-def _forget_prompts(home: Path, args: Namespace, before: float) -> int:
-    folder, ids = home / OBSERVED, {id.removeprefix("chatcmpl-").removeprefix("cmpl-") for id in args.ids}
-    if not folder.is_dir():
-        raise InputError("SYSTEM", "packing", f"one that was started with --observe, and there is no {folder}")
-
-    def meant(line: Mapping[str, Any]) -> bool:
+        folder = folder_of(home, system)
+        if not (folder / INPUTS).is_file():
+            kept = "a service keeps inputs only with PLIANT_KEEP_INPUTS=true"
+            raise InputError("SYSTEM", system, f"one whose inputs are kept, and there is no {folder / INPUTS}: {kept}")
         if args.tenant is not None:
-            return bool(line.get("tenant") == args.tenant)
-        return line.get("id") in ids if ids else line.get("time", 0.0) < before
-
-    return forget_prompts(folder, meant)
+            raise InputError("--tenant", args.tenant, "left out, as inputs are kept without the tenant that sent them")
+        count, what = forget(folder, _meant(folder, args.ids) if args.ids else None, before), "kept input"
+    print(f"{system}: removed {count} {what}{'s' * (count != 1)}.")
 
 
 def _meant(folder: Path, ids: Iterable[str]) -> list[str]:

@@ -592,15 +592,16 @@ class Driver:
 
     def _refill_soon(self) -> None:
         """Go on with what waits for a fresh scheduler, in a turn of its own: it may fail over that, too."""
-        asyncio.get_running_loop().call_soon(self._refill, self._generation)
 
-    def _refill(self, generation: int) -> None:
-        while generation == self._generation and not self._broken:
-            request = self._recovery.next()
-            if request is None:
-                return
-            if request in self._pending:
-                self._handle(Arrived(self._pending[request].request), self._tick())
+        def refill(generation: int) -> None:
+            while generation == self._generation and not self._broken:
+                request = self._recovery.next()
+                if request is None:
+                    return
+                if request in self._pending:
+                    self._handle(Arrived(self._pending[request].request), self._tick())
+
+        asyncio.get_running_loop().call_soon(refill, self._generation)
 
     def _end(self, exception: Callable[[], Exception]) -> None:
         """Fail all pending requests, each with an exception of its own: a shared one would collect all tracebacks."""

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -227,7 +228,7 @@ def _of_package(package: str, seen: set[int]) -> list[Docstring]:
     docstrings: list[Docstring] = []
     for path, source in _files(package):
         new = (docstring for docstring in _of_file(package, path, source) if _is_new(docstring, seen))
-        docstrings += [docstring for docstring, _ in zip(new, range(PER_FILE), strict=False)]
+        docstrings += islice(new, PER_FILE)
         if len(docstrings) >= PER_PACKAGE:
             break
     return docstrings[:PER_PACKAGE]
