@@ -25,7 +25,7 @@ from pliant.serving.http.access.keys import KeySource, Tenant
 from pliant.serving.http.api_errors import ApiError, ErrorShape
 from pliant.serving.http.bodies import check_type
 from pliant.serving.monitoring.metric_list import ACCESS, register
-from pliant.serving.request_context import set_evidence_tenant, set_request_tenant
+from pliant.serving.request_context import EVIDENCE, TENANT
 
 CLIENT = "pliant.client"
 """Key of an ASGI scope: whom the middleware has let in."""
@@ -236,8 +236,8 @@ class Gate:
         """Take in a request, note whose it is, and return its tenant. Raises `ApiError`."""
         scope[CLIENT] = client = self.access.judge(scope)
         tenant = client.tenant
-        set_request_tenant(tenant)
-        set_evidence_tenant(tenant if client.capped and tenant not in self.trusted else "")
+        TENANT.set(tenant)
+        EVIDENCE.set(tenant if client.capped and tenant not in self.trusted else "")
         self.metrics.arrivals(tenant).inc()
         try:
             self.limits.enter(tenant, self.access.tenant(tenant), self.clock())
