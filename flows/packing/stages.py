@@ -25,7 +25,6 @@ from tokenizers import Tokenizer
 import pliant.training.loading
 import pliant.training.packing.comparison
 import pliant.training.packing.corpus
-import pliant.training.packing.encoder
 import pliant.training.packing.generator
 import pliant.training.packing.predictor
 import pliant.training.packing.prompts
@@ -358,7 +357,7 @@ class ModelResults:
 def load_corpus(config: PackingFlowConfig) -> Corpus | None:
     """Return the corpus; None where nothing needs it. Generator and predictor's encoder are looked at before all work."""
     pliant.training.loading.look(config.generator, pliant.training.packing.generator.check)
-    read = partial(pliant.training.packing.encoder.read, max_length=config.predictor.max_length)
+    read = partial(pliant.training.packing.predictor.read_encoder, max_length=config.predictor.max_length)
     pliant.training.loading.look(config.predictor.encoder, read)
     if config.generator != EMBEDDED and config.prompts != CORPUS:
         return None
