@@ -12,7 +12,6 @@ import asyncio
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +26,6 @@ from pliant.bins.artifact import Bins
 from pliant.errors import RegistryError
 from pliant.flows.bins import champions
 from pliant.flows.settings import Settings
-from pliant.progress import Progress
 from pliant.protocol import Request
 from pliant.report import Observation, summarise
 from pliant.training import docstrings
@@ -62,6 +60,13 @@ class Example:
     label: str
 
 
+def held_out(task: str) -> list[Example]:
+    """Return the texts of an embedded task that nothing was trained on, with their labels."""
+    data = docstrings.load(task, task)
+    labels = [data.classes[int(number)] for number in data.labels[data.split.test]]
+    return [Example(text, label) for (text, _), label in zip(data.texts(data.split.test), labels, strict=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """`capacity`: requests/s of OTHER, saturated. `rounds`: how every request fared, by endpoint, one entry a turn."""
@@ -91,8 +96,12 @@ class Compared:
 
 def demo(project: Settings, console: Console) -> Comparison:
     """Print the comparison and point at the picture. Raises `RegistryError` without a champion on the embedded corpus."""
-    bins, pool = _stream(project)
-    compared = measure(bins, pool)
+    artifacts = champions.champion_artifacts(project)
+    bins = next((each for name, each in artifacts.items() if name in docstrings.TASKS), None)
+    if bins is None:
+        missing = "the registry holds no champion of the bins system on an embedded corpus"
+        raise RegistryError(f"{missing}: run `pliant train bins`")
+    compared = measure(bins, held_out(bins.name))
     static = sum(not shape.dynamic for shape in bins.shapes)
     kept = f"{static} static shapes" if static else "no static shape, as none was faster here than the dynamic runtime"
     console.print(f"The plan for {bins.device_class}: {bins.engine}, {kept}.")
@@ -133,41 +142,26 @@ def measure(bins: Bins, pool: Sequence[Example]) -> Compared:
     from pliant.flows.progress import stage
 
     options = {name: {"policy": policy, "refresh_seconds": 0.0} for name, policy in POLICIES.items()}
-    with ExitStack() as stack:
-        with stage("two bins endpoints, up") as progress:
-            addresses = stack.enter_context(serving_each("bins", options, progress))
-            for address in addresses.values():
-                warm(address, {bins.name: pool}, WARM, _form(bins.name, PATIENT))
+    by_name, patient = {bins.name: pool}, _form(bins.name, PATIENT)
+    with stage("two bins endpoints, up") as progress, serving_each("bins", options, progress) as addresses:
+        for address in addresses.values():
+            warm(address, by_name, WARM, patient)
         with stage("what the machine bears") as progress:
-            borne = _probe(addresses[OTHER], bins, pool)
+            # Texts whose lengths are spread as all are.
+            ordered = sorted(pool, key=lambda example: len(example.text))
+            spread = [ordered[int((i + 0.5) / POOL * len(ordered))] for i in np.random.default_rng(0).permutation(POOL)]
+            rate = asyncio.run(capacity(addresses[OTHER], {bins.name: spread}, PROBE, CLIENTS, patient))
             progress(1, 1)
+        rounds: dict[str, list[tuple[Observation, ...]]] = {name: [] for name in addresses}
         with stage("texts of all lengths in turns") as progress:
-            return Compared(borne, _in_turns(addresses, bins, pool, borne, progress))
-
-
-def _probe(address: str, bins: Bins, pool: Sequence[Example]) -> float:
-    """Measure the requests/s of texts whose lengths are spread as all are."""
-    ordered = sorted(pool, key=lambda example: len(example.text))
-    spread = [ordered[int((i + 0.5) / POOL * len(ordered))] for i in np.random.default_rng(0).permutation(POOL)]
-    return asyncio.run(capacity(address, {bins.name: spread}, PROBE, CLIENTS, _form(bins.name, PATIENT)))
-
-
-def _in_turns(
-    addresses: Mapping[str, str], bins: Bins, pool: Sequence[Example], rate: float, progress: Progress
-) -> Mapping[str, tuple[tuple[Observation, ...], ...]]:
-    rounds: dict[str, list[tuple[Observation, ...]]] = {name: [] for name in addresses}
-    form = _form(bins.name, bins.slo)
-    for number, name, part in turns(ROUNDS, list(addresses), progress):
-        load = _load(bins, rate, number)
-        replies = asyncio.run(replay(addresses[name], load, {bins.name: pool}, number, part, form))
-        rounds[name].append(tuple(reply.observation for reply in replies))
-    return {name: tuple(turn) for name, turn in rounds.items()}
-
-
-def _load(bins: Bins, rate: float, seed: int) -> list[Request]:
-    rng = np.random.default_rng(seed)
-    times = piecewise(alternating([QUIET * rate] * STRETCHES, [LOUD * rate] * STRETCHES, SECONDS), rng)
-    return requests(times, [RequestKind(bins.name, bins.slo, 1.0)], rng)
+            for number, name, part in turns(ROUNDS, list(addresses), progress):
+                rng = np.random.default_rng(number)
+                times = piecewise(alternating([QUIET * rate] * STRETCHES, [LOUD * rate] * STRETCHES, SECONDS), rng)
+                load = requests(times, [RequestKind(bins.name, bins.slo, 1.0)], rng)
+                form = _form(bins.name, bins.slo)
+                replies = asyncio.run(replay(addresses[name], load, by_name, number, part, form))
+                rounds[name].append(tuple(reply.observation for reply in replies))
+    return Compared(rate, {name: tuple(turn) for name, turn in rounds.items()})
 
 
 def _form(stream: str, deadline: float) -> Form:
@@ -178,18 +172,6 @@ def _form(stream: str, deadline: float) -> Form:
         return Parsed(answer[0]["label"] == example.label, 0, None, float("nan"))
 
     return Form(body, read, f"/{stream}/predict")
-
-
-def _stream(project: Settings) -> tuple[Bins, list[Example]]:
-    """Return the champion of the first embedded task, and texts that it was not trained on."""
-    for name, bins in champions.champion_artifacts(project).items():
-        if name in docstrings.TASKS:
-            data = docstrings.load(name, name)
-            index = data.split.test
-            labels = [data.classes[int(number)] for number in data.labels[index]]
-            return bins, [Example(text, label) for (text, _), label in zip(data.texts(index), labels, strict=True)]
-    missing = "the registry holds no champion of the bins system on an embedded corpus"
-    raise RegistryError(f"{missing}: run `pliant train bins`")
 
 
 def _seconds(seen: Observation) -> float:

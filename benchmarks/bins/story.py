@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pliant.benchmarks.bins.demo import OVERRIDES, Example
+from pliant.benchmarks.bins.demo import OVERRIDES, Example, held_out
 from pliant.benchmarks.demo.story_load import Mix, Said
 from pliant.registry.names import BINS_PREFIX
-from pliant.training import docstrings
 
 STREAM = "package"
 MODEL = BINS_PREFIX + STREAM
@@ -44,11 +43,7 @@ def worse(journal: Path) -> Mapping[str, Any]:
 
 def mixes() -> tuple[Mix, Mix]:
     """Return the held-out texts that are sent before the change, and those after it."""
-    data = docstrings.load(STREAM, STREAM)
-    index = data.split.test
-    labels = [data.classes[int(number)] for number in data.labels[index]]
-    examples = [Example(text, label) for (text, _), label in zip(data.texts(index), labels, strict=True)]
-    ordered = sorted(examples, key=lambda example: len(example.text))
+    ordered = sorted(held_out(STREAM), key=lambda example: len(example.text))
     before, later = (ordered[int(low * len(ordered)) : int(high * len(ordered))] for low, high in (_SHORT, _LONG))
     return Mix("short texts", before), Mix("long texts", later)
 

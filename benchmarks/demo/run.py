@@ -32,10 +32,7 @@ COLOURS = ("#c1440e", "#1f5f8b", "#777777", "#e08e0b")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`figure`: what is compared, with what; `ratio`: how many times as good Pliant was; `reason`: of one that is not ahead.
-
-    The reason is a sentence: what may have decided instead of Pliant.
-    """
+    """`ratio`: how many times as good Pliant was in a `figure`; `reason`: a sentence for one that it lost."""
 
     figure: str
     ratio: float
@@ -46,18 +43,13 @@ class Comparison:
         """Whether Pliant was better; not where there was nothing to compare (NaN)."""
         return self.ratio > 1.0
 
-    @property
-    def said(self) -> str:
-        """Return how it ended, in two words."""
-        return "ahead" if self.ahead else "not ahead"
-
 
 def conclude(console: Console, comparisons: Mapping[str, Comparison]) -> list[str]:
     """Print how each system's comparison ended, with a sentence for each that Pliant lost; return those systems."""
     table = Table("", "compared", "Pliant", "", title="How the comparisons ended")
     for system, comparison in comparisons.items():
-        style = "" if comparison.ahead else "bold red"
-        table.add_row(system, comparison.figure, f"{comparison.ratio:.2f}x", comparison.said, style=style)
+        style, said = ("", "ahead") if comparison.ahead else ("bold red", "not ahead")
+        table.add_row(system, comparison.figure, f"{comparison.ratio:.2f}x", said, style=style)
     console.print(table)
     behind = [system for system, comparison in comparisons.items() if not comparison.ahead]
     for system in behind:
@@ -100,8 +92,6 @@ def keep(
 
 
 FIRST_PORT = 3000
-
-
 WORDS: Mapping[str, tuple[str, str, str]] = {
     "tokens": ("train, profile, judge, publish", "the same bursty load with gamma 0 and with adaptation", "/v1/docs"),
     "bins": (
@@ -141,7 +131,8 @@ def demo(names: Sequence[str], keep: bool, check: bool = False) -> int:
         kept = {"took": took, "ratios": {system: comparison.ratio for system, comparison in comparisons.items()}}
         (project.home / "demo.json").write_text(json.dumps(kept, indent=1) + "\n")
         behind = conclude(console, comparisons)
-        _point_on(console)
+        for line in FURTHER:
+            console.print(f"  {line}")
         if keep:
             _keep(console, project, prefect, chosen)
     return 1 if check and behind else 0
@@ -166,13 +157,14 @@ def _run(system: str, project: Settings, console: Console) -> Comparison:
     return comparison
 
 
-def _point_on(console: Console) -> None:
-    console.print("Look further (pliant is .venv/bin/pliant):")
-    console.print("  pliant demo --keep       MLflow, Prefect and the endpoints, left running")
-    console.print("  pliant serve SYSTEM      an endpoint alone; docs/SYSTEM.md says what it answers")
-    console.print("  pliant simulate SYSTEM   the same load in virtual time")
-    console.print("  pliant train SYSTEM      the flow in its own size, larger than here")
-    console.print("  pliant bench SYSTEM      every target, measured")
+FURTHER = (
+    "pliant demo --keep       MLflow, Prefect and the endpoints, left running",
+    "pliant serve SYSTEM      an endpoint alone; docs/SYSTEM.md says what it answers",
+    "pliant simulate SYSTEM   the same load in virtual time",
+    "pliant train SYSTEM      the flow in its own size, larger than here",
+    "pliant bench SYSTEM      every target, measured",
+)
+"""How to look further."""
 
 
 def _keep(console: Console, project: Settings, prefect: str, chosen: Sequence[str]) -> None:

@@ -45,16 +45,13 @@ class Mark:
 
 @dataclass(slots=True)
 class _Clock:
-    """Seconds since the story began. Events have times of the calendar, which `second` turns into the story's."""
+    """Seconds since the story began. Events have times of the calendar."""
 
     start: float = field(default_factory=time.monotonic)
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def now(self) -> float:
         return time.monotonic() - self.start
-
-    def second(self, occurred: str) -> float:
-        return (datetime.fromisoformat(occurred) - self.began).total_seconds()
 
 
 class Follower:
@@ -84,10 +81,9 @@ class Follower:
 
     def events(self, name: str, since: float = 0.0) -> list[tuple[float, Event]]:
         """Return the events of this name that the system has told of since a second, each with its second."""
-        known = [(self.clock.second(event.occurred), event) for event in latest_events(self._home)]
-        return [
-            (at, event) for at, event in known if at >= since and (event.name, event.system) == (name, self._system)
-        ]
+        known = [(datetime.fromisoformat(each.occurred) - self.clock.began, each) for each in latest_events(self._home)]
+        mine = [(at.total_seconds(), each) for at, each in known if (each.name, each.system) == (name, self._system)]
+        return [(at, each) for at, each in mine if at >= since]
 
     def wait(self, what: str, seconds: float, ready: Callable[[], T | None], clients: Clients | None = None) -> T:
         """Return the first value of `ready` that is not None. Raises `MissedError` after `seconds`."""
@@ -118,25 +114,19 @@ class Follower:
                     self.status = json.load(response)
             except (OSError, ValueError):
                 continue
-            self.samples.append(self._sample())
-            self._show_stage(self.samples[-1])
+            trial = self.status.get("trial") or {}
+            stage, share = str(trial.get("stage", "")), float(trial.get("share", 0.0))
+            self.samples.append(Sample(self.clock.now(), self.status.get("release"), stage, share))
+            self._show_stage(self.samples[-1], trial.get("release"))
 
-    def _sample(self) -> Sample:
-        trial = self.status.get("trial") or {}
-        stage, share = str(trial.get("stage", "")), float(trial.get("share", 0.0))
-        return Sample(self.clock.now(), self.status.get("release"), stage, share)
-
-    def _show_stage(self, now: Sample) -> None:
+    def _show_stage(self, now: Sample, number: object) -> None:
         """Note each stage and share of a trial when it is first seen. What ends the trial is an event of the service."""
         words = {"shadow": "shadow", "canary": f"canary {100 * now.share:g}%"}.get(now.stage, "")
-        if words and words != self._shown:
-            gets = {
-                "shadow": f"release {self._number()} is in shadow: it gets copies of requests, and answers nobody",
-                "canary": f"release {self._number()} is a canary: it gets {100 * now.share:g}% of the requests"
-                + (", once its models have started anew" if self._shown == "shadow" else ""),
-            }
-            self.mark(words, gets[now.stage], now.at)
+        if words == "shadow" != self._shown:
+            self.mark(words, f"release {number} is in shadow: it gets copies of requests, and answers nobody", now.at)
+        elif words and words != self._shown:
+            anew = ", once its models have started anew" if self._shown == "shadow" else ""
+            self.mark(
+                words, f"release {number} is a canary: it gets {100 * now.share:g}% of the requests{anew}", now.at
+            )
         self._shown = words
-
-    def _number(self) -> object:
-        return (self.status.get("trial") or {}).get("release")

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pliant.benchmarks.packing.turns import Contender, Row, serve
+from pliant.benchmarks.packing.turns import Contender, Row, random_generator, serve
 from pliant.benchmarks.results import Add, Target
 from pliant.packing.artifact import Generator
-from pliant.packing.engine.model import in_precision, load_generator, weights
+from pliant.packing.engine.model import in_precision, load_generator
 from pliant.packing.engine.submission import Submission
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.packing.scheduling.iteration_cost import LinearCost, fit
@@ -32,7 +32,6 @@ from pliant.profiling.packing.steps import StepsConfig, profile
 
 OURS, THEIRS = "default", "transformers"
 OVERLOAD = 1.6  # arrivals over what transformers' scheduler serves at its best
-ENDS = (2,)
 ERROR = 0.4  # standard deviation of the log of a forecast's error
 
 SERVED = {"cuda": "bfloat16", "cpu": "float32"}
@@ -85,7 +84,12 @@ TINY = Config(
 def measure(device: str, tiny: bool, add: Add) -> None:
     """Measure all parts on the device, and add each."""
     config = TINY if tiny else FULL
-    generator = random_generator(config)
+    heads = max(config.hidden // 64, 4)
+    generator = random_generator(
+        "random", config.context, vocab_size=config.vocabulary, hidden_size=config.hidden,
+        intermediate_size=11 * config.hidden // 4, num_hidden_layers=config.layers, num_attention_heads=heads,
+        num_key_value_heads=heads // 2, initializer_range=2.0 / config.hidden**0.5, tie_word_embeddings=False,
+    )  # fmt: skip
     batch = submissions(config, 0.0)
     add("texts", *_texts(config, generator, batch[: config.plain], device))
     generator = in_precision(generator, SERVED[device])
@@ -102,27 +106,6 @@ def measure(device: str, tiny: bool, add: Add) -> None:
     waits = Target("Poisson overload: mean completion over transformers' best", ours / min(theirs), "<=", 0.5, "x")
     differ = Target("Poisson overload: greedy texts that differ", _differing([*online, *offline]), "<=", 0)
     add("Poisson", [_speed(online, 1.4), waits, differ], {"requests/s": rate, **_details(online)})
-
-
-def random_generator(config: Config) -> Generator:
-    """Return a Llama with grouped heads and random weights. Raises `InputError` as the artifact does."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    heads = max(config.hidden // 64, 4)
-    llama = LlamaConfig(
-        vocab_size=config.vocabulary,
-        hidden_size=config.hidden,
-        intermediate_size=11 * config.hidden // 4,
-        num_hidden_layers=config.layers,
-        num_attention_heads=heads,
-        num_key_value_heads=heads // 2,
-        max_position_embeddings=config.context,
-        initializer_range=2.0 / config.hidden**0.5,
-        tie_word_embeddings=False,
-    )
-    values = weights(LlamaForCausalLM(llama))
-    return Generator("random", llama.to_json_string(), "", "", config.context, ENDS, "", values)
 
 
 def submissions(config: Config, rate: float) -> list[Submission]:

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from pliant.benchmarks.harness import Context, Measured
-from pliant.benchmarks.packing.turns import device
+from pliant.benchmarks.packing.turns import device, random_generator
 from pliant.benchmarks.results import Target
-from pliant.packing.artifact import Generator
-from pliant.packing.engine.model import load_generator, weights
+from pliant.packing.engine.model import load_generator
 from pliant.packing.engine.paged_engine import PagedEngine
 from pliant.packing.scheduling.common_pages import beginnings
 from pliant.packing.scheduling.policy import Rules
@@ -70,7 +69,10 @@ def alike(context: Context) -> Measured:
 def measure(prompts: int = 16, hidden: int = 256, progress: Progress = silent) -> Alike:
     """Measure both ways of arriving, with and without sharing, one after another."""
     torch.set_num_threads(1)
-    generator = _generator(hidden)
+    generator = random_generator(
+        "random", 2048, vocab_size=512, hidden_size=hidden, intermediate_size=11 * hidden // 4, num_hidden_layers=4,
+        num_attention_heads=hidden // 32, num_key_value_heads=hidden // 64, initializer_range=0.1,
+    )  # fmt: skip
     rng = np.random.default_rng(0)
     begin = rng.integers(3, 512, ALIKE).tolist()
     texts = [(*begin, *rng.integers(3, 512, OWN).tolist()) for _ in range(prompts)]
@@ -120,15 +122,3 @@ def _serve(engine: PagedEngine, memory: Memory, texts: Sequence[tuple[int, ...]]
 def _prompt(id: int, ids: tuple[int, ...]) -> Prompt:
     numbers = beginnings(ids, 16, b"benchmark")
     return Prompt(id, 0.0, len(ids), OUTPUT, (float(OUTPUT),) * 8, beginnings=numbers)
-
-
-def _generator(hidden: int) -> Generator:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=512, hidden_size=hidden, intermediate_size=11 * hidden // 4, num_hidden_layers=4,
-        num_attention_heads=hidden // 32, num_key_value_heads=hidden // 64, max_position_embeddings=2048,
-        initializer_range=0.1,
-    )  # fmt: skip
-    return Generator("random", config.to_json_string(), "", "", 2048, (2,), "", weights(LlamaForCausalLM(config)))

@@ -15,10 +15,9 @@ import torch
 
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.packing.transformers_engine import ContinuousBatching
-from pliant.benchmarks.packing.turns import device
+from pliant.benchmarks.packing.turns import device, random_generator
 from pliant.benchmarks.results import Target
-from pliant.packing.artifact import Generator
-from pliant.packing.engine.model import load_generator, weights
+from pliant.packing.engine.model import load_generator
 from pliant.packing.engine.paged_engine import PagedEngine
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
 from pliant.progress import Progress, silent
@@ -69,7 +68,11 @@ def batches(context: Context) -> Measured:
 def measure(sequences: Sequence[int] = SEQUENCES, rounds: int = ROUNDS, progress: Progress = silent) -> Batches:
     """Measure both engines with each number of sequences, an iteration of one after an iteration of the other."""
     torch.set_num_threads(1)
-    generator, most = embedded_shape(), max(sequences)
+    most = max(sequences)
+    generator = random_generator(
+        "embedded shape", CONTEXT, vocab_size=1024, hidden_size=96, intermediate_size=256, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=True,
+    )  # fmt: skip
     memory = Memory(pages=most * -(-CONTEXT // PAGE), page_tokens=PAGE, step_tokens=512, sequences=most)
     ours = PagedEngine(load_generator(generator, device()), memory)
     theirs = ContinuousBatching(load_generator(generator, device()), memory)
@@ -94,20 +97,6 @@ def measure(sequences: Sequence[int] = SEQUENCES, rounds: int = ROUNDS, progress
         progress(number + 1, len(sequences))
     ours.close()
     return Batches(tuple(rows), pairs, needed)
-
-
-def embedded_shape() -> Generator:
-    """Return a generator of the embedded one's shape, with random weights."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=1024, hidden_size=96, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=4, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
-    )  # fmt: skip
-    return Generator(
-        "embedded shape", config.to_json_string(), "", "", CONTEXT, (2,), "", weights(LlamaForCausalLM(config))
-    )
 
 
 def _fill(engine: PagedEngine | ContinuousBatching, count: int) -> None:

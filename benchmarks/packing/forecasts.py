@@ -7,7 +7,7 @@ Shapes: N requests, L levels, B bins.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import kendalltau
@@ -30,7 +30,6 @@ class Foretold:
     context: int  # tokens of a prompt and its output together
     limit: int  # tokens of an output, as clients ask for it
     quality: Quality
-    left_out: int = 0  # requests longer than the context
 
 
 @dataclass(frozen=True)
@@ -81,17 +80,15 @@ def classes_of(tokens: Ints, width: int) -> Ints:
     return np.minimum((tokens - 1) // width, BUCKETS - 1)
 
 
-def width_of(limit: int) -> int:
-    """Return the tokens of a class: equal parts of the longest output (S3, section 3.1)."""
-    return -(-limit // BUCKETS)
-
-
 def foretold(
     name: str, scores: Floats, of: Lengths, fitted: Ints, kept: Ints, context: int, limit: int = 0
 ) -> Foretold:
-    """Forecast the rows `kept` by quantiles fitted on the rows `fitted`. Without a `limit` the context is it."""
+    """Forecast the rows `kept` by quantiles fitted on the rows `fitted`. Without a `limit` the context is it.
+
+    Classes are equal parts of the longest output (S3, section 3.1).
+    """
     limit = limit or context
-    width = width_of(limit)
+    width = -(-limit // BUCKETS)
     conditional = Conditional.fit(scores[fitted], of.output[fitted], width)
     forecasts, buckets = conditional.forecasts(scores[kept]), conditional.classes(scores[kept])
     quality = judge(name, forecasts, buckets, of.output[kept], of.output[fitted], width)
@@ -123,12 +120,11 @@ def by_prompt(of: Lengths, context: int, share: float = 0.5) -> Foretold:
 
     Clients are taken to ask for at most the trace's longest output. Raises `InputError` where too few requests fit.
     """
-    fits, left_out = of.fitting(context)
+    fits = of.part(of.prompt + of.output <= context)
     if len(fits.prompt) < 2 * BINS:
         raise InputError("context", context, f"one that holds at least {2 * BINS} requests of {of.name}")
     rows = np.arange(len(fits.prompt))
     cut = int(share * len(rows))
     scores = fits.prompt + 1e-3 * np.random.default_rng(0).random(len(rows))  # equal prompts: in no order
     limit = int(fits.output.max())
-    forecasts = foretold(f"{of.name}, by prompt length", scores, fits, rows[:cut], rows[cut:], context, limit)
-    return replace(forecasts, left_out=left_out)
+    return foretold(f"{of.name}, by prompt length", scores, fits, rows[:cut], rows[cut:], context, limit)

@@ -4,9 +4,6 @@ All figures follow from published specifications; nothing here was measured. An 
 that it reads (all weights, and the keys and values of all cached tokens) or as the products of its queries with the
 weights, whichever is longer (roofline). The feed-forward is batched and attention runs per sequence: Orca (OSDI 2022),
 S3 section 2.
-
-A model too large for one device is spread over the stages of a pipeline (`Spread`, S3's GPT-3). With D stages the batch
-runs as D micro-batches, so that every stage always has one; each micro-batch reads the stage's weights again.
 """
 
 from __future__ import annotations
@@ -47,12 +44,12 @@ GPT_J_6B = LargeModel("GPT-J 6B", 28, 4096, 16, 6.051e9)
 LLAMA_13B = LargeModel("LLaMA-13B", 40, 5120, 40, 13.016e9)
 GPT_NEOX_20B = LargeModel("GPT-NeoX 20B", 44, 6144, 64, 20.555e9)
 LLAMA_33B = LargeModel("LLaMA-33B", 60, 6656, 52, 32.529e9)
-GPT_3_175B = LargeModel("GPT-3 175B", 96, 12288, 96, 175.0e9)
+LLAMA_33B = LargeModel("LLaMA-33B", 60, 6656, 52, 32.529e9)
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """A device: `memory` in bytes; bytes/s from it (`bandwidth`), to another device (`peer`) and to the host, one way.
+    """A device: `memory` in bytes; bytes/s from it (`bandwidth`) and to the host, one way.
 
     `flops` a second in half precision; `efficiency`: the share of them that products of some 100 rows reach (assumed).
     """
@@ -61,41 +58,25 @@ class Accelerator:
     memory: float
     bandwidth: float
     flops: float
-    peer: float
     host: float
     efficiency: float = 0.6
 
 
-A100 = Accelerator("A100 80 GB", 80e9, 2.0e12, 312e12, 300e9, 16e9)
+A100 = Accelerator("A100 80 GB", 80e9, 2.0e12, 312e12, 16e9)
 """Its host is connected by PCIe 4.0 x 8, as in S3's machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A pipeline of so many devices."""
-
-    devices: int = 1
-
-    def share(self, model: LargeModel) -> float:
-        """Return the share of weights and cache on the fullest device. A stage has whole layers."""
-        return -(-model.layers // self.devices) / model.layers
-
-
-ALONE = Spread()
-
-
-def capacity(model: LargeModel, device: Accelerator, spread: Spread = ALONE) -> int:
+def capacity(model: LargeModel, device: Accelerator) -> int:
     """Return the tokens whose keys and values fit beside the weights. Raises `InputError` if none does."""
-    share = spread.share(model)
-    if not _fits(model, device, spread):
-        raise InputError("devices", f"{spread.devices} x {device.name}", _enough(model))
-    return int((device.memory - share * model.weight_bytes) / (share * model.kv_bytes))
+    if model.weight_bytes + model.kv_bytes > device.memory:
+        weights = f"enough for {model.name}'s {model.weight_bytes / 1e9:,.0f} GB of weights"
+        raise InputError("devices", device.name, weights)
+    return int((device.memory - model.weight_bytes) / model.kv_bytes)
 
 
 def memory_of(
     model: LargeModel,
     device: Accelerator,
-    spread: Spread = ALONE,
     *,
     page_tokens: int = 16,
     host_bytes: float = 0.0,
@@ -106,7 +87,7 @@ def memory_of(
 
     Raises `InputError` if not one token fits beside the weights.
     """
-    pages = capacity(model, device, spread) // page_tokens
+    pages = capacity(model, device) // page_tokens
     return Memory(pages, page_tokens, int(host_bytes / (model.kv_bytes * page_tokens)), step_tokens, sequences)
 
 
@@ -116,30 +97,17 @@ class Roofline:
 
     model: LargeModel
     device: Accelerator
-    spread: Spread = ALONE
 
     def seconds(
         self, queries: NDArray[np.int64] | int, sequences: int, cached: NDArray[np.int64] | int
     ) -> NDArray[np.float64]:
-        """Return the seconds in which a micro-batch passes all stages, and so every sequence gets a token."""
-        stages, share = self.spread.devices, self.spread.share(self.model)
-        batches = max(1, min(stages, sequences))
-        q, c = np.asarray(queries, float) / batches, np.asarray(cached, float) / batches
-        read = share * (self.model.weight_bytes + self.model.kv_bytes * c) / self.device.bandwidth
-        computed = share * 2 * self.model.parameters * q / (self.device.flops * self.device.efficiency)
-        seconds: NDArray[np.float64] = stages * np.maximum(read, computed)
+        """Return the seconds in which every sequence gets a token."""
+        del sequences
+        read = (self.model.weight_bytes + self.model.kv_bytes * np.asarray(cached, float)) / self.device.bandwidth
+        computed = 2 * self.model.parameters * np.asarray(queries, float) / (self.device.flops * self.device.efficiency)
+        seconds: NDArray[np.float64] = np.maximum(read, computed)
         return seconds
 
     def swap_seconds(self, tokens: int) -> float:
-        """Return the seconds of a swap, in which every device moves its own layers at the same time."""
-        return self.spread.share(self.model) * self.model.kv_bytes * tokens / self.device.host
-
-
-def _fits(model: LargeModel, device: Accelerator, spread: Spread) -> bool:
-    return (
-        spread.devices <= model.layers and spread.share(model) * (model.weight_bytes + model.kv_bytes) <= device.memory
-    )
-
-
-def _enough(model: LargeModel) -> str:
-    return f"enough for {model.name}'s {model.weight_bytes / 1e9:,.0f} GB of weights"
+        """Return the seconds of a swap."""
+        return self.model.kv_bytes * tokens / self.device.host

@@ -135,43 +135,30 @@ class Fared:
         return 1.0 - self.refused / max(len(self.replies), 1)
 
     @property
-    def kept(self) -> float:
-        """Return the share of the accepted chats that were answered in time; NaN where none was accepted."""
-        accepted = len(self.replies) - self.refused
-        return len(self._in_time()) / accepted if accepted else float("nan")
+    def answered(self) -> list[Observation]:
+        """Return the chats that were answered in time."""
+        return _in_time(self.replies)
 
     @property
     def took(self) -> NDArray[np.float64]:
         """Return the seconds [n] ascending from arrival to answer, of those that were answered in time."""
-        return np.sort([(chat.answered or 0.0) - chat.request.arrival for chat in self._in_time()])
+        return np.sort([(chat.answered or 0.0) - chat.request.arrival for chat in self.answered])
 
     @property
     def in_time(self) -> float:
         """Return the share of all chats."""
-        return len(self._in_time()) / max(len(self.replies), 1)
-
-    @property
-    def goodput(self) -> float:
-        """Return the answers in time a second."""
-        return len(self._in_time()) / self.seconds
-
-    @property
-    def tokens(self) -> float:
-        """Return the tokens of the answers in time, a second; a reply's setting holds its tokens (py)."""
-        return sum(chat.setting or 0 for chat in self._in_time()) / self.seconds
-
-    def of_stretch(self, number: int) -> int:
-        """Return how many chats of a stretch were answered in time."""
-        return len(_in_time(self.stretches[number]))
-
-    def _in_time(self) -> list[Observation]:
-        return _in_time(self.replies)
+        return len(self.answered) / max(len(self.replies), 1)
 
     def row(self) -> tuple[str, ...]:
-        quantiles = np.quantile(self.took, (0.5, 0.9)) if len(self.took) else (np.nan, np.nan)
+        """Return the cells under HEADINGS; a reply's setting holds its tokens."""
+        answered = self.answered
+        quantiles = np.quantile(self.took, (0.5, 0.9)) if answered else (np.nan, np.nan)
         milliseconds = (f"{1e3 * seconds:,.0f}" for seconds in quantiles)
-        shares = (f"{share:.1%}" for share in (self.accepted, self.kept, self.in_time))
-        speed = f"{self.goodput:.1f}", f"{self.tokens:,.0f}"
+        accepted = len(self.replies) - self.refused
+        kept = len(answered) / accepted if accepted else float("nan")
+        shares = (f"{share:.1%}" for share in (self.accepted, kept, self.in_time))
+        tokens = sum(chat.setting or 0 for chat in answered) / self.seconds
+        speed = f"{len(answered) / self.seconds:.1f}", f"{tokens:,.0f}"
         return self.policy, str(len(self.replies)), *shares, *speed, *milliseconds, str(self.preemptions)
 
 
@@ -198,8 +185,8 @@ class Contest:
     @property
     def won(self) -> int:
         """Return in how many stretches we answered more chats in time than the rival."""
-        ours, rival = self.fared[OURS], self.fared[RIVAL]
-        return sum(ours.of_stretch(number) > rival.of_stretch(number) for number in range(len(ours.stretches)))
+        pairs = zip(self.fared[OURS].stretches, self.fared[RIVAL].stretches, strict=True)
+        return sum(len(_in_time(ours)) > len(_in_time(rival)) for ours, rival in pairs)
 
     def plain(self) -> dict[str, Any]:
         rows = [dict(zip(HEADINGS, fared.row(), strict=True)) for fared in self.fared.values()]
@@ -272,11 +259,8 @@ def counts(url: str, name: str) -> Counter[str]:
         models = json.load(response)["models"]
     engine = next(model["engine"] for model in models if model["name"] == name)
     with urllib.request.urlopen(f"{url}/metrics", timeout=TIMEOUT) as response:
-        return ends(response.read().decode(), name) + Counter(preempted=int(engine["preemptions"]))
-
-
-def ends(exposition: str, name: str) -> Counter[str]:
-    """Return how often outputs of the model `name` came to each end, from Prometheus's text format."""
+        exposition = response.read().decode()
     samples = [sample for family in text_string_to_metric_families(exposition) for sample in family.samples]
     mine = [s for s in samples if s.name == "pliant_outcomes_total" and s.labels["task"] == name]
-    return Counter({sample.labels["outcome"]: int(sample.value) for sample in mine})
+    ended = Counter({sample.labels["outcome"]: int(sample.value) for sample in mine})
+    return ended + Counter(preempted=int(engine["preemptions"]))

@@ -1,4 +1,4 @@
-"""S3's published tables in the simulator: mean batch of four models on one A100 (Table 2), GPT-3 over 6, 8 and 10 of them.
+"""S3's published table in the simulator: mean batch of four models on one A100 (Table 2).
 
 Nothing is fitted to the table, and nothing here is measured on a device. A cache of (80 GB - weights) / bytes a token, in
 tokens, serves the 9,229 rows of Alpaca in the shared data folder, all at once, and the mean is over all iterations, the last
@@ -8,7 +8,6 @@ ones too. What was chosen (docs/log says what the other choices come to):
 - A reservation counts the output alone: prompts are one token, the least there can be.
 - Tokens are words x 4/3, since none of the models' tokenizers is at hand.
 - The predictor is right for 98.61% of the prompts, as published, and else says a neighbouring class.
-Of GPT-3 the paper says that S3 on 6 devices matches ORCA on 10. Here it does more than twice as much; no reason is known.
 """
 
 from __future__ import annotations
@@ -25,15 +24,12 @@ from pliant.benchmarks import places
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing.hardware import (
     A100,
-    ALONE,
-    GPT_3_175B,
     GPT_J_6B,
     GPT_NEOX_20B,
     LLAMA_13B,
     LLAMA_33B,
     LargeModel,
     Roofline,
-    Spread,
     memory_of,
 )
 from pliant.benchmarks.places import ALPACA, existing
@@ -57,7 +53,6 @@ TABLE: Mapping[LargeModel, tuple[float, float, float]] = {
 }
 """Published mean batch under each of POLICIES."""
 WITHIN = 0.12
-STAGES = (6, 8, 10)  # of the pipeline that serves GPT-3
 HOST_BYTES = 256e9  # for what S3 preempts; never full here
 UNBOUNDED = 10**6  # queries and sequences an iteration: memory alone binds
 
@@ -74,51 +69,24 @@ class Cell:
     batch: float
     tokens: float  # of outputs, a second
     preemptions: int
-    devices: int = 1
 
     @property
     def ratio(self) -> float:
         return self.batch / self.published
 
 
-@dataclass(frozen=True)
-class PublishedTables:
-    cells: tuple[Cell, ...]
-    pipeline: tuple[Cell, ...]
-
-    @property
-    def worst(self) -> float:
-        """Return the largest deviation from the table."""
-        return max(abs(cell.ratio - 1) for cell in self.cells)
-
-    @property
-    def match(self) -> float:
-        """Return the throughput of S3 on 6 devices over ORCA's on 10."""
-        tokens = {(cell.policy, cell.devices): cell.tokens for cell in self.pipeline}
-        return tokens["s3", STAGES[0]] / tokens["orca", STAGES[-1]]
-
-    def targets(self) -> list[Target]:
-        return [
-            Target("S3's Table 2, mean batch, worst of 12 cells", self.worst, "<=", WITHIN),
-            Target("GPT-3 in a pipeline: S3 on 6 devices over ORCA on 10, tokens/s", self.match, ">=", 1.0, "x"),
-        ]
-
-
 def published(context: Context) -> Measured:
-    """Simulate the table and the pipeline."""
+    """Simulate the table."""
     need(places.missing(ALPACA))
-    outputs, cells, pipeline = lengths(), list[Cell](), list[Cell]()
-    count = (len(TABLE) + len(STAGES)) * len(POLICIES)
-    with context.stage("the published tables, simulated") as progress:
+    outputs, cells = lengths(), list[Cell]()
+    with context.stage("the published table, simulated") as progress:
         for model, batches in TABLE.items():
             for policy, batch in zip(POLICIES, batches, strict=True):
                 cells.append(run(model, policy, outputs, batch))
-                progress(len(cells), count)
-        for stages in STAGES:
-            pipeline += [run(GPT_3_175B, policy, outputs, spread=Spread(stages)) for policy in POLICIES]
-            progress(len(cells) + len(pipeline), count)
-    result = PublishedTables(tuple(cells), tuple(pipeline))
-    return result.targets(), asdict(result)
+                progress(len(cells), len(TABLE) * len(POLICIES))
+    worst = max(abs(cell.ratio - 1) for cell in cells)
+    target = Target("S3's Table 2, mean batch, worst of 12 cells", worst, "<=", WITHIN)
+    return [target], {"cells": [asdict(cell) for cell in cells]}
 
 
 def lengths(path: Path = ALPACA) -> Ints:
@@ -130,16 +98,14 @@ def lengths(path: Path = ALPACA) -> Ints:
     return tokens
 
 
-def run(model: LargeModel, policy: str, outputs: Ints, published: float = nan, spread: Spread = ALONE) -> Cell:
-    """Simulate the outputs, all at once, in the sample's order, on as many A100 as `spread` says."""
+def run(model: LargeModel, policy: str, outputs: Ints, published: float = nan) -> Cell:
+    """Simulate the outputs, all at once, in the sample's order."""
     unbounded = {"step_tokens": UNBOUNDED, "sequences": UNBOUNDED}
-    memory = memory_of(model, A100, spread, page_tokens=1, host_bytes=HOST_BYTES, **unbounded)
+    memory = memory_of(model, A100, page_tokens=1, host_bytes=HOST_BYTES, **unbounded)
     exact = dict(enumerate(outputs.tolist()))
-    simulated = simulate(prompts(outputs), exact, Rules(policy, CONTEXT), memory, Roofline(model, A100, spread))
+    simulated = simulate(prompts(outputs), exact, Rules(policy, CONTEXT), memory, Roofline(model, A100))
     total = summary(simulated)
-    return Cell(
-        model.name, policy, published, simulated.batch, total.tokens_per_second, total.preemptions, spread.devices
-    )
+    return Cell(model.name, policy, published, simulated.batch, total.tokens_per_second, total.preemptions)
 
 
 def prompts(outputs: Ints) -> tuple[Prompt, ...]:

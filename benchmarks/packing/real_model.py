@@ -10,7 +10,7 @@ that predictor is on prompts that it was not trained on was measured by the flow
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,10 @@ from pliant.benchmarks.packing.turns import Contender, Row, serve
 from pliant.benchmarks.places import ALPACA
 from pliant.benchmarks.results import Target
 from pliant.flows import settings
-from pliant.flows.champions import Champion
 from pliant.flows.packing.champions import fetch_generator, fetch_predictor, load_champions
 from pliant.flows.packing.stages import rendered
 from pliant.flows.release import open_registry
-from pliant.packing.artifact import Generator, Packing, Predictor
+from pliant.packing.artifact import Generator, Predictor
 from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import PredictorModel, tokenizer_of
 from pliant.packing.engine.submission import Submission
@@ -51,51 +50,38 @@ LONGEST = 160  # tokens of a prompt
 MEMORY = Memory(pages=512, page_tokens=16, step_tokens=256, sequences=64)
 
 
-@dataclass(frozen=True, slots=True)
-class RealModel:
-    rows: tuple[Row, ...]
-    rate: float  # requests/s of ONLINE
-    predictor: Predictor
+def targets(rows: Sequence[Row], predictor: Predictor) -> list[Target]:
+    """Judge the rows of both loads, the rival at its best setting for each figure, and the predictor."""
 
-    def targets(self) -> list[Target]:
-        ours, theirs = (self._speed(OFFLINE, name) for name in (OURS, FIFO))
-        sooner = self._figure(ONLINE, OURS, "mean s", min) / self._figure(ONLINE, FIFO, "mean s", min)
-        first, metrics = self.rows[0].ran.texts, self.predictor.metrics
-        differing = sum(
-            text != same
-            for row in self.rows
-            if row.load == OFFLINE
-            for text, same in zip(row.ran.texts, first, strict=True)
-        )
-        apart = max(abs(metrics[f"coverage_{level:g}"] - level) for level in QUANTILES)
-        pinball = metrics["pinball"] / metrics["constant_pinball"]
-        return [
-            Target(
-                f"{NAME}, {TOGETHER} at once: tokens/s over transformers' best setting", ours / theirs, ">=", 1.2, "x"
-            ),
-            Target(f"{NAME}, {OVERLOAD:g}x load: mean completion over transformers' best", sooner, "<=", 0.7, "x"),
-            Target(f"{NAME}: texts that differ between contenders", differing, "<=", 0),
-            Target(f"{NAME}'s predictor, held out: pinball loss over constant quantiles", pinball, "<=", 0.8, "x"),
-            Target(f"{NAME}'s predictor, held out: Kendall's tau", metrics["tau"], ">=", 0.4),
-            Target(f"{NAME}'s predictor, held out: coverage, the quantile furthest off", apart, "<=", 0.03),
-        ]
+    def figure(load: str, name: str, heading: str, best: Any) -> float:
+        mine = [row for row in rows if (row.load, row.contender.name) == (load, name)]
+        return float(best(row.figures()[heading] for row in mine))
 
-    def _speed(self, load: str, name: str) -> float:
-        return self._figure(load, name, "tokens/s", max)
-
-    def _figure(self, load: str, name: str, heading: str, best: Any) -> float:
-        rows = [row for row in self.rows if (row.load, row.contender.name) == (load, name)]
-        return float(best(row.figures()[heading] for row in rows))
+    faster = figure(OFFLINE, OURS, "tokens/s", max) / figure(OFFLINE, FIFO, "tokens/s", max)
+    sooner = figure(ONLINE, OURS, "mean s", min) / figure(ONLINE, FIFO, "mean s", min)
+    texts = [row.ran.texts for row in rows if row.load == OFFLINE]
+    differing = sum(text != same for each in texts for text, same in zip(each, rows[0].ran.texts, strict=True))
+    metrics, held_out = predictor.metrics, f"{NAME}'s predictor, held out"
+    apart = max(abs(metrics[f"coverage_{level:g}"] - level) for level in QUANTILES)
+    pinball = metrics["pinball"] / metrics["constant_pinball"]
+    return [
+        Target(f"{NAME}, {TOGETHER} at once: tokens/s over transformers' best setting", faster, ">=", 1.2, "x"),
+        Target(f"{NAME}, {OVERLOAD:g}x load: mean completion over transformers' best", sooner, "<=", 0.7, "x"),
+        Target(f"{NAME}: texts that differ between contenders", differing, "<=", 0),
+        Target(f"{held_out}: pinball loss over constant quantiles", pinball, "<=", 0.8, "x"),
+        Target(f"{held_out}: Kendall's tau", metrics["tau"], ">=", 0.4),
+        Target(f"{held_out}: coverage, the quantile furthest off", apart, "<=", 0.03),
+    ]
 
 
 def real(context: Context) -> Measured:
     """Compare our engine with transformers' continuous batching, and judge the predictor."""
     need(missing())
     with context.stage("a real language model, two engines in turns") as progress:
-        result = measure(progress)
-    rows = [{"load": row.load, "contender": row.contender.title, **row.figures()} for row in result.rows]
-    details = {"rate": result.rate, "rows": rows, "memory": asdict(MEMORY)}
-    return result.targets(), {**details, "predictor": dict(result.predictor.metrics)}
+        rows, rate, trained = measure(progress)
+    plain = [{"load": row.load, "contender": row.contender.title, **row.figures()} for row in rows]
+    details = {"rate": rate, "rows": plain, "memory": asdict(MEMORY), "predictor": dict(trained.metrics)}
+    return targets(rows, trained), details
 
 
 def missing() -> str:
@@ -112,8 +98,11 @@ def predictor() -> Predictor | None:
     return None if champion is None else fetch_predictor(registry, champion)
 
 
-def measure(progress: Progress = silent) -> RealModel:
-    """Answer the prompts once to know how long each output is, then serve both loads."""
+def measure(progress: Progress = silent) -> tuple[list[Row], float, Predictor]:
+    """Answer the prompts once to know how long each output is, then serve both loads.
+
+    Returns the rows, the requests/s of ONLINE and the predictor.
+    """
     torch.set_num_threads(1)
     registry = _registry()
     champion = load_champions(registry)[NAME]
@@ -122,23 +111,19 @@ def measure(progress: Progress = silent) -> RealModel:
     completions = complete(generator, encoded, MEMORY, LIMIT, progress=share(progress, 0, 25))
     outputs = [len(completion.tokens) for completion in completions]
     submissions = _submissions(trained, texts, encoded, outputs)
-    contenders = _contenders(champion, generator.context)
+    ours = Contender(OURS, rules_of(champion.artifact, generator.context), MEMORY)
+    contenders = [*(Contender(FIFO, None, MEMORY, margin) for margin in MARGINS), ours]
     progress(25, 100)
     offline = serve(OFFLINE, contenders, generator, submissions[:TOGETHER])
     progress(55, 100)
     rate = OVERLOAD * TOGETHER / min(row.ran.seconds for row in offline if row.contender.name == FIFO)
     online = serve(ONLINE, contenders, generator, _arriving(submissions[TOGETHER:], rate))
     progress(100, 100)
-    return RealModel((*offline, *online), rate, trained)
+    return [*offline, *online], rate, trained
 
 
 def _registry() -> Any:
     return open_registry(settings.read(), "packing")
-
-
-def _contenders(champion: Champion[Packing], context: int) -> list[Contender]:
-    theirs = [Contender(FIFO, None, MEMORY, margin) for margin in MARGINS]
-    return [*theirs, Contender(OURS, rules_of(champion.artifact, context), MEMORY)]
 
 
 def _prompts(generator: Generator, count: int) -> tuple[list[str], list[tuple[int, ...]]]:

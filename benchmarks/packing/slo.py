@@ -8,11 +8,10 @@ that give up once their first token is due, which spares it the requests that ar
 prompt's length alone. What a refusal and a decision cost is measured on this machine.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -33,7 +32,6 @@ from pliant.packing.scheduling.request import FOREVER, Memory, Prompt, StepInput
 from pliant.packing.scheduling.scheduler import PackingScheduler
 from pliant.packing.scheduling.simulated import Fate, simulate
 from pliant.packing.scheduling.targets import Admission
-from pliant.progress import Progress, silent
 
 TTFT, TPOT = (1.0, 4.0), 0.1  # seconds
 RIVALS = ("paged", "past-future", "edf", "s3")
@@ -44,19 +42,9 @@ LOADS = (1.2, 1.5)  # of what the device bears with its memory full
 RUNNING, WAITING = 256, 2000  # in the measured decisions and refusals
 
 
-@dataclass(frozen=True, slots=True)
-class SloConfig:
-    """`seconds` of arrivals in each run."""
-
-    seeds: tuple[int, ...] = (0, 1, 2)
-    seconds: float = 120.0
-    decisions: int = 300
-    processes: int = 2
-
-
-QUICK = SloConfig()
-FULL = SloConfig(seeds=(0, 1, 2, 3, 4), seconds=600.0, decisions=2000)
-SMALLEST = SloConfig(seeds=(0,))
+QUICK: tuple[tuple[int, ...], float, int] = ((0, 1, 2), 120.0, 300)
+"""Seeds, seconds of arrivals in each run, and decisions that are measured."""
+FULL, SMALLEST = ((0, 1, 2, 3, 4), 600.0, 2000), ((0,), 120.0, 300)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +98,17 @@ class SloResult:
 
     def targets(self) -> list[Target]:
         """Return the targets: the median of the seeds, of the trace where it is worst."""
-        goodput = [
-            Target(f"goodput at {load:g}x, over the best of {', '.join(RIVALS)}", self.ratio(load), ">=", 1.4, "x")
-            for load in LOADS
-        ]
+        best, most = ", ".join(RIVALS), LOADS[-1]
         kept, borne = (
-            min(self.median(trace, LOADS[-1], OURS, False, name) for trace in TRACES) for name in ("kept", "borne")
+            min(self.median(trace, most, OURS, False, name) for trace in TRACES) for name in ("kept", "borne")
         )
         return [
-            *goodput,
-            Target(f"accepted requests that keep their targets at {LOADS[-1]:g}x", kept, ">=", 0.99),
-            Target(f"share accepted at {LOADS[-1]:g}x, over what the capacity allows", borne, ">=", 0.9),
+            *(
+                Target(f"goodput at {load:g}x, over the best of {best}", self.ratio(load), ">=", 1.4, "x")
+                for load in LOADS
+            ),
+            Target(f"accepted requests that keep their targets at {most:g}x", kept, ">=", 0.99),
+            Target(f"share accepted at {most:g}x, over what the capacity allows", borne, ">=", 0.9),
             Target(f"a decision with {RUNNING} running, p99", self.decision_ms, "<=", 2.0, "ms"),
             Target(f"a refusal with {RUNNING} running and {WAITING:,} waiting, p99", self.refusal_ms, "<=", 20.0, "ms"),
         ]
@@ -135,37 +123,25 @@ class SloResult:
 
     def median(self, trace: str, load: float, policy: str, gives_up: bool, figure: str) -> float:
         """Return the median of a figure over the seeds."""
-        return median([float(getattr(row, figure)) for row in self._rows(trace, load, policy, gives_up)])
-
-    def _rows(self, trace: str, load: float, policy: str, gives_up: bool) -> list[SloRow]:
         kind = (trace, load, policy, gives_up)
-        return [row for row in self.rows if (row.trace, row.load, row.policy, row.gives_up) == kind]
+        rows = [row for row in self.rows if (row.trace, row.load, row.policy, row.gives_up) == kind]
+        return median(float(getattr(row, figure)) for row in rows)
 
 
 def slo(context: Context) -> Measured:
     """Simulate all policies on all loads, and measure decisions and refusals."""
     need(traces.missing(*TRACES))
     with context.stage("targets under overload, simulated, and what deciding costs") as progress:
-        result = measure(context.choose(QUICK, FULL, SMALLEST), progress)
+        seeds, seconds, decisions = context.choose(QUICK, FULL, SMALLEST)
+        served = [*((policy, gives_up) for policy in RIVALS for gives_up in (False, True)), (OURS, False)]
+        kinds = product(TRACES, LOADS, served, seeds)
+        jobs = [SloJob(trace, load, *kind, seed, seconds) for trace, load, kind, seed in kinds]
+        result = SloResult(run_all(serve, jobs, 2, progress), decision_ms(decisions), refusal_ms(decisions))
     waiting = {f"{load:g}": result.ratio(load, gives_up=True) for load in LOADS}
     over = ", ".join(f"{ratio:.2f}x at {load}x" for load, ratio in waiting.items())
     Console().print(f"Over the best of them where clients give up once their first token is due: {over}.")
     rows = [asdict(row) for row in result.rows]
     return result.targets(), {"rows": rows, "goodput over rivals whose clients give up": waiting}
-
-
-def measure(config: SloConfig, progress: Progress = silent) -> SloResult:
-    """Serve every load by every policy: the rivals' clients wait, or give up."""
-    served = [(policy, gives_up) for policy in RIVALS for gives_up in (False, True)]
-    jobs = [
-        SloJob(trace, load, policy, gives_up, seed, config.seconds)
-        for trace in TRACES
-        for load in LOADS
-        for policy, gives_up in (*served, (OURS, False))
-        for seed in config.seeds
-    ]
-    rows = run_all(serve, jobs, config.processes, progress)
-    return SloResult(rows, decision_ms(config.decisions), refusal_ms(config.decisions))
 
 
 def capacity(ground: Ground, foretold: Foretold) -> float:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+import numpy as np
+
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.packing import vicuna
 from pliant.benchmarks.packing.forecasts import Foretold
@@ -24,7 +26,7 @@ from pliant.benchmarks.runs import run_all
 from pliant.packing.scheduling.iteration_cost import IterationCost
 from pliant.packing.scheduling.policy import POLICIES, Rules
 from pliant.packing.scheduling.request import Memory, Prompt
-from pliant.packing.scheduling.simulated import Run, simulate, summary
+from pliant.packing.scheduling.simulated import simulate, summary
 
 SLO = 0.1875  # seconds a token: an average reader's speed (S3, section 5.1)
 HOST_BYTES = 128e9
@@ -85,8 +87,18 @@ def serve(job: Job) -> Row:
     """Serve one job, in virtual time."""
     requests = prompts(job.load, job.foretold)
     rules = Rules(job.policy, job.foretold.context, cost=job.ground.steps)
-    lengths = {prompt.id: prompt.exact for prompt in requests}
-    return row(job, simulate(requests, lengths, rules, job.ground.memory, job.ground.steps))
+    run = simulate(
+        requests, {prompt.id: prompt.exact for prompt in requests}, rules, job.ground.memory, job.ground.steps
+    )
+    total, read = summary(run), sum(fate.prompt for fate in run.fates)
+    return Row(
+        model=job.ground.name, load=job.load.name, policy=job.policy, seed=job.seed, requests=total.finished,
+        seconds=run.seconds, rate=total.sequences_per_second, tokens=total.tokens_per_second,
+        mean=total.completion, p50=total.p50, p99=total.p99, token=total.per_token,
+        within=float(np.mean([fate.ended - fate.arrival <= SLO * fate.generated for fate in run.fates])),
+        preemptions=total.preemptions / total.finished, recomputed=total.recomputed,
+        swapped=run.swapped / (run.generated + read + run.recomputed), batch=total.batch, level=run.safety,
+    )  # fmt: skip
 
 
 def prompts(load: Load, foretold: Foretold) -> list[Prompt]:
@@ -97,54 +109,28 @@ def prompts(load: Load, foretold: Foretold) -> list[Prompt]:
         tokens, exact = int(of.prompt[place]), int(of.output[place])
         limit = min(foretold.limit, foretold.context - tokens)
         forecast, bucket = tuple(foretold.forecasts_NL[place].tolist()), int(foretold.buckets[place])
-        requests.append(Prompt(number, at, tokens, limit, forecast, bucket, offline=load.offline, exact=exact))
+        requests.append(Prompt(number, at, tokens, limit, forecast, bucket, exact=exact))
     return requests
 
 
-def row(job: Job, run: Run) -> Row:
-    """Return what a run comes to."""
-    total, prompts = summary(run), sum(fate.prompt for fate in run.fates)
-    slow = [fate.ended - fate.arrival > SLO * fate.generated for fate in run.fates]
-    speed = run.seconds, total.sequences_per_second, total.tokens_per_second
-    seconds = total.completion, total.p50, total.p99, total.per_token
-    preempted = total.preemptions / total.finished, total.recomputed
-    moved = run.swapped / (run.generated + prompts + run.recomputed)
-    shares = 1 - sum(slow) / len(slow), *preempted, moved
-    where = job.ground.name, job.load.name, job.policy, job.seed, total.finished
-    return Row(*where, *speed, *seconds, *shares, total.batch, run.safety)
+QUICK = ((0, 1, 2), 60.0)
+FULL = ((0, 1, 2, 3, 4), 300.0)
+"""Seeds, and seconds of arrivals."""
 
 
-@dataclass(frozen=True, slots=True)
-class StudyConfig:
-    """Times in seconds of arrivals."""
-
-    seeds: tuple[int, ...] = (0, 1, 2)
-    seconds: float = 60.0
-    processes: int = 2
-
-
-QUICK = StudyConfig()
-FULL = StudyConfig(seeds=(0, 1, 2, 3, 4), seconds=300.0)
-
-
-@dataclass(frozen=True)
-class Study:
-    """Rows by section."""
-
-    sections: Mapping[str, Sequence[Row]]
-
-    def targets(self) -> list[Target]:
-        peak, wide, alone = (Verdict(self.sections[name]) for name in (PEAK_13B, PEAK_33B, NO_HOST))
-        at = f"13B at {RATE:g} requests/s"
-        return [
-            Target(f"{at}: mean completion below s3", 1 - peak.most("mean", "s3"), ">=", 0.60),
-            Target(f"{at}: throughput over s3", peak.least("rate", "s3"), ">=", 1.25),
-            Target(f"{at}: mean completion over oracle", peak.most("mean", "oracle"), "<=", 1.0),
-            Target(f"{at}: throughput over oracle", peak.least("rate", "oracle"), ">=", 1.0),
-            Target(f"{at}: tokens recomputed, no host memory", alone.recomputed, "<=", 0.03),
-            Target(f"{at}: p99 over paged", peak.most("p99", "paged"), "<=", 1.5),
-            Target(f"33B at {RATE:g} requests/s: mean batch over s3", wide.least("batch", "s3"), ">=", 1.6),
-        ]
+def targets(sections: Mapping[str, Sequence[Row]]) -> list[Target]:
+    """Judge the rows by section."""
+    peak, wide, alone = (Verdict(sections[name]) for name in (PEAK_13B, PEAK_33B, NO_HOST))
+    at, recomputed = f"13B at {RATE:g} requests/s", max(r.recomputed for r in alone.rows if r.policy == "default")
+    return [
+        Target(f"{at}: mean completion below s3", 1 - peak.most("mean", "s3"), ">=", 0.60),
+        Target(f"{at}: throughput over s3", peak.least("rate", "s3"), ">=", 1.25),
+        Target(f"{at}: mean completion over oracle", peak.most("mean", "oracle"), "<=", 1.0),
+        Target(f"{at}: throughput over oracle", peak.least("rate", "oracle"), ">=", 1.0),
+        Target(f"{at}: tokens recomputed, no host memory", recomputed, "<=", 0.03),
+        Target(f"{at}: p99 over paged", peak.most("p99", "paged"), "<=", 1.5),
+        Target(f"33B at {RATE:g} requests/s: mean batch over s3", wide.least("batch", "s3"), ">=", 1.6),
+    ]
 
 
 @dataclass(frozen=True)
@@ -164,27 +150,21 @@ class Verdict:
     def least(self, figure: str, rival: str) -> float:
         return min(self.ratios(figure, rival), default=float("nan"))
 
-    @property
-    def recomputed(self) -> float:
-        return max(row.recomputed for row in self.rows if row.policy == "default")
-
 
 def study(context: Context) -> Measured:
     """Simulate all sections. What is forecast of Vicuna's lengths has been trained before."""
     need(vicuna.missing() or vicuna.untrained())
-    config = FULL if context.full else QUICK
     with context.stage("simulations of all policies") as progress:
-        foretold = vicuna.vicuna(vicuna.cached())
-        sections = _sections(config, foretold)
-        done = iter(run_all(serve, [job for jobs in sections.values() for job in jobs], config.processes, progress))
-        result = Study({name: [next(done) for _ in jobs] for name, jobs in sections.items()})
-    plain = {name: [asdict(row) for row in rows] for name, rows in result.sections.items()}
-    return result.targets(), {"sections": plain}
+        seeds, seconds = FULL if context.full else QUICK
+        sections = _sections(seeds, seconds, vicuna.vicuna(vicuna.cached()))
+        done = iter(run_all(serve, [job for jobs in sections.values() for job in jobs], 2, progress))
+        rows = {name: [next(done) for _ in jobs] for name, jobs in sections.items()}
+    return targets(rows), {"sections": {name: [asdict(row) for row in each] for name, each in rows.items()}}
 
 
-def _sections(config: StudyConfig, foretold: Foretold) -> dict[str, list[Job]]:
+def _sections(seeds: Sequence[int], seconds: float, foretold: Foretold) -> dict[str, list[Job]]:
     peak = large(LLAMA_13B, PEAK)
-    loads = [(seed, at_rate(foretold.lengths, RATE, config.seconds, seed)) for seed in config.seeds]
+    loads = [(seed, at_rate(foretold.lengths, RATE, seconds, seed)) for seed in seeds]
     rivals = [name for name in POLICIES if name != "orca"]
     return {
         PEAK_13B: _jobs(peak, foretold, loads),

@@ -6,7 +6,7 @@ alone; the last has arrivals too. Knows no forecast and no scheduler. Every draw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,6 @@ class Lengths:
         seconds = self.seconds[rows] if len(self.seconds) else self.seconds
         return replace(self, prompt=self.prompt[rows], output=self.output[rows], seconds=seconds)
 
-    def fitting(self, context: int) -> tuple[Lengths, int]:
-        """Return those whose prompt and output a model of so many tokens can hold, and how many it cannot."""
-        fits = self.prompt + self.output <= context
-        return self.part(fits), int((~fits).sum())
-
 
 @dataclass(frozen=True)
 class Load:
@@ -53,32 +48,15 @@ class Load:
     name: str
     arrivals: Floats
     rows: Ints
-    offline: bool = False
 
 
-def _vicuna(table: Any) -> tuple[Ints, Ints, Floats]:
-    """Prompts are not recorded: `prompt` holds the reference answer's tokens (see benchmarks/packing/vicuna.py)."""
-    return _whole(table["L_gt"]), _whole(table[TEMPERATURE]), np.empty(0)
-
-
-def _sharegpt(table: Any) -> tuple[Ints, Ints, Floats]:
-    return _whole(table["prompt_tokens"]), _whole(table["output_tokens"]), np.empty(0)
-
-
-def _azure(table: Any) -> tuple[Ints, Ints, Floats]:
-    return _whole(table["context_tokens"]), _whole(table["generated_tokens"]), table["seconds"].to_numpy(float)
-
-
-def _whole(column: Any) -> Ints:
-    whole: Ints = column.to_numpy(np.int64)
-    return whole
-
-
-SOURCES: Mapping[str, tuple[str, Callable[[Any], tuple[Ints, Ints, Floats]]]] = {
-    "vicuna": ("vicuna_alpaca_output_lengths.parquet", _vicuna),
-    "sharegpt": ("sharegpt_lengths.parquet", _sharegpt),
-    "azure": ("azure_llm_2023_conversation.parquet", _azure),
+SOURCES: Mapping[str, tuple[str, tuple[str, str], str]] = {
+    # Prompts are not recorded: `prompt` holds the reference answer's tokens (see benchmarks/packing/vicuna.py).
+    "vicuna": ("vicuna_alpaca_output_lengths.parquet", ("L_gt", TEMPERATURE), ""),
+    "sharegpt": ("sharegpt_lengths.parquet", ("prompt_tokens", "output_tokens"), ""),
+    "azure": ("azure_llm_2023_conversation.parquet", ("context_tokens", "generated_tokens"), "seconds"),
 }
+"""Name -> file, columns of prompt and output, and that of the seconds, if they are recorded."""
 
 
 def missing(*names: str, folder: Path = FOLDER) -> str:
@@ -94,25 +72,19 @@ def lengths(name: str, folder: Path = FOLDER) -> Lengths:
         raise InputError("trace", name, f"one of {', '.join(SOURCES)}")
     if reason := missing(name, folder=folder):
         raise InputError("trace", name, f"a recorded one ({reason})")
-    file, read = SOURCES[name]
-    prompt, output, seconds = read(pandas.read_parquet(folder / file))
-    order = np.argsort(seconds, kind="stable") if len(seconds) else np.arange(len(prompt))
-    return Lengths(name, prompt, output, seconds - seconds.min() if len(seconds) else seconds).part(order)
+    file, columns, times = SOURCES[name]
+    table = pandas.read_parquet(folder / file)
+    prompt, output = (table[column].to_numpy(np.int64) for column in columns)
+    if not times:
+        return Lengths(name, prompt, output, np.empty(0))
+    seconds = table[times].to_numpy(float)
+    return Lengths(name, prompt, output, seconds - seconds.min()).part(np.argsort(seconds, kind="stable"))
 
 
 def at_rate(of: Lengths, rate: float, seconds: float, seed: int) -> Load:
     """Return Poisson arrivals, each with the lengths of a row drawn anew (without repeats while there are enough)."""
     rng = np.random.default_rng([seed, 1])
-    times = poisson(rate, seconds, rng)
-    return Load(f"{of.name}, {rate:.3g}/s for {seconds:g} s", times, _drawn(len(of.prompt), len(times), rng))
-
-
-def at_once(of: Lengths, count: int, seed: int) -> Load:
-    """Return a batch that is there at the start."""
-    rows = _drawn(len(of.prompt), count, np.random.default_rng([seed, 2]))
-    return Load(f"{of.name}, {count:,} at once", np.zeros(count), rows, offline=True)
-
-
-def _drawn(rows: int, count: int, rng: np.random.Generator) -> Ints:
-    turns = [rng.permutation(rows) for _ in range(-(-count // max(rows, 1)))]
-    return np.concatenate(turns)[:count] if turns else np.empty(0, np.int64)
+    times, rows = poisson(rate, seconds, rng), len(of.prompt)
+    turns = [rng.permutation(rows) for _ in range(-(-len(times) // max(rows, 1)))]
+    drawn = np.concatenate(turns)[: len(times)] if turns else np.empty(0, np.int64)
+    return Load(f"{of.name}, {rate:.3g}/s for {seconds:g} s", times, drawn)

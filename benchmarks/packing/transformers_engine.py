@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -54,13 +55,6 @@ class _RecordedScheduler(schedulers.FIFOScheduler):
         return batch
 
 
-class _NullRouter:
-    """Drops transformers' outputs, since tokens are read from its requests."""
-
-    def deliver_batch(self, outputs: object) -> None:
-        del outputs
-
-
 class ContinuousBatching:
     """One model with transformers' paged cache, an iteration at a time. `margin`: the share of the pages kept free."""
 
@@ -73,17 +67,10 @@ class ContinuousBatching:
             self._manager.batch_processor = self._processor = self._manager._create_batch_processor()
         finally:
             del mapping[NAME]
-        self._processor.output_router = _NullRouter()
-        self._scheduler = self._processor.scheduler
-
-    @property
-    def scheduling(self) -> float:
-        """Seconds that the scheduler has taken so far."""
-        return float(self._scheduler.seconds)
-
-    @property
-    def running(self) -> int:
-        return len(self._scheduler.active_requests)
+        self._processor.output_router = SimpleNamespace(
+            deliver_batch=lambda _outputs: None
+        )  # tokens are read from requests
+        self.scheduler = self._processor.scheduler
 
     def enter(self, threads: int) -> None:
         """Prepare the thread that runs iterations; call it there, once, first. On a GPU this captures graphs."""
@@ -93,23 +80,23 @@ class ContinuousBatching:
     def add(self, id: int, ids: Iterable[int], limit: int, ends: Iterable[int] = ()) -> None:
         """Add a waiting sequence that generates at most `limit` tokens and stops after one of `ends`."""
         options: dict[str, Any] = {"max_new_tokens": limit, "eos_token_id": list(ends), "logit_processor_kwargs": {}}
-        self._scheduler.add_waiting_request(RequestState(str(id), list(ids), **options))
+        self.scheduler.add_waiting_request(RequestState(str(id), list(ids), **options))
 
     def cancel(self, id: int) -> None:
-        self._scheduler.set_request_cancellation(str(id))
-        for state in self._scheduler.clear_cancelled_requests():
+        self.scheduler.set_request_cancellation(str(id))
+        for state in self.scheduler.clear_cancelled_requests():
             self._processor.offloading_manager.free_request_cpu_cache(state)
 
     def step(self) -> StepResult:
         """Run one iteration and return what it did. Raises what the model raises."""
         batch: list[Any] = []
-        if self._scheduler.has_pending_requests() and self._processor.prepare_next_batch():
+        if self.scheduler.has_pending_requests() and self._processor.prepare_next_batch():
             self._processor._generation_step(self._manager.model)
             self._processor.update_batch()
             batch = self._processor.inputs_and_outputs.requests_in_batch
         states = [future.state for future in batch if future.has_new_token]
         tokens = [(int(s.request_id), s.generated_tokens[-1], s._status == RequestStatus.FINISHED) for s in states]
-        preempted, self._scheduler.preempted = tuple(self._scheduler.preempted), []
+        preempted, self.scheduler.preempted = tuple(self.scheduler.preempted), []
         return StepResult(tuple(tokens), preempted=preempted, sequences=len(batch))
 
 
@@ -145,11 +132,12 @@ class TransformersEngine:
 
     def status(self) -> Status:
         """Return counts and seconds since the start; pages in use are not known."""
-        running = self._batching.running
+        scheduler = self._batching.scheduler
+        running = len(scheduler.active_requests)
         return Status(
             self._thread.is_alive(), self._error, running, max(len(self._generated) - running, 0), self._pages, 0, 0,
             self._iterations, self._tokens, self._preemptions, self._recomputed, self._sequences, self._busy,
-            self._batching.scheduling,
+            float(scheduler.seconds),
         )  # fmt: skip
 
     def _run(self) -> None:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from pliant.benchmarks.packing.transformers_engine import TransformersEngine
 from pliant.errors import WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine import runtime
+from pliant.packing.engine.model import weights
 from pliant.packing.engine.submission import Progress, Status, Submission
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import Memory
@@ -93,24 +94,30 @@ class Row:
 
 
 def serve(
-    load: str,
-    contenders: Sequence[Contender],
-    generator: Generator,
-    submissions: Sequence[Submission],
-    where: str | None = None,
+    load: str, contenders: Sequence[Contender], generator: Generator, submissions: Sequence[Submission], where: str = ""
 ) -> list[Row]:
     """Let every contender serve the submissions, in turns of an iteration, on a GPU where there is one, or on `where`."""
-    ran = in_turns([_maker(generator, contender, where or device()) for contender in contenders], submissions)
+    on = where or device()
+
+    def maker(of: Contender) -> Make:
+        if of.rules is None:
+            return lambda deliver, _clock: TransformersEngine(generator, of.memory, deliver, on, of.margin)
+        rules = of.rules
+        return lambda deliver, clock: runtime.Engine(
+            generator, of.memory, rules, deliver, on, sampling=False, clock=clock
+        )
+
+    ran = in_turns([maker(contender) for contender in contenders], submissions)
     return [Row(load, *pair) for pair in zip(contenders, ran, strict=True)]
 
 
-def _maker(generator: Generator, of: Contender, where: str) -> Make:
-    def make(deliver: Deliver, clock: Clock) -> Engine:
-        if of.rules is None:
-            return TransformersEngine(generator, of.memory, deliver, where, of.margin)
-        return runtime.Engine(generator, of.memory, of.rules, deliver, where, sampling=False, clock=clock)
+def random_generator(name: str, context: int, **sizes: Any) -> Generator:
+    """Return a Llama of these sizes with random weights, on which no iteration's length depends."""
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    return make
+    torch.manual_seed(0)
+    llama = LlamaConfig(max_position_embeddings=context, **sizes)
+    return Generator(name, llama.to_json_string(), "", "", context, (2,), "", weights(LlamaForCausalLM(llama)))
 
 
 def device() -> str:

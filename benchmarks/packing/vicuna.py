@@ -53,26 +53,26 @@ def encoder(prompts: Sequence[str], tokens: Ints, progress: Progress) -> Predict
     return lambda unseen: np.array([forecast.tokens for forecast in model.predict(unseen)])
 
 
-@dataclass(frozen=True)
-class Texts:
-    """The Alpaca sample: prompts, and the characters of their reference answers."""
-
-    prompts: tuple[str, ...]
-    answers: Ints
-
-    @property
-    def fingerprint(self) -> str:
-        content = "\0".join(self.prompts).encode() + self.answers.tobytes()
-        return sha256(content).hexdigest()[:16]
-
-
 def missing() -> str:
     """Return why this cannot be made here; empty if it can."""
     return places.missing(ALPACA) or traces.missing("vicuna")
 
 
+@dataclass(frozen=True)
+class Texts:
+    """The Alpaca sample: instruction and input as one prompt, and the characters of their reference answers."""
+
+    prompts: tuple[str, ...]
+    answers: Ints
+
+    def cache(self, folder: Path, way: str) -> Path:
+        """Return where predictions of this sample are kept."""
+        content = "\0".join(self.prompts).encode() + self.answers.tobytes()
+        return folder / "packing-vicuna" / f"{sha256(content).hexdigest()[:16]}-{way}.npz"
+
+
 def texts(path: Path = ALPACA) -> Texts:
-    """Return instruction and input, as one prompt. Raises `InputError` where the file is missing."""
+    """Return the sample. Raises `InputError` where the file is missing."""
     import pandas
 
     table = pandas.read_parquet(existing(path))
@@ -103,36 +103,28 @@ def forecasts(context: Context) -> Measured:
 
 def untrained() -> str:
     """Return why nothing can be forecast for Vicuna's requests; empty if it can."""
-    trained = _path(settings.read().home, texts(), WAY).exists()
+    trained = texts().cache(settings.read().home, WAY).exists()
     return "" if trained else "needs forecasts that are trained first: pliant bench packing --part forecasts"
 
 
 def cached(folder: Path | None = None, progress: Progress = silent, train: Train = encoder, way: str = WAY) -> Floats:
     """Return `crossed` for the Alpaca sample; kept by the data and the `way` to train, in `folder` or PLIANT_HOME."""
     known = texts()
-    path = _path(folder or settings.read().home, known, way)
+    path = known.cache(folder or settings.read().home, way)
     if path.exists():
         with np.load(path) as kept:
             stored: Floats = kept["quantiles"]
             return stored
-    quantiles_NL = crossed(known.prompts, tokens_of(known), train, progress)
+    tokens = np.ceil(known.answers / per_token(known)).astype(np.int64)
+    quantiles_NL = crossed(known.prompts, tokens, train, progress)
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, quantiles=quantiles_NL)
     return quantiles_NL
 
 
-def _path(folder: Path, known: Texts, way: str) -> Path:
-    return folder / "packing-vicuna" / f"{known.fingerprint}-{way}.npz"
-
-
 def per_token(known: Texts) -> float:
     """Return the characters of a token, such that the answers of both files are equally long on average."""
     return float(known.answers.mean() / traces.lengths("vicuna").prompt.mean())
-
-
-def tokens_of(known: Texts) -> Ints:
-    """Return the tokens [N] of the reference answers."""
-    return np.ceil(known.answers / per_token(known)).astype(np.int64)
 
 
 def joined(reference: Ints, answers: Ints, seed: int = SEED) -> Ints:

@@ -51,15 +51,10 @@ def rollback(context: Context) -> Measured:
             clients = Clients(address, Speech(IMAGES.path, body, read), mix, rate, DEADLINE, time.monotonic())
             with clients.running():
                 rows = _switch(registry, clients, progress)
+    worst, name = max(r["seconds"] for r in rows), "rollback: until the next answer of the former version, worst"
     targets = [
         Target("rollback under load: failed requests", len(clients.failures), "<=", 0),
-        Target(
-            "rollback: until the next answer of the former version, worst",
-            max(r["seconds"] for r in rows),
-            "<=",
-            2.0,
-            "s",
-        ),
+        Target(name, worst, "<=", 2.0, "s"),
     ]
     return targets, {"rate": rate, "sent": len(clients.answers), "switches": rows}
 

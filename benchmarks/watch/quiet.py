@@ -149,11 +149,7 @@ def _months(job: _Job) -> QuietMonths:
     blocks = _blocks(item)
     for run in range(job.runs):
         rng = np.random.default_rng([run, *item.name.encode()])
-        if item.course:
-            places = course_blocks(blocks, job.days, rng)
-            counts = blocks[places]
-        else:
-            counts = _days(blocks, job.days, rng)
+        counts = blocks[course_blocks(blocks, job.days, rng)] if item.course else _days(blocks, job.days, rng)
         course = evidence(stream, counts)
         size = int(counts.sum())
         most = max(most, float(course.max()) / threshold(stream))
@@ -177,21 +173,20 @@ def _blocks(item: Recording) -> NDArray[np.int64]:
 
 def course_blocks(blocks: NDArray[np.int64], days: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Return which block each minute of the days has: by day rather those whose values are larger. Begins at any hour."""
-    means = blocks @ np.linspace(-1, 1, blocks.shape[1])
-    # Where a block's values go together, a tilt of the same size would move their mean further: by its variance.
-    apart = spread(blocks) / max(float(means.std()), 1e-9)
-    scores = apart * (means - means.mean()) / max(float(means.std()), 1e-9)
+    steps = np.linspace(-1, 1, blocks.shape[1])
+    means, shares = blocks @ steps, blocks.sum(0) / blocks.sum()
+    # Where a block's values go together, a tilt of the same size would move their mean further: by its variance. `spread` is
+    # the standard deviation that blocks' means would have if their values were independent.
+    spread, deviation = (
+        np.sqrt(blocks[0].sum() * (shares @ steps**2 - (shares @ steps) ** 2)),
+        max(float(means.std()), 1e-9),
+    )
+    scores = spread / deviation * (means - means.mean()) / deviation
     start, choices = rng.integers(24), np.empty((24, days, 60), np.intp)
     for hour in range(24):
         weights = np.exp(COURSE * np.sin(2 * np.pi * (hour + start) / 24) * np.clip(scores, -3, 3))
         choices[hour] = rng.choice(len(blocks), (days, 60), p=weights / weights.sum())
     return choices.transpose(1, 0, 2).ravel()
-
-
-def spread(blocks: NDArray[np.int64]) -> float:
-    """Return the standard deviation that blocks' means would have if their values were independent."""
-    places, shares = np.linspace(-1, 1, blocks.shape[1]), blocks.sum(0) / blocks.sum()
-    return float(np.sqrt(blocks[0].sum() * (shares @ places**2 - (shares @ places) ** 2)))
 
 
 def _days(blocks: NDArray[np.int64], days: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas
@@ -31,15 +32,10 @@ DAY = 84_600  # seconds of a recorded day
 FILES = (
     *(IMAGES / f"{name}_train.parquet" for name in ("cifar10", "eurosat")),
     *(TEXT / f"{name}_train.parquet" for name in ("sst2", "clinc150")),
+    *(TRACES / f"{name}.parquet" for name in ("twitter_requests_per_second", "twitter_stream_lengths")),
     *(
         TRACES / f"{name}.parquet"
-        for name in (
-            "twitter_requests_per_second",
-            "twitter_stream_lengths",
-            "azure_llm_2023_conversation",
-            "sharegpt_lengths",
-            "mooncake_conversation",
-        )
+        for name in ("azure_llm_2023_conversation", "sharegpt_lengths", "mooncake_conversation")
     ),
 )
 
@@ -66,16 +62,8 @@ class Recording:
     burst: float = 1.0
 
     def stream(self, alpha: float) -> Stream:
-        return Stream(
-            self.name,
-            self.binning,
-            alpha=alpha,
-            tolerance=self.tolerance,
-            burn_in=self.burn_in,
-            direction=self.direction,
-            pace=self.pace,
-            burst=self.burst,
-        )
+        own = {name: getattr(self, name) for name in ("tolerance", "burn_in", "direction", "pace", "burst")}
+        return Stream(self.name, self.binning, alpha=alpha, **own)
 
 
 def missing() -> str:
@@ -87,38 +75,39 @@ def recordings() -> list[Recording]:
     """Return the streams of all systems. Raises `InputError` where the data are missing."""
     for path in FILES:
         places.existing(path)
-    return [*_tokens(), *_bins(), *_cascade(), *_packing()]
+    return [*_tokens(), *_texts(), *_packing()]
 
 
 def _tokens() -> list[Recording]:
-    pictures = _pictures(PICTURES)
+    rows = pandas.read_parquet(IMAGES / "cifar10_train.parquet", columns=["image"])["image"][:PICTURES]
+    pictures = [np.asarray(Image.open(io.BytesIO(row["bytes"])).convert("L"), float) for row in rows]  # grey, 0 to 255
+    # The root mean square of the differences of neighbouring pixels.
+    sharpness = np.array([float(np.sqrt(np.mean(np.diff(picture, axis=1) ** 2))) for picture in pictures])
     return [
-        Recording("tokens", "class of cifar10", labels_of(IMAGES / "cifar10_train.parquet"), class_numbers(10)),
-        Recording("tokens", "class of eurosat", labels_of(IMAGES / "eurosat_train.parquet"), class_numbers(10)),
+        *(
+            Recording("tokens", f"class of {name}", labels_of(IMAGES / f"{name}_train.parquet"), class_numbers(10))
+            for name in ("cifar10", "eurosat")
+        ),
         Recording("tokens", "brightness", np.array([picture.mean() for picture in pictures]), linear(0, 255)),
-        Recording("tokens", "sharpness", np.array([_sharpness(each) for each in pictures]), logarithmic(1.0, 100.0)),
+        Recording("tokens", "sharpness", sharpness, logarithmic(1.0, 100.0)),
     ]
 
 
-def _bins() -> list[Recording]:
-    sst2 = texts_of("sst2")
+def _texts() -> list[Recording]:
+    """Return what bins and the cascade would see."""
+    sst2: list[str] = pandas.read_parquet(TEXT / "sst2_train.parquet")["text"].tolist()
     half = len(sst2) // 2
     counted = Counter(word for text in sst2[:half] for word in text.split())
     known = {word for word, count in counted.items() if count > 3}
     words = np.array([float(len(text.split())) for text in sst2[half:]])
     unknown = np.array([np.mean([word not in known for word in text.lower().split() or ["?"]]) for text in sst2[half:]])
     tweets = pandas.read_parquet(TRACES / "twitter_stream_lengths.parquet")["words"].to_numpy(float)
+    confidence, correct = answers_of(sst2, labels_of(TEXT / "sst2_train.parquet", shuffled=False))
     return [
         Recording("bins", "words of a text", words, logarithmic(1, 200)),
         Recording("bins", "words of a tweet", tweets, logarithmic(1, 200), sequence=True, burst=2),
         Recording("bins", "unknown words", unknown, linear(0, 1, 32)),
         load_stream("bins"),
-    ]
-
-
-def _cascade() -> list[Recording]:
-    confidence, correct = answers_of(texts_of("sst2"), labels_of(TEXT / "sst2_train.parquet", shuffled=False))
-    return [
         Recording("cascade", "class of clinc150", labels_of(TEXT / "clinc150_train.parquet"), class_numbers(150)),
         Recording("cascade", "confidence", confidence, linear(0, 1)),
         Recording("cascade", "correct", correct, classes(("wrong", "right")), direction="down"),
@@ -127,20 +116,20 @@ def _cascade() -> list[Recording]:
 
 
 def _packing() -> list[Recording]:
-    azure = pandas.read_parquet(TRACES / "azure_llm_2023_conversation.parquet")
-    shared = pandas.read_parquet(TRACES / "sharegpt_lengths.parquet")
-    mooncake = pandas.read_parquet(TRACES / "mooncake_conversation.parquet")
-    grid = logarithmic(1, 100_000)
-    return [
-        Recording("packing", "output tokens", shared["output_tokens"].to_numpy(float), grid),
-        Recording("packing", "prompt tokens", shared["prompt_tokens"].to_numpy(float), grid),
-        Recording("packing", "azure output", azure["generated_tokens"].to_numpy(float), grid, sequence=True, burst=8),
-        Recording("packing", "azure prompt", azure["context_tokens"].to_numpy(float), grid, sequence=True, burst=4),
-        Recording(
-            "packing", "mooncake output", mooncake["output_tokens"].to_numpy(float), grid, sequence=True, burst=2
-        ),
-        load_stream("packing"),
-    ]
+    azure, shared, mooncake = (
+        pandas.read_parquet(TRACES / f"{name}.parquet")
+        for name in ("azure_llm_2023_conversation", "sharegpt_lengths", "mooncake_conversation")
+    )
+    grid, recorded = logarithmic(1, 100_000), {"sequence": True}
+    columns: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+        ("output tokens", shared["output_tokens"], {}),
+        ("prompt tokens", shared["prompt_tokens"], {}),
+        ("azure output", azure["generated_tokens"], {**recorded, "burst": 8}),
+        ("azure prompt", azure["context_tokens"], {**recorded, "burst": 4}),
+        ("mooncake output", mooncake["output_tokens"], {**recorded, "burst": 2}),
+    )
+    streams = [Recording("packing", name, column.to_numpy(float), grid, **more) for name, column, more in columns]
+    return [*streams, load_stream("packing")]
 
 
 def load_minutes() -> Floats:
@@ -195,23 +184,6 @@ def labels_of(path: Path, shuffled: bool = True) -> Floats:
     """Return the numbers of the classes [n], in random order where rows are kept by class."""
     labels = pandas.read_parquet(path, columns=["label"])["label"].to_numpy(float)
     return np.random.default_rng(0).permutation(labels) if shuffled else labels
-
-
-def texts_of(name: str) -> list[str]:
-    """Return the texts of a data set."""
-    texts: list[str] = pandas.read_parquet(TEXT / f"{name}_train.parquet")["text"].tolist()
-    return texts
-
-
-def _pictures(number: int) -> list[Floats]:
-    """Return grey pictures [height, width] of 0 to 255."""
-    rows = pandas.read_parquet(IMAGES / "cifar10_train.parquet", columns=["image"])["image"][:number]
-    return [np.asarray(Image.open(io.BytesIO(row["bytes"])).convert("L"), float) for row in rows]
-
-
-def _sharpness(picture: Floats) -> float:
-    """Return the root mean square of the differences of neighbouring pixels."""
-    return float(np.sqrt(np.mean(np.diff(picture, axis=1) ** 2)))
 
 
 def answers_of(texts: Sequence[str], labels: Floats) -> tuple[Floats, Floats]:

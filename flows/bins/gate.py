@@ -10,16 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pliant.bins.artifact import Bins, Shape
+from pliant.bins.artifact import Bins
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.scheduler import BinsScheduler
-from pliant.bins.simulated import ReferenceConfig, ReferenceLoad, SimulatedBins, capacity, reference_load
+from pliant.bins.simulated import ReferenceConfig, SimulatedBins, capacity, reference_load
 from pliant.flows.bins.champions import Score
 from pliant.flows.bins.config import GateConfig
 from pliant.flows.gate import FIRST, Judged, other_device, rejection
-from pliant.latency import LatencyTable
 from pliant.progress import Progress, silent
 from pliant.report import Report, observations, summarise
 from pliant.simulator import simulate
@@ -67,13 +65,13 @@ def judge(
         new = _replayed(challenger, challenger, challenger, config, reference)
         progress(1, 1)
         return Judged(not below_linear, below_linear or FIRST, new)
-    elsewhere = below_linear or other_device(challenger.bins.device_class, champion.bins.device_class, any_device)
     champion = _measured_alike(champion, challenger)
     old = _replayed(champion, champion, challenger, config, reference)
     progress(1, 2)
     new = _replayed(challenger, champion, challenger, config, reference)
     progress(2, 2)
-    worse = elsewhere or _rejection(new, old, config.tolerance)
+    worse = below_linear or other_device(challenger.bins.device_class, champion.bins.device_class, any_device)
+    worse = worse or _rejection(new, old, config.tolerance)
     good = f"a request takes {_ms(new)}, no worse than the champion's {_ms(old)}"
     return Judged(not worse, worse or good, new, old)
 
@@ -81,40 +79,26 @@ def judge(
 def _replayed(
     candidate: Candidate, standard: Candidate, latest: Candidate, config: GateConfig, reference: ReferenceConfig
 ) -> Side:
-    """Replay one side. Rates are relative to what `standard` can bear; lengths and SLO are those of `latest`."""
-    lengths = _cut(latest.bins.lengths, min(each.bins.shapes[-1].length for each in (latest, standard)))
-    bins = replace(candidate.bins, slo=latest.bins.slo, lengths=lengths)
-    most = config.workers * capacity(knowledge_of([replace(standard.bins, lengths=lengths)]))
-    typical = {bins.name: _typical(lengths)}
-    replays = [
-        _replay(bins, reference_load(typical, {bins.name: bins.slo}, most, seed, reference), config.workers, seed)
-        for seed in range(config.seeds)
-    ]
-    reports = tuple(report for report, _ in replays)
-    seconds = float(np.mean([second for _, seconds in replays for second in seconds]))
-    return Side(float(np.mean([report.attainment for report in reports])), seconds, reports, candidate.score)
+    """Replay one side. Rates are relative to what `standard` can bear; lengths and SLO are those of `latest`.
 
-
-def _replay(bins: Bins, load: ReferenceLoad, workers: int, seed: int) -> tuple[Report, list[float]]:
-    """Return the figures, and every answered request's seconds from arrival to answer."""
-    known = knowledge_of([bins])
-    device = SimulatedBins(known, load.requests, np.random.default_rng(seed), JITTER)
-    seen = observations(simulate(BinsScheduler(known, Config(workers=workers)), load.requests, device))
-    return summarise(seen), [item.answered - item.request.arrival for item in seen if item.answered is not None]
-
-
-def _typical(lengths_N: NDArray[np.int64]) -> list[int]:
-    """Return TYPICAL lengths that are distributed as those observed: evenly spaced quantiles."""
-    at_R = (np.arange(TYPICAL) + 0.5) / TYPICAL * lengths_N.sum()
+    What is longer than either reads counts as the longest, to which its text would be cut.
+    """
+    longest = min(each.bins.shapes[-1].length for each in (latest, standard))
+    lengths_N = latest.bins.lengths[: longest + 1].copy()
+    lengths_N[-1] += latest.bins.lengths[longest + 1 :].sum()
+    at_R = (np.arange(TYPICAL) + 0.5) / TYPICAL * lengths_N.sum()  # evenly spaced quantiles
     typical: list[int] = np.searchsorted(np.cumsum(lengths_N), at_R, side="right").tolist()
-    return typical
-
-
-def _cut(lengths_N: NDArray[np.int64], longest: int) -> NDArray[np.int64]:
-    """Count what is longer as the longest, to which its text would be cut."""
-    kept_N = lengths_N[: longest + 1].copy()
-    kept_N[-1] += lengths_N[longest + 1 :].sum()
-    return kept_N
+    bins = replace(candidate.bins, slo=latest.bins.slo, lengths=lengths_N)
+    most = config.workers * capacity(knowledge_of([replace(standard.bins, lengths=lengths_N)]))
+    known, reports, seconds = knowledge_of([bins]), [], list[float]()
+    for seed in range(config.seeds):
+        load = reference_load({bins.name: typical}, {bins.name: bins.slo}, most, seed, reference)
+        device = SimulatedBins(known, load.requests, np.random.default_rng(seed), JITTER)
+        seen = observations(simulate(BinsScheduler(known, Config(workers=config.workers)), load.requests, device))
+        reports.append(summarise(seen))
+        seconds += [item.answered - item.request.arrival for item in seen if item.answered is not None]
+    attainment = float(np.mean([report.attainment for report in reports]))
+    return Side(attainment, float(np.mean(seconds)), tuple(reports), candidate.score)
 
 
 def _measured_alike(champion: Candidate, challenger: Candidate) -> Candidate:
@@ -128,33 +112,24 @@ def _measured_alike(champion: Candidate, challenger: Candidate) -> Candidate:
     if alike[0] != alike[1]:
         return champion
     known = dict(zip(new.shapes[:-1], new.seconds, strict=True))
-    seconds = tuple(
-        known.get(shape) or before * _ratio(shape, new.dynamic, old.dynamic)
-        for shape, before in zip(old.shapes[:-1], old.seconds, strict=True)
-    )
-    return replace(champion, bins=replace(old, seconds=seconds, dynamic=new.dynamic))
-
-
-def _ratio(shape: Shape, new: LatencyTable, old: LatencyTable) -> float:
-    return new.between(shape.length, shape.batch) / old.between(shape.length, shape.batch)
+    seconds = []
+    for shape, before in zip(old.shapes[:-1], old.seconds, strict=True):
+        now, then = (table.between(shape.length, shape.batch) for table in (new.dynamic, old.dynamic))
+        seconds.append(known.get(shape) or before * (now / then))
+    return replace(champion, bins=replace(old, seconds=tuple(seconds), dynamic=new.dynamic))
 
 
 def _rejection(new: Side, old: Side, tolerance: float) -> str:
-    fewer = rejection(
-        new.attainment >= old.attainment - tolerance,
-        f"it answers {new.attainment:.2%} within the SLO",
-        f"{old.attainment:.2%}",
-    )
+    """Return why the challenger is rejected; empty if it is not. Tests on other texts cannot be compared."""
+    less_accurate = ""
+    if new.score is not None and old.score is not None and new.score.data == old.score.data:
+        good = new.score.accuracy >= old.score.accuracy - tolerance
+        right = f"its encoder's accuracy is {new.score.accuracy:.4f}"
+        less_accurate = rejection(good, right, f"{old.score.accuracy:.4f}")
+    answers = f"it answers {new.attainment:.2%} within the SLO"
+    fewer = rejection(new.attainment >= old.attainment - tolerance, answers, f"{old.attainment:.2%}")
     slower = rejection(new.seconds <= old.seconds * (1 + tolerance), f"a request takes {_ms(new)}", _ms(old))
-    return _less_accurate(new.score, old.score, tolerance) or fewer or slower
-
-
-def _less_accurate(new: Score | None, old: Score | None, tolerance: float) -> str:
-    """Return why the encoder is rejected. Tests on other texts cannot be compared."""
-    if new is None or old is None or new.data != old.data:
-        return ""
-    right = f"its encoder's accuracy is {new.accuracy:.4f}"
-    return rejection(new.accuracy >= old.accuracy - tolerance, right, f"{old.accuracy:.4f}")
+    return less_accurate or fewer or slower
 
 
 def _ms(side: Side) -> str:

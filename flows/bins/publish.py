@@ -13,7 +13,6 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pliant.bins.artifact import Bins, Encoder
@@ -49,63 +48,57 @@ def register(published: Publication, config: BinsFlowConfig, stream: StreamResul
     package = partial(encoder_package, encoder.load(), encoder.folder, encoder.notes)
     version = published.register(names[0], encoder.digest, package)
     notes = {**bins.notes, **stream.lengths.notes, "score": stream.noted("score")}
-    package = partial(bins_package, bins.load(), version, bins.folder, notes, record(config))
+    record = Record(config.engine, config.latency, config.edges, config.threads)
+    package = partial(bins_package, bins.load(), version, bins.folder, notes, record)
     published.register(names[1], bins.digest, package)
     return names
 
 
-def record(config: BinsFlowConfig) -> Record:
-    return Record(config.engine, config.latency, config.edges, config.threads)
-
-
 def log_stream(run: Run, stream: StreamResults) -> None:
-    """Log metrics, curves by epoch, figures and the data set."""
+    """Log metrics, curves by epoch where the encoder was trained here, figures and the data set."""
     bins, measured, notes = stream.bins.load(), stream.latencies.load(), stream.bins.notes
-    choice, weighed = choice_of(notes), weighed_of(notes)
+    choice, weighed, trained = choice_of(notes), weighed_of(notes), stream.encoder.notes
     run.dataset(stream.name, stream.encoder.load().data, stream.name)
-    metrics = encoder_metrics(stream.encoder.notes) | bins_metrics(bins, choice, weighed)
+    metrics = encoder_metrics(trained) | bins_metrics(bins, choice, weighed)
     metrics |= stream.linear.metrics() if stream.linear else {}
     engines = {f"seconds.engine.{engine}": seconds for engine, seconds in measured.trials.items()}
     run.metrics({f"{name}.{stream.name}": value for name, value in (metrics | engines).items()})
-    run.document(
-        f"plan-{stream.name}",
-        {
-            **notes,
-            "told": describe(weighed),
-            "lengths": stream.lengths.load().source,
-            "engine": bins.engine,
-            "untried": measured.untried,
-            "precision": bins.precision,
-            "arithmetic": measured.arithmetic,
-        },
-    )
+    plan = {
+        **notes,
+        "told": describe(weighed),
+        "lengths": stream.lengths.load().source,
+        "engine": bins.engine,
+        "untried": measured.untried,
+        "precision": bins.precision,
+        "arithmetic": measured.arithmetic,
+    }
+    run.document(f"plan-{stream.name}", plan)
     run.figure(f"staircase-{stream.name}", staircase(bins, choice, measured.alone(), measured.dynamic))
     run.figure(f"padding-{stream.name}", padding(bins, choice))
     if weighed:
         run.figure(f"static-{stream.name}", gains(bins, weighed))
-    _log_training(run, stream)
-
-
-def _log_training(run: Run, stream: StreamResults) -> None:
-    """Log the encoder's notes and, where it was trained here, one value an epoch."""
-    notes = stream.encoder.notes
-    run.document(f"encoder-{stream.name}", notes)
-    if "curves" not in notes:
-        return
-    learnt = curves.curves_of(notes)
-    curves.log_epochs(run, stream.name, learnt)
-    run.figure(f"curves-{stream.name}", curves.figure({stream.name: learnt}))
+    run.document(f"encoder-{stream.name}", trained)
+    if "curves" in trained:
+        learnt = curves.curves_of(trained)
+        curves.log_epochs(run, stream.name, learnt)
+        run.figure(f"curves-{stream.name}", curves.figure({stream.name: learnt}))
 
 
 def encoder_package(encoder: Encoder, folder: Path, notes: Notes) -> Package:
     """Return an encoder's package. Inputs and outputs are examples: their types become the model's signature."""
     config = json.loads(encoder.config)
     shape = {name: config[name] for name in ("model_type", "num_hidden_layers", "hidden_size") if name in config}
+    if encoder.head == "embedding":
+        outputs: Example = np.zeros((2, int(config.get("hidden_size", 1))), np.float32)
+    elif encoder.classes:
+        outputs = {"label": np.array(["a class", "another"]), "confidence": np.zeros(2)}
+    else:
+        outputs = {"label": np.zeros(2)}
     return Package(
         BINS_ENCODER + encoder.name,
         folder,
         {"text": np.array(TEXTS)},
-        _outputs(encoder, int(config.get("hidden_size", 1))),
+        outputs,
         config={"device": "cpu"},
         params={
             "head": encoder.head,
@@ -183,14 +176,6 @@ def weighed_of(notes: Notes) -> tuple[ShapeTrial, ...]:
     return tuple(ShapeTrial(**trial) for trial in notes["weighed"])
 
 
-def _outputs(encoder: Encoder, width: int) -> Example:
-    if encoder.head == "embedding":
-        return np.zeros((2, width), np.float32)
-    if not encoder.classes:
-        return {"label": np.zeros(2)}
-    return {"label": np.array(["a class", "another"]), "confidence": np.zeros(2)}
-
-
 def staircase(bins: Bins, choice: Choice, static: Mapping[int, float], dynamic: LatencyTable) -> Figure:
     """Draw the milliseconds of one text over its length, the edges, and the requests (bars).
 
@@ -198,7 +183,10 @@ def staircase(bins: Bins, choice: Choice, static: Mapping[int, float], dynamic: 
     """
     figure = Figure(figsize=(9, 4.8), layout="constrained")
     axes = figure.subplots()
-    _requests(axes.twinx(), bins)
+    shares, seen = axes.twinx(), np.flatnonzero(bins.lengths)
+    weights = bins.lengths[seen] / max(1, bins.lengths.sum())
+    shares.hist(seen, list(range(0, len(bins.lengths) + GROUP, GROUP)), weights=weights, color="#d9dee6")
+    shares.set_ylabel(f"share of the requests (bars of {GROUP} tokens)")
     lengths = sorted(static)
     if lengths:
         axes.step(
@@ -217,13 +205,6 @@ def staircase(bins: Bins, choice: Choice, static: Mapping[int, float], dynamic: 
     axes.set_zorder(2)
     axes.patch.set_visible(False)
     return figure
-
-
-def _requests(axes: Axes, bins: Bins) -> None:
-    lengths = np.flatnonzero(bins.lengths)
-    edges = list(range(0, len(bins.lengths) + GROUP, GROUP))
-    axes.hist(lengths, bins=edges, weights=bins.lengths[lengths] / max(1, bins.lengths.sum()), color="#d9dee6")
-    axes.set_ylabel(f"share of the requests (bars of {GROUP} tokens)")
 
 
 def padding(bins: Bins, choice: Choice) -> Figure:

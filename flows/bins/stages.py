@@ -69,7 +69,12 @@ class Lengths:
 
 def digests(stream: StreamConfig) -> list[str]:
     """Return the digests of the files that hold lengths, as they are now: a journal grows."""
-    return [_digest(path) for source in stream.lengths if source != DATA for path in _paths(source)]
+    found = []
+    for source in stream.lengths:
+        for path in _paths(source) if source != DATA else ():
+            with path.open("rb") as file:
+                found.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return found
 
 
 def observe(
@@ -118,11 +123,6 @@ def _paths(source: str) -> list[Path]:
     return sorted(file for pattern in patterns for file in path.parent.glob(pattern) if file.is_file())
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class Stream:
     """A stream with its data (None where none is needed) and its name."""
@@ -158,7 +158,11 @@ def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
     """Return all streams with their data. Raises `InputError` for two of one name, which would overwrite each other."""
     streams = []
     for number, stream in enumerate(config.streams):
-        data = _data(stream, config) if stream.needs_data else None
+        data = None
+        if stream.needs_data:
+            data = pliant.training.texts.load(
+                stream.data, stream.name, config.seed, stream.limit, config.embedded.shares, stream.columns
+            )
         streams.append(Stream(stream, stream.stream_name(data.name if data else None), data))
         tell(streams[-1].name, data.repeats if data else None)
         progress(number + 1, len(config.streams))
@@ -168,12 +172,6 @@ def load_streams(config: BinsFlowConfig, progress: Progress) -> list[Stream]:
         read = partial(pliant.training.bins.encoder.load, name=later.name, max_length=later.config.max_length)
         pliant.training.loading.look(later.config.encoder, read)
     return streams
-
-
-def _data(stream: StreamConfig, config: BinsFlowConfig) -> TextData:
-    return pliant.training.texts.load(
-        stream.data, stream.name, config.seed, stream.limit, config.embedded.shares, stream.columns
-    )
 
 
 def _encoder_of(config: BinsFlowConfig, stream: Stream) -> dict[str, Any]:
@@ -342,21 +340,15 @@ def make_bins(
 
 
 ENCODER = Stage(
-    "encoder",
-    Encoder,
-    make_encoder,
-    _encoder_of,
-    folder="bins/encoder-{stream.name}",
-    bar="{stream.name}: encoder",
-    download=True,
+    "encoder", Encoder, make_encoder, _encoder_of, "bins/encoder-{stream.name}", "{stream.name}: encoder", download=True
 )
 LENGTHS = Stage(
     "lengths",
     Lengths,
     make_lengths,
     _lengths_of,
-    folder="bins/lengths-{stream.name}",
-    bar="{stream.name}: lengths",
+    "bins/lengths-{stream.name}",
+    "{stream.name}: lengths",
     code=(make_lengths, TextData),
 )
 LATENCIES = Stage(
@@ -364,20 +356,12 @@ LATENCIES = Stage(
     Latencies,
     make_latencies,
     _latencies_of,
-    folder="bins/latencies-{stream.name}",
-    bar="{stream.name}: compile, latency profile",
+    "bins/latencies-{stream.name}",
+    "{stream.name}: compile, latency profile",
     code=(make_latencies, TextData),
     measured=True,
 )
-BINS = Stage(
-    "bins",
-    Bins,
-    make_bins,
-    _bins_of,
-    folder="bins/plan-{stream.name}",
-    bar="{stream.name}: bins",
-    measured=True,
-)
+BINS = Stage("bins", Bins, make_bins, _bins_of, "bins/plan-{stream.name}", "{stream.name}: bins", measured=True)
 
 
 def run_stream(run: Run, config: BinsFlowConfig, stream: Stream, home: Path) -> StreamResults:

@@ -95,8 +95,8 @@ POOL = Stage(
     Outputs,
     make_pool,
     _pool_of,
-    folder="cascade/pooled-{task}-{split}",
-    bar="{task}: old and labelled texts, {split}",
+    "cascade/pooled-{task}-{split}",
+    "{task}: old and labelled texts, {split}",
     run="pool-{split}",
 )
 

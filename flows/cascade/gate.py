@@ -73,20 +73,26 @@ def judge(
         new = _replayed(challenger, challenger, config, reference)
         return Judged(not missed, missed or FIRST, new)
     elsewhere = other_device(challenger.cascade.device, champion.cascade.device, any_device)
-    if champion.test is not None and champion.test.data == _test(challenger).data:
+    if champion.test is None or champion.test.data != _test(challenger).data:
+        defaults = (side.cascade.candidates[0] for side in (champion, challenger))
+        old, new = (Side(default.promised, default.seconds) for default in defaults)
+        milliseconds = f"{1000 * new.seconds:.2f} ms"
+        in_time = new.seconds <= old.seconds * (1 + config.tolerance)
+        slower = rejection(in_time, f"it takes {milliseconds}", f"{1000 * old.seconds:.2f} ms")
+        worse = _less_accurate(new, old, config) or slower
+        good = f"it promises {new.accuracy:.4f} in {milliseconds}, no worse than the champion"
+    else:
         champion = _measured_alike(champion, challenger)
         challenger = _judged_alike(challenger, champion)
         old, new = (_replayed(side, champion, config, reference) for side in (champion, challenger))
-        lapsed = _lapsed(champion, config.confidence)
-        if lapsed:
+        good = _lapsed(champion, config.confidence)
+        if good:
             worse = _surely_less_accurate(challenger, champion, config.confidence)
         else:
-            worse = _less_accurate(new, old, config) or _earns_less(new, old, config)
-        good = lapsed or f"it earns {new.utility:.1f}, no worse than the champion's {old.utility:.1f}"
-    else:
-        old, new = (_promised(side.cascade) for side in (champion, challenger))
-        worse = _less_accurate(new, old, config) or _slower(new, old, config)
-        good = f"it promises {new.accuracy:.4f} in {1000 * new.seconds:.2f} ms, no worse than the champion"
+            earns = f"it earns {new.utility:.1f}"
+            enough = new.utility >= old.utility * (1 - config.tolerance)
+            worse = _less_accurate(new, old, config) or rejection(enough, earns, f"{old.utility:.1f}")
+            good = f"{earns}, no worse than the champion's {old.utility:.1f}"
     worse = missed or elsewhere or worse
     return Judged(not worse, worse or good, new, old)
 
@@ -143,11 +149,6 @@ def replay(side: EvaluatedCascade, capacity: float, seed: int, reference: Refere
     return report(simulate(CascadeScheduler(known), load.requests, device))
 
 
-def _promised(cascade: Cascade) -> Side:
-    default = cascade.candidates[0]
-    return Side(default.promised, default.seconds)
-
-
 def _less_accurate(new: Side, old: Side, config: GateConfig) -> str:
     right = f"its accuracy is {new.accuracy:.4f}"
     return rejection(new.accuracy >= old.accuracy - config.tolerance, right, f"{old.accuracy:.4f}")
@@ -168,16 +169,6 @@ def _surely_less_accurate(new: EvaluatedCascade, old: EvaluatedCascade, confiden
     chance = float(binom.sf(lost - 1, differing, 0.5))
     right = f"of {differing} texts on which they differ it is wrong on {lost}, and its accuracy is {new_result.accuracy:.4f}"
     return rejection(chance > 1 - confidence, right, f"{old_result.accuracy:.4f}")
-
-
-def _earns_less(new: Side, old: Side, config: GateConfig) -> str:
-    least = old.utility * (1 - config.tolerance)
-    return rejection(new.utility >= least, f"it earns {new.utility:.1f}", f"{old.utility:.1f}")
-
-
-def _slower(new: Side, old: Side, config: GateConfig) -> str:
-    most = old.seconds * (1 + config.tolerance)
-    return rejection(new.seconds <= most, f"it takes {1000 * new.seconds:.2f} ms", f"{1000 * old.seconds:.2f} ms")
 
 
 def _judged_alike(challenger: EvaluatedCascade, champion: EvaluatedCascade) -> EvaluatedCascade:

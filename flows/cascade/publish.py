@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pliant.cascade.artifact import Candidate, Cascade, LevelProfile, Outputs
@@ -27,7 +27,7 @@ from pliant.flows.cascade.config import CascadeFlowConfig
 from pliant.flows.cascade.stages import TaskResults
 from pliant.flows.champions import RECORD, record_to_json
 from pliant.flows.release import TRAINING, Publication, commit, metric
-from pliant.flows.stage import Notes, StageResult
+from pliant.flows.stage import Notes
 from pliant.models.artifact import Classifier
 from pliant.registry.mlflow_run import Run
 from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
@@ -48,47 +48,35 @@ def register(published: Publication, config: CascadeFlowConfig, task: TaskResult
         result = task.levels[level.name]
         package = partial(level_package, result.load(), level, cascade.pair, result.folder, result.notes)
         versions[level.name] = published.register(cascade_level(task.name, level.name), result.digest, package)
-    float32 = tuple(_saved(result) for result in task.float32)
-    record = Record(config.plan, config.latency, config.threads, _saved(task.outputs), _saved(task.test), float32)
+    outputs, test, *float32 = (Saved(each.key, each.digest) for each in (task.outputs, task.test, *task.float32))
+    record = Record(config.plan, config.latency, config.threads, outputs, test, tuple(float32))
     package = partial(task_package, cascade, versions, task.plan.folder, record)
     published.register(CASCADE_TASK + task.name, task.plan.digest, package)
     return [*(cascade_level(task.name, level) for level in versions), CASCADE_TASK + task.name]
-
-
-def _saved(result: StageResult[Outputs]) -> Saved:
-    return Saved(result.key, result.digest)
 
 
 def log_task(run: Run, task: TaskResults) -> None:
     """Log metrics, curves by epoch, figures and the data set."""
     cascade = task.plan.load()
     run.dataset(task.name, cascade.data, task.name)
-    run.metrics({f"{name}.{task.name}": value for name, value in task_metrics(cascade).items()})
-    run.metrics({f"{name}.{task.name}": value for name, value in task.linear.load().metrics().items()})
+    metrics = task_metrics(cascade) | task.linear.load().metrics()
+    run.metrics({f"{name}.{task.name}": value for name, value in metrics.items()})
     for level in cascade.levels:
-        named = {f"{name}.{task.name}.{level.name}": value for name, value in level_metrics(level).items()}
-        run.metrics(named)
+        run.metrics({f"{name}.{task.name}.{level.name}": value for name, value in level_metrics(level).items()})
     if repeats := task.texts.data.repeats:
         run.document(f"data-{task.name}", {**asdict(repeats), "told": str(repeats)})
     notes = {name: result.notes for name, result in task.levels.items()}
     run.document(f"training-{task.name}", notes)
     run.document(f"precision-{task.name}", {"precision": cascade.precision, "reason": task.arithmetic})
-    for name, noted in notes.items():
-        _log_curves(run, f"{task.name}.{metric(name)}", noted)
-    _log_figures(run, cascade, task.test.load(), notes)
-
-
-def _log_curves(run: Run, level: str, noted: Notes) -> None:
-    run.metrics({f"training_seconds.{level}": noted["seconds"], f"parameters.{level}": noted["parameters"]})
-    curves.log_epochs(run, level, curves.curves_of(noted))
-
-
-def _log_figures(run: Run, cascade: Cascade, test: Outputs, notes: Mapping[str, Notes]) -> None:
-    run.figure(f"candidates-{cascade.task}", draw_candidates(cascade))
     learnt = {name: curves.curves_of(noted) for name, noted in notes.items()}
+    for name, noted in notes.items():
+        key = f"{task.name}.{metric(name)}"
+        run.metrics({f"training_seconds.{key}": noted["seconds"], f"parameters.{key}": noted["parameters"]})
+        curves.log_epochs(run, key, learnt[name])
+    run.figure(f"candidates-{cascade.task}", draw_candidates(cascade))
     run.figure(f"curves-{cascade.task}", curves.figure(learnt))
-    for level, before, after in reliabilities(cascade, test):
-        run.figure(f"reliability-{cascade.task}-{level}", draw_reliability(level, before, after))
+    for name, before, after in reliabilities(cascade, task.test.load()):
+        run.figure(f"reliability-{cascade.task}-{name}", draw_reliability(name, before, after))
 
 
 def reliabilities(cascade: Cascade, test: Outputs) -> Iterator[tuple[str, Reliability, Reliability]]:
@@ -201,26 +189,21 @@ def _labels(regression: bool) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
 def draw_reliability(level: str, before: Reliability, after: Reliability) -> Figure:
     """Draw accuracy over confidence of one level before and after calibration, and where its texts are (bars)."""
     figure = Figure(figsize=(9, 4.8), layout="constrained")
-    both = zip(figure.subplots(1, 2, sharey=True), ("before", "after"), (before, after), ("C1", "C0"), strict=True)
-    for axes, when, diagram, colour in both:
-        _draw(axes, when, diagram, colour)
+    for axes, when, diagram, colour in zip(
+        figure.subplots(1, 2, sharey=True), ("before", "after"), (before, after), ("C1", "C0"), strict=True
+    ):
+        bins, label = len(diagram.count), f"{when}: ECE {100 * diagram.error:.1f}%"
+        shares, filled = diagram.count / diagram.count.sum(), diagram.count > 0
+        edges = np.linspace(0, 1, bins + 1)[:-1]
+        axes.bar(edges, shares, 1 / bins, align="edge", color="#d9dee6", edgecolor="white")
+        axes.plot([0, 1], [0, 1], linestyle=":", color="#6b7686")
+        line: dict[str, Any] = {"marker": "o", "linewidth": 2, "color": colour, "label": label}
+        axes.plot(diagram.confidence[filled], diagram.accuracy[filled], **line)
+        axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=f"confidence ({bins} bins)")
+        axes.legend(loc="upper left")
     figure.axes[0].set_ylabel("accuracy (bars: share of the texts)")
     figure.suptitle(f"How far the confidence of {level} can be trusted")
     return figure
-
-
-def _draw(axes: Axes, when: str, diagram: Reliability, colour: str) -> None:
-    bins = len(diagram.count)
-    edges = np.linspace(0, 1, bins + 1)
-    axes.bar(
-        edges[:-1], diagram.count / diagram.count.sum(), 1 / bins, align="edge", color="#d9dee6", edgecolor="white"
-    )
-    axes.plot([0, 1], [0, 1], linestyle=":", color="#6b7686")
-    filled = diagram.count > 0
-    label = f"{when}: ECE {100 * diagram.error:.1f}%"
-    axes.plot(diagram.confidence[filled], diagram.accuracy[filled], marker="o", linewidth=2, color=colour, label=label)
-    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=f"confidence ({bins} bins)")
-    axes.legend(loc="upper left")
 
 
 def draw_candidates(cascade: Cascade) -> Figure:
@@ -228,7 +211,15 @@ def draw_candidates(cascade: Cascade) -> Figure:
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.subplots()
     for index, candidate in enumerate(cascade.candidates):
-        _point(axes, candidate, cascade.test_accuracy.get(candidate.name), index)
+        colour, milliseconds = f"C{index % 10}", [1000 * candidate.seconds]
+        below = [[max(0.0, candidate.accuracy - candidate.promised)], [0.0]]
+        form: dict[str, Any] = (
+            {"fmt": "o", "markersize": 7} if index else {"fmt": "*", "markersize": 14}
+        )  # the first serves by default
+        form |= {"capsize": 4, "color": colour, "label": candidate.name}
+        axes.errorbar(milliseconds, [candidate.accuracy], below, **form)
+        if (tested := cascade.test_accuracy.get(candidate.name)) is not None:
+            axes.plot(milliseconds, [tested], marker="x", linestyle="none", color=colour)
     axes.axhline(cascade.target, linestyle=":", color="#6b7686", label=f"target {cascade.target:.3f}")
     axes.set_xlabel(f"mean milliseconds of one request alone ({cascade.device})")
     axes.set_ylabel("accuracy (crosses: on the test split)")
@@ -236,22 +227,3 @@ def draw_candidates(cascade: Cascade) -> Figure:
     figure.legend(loc="outside right upper")
     axes.set_title(f"What the candidates of {cascade.task} cost and earn")
     return figure
-
-
-def _point(axes: Axes, candidate: Candidate, tested: float | None, index: int) -> None:
-    colour, milliseconds = f"C{index % 10}", 1000 * candidate.seconds
-    below = [[max(0.0, candidate.accuracy - candidate.promised)], [0.0]]
-    marker = "*" if index == 0 else "o"  # the first serves by default
-    size = 14 if index == 0 else 7
-    axes.errorbar(
-        [milliseconds],
-        [candidate.accuracy],
-        below,
-        fmt=marker,
-        markersize=size,
-        capsize=4,
-        color=colour,
-        label=candidate.name,
-    )
-    if tested is not None:
-        axes.plot([milliseconds], [tested], marker="x", linestyle="none", color=colour)

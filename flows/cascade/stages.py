@@ -291,8 +291,8 @@ LEVEL = Stage(
     Classifier,
     make_level,
     _level_of,
-    folder="cascade/model-{data.name}-{level.name}",
-    bar="{data.name}: train {level.name}",
+    "cascade/model-{data.name}-{level.name}",
+    "{data.name}: train {level.name}",
     run="level-{level.name}",
     download=True,
 )
@@ -301,28 +301,23 @@ OUTPUTS = Stage(
     Outputs,
     make_outputs,
     _outputs_of,
-    folder="cascade/outputs-{data.name}-{split}",
-    bar="{data.name}: outputs, {split}",
+    "cascade/outputs-{data.name}-{split}",
+    "{data.name}: outputs, {split}",
     run="outputs-{split}",
     code=(make_outputs, TextData),
     measured=True,
 )
 LESSONS = replace(OUTPUTS, task="lessons", bar="{data.name}: outputs of labelled texts, {split}", run="lessons-{split}")
 LINEAR = Stage(
-    "linear",
-    LinearComparison,
-    make_linear,
-    _linear_of,
-    folder="cascade/linear-{data.name}",
-    bar="{data.name}: linear model",
+    "linear", LinearComparison, make_linear, _linear_of, "cascade/linear-{data.name}", "{data.name}: linear model"
 )
 LATENCIES = Stage(
     "latencies",
     Latencies,
     make_latencies,
     _latencies_of,
-    folder="cascade/latencies-{data.name}",
-    bar="{data.name}: latency profile",
+    "cascade/latencies-{data.name}",
+    "{data.name}: latency profile",
     measured=True,
 )
 PLAN = Stage("plan", Cascade, make_plan, _plan_of, folder="cascade/plan-{data.name}", bar="{data.name}: plan")

@@ -92,13 +92,11 @@ class VllmConfig:
 QUICK = VllmConfig(
     (Load(math.inf, 120, "at once"), Load(0.5, 40), Load(1.2, 240), Load(1.5, 240)), (BEST_OF_GRID,)
 )  # at 1.5 times the capacity as many wait after 200 requests as after 400 at 1.2 times
-FULL = VllmConfig(
-    (
-        *(Load(math.inf, 120, "at once"), Load(0.5, 60), Load(1.2, 400), Load(1.5, 400)),
-        *(Load(1.2, 240, "bursty"), Load(1.5, 240)),
-    ),
-    GRID, repeats=5, alone=20, decisions=DecisionConfig(steps=3000),
-)  # fmt: skip
+FULL_LOADS = (
+    *(Load(math.inf, 120, "at once"), Load(0.5, 60), Load(1.2, 400), Load(1.5, 400)),
+    *(Load(1.2, 240, "bursty"), Load(1.5, 240)),
+)
+FULL = VllmConfig(FULL_LOADS, GRID, repeats=5, alone=20, decisions=DecisionConfig(steps=3000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +124,15 @@ def contest(context: Context) -> Measured:
     config, predictor = context.choose(QUICK, FULL, QUICK), real_model.predictor()
     with context.stage("schedulers in vLLM, in turns") as progress, TemporaryDirectory(prefix="pliant-vllm-") as folder:
         bench = _Contest(config, predictor, Path(folder), progress)
-        tried = [row for each in config.settings for row in bench.trial(each)]
+        everybody = [Load(math.inf, config.trial, "at once")]
+        tried = [row for each in config.settings for row in bench.visit([Contender(FCFS, each)], everybody, 1.0, 0)]
         rate = max(row.figures["sustained"] for row in tried)
         contenders, rows = [*best(tried), Contender(OURS, OUR_SETTING, "default")], list[Row]()
         for repeat in range(config.repeats):
             rows += bench.visit(contenders[:: -1 if repeat % 2 else 1], config.loads, rate, repeat)
     cost = decisions.measure(config.decisions)
-    measured = [*targets(rows, config.loads), _cost_target(cost.p99)]
-    return measured, {
-        "capacity": rate,
+    p99 = Target("a decision at 256 running and 2,000 waiting, p99", 1e3 * cost.p99, "<=", 2.0, "ms")
+    return [*targets(rows, config.loads), p99], {
         "predicted": predictor is not None,
         "unloaded": asdict(bench.unloaded) if bench.unloaded else None,
         "rows": [row.plain() for row in rows],
@@ -199,24 +197,18 @@ def ratio(rows: Sequence[Row], name: str, figure: str) -> tuple[float, float]:
 
 def targets(rows: Sequence[Row], loads: Sequence[Load]) -> list[Target]:
     """Return the targets of a comparison with vLLM, first come, first served, at its best settings."""
+    names = {**LESS, **MORE}
     result = [
         Target(
-            f"{MEMORY}, {each.name}: {({**LESS, **MORE})[figure]} over vLLM's",
-            ratio(rows, each.name, figure)[0],
-            ">=" if figure in MORE else "<=",
-            limit,
-            "x",
+            f"{MEMORY}, {each.name}: {names[figure]} over vLLM's", ratio(rows, each.name, figure)[0],
+            ">=" if figure in MORE else "<=", limit, "x",
         )
         for each in {each.name: each for each in loads}.values()
         for figure, limit in each.limits().items()
-    ]
+    ]  # fmt: skip
     ours, theirs = ([row.differing for row in rows if row.contender.name == name] for name in (OURS, FCFS))
     beyond = float(max(max(ours) - max(theirs), 0)) if ours and theirs else math.nan
     return [*result, Target("greedy texts that differ, beyond those of vLLM's own runs", beyond, "<=", 0)]
-
-
-def _cost_target(p99: float) -> Target:
-    return Target("a decision at 256 running and 2,000 waiting, p99", 1e3 * p99, "<=", 2.0, "ms")
 
 
 class _Contest:
@@ -237,10 +229,6 @@ class _Contest:
         self.unloaded: Unloaded | None = None
         self.planned = len(config.settings) * config.trial
         self.planned += 3 * config.repeats * sum(each.requests for each in config.loads)  # at most
-
-    def trial(self, setting: Setting) -> list[Row]:
-        """Return the row of vLLM's own scheduler at a setting, with all requests at once."""
-        return self.visit([Contender(FCFS, setting)], [Load(math.inf, self.config.trial, "at once")], 1.0, 0)
 
     def visit(self, contenders: Sequence[Contender], loads: Sequence[Load], rate: float, repeat: int) -> list[Row]:
         """Return the rows of servers that take turns at each load. `rate`: the capacity."""

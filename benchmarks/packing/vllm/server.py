@@ -107,20 +107,11 @@ def command(engine: Engine, contender: Contender, port: int) -> list[str]:
     """Return the command line of a server."""
     setting = contender.setting
     values = {
-        "model": engine.model,
-        "served-model-name": MODEL,
-        "host": HOST,
-        "port": port,
-        "dtype": "float32",
-        "block-size": PAGE_TOKENS,
-        "max-model-len": engine.context,
-        "num-gpu-blocks-override": engine.pages,
-        "max-num-seqs": setting.sequences,
-        "max-num-batched-tokens": setting.tokens,
-        "uvicorn-log-level": "warning",
-    }
-    if contender.policy:
-        values["scheduler-cls"] = CLASS
+        "model": engine.model, "served-model-name": MODEL, "host": HOST, "port": port, "dtype": "float32",
+        "block-size": PAGE_TOKENS, "max-model-len": engine.context, "num-gpu-blocks-override": engine.pages,
+        "max-num-seqs": setting.sequences, "max-num-batched-tokens": setting.tokens, "uvicorn-log-level": "warning",
+        **({"scheduler-cls": CLASS} if contender.policy else {}),
+    }  # fmt: skip
     switches = ["--enforce-eager", "--enable-chunked-prefill" if setting.chunked else "--no-enable-chunked-prefill"]
     words = [text for name, value in values.items() for text in (f"--{name}", str(value))]
     return [str(python()), "-m", "vllm.entrypoints.openai.api_server", *words, *switches]
@@ -168,16 +159,15 @@ def _is_healthy(url: str) -> bool:
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=2.0) as response:
             return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
+    except OSError:
         return False
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """End the server, and after a while everything of its session, which holds the engine's process, too."""
-    if process.poll() is None:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_SECONDS)
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

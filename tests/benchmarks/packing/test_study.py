@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pliant.benchmarks.packing.study import NO_HOST, PEAK_13B, PEAK_33B, Job, Study, Verdict, serve
-from pliant.benchmarks.packing.traces import at_once, at_rate
+from pliant.benchmarks.packing.study import NO_HOST, PEAK_13B, PEAK_33B, Job, Verdict, serve, targets
+from pliant.benchmarks.packing.traces import Load, at_rate
 from pliant.packing.scheduling.policy import POLICIES
 from tests.fixtures.packing.scenarios import ground, with_forecasts
 
@@ -33,7 +33,7 @@ def test_every_policy_serves_every_request_to_its_last_token():
 
 
 def _row(policy: str, seed: int, **figures):
-    (row,) = contend(ground(), at_once(OF.lengths, 3, 0), OF, ["paged"])
+    (row,) = contend(ground(), Load("three", np.zeros(3), np.arange(3)), OF, ["paged"])
     return replace(row, policy=policy, seed=seed, **figures)
 
 
@@ -48,7 +48,7 @@ def test_bars_are_taken_from_their_sections_and_a_missing_rival_falls_short():
     good = [_row("default", 0, mean=1.0, rate=4.0, p99=5.0, recomputed=0.01, batch=9.0)]
     good += [_row(name, 0, mean=4.0, rate=2.0, p99=4.0, batch=5.0) for name in ("s3", "oracle", "paged")]
     sections = {PEAK_13B: good, PEAK_33B: good, NO_HOST: good}
-    found = {bar.name: bar for bar in Study(sections).targets()}
+    found = {bar.name: bar for bar in targets(sections)}
     assert len(found) == 7 and all(bar.met for bar in found.values())
-    lonely = Study(sections | {PEAK_13B: good[:1]}).targets()
+    lonely = targets(sections | {PEAK_13B: good[:1]})
     assert [bar.met for bar in lonely] == [False] * 4 + [True, False, True]

@@ -54,13 +54,6 @@ def test_the_foundation_keeps_its_key_and_the_task_does_not(tmp_path, data):
     assert FOUNDATION.key(config, load_upstream(config, [data])) == FOUNDATION.key(config, data)
 
 
-def test_the_same_feedback_gives_the_same_key_and_more_of_it_another(tmp_path, data):
-    mark = learnt(report_blurred(tmp_path, data, range(60)), data).fingerprint
-    assert learnt(tmp_path, data).fingerprint == mark
-    report_blurred(tmp_path, data, range(60, 70))
-    assert learnt(tmp_path, data).fingerprint != mark
-
-
 @pytest.mark.parametrize(
     "picture",
     [

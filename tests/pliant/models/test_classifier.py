@@ -14,9 +14,7 @@ from pliant.fallbacks import Collector
 from pliant.models.classifier import load_model, module, positions, weights
 from pliant.models.packed import PackedLinear, can_pack
 from pliant.models.pieces import Pieces
-from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 from tests.fixtures.cascade.classifiers import tiny_classifier, tiny_config
-from tests.fixtures.tokens.samples import random_images, tiny_backbone, tiny_task
 
 
 def test_a_model_has_the_weights_of_its_artifact_and_judges_rather_than_trains():
@@ -80,20 +78,6 @@ def test_a_packed_layer_gives_what_the_plain_one_gives(rows, inside, outside, bi
     layer, x = nn.Linear(inside, outside, bias=bias), torch.randn(*rows, inside)
     assert torch.allclose(PackedLinear(layer)(x), layer(x), atol=1e-5)
     assert torch.allclose(PackedLinear(layer, "gelu")(x), nn.GELU()(layer(x)), atol=1e-5)
-
-
-@PACKS
-@pytest.mark.parametrize("gamma", [-20, -5, 0, 8])
-def test_a_runtime_answers_the_same_with_and_without(gamma):
-    task = tiny_task("a", "xyz", "digest")
-    payloads = [Payload("a", image) for image in random_images(7)]
-    with_packing, without = (
-        TokensRuntime(tiny_backbone(), "digest", [task], execution=Execution(packed=packed)).run(gamma, payloads)
-        for packed in (True, False)
-    )
-    assert all(
-        np.allclose(x, y, atol=1e-5) for x, y in zip(with_packing.probabilities, without.probabilities, strict=True)
-    )
 
 
 CPU = torch.device("cpu")

@@ -11,7 +11,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from pliant.models.text import Reader, shorten
 from pliant.training.classifier import encode
 from pliant.training.starts import new_tokenizer
-from tests.fixtures.processor import cost
 
 TEXTS = ["the cat sat on the mat, and it isn't sure of naïve café things", "another unbelievable text in pairs"] * 9
 
@@ -112,15 +111,6 @@ def test_kept_words_are_the_shorter_text_in_order_with_one_space_for_a_gap(kind,
         left = iter([span for span, stays in own if stays])
         runs_of_words = [[next(left) for _ in run] for run in runs]
         assert short == " ".join(text[part[0][1] : part[-1][2]] for part in runs_of_words)
-
-
-@kinds
-@pytest.mark.parametrize("piece", ["the cat ", "thecat", "\N{CAT FACE}", "   ", "\0"])
-def test_a_text_of_a_megabyte_is_read_at_once(kind, piece):
-    reader = Reader(JSON[kind], 128)
-    text = piece * (1_000_000 // len(piece))
-    assert reader.read(text, text).truncated
-    assert cost(lambda: reader.read(text, text), repeats=2) < 40
 
 
 @pytest.mark.parametrize(

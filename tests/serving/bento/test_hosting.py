@@ -10,7 +10,7 @@ import pytest
 from starlette.middleware.cors import CORSMiddleware
 
 from pliant import systems
-from pliant.errors import InputError, SchedulerError
+from pliant.errors import InputError
 from pliant.serving.bento import hosting
 from pliant.serving.bento.hosting import HostedService, with_access
 from pliant.serving.bins.settings import BinsSettings
@@ -104,17 +104,6 @@ def test_settings_that_are_refused_start_nothing_and_end_the_process_with_a_sent
     service.start()
     assert service.calls == ["check", ("end", 2)]
     assert [record.getMessage() for record in caplog.records] == ["host is 127.0.0.1, but must be one with keys"]
-
-
-@pytest.mark.parametrize("fault", [SchedulerError("a broken contract"), ZeroDivisionError()])
-def test_a_fault_of_our_own_keeps_its_traceback(fault, monkeypatch):
-    def fails(settings):
-        raise fault
-
-    service = Service(monkeypatch)
-    monkeypatch.setattr(hosting, "access_of", fails)
-    with pytest.raises(type(fault)):
-        service.start()
 
 
 @pytest.mark.parametrize(

@@ -62,12 +62,6 @@ def test_bentoml_calls_the_hook_before_it_starts_the_service(monkeypatch, tmp_pa
     assert waits == [("bins", environment)]
 
 
-@pytest.mark.parametrize("seconds", [None, "0", "soon"])
-def test_nothing_is_waited_for_unless_the_settings_say_so(seconds, monkeypatch):
-    monkeypatch.setattr(supervisor.subprocess, "Popen", None)
-    supervisor.wait_for_release("bins", {} if seconds is None else {"PLIANT_WAIT_FOR_RELEASE": seconds})
-
-
 def waiting_for(code: str, monkeypatch) -> None:
     """Wait for a process that runs this code in the place of its own."""
     monkeypatch.setattr(supervisor.subprocess, "Popen", lambda command, **more: Popen([*command[:2], code], **more))
@@ -91,16 +85,3 @@ def test_a_signal_ends_the_wait_and_its_process_and_handlers_are_given_back(numb
     assert not ended.value.code and signal.getsignal(number) is before
     assert caplog.messages[-1] == "the service ends before there was anything to serve"
     assert set(psutil.Process().children()) <= others
-
-
-def test_a_service_that_ended_is_reported_by_a_sentence_and_anything_else_by_its_traceback(monkeypatch, caplog):
-    others = []
-    monkeypatch.setattr(sys, "excepthook", lambda kind, error, traceback: others.append(error))
-    supervisor.report_end_shortly()
-    for error in (
-        ended := RuntimeError(supervisor.NONE_LEFT),
-        RuntimeError("another"),
-        ValueError(supervisor.NONE_LEFT),
-    ):
-        sys.excepthook(type(error), error, None)
-    assert "the service process has ended" in caplog.text and ended not in others and len(others) == 2

@@ -16,15 +16,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 
 from pliant import systems
-from pliant.errors import InputError
+from pliant.errors import InputError, RegistryError
 from pliant.serving.client import Client
 from pliant.serving.http.access.access import CLIENT
 from pliant.serving.http.api_errors import ApiError, error_response
-from pliant.serving.http.app import add_refresh, add_status, asks_for_prediction, complete, new_app
+from pliant.serving.http.app import add_refresh, add_status, asks_for_prediction, complete, guarded, new_app, select
 from pliant.serving.http.schemas import CommonStatus
 from tests.fixtures.bins.in_process import QUIET, serving
 from tests.fixtures.bins.published import publish_tiny
@@ -79,14 +79,6 @@ class Service:
 def service(tmp_path):
     (tmp_path / "swagger-ui.css").write_text("body {}")
     return Service(tmp_path)
-
-
-def test_the_status_may_need_waiting_for(tmp_path):
-    async def status():
-        return {"ready": True}
-
-    assert Service(tmp_path, lambda: {"ready": False}).call("GET", "/status").json() == {"ready": False}
-    assert Service(tmp_path, status).call("GET", "/status").json() == {"ready": True}
 
 
 @pytest.mark.parametrize(
@@ -200,3 +192,49 @@ def test_every_parameter_of_a_path_is_described_once_and_every_reference_resolve
             value = value[part]
     names = [operation["operationId"] for operations in page["paths"].values() for operation in operations.values()]
     assert len(names) == len(set(names))
+
+
+def request(body: bytes = b"{}", **scope) -> Request:
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    headers = [(b"content-type", b"application/json")]
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": headers, **scope}, receive)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (None, None),
+        (ApiError(429, "full", "later"), "full"),
+        (InputError("a", 1, "2"), "invalid"),
+        (RegistryError("gone"), "registry_unavailable"),
+        (ClientDisconnect(), "internal"),
+    ],
+)
+def test_a_routes_errors_are_counted_and_answered_in_its_shape(error, code):
+    counted = []
+    endpoint = SimpleNamespace(metrics=SimpleNamespace(errored=counted.append))
+
+    async def handle(_request, given_endpoint):
+        assert given_endpoint is endpoint
+        if error is not None:
+            raise error
+        return Response("fine")
+
+    shape = lambda shown: Response(shown.code, shown.status)  # noqa: E731
+    response = asyncio.run(guarded(handle, lambda _request: endpoint, shape)(request()))
+    assert counted == ([code] if code else [])
+    assert response.body.decode() == (code or "fine")
+
+
+def test_the_task_is_the_one_that_is_named_or_the_only_one():
+    assert select("b", "task", ["a", "b"]) == "b"
+    assert select(None, "task", ["a"]) == "a"
+    with pytest.raises(InputError, match="task is missing, but must be given, as several are served: a, b"):
+        select(None, "task", ["a", "b"])
+    with pytest.raises(InputError, match="task is 3, but must be a text"):
+        select(3, "task", ["a"])
+    with pytest.raises(ApiError, match="task is 'c', but must be one of a, b") as raised:
+        select("c", "task", ["b", "a"])
+    assert (raised.value.status, raised.value.field) == (404, "task")

@@ -19,6 +19,8 @@ from pliant.errors import (
 )
 from pliant.serving.http.api_errors import LONGEST_RETRY, ApiError, api_error_of
 from pliant.serving.http.openai import error_response, models
+from pliant.serving.http.tei import PredictBody, classifier_type
+from pliant.serving.http.tei import error_response as tei_response
 
 
 @pytest.mark.parametrize(
@@ -96,3 +98,57 @@ def test_an_error_survives_the_way_between_processes():
     moved = pickle.loads(pickle.dumps(error))
     assert (moved.status, moved.code, str(moved), moved.field) == (429, "full", "later", "deadline")
     assert moved.headers == error.headers
+
+
+def test_a_classifier_names_its_classes_both_ways_and_what_gives_one_value_is_a_reranker():
+    labels = {"id2label": {"0": "bad", "1": "good"}, "label2id": {"bad": 0, "good": 1}}
+    assert classifier_type(("bad", "good")) == {"classifier": labels}
+    assert classifier_type(()) == {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}
+    assert classifier_type(("fit",)) == {"reranker": {"id2label": {"0": "fit"}, "label2id": {"fit": 0}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected", "kind", "retry"),
+    [
+        (400, "malformed", 400, "Validation", None),
+        (401, "unauthorized", 401, "Validation", None),
+        (404, "unknown_task", 404, "Validation", None),
+        (413, "body_too_large", 413, "Validation", None),
+        (422, "invalid", 422, "Validation", None),
+        (424, "wrong_head", 424, "Backend", None),
+        (429, "full", 429, "Overloaded", "3"),
+        (500, "internal", 424, "Backend", None),
+        (503, "failed", 424, "Backend", None),
+        (503, "late", 429, "Overloaded", "3"),
+    ],
+)
+def test_an_error_has_teis_status_and_type_and_says_when_to_come_again_only_after_overload(
+    status, code, expected, kind, retry
+):
+    extra = {"www-authenticate": "Bearer"} if status in (401, 404) else None
+    response = tei_response(ApiError(status, code, "a sentence", "field", 2.5, extra))
+    assert (response.status_code, json.loads(response.body)) == (expected, {"error": "a sentence", "error_type": kind})
+    assert response.headers.get("retry-after") == retry
+    assert ("www-authenticate" in response.headers) is (status == 401)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        *(({"inputs": value}, "inputs") for value in (7, None, "", [], ["a", "b", "c"])),
+        ({"inputs": ["a", ["b"]]}, "inputs[1]"),
+        *(({"inputs": [value]}, "inputs[0]") for value in ([], ["a", "b", "c"], 7)),
+        ({"inputs": [["a"], "b"]}, "inputs[1]"),
+        ({"inputs": [["a", 1]]}, "inputs[0][1]"),
+        ({"parameters": [1]}, "parameters"),
+        ({"parameters": {"function_to_apply": "sigmoid"}}, "parameters.function_to_apply"),
+        *(({"parameters": {"top_k": value}}, "parameters.top_k") for value in (0, True, "1")),
+        ({"raw_scores": 0}, "raw_scores"),
+        ({"truncate": "no"}, "truncate"),
+        *(({"truncation_direction": value}, "truncation_direction") for value in ("up", 1)),
+    ],
+)
+def test_what_does_not_fit_is_named(fields, name):
+    with pytest.raises(InputError) as raised:
+        PredictBody.read({"inputs": "a", **fields})
+    assert raised.value.field == name

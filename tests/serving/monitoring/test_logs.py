@@ -14,12 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.errors import InputError
 from pliant.redaction import redact
-from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.monitoring import logs
 from pliant.serving.request_context import set_request_id, set_request_tenant
-from pliant.serving.settings import from_environment, to_environment
 from pliant.serving.workers.child_process import spawn
 from tests.fixtures.places import ROOT
 
@@ -117,11 +114,6 @@ def test_all_that_a_process_writes_is_json_whoever_writes_it():
     assert errors == ["ValueError: token=***", "ZeroDivisionError: division by zero", "RuntimeError: password=***"]
 
 
-def test_without_the_setting_all_of_it_is_text():
-    lines = run("text")
-    assert lines[0] == "refresh: http://***@here/" and "Traceback (most recent call last):" in lines
-
-
 @pytest.mark.parametrize("form", logs.FORMATS)
 def test_a_device_process_writes_in_the_form_of_its_service(form, monkeypatch, capfd):
     monkeypatch.setenv("PLIANT_LOG_FORMAT", form)
@@ -135,11 +127,3 @@ def test_a_device_process_writes_in_the_form_of_its_service(form, monkeypatch, c
         line = json.loads(text)
         assert (line["logger"], line["level"]) == ("pliant.device", "ERROR")
         assert (line["message"], line["process"]) == ("the engine's process ends: token=***", process.pid)
-
-
-def test_the_form_is_a_setting_that_reaches_the_service():
-    settings = from_environment({"PLIANT_LOG_FORMAT": "json"}, BinsSettings)
-    assert settings.log_format == "json" and BinsSettings().log_format == "text"
-    assert to_environment(settings)[logs.VARIABLE] == "json"
-    with pytest.raises(InputError, match="PLIANT_LOG_FORMAT is 'xml', but must be one of text, json"):
-        from_environment({"PLIANT_LOG_FORMAT": "xml"}, BinsSettings)

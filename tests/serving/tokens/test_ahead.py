@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from pliant.errors import SchedulerError
 from pliant.latency import LatencyTable
 from pliant.protocol import Launch, replay
 from pliant.serving.driver import Driver, Limits, loop_clock
@@ -84,16 +83,3 @@ def test_of_two_devices_the_other_one_takes_over_what_the_dead_one_had():
         assert workers == [0, 1, 1] and driver.up == [False, True]
 
     served(check, workers=2)
-
-
-def test_a_driver_that_does_not_allow_it_says_so():
-    async def check(driver, devices, journal):
-        waiting = asking(driver, "a")
-        await asyncio.sleep(0.001)
-        waiting += asking(driver, "b")
-        for request in waiting:
-            with pytest.raises(SchedulerError, match="worker 0 was given launch 1 during launch 0"):
-                await request
-        journal.clear()
-
-    served(check, ahead=False)

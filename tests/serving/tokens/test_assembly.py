@@ -6,7 +6,7 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.protocol import Arrived, Changed, Request
-from pliant.serving.tokens.assembly import TokensSystem, build_plan, rebuilt
+from pliant.serving.tokens.assembly import TokensSystem, build_plan
 from pliant.serving.tokens.catalog import load_catalog
 from pliant.serving.tokens.settings import TokensSettings
 from pliant.tokens.policies import make
@@ -46,10 +46,3 @@ def test_every_device_has_a_process_of_its_own_and_the_scheduler_counts_them_all
     assert [launch.worker for launch in launches] == [0, 1]
     with pytest.raises(InputError, match="devices is cuda:0, cuda:1, but must be as many as the scheduler has, 1"):
         make("default", catalog.knowledge()).handle(Changed(plan.facts), 0.0)
-
-
-def test_an_updated_model_is_rebuilt_on_the_device_that_it_runs_on(registry):
-    settings = SETTINGS.replace(device="cuda:0,cuda:1")
-    catalog = load_catalog(registry, "champion")
-    former = build_plan(settings, catalog, "cuda:1")
-    assert rebuilt(settings, catalog, former) == former

@@ -13,7 +13,7 @@ from PIL import Image
 
 from pliant.errors import InputError
 from pliant.models.image import decode
-from pliant.serving.tokens.decoders import DecoderProcesses, process_count
+from pliant.serving.tokens.decoders import DecoderProcesses
 from tests.fixtures.clients import PATIENCE
 
 
@@ -21,10 +21,6 @@ def photo(size: int) -> bytes:
     file = io.BytesIO()
     Image.linear_gradient("L").convert("RGB").resize((size, size)).save(file, "JPEG")
     return file.getvalue()
-
-
-def test_usual_images_are_decoded_in_processes_whose_number_follows_the_cores():
-    assert [process_count(cores) for cores in (1, 2, 4, 16, 64)] == [1, 1, 2, 14, 16]
 
 
 def test_until_a_process_has_started_and_where_one_has_died_a_thread_decodes():

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pliant.device import reporting_memory
-from pliant.errors import DeviceError, InputError, WorkerError
+from pliant.errors import DeviceError
 from pliant.fallbacks import Collector, Fallback
 from pliant.registry import codec
 from pliant.serving.tokens.catalog import ServedTask, TokensBuild
@@ -81,20 +80,7 @@ def test_the_model_computes_in_the_precision_of_the_profile(told):
     assert 0 < np.abs(exact - half).max() < 0.1
 
 
-def test_there_is_no_other_model_to_load(told):
-    with pytest.raises(InputError, match="model is 1, but must be left as it is"):
-        build(told).load(1)
-
-
 def test_another_class_of_device_than_the_profiles_is_refused(told):
     plan = DevicePlan("cpu", 1, "a large GPU", (1,))
     with pytest.raises(DeviceError, match="the profile was measured on a large GPU"):
         build(TokensBuild(told.folder, told.digest, told.tasks, told.gammas, plan))
-
-
-def test_a_lack_of_memory_is_a_worker_error():
-    with (
-        pytest.raises(WorkerError, match=r"cuda:1 has no room for the model \(out of memory\)"),
-        reporting_memory("cuda:1"),
-    ):
-        raise MemoryError("out of memory")

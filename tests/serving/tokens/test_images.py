@@ -16,7 +16,6 @@ from pliant.errors import InputError
 from pliant.models.image import COMPRESSED_PARTS, SCAN, SCANS, decode, pixel_passes
 from pliant.serving.tokens import decoders
 from pliant.serving.tokens.decoders import DecodeQueue, Decoders
-from tests.fixtures.fakes import run_virtually
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
@@ -63,24 +62,6 @@ def test_a_larger_image_is_decoded_elsewhere_with_the_same_result(width):
     large = decoded(body, most_pixels=5_000_000)
     assert np.abs(small.astype(int) - large).max() < 12
     assert np.array_equal(large, decode(body, 16, 5_000_000))
-
-
-def test_a_large_file_is_opened_in_the_process_alone(monkeypatch):
-    def opened_here(*_arguments):
-        raise AssertionError
-
-    noise = np.random.default_rng(0).integers(0, 256, (500, 500, 3), dtype=np.uint8)
-    body = encoded(Image.fromarray(noise))
-    assert len(body) > decoders.OPENED_BYTES
-    monkeypatch.setattr(decoders, "pixel_passes", opened_here)
-    monkeypatch.setattr(decoders, "decode", opened_here)
-    assert np.array_equal(decoded(body), decode(body, 16, 1_000_000))
-    progressive = encoded(Image.fromarray(noise), "JPEG", progressive=True)
-    last = progressive.rindex(SCAN)
-    scans = progressive[:last] + progressive[last:-2] * SCANS + progressive[-2:]
-    assert len(scans) > decoders.OPENED_BYTES
-    with pytest.raises(InputError, match=r"image is a JPEG of \d+ scans, but must be of at most 100 scans"):
-        decoded(scans)
 
 
 @pytest.mark.parametrize("kind", ["TIFF", "PPM"])
@@ -212,34 +193,6 @@ def test_an_image_that_would_wait_beyond_its_deadline_is_refused_at_once():
     asyncio.run(main())
 
 
-def test_a_queue_decodes_so_many_at_once_and_expects_of_the_next_what_the_latest_took():
-    async def main():
-        running = []
-
-        async def run(body: bytes, size: int, max_pixels: int):
-            running.append(body)
-            await asyncio.sleep(2.0)
-            return body, size, max_pixels
-
-        queue = DecodeQueue(run, 1)
-        assert await queue.decode(b"a", 16, 10, 5.0) == (b"a", 16, 10)  # a mean of 0.1 * 2 s from now on
-        first = asyncio.create_task(queue.decode(b"b", 16, 10, 5.0))
-        await asyncio.sleep(0)
-        with pytest.raises(TimeoutError):
-            queue.decode(b"late", 16, 10, 0.19).send(None)
-        began = asyncio.get_running_loop().time()
-        with pytest.raises(TimeoutError):
-            await queue.decode(b"waits", 16, 10, 0.21)
-        assert asyncio.get_running_loop().time() - began == pytest.approx(0.21)
-        await first
-        with pytest.raises(TimeoutError):  # while it runs
-            await queue.decode(b"d", 16, 10, 1.0)
-        assert await queue.decode(b"e", 16, 10, 2.5) == (b"e", 16, 10)
-        assert len(running) == 4, "what waited in vain was never begun"
-
-    run_virtually(main())
-
-
 @pytest.mark.parametrize(
     ("size", "passes", "opened", "where"),
     [
@@ -285,35 +238,6 @@ def test_as_many_pixels_as_are_allowed_are_decoded_and_not_one_more():
     for step in (lambda: pixel_passes(body, 99), lambda: decode(body, 4, 99)):
         with pytest.raises(InputError, match="image is of 10 x 10 = 100 pixels, but must be at most 99 pixels"):
             step()
-
-
-def test_small_images_do_not_wait_for_large_ones(monkeypatch):
-    async def main():
-        held = asyncio.Event()
-
-        async def hold(*_: object):
-            await held.wait()
-
-        service = Decoders(10**8)
-        monkeypatch.setattr(service._large, "_run", hold)
-        large = [asyncio.create_task(service.decode(png_header(9000, 9000), 16, 60.0)) for _ in range(20)]
-        await asyncio.sleep(0.01)
-        for width in (100, 800):
-            assert (await service.decode(encoded(gradient("RGB").resize((width, width))), 16, 60.0)).shape == (
-                16,
-                16,
-                3,
-            )
-        held.set()
-        await asyncio.gather(*large)
-
-    asyncio.run(main())
-
-
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_too_many_pixels_are_refused_from_the_header_alone():
-    with pytest.raises(InputError, match="image is of 10000 x 10000 = 100000000 pixels, but must be at most 1000000"):
-        decoded(png_header(10_000, 10_000))
 
 
 def test_a_decompression_bomb_is_refused():

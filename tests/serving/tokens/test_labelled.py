@@ -11,11 +11,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.outcomes.files import read_inputs, read_labels
-from pliant.serving.client import Client
 from pliant.serving.loop.observe import DriftCounter, Observer
-from pliant.serving.loop.outcomes import Outcomes, chosen_id, open_outcomes
+from pliant.serving.loop.outcomes import open_outcomes
 from pliant.serving.tokens.catalog import ALLOWANCE, Origin, promised, promised_of
-from pliant.serving.tokens.endpoint import NAMES, kept, kind_of
+from pliant.serving.tokens.endpoint import EVERY, LINES, NAMES, Pictures, kept, kind_of, statistics
 from pliant.serving.tokens.settings import TokensSettings
 from tests.fixtures.observed import observed
 from tests.fixtures.tokens.http import ask, png, serve
@@ -73,22 +72,6 @@ def test_under_the_open_inference_protocol_an_answer_has_the_id_of_its_request(r
     serve(registry, check)
 
 
-def test_two_tenants_may_choose_the_same_id():
-    outcomes = Outcomes(CollectorRegistry(), 10, names=NAMES)
-    clients = [Client(name, 1.0, frozenset({"use"}), "k") for name in ("acme", "beta")]
-    for label, client in zip(("zero", "one"), clients, strict=True):
-        outcomes.tracker.remember(
-            chosen_id(client, "1"), kind_of("t", ORIGIN, 0, client.tenant), label, 0.5, outcomes.clock()
-        )
-    assert [outcomes.take("1", "one", client)["correct"] for client in clients] == [False, True]
-
-
-@pytest.mark.parametrize(("setting", "promised"), [(0, 0.9), (-5, 0.8), (2, None)])
-def test_answers_of_one_kind_share_version_operating_point_and_its_promise(setting, promised):
-    kind = kind_of("t", ORIGIN, setting, "acme")
-    assert (kind.version, kind.candidate, kind.promised, kind.tenant) == (3, str(setting), promised, "acme")
-
-
 def test_the_promise_is_two_points_below_the_lower_of_two_measured_shares():
     assert promised_of(0.9, 0.88) == pytest.approx(0.88 - ALLOWANCE)
     assert promised_of(0.9, None) == pytest.approx(0.88)
@@ -123,3 +106,29 @@ def test_an_answer_that_is_late_or_refused_is_not_remembered(registry):
         assert len(service.outcomes.tracker) == 0
 
     serve(registry, check)
+
+
+def test_one_picture_of_four_is_looked_at():
+    pictures = Pictures()
+    looks = [[each.stream for each in pictures.readings("pets", np.zeros((8, 8, 3), np.uint8))] for _ in range(8)]
+    assert looks == ([["brightness of pets", "sharpness of pets"]] + [[]] * (EVERY - 1)) * 2
+
+
+@pytest.mark.parametrize("size", [8, 64, 127, 128, 224, 400])
+def test_a_sample_of_whole_rows_and_columns_has_the_statistics_of_the_picture(size):
+    rng = np.random.default_rng(size)
+    waves_HW = 120 + 60 * np.sin(np.arange(size) / 3)[:, None] * np.cos(np.arange(size) / 5)
+    green_HW = (waves_HW + rng.uniform(-8, 8, (size, size))).astype(np.uint8)
+    pixels_HW3 = np.stack([np.zeros_like(green_HW), green_HW, green_HW], axis=2)
+    differences = [np.abs(np.diff(green_HW.astype(float), axis=axis)).mean() for axis in (0, 1)]
+    near = {"rel": 0.03} if size >= 2 * LINES else {}
+    assert statistics(pixels_HW3) == pytest.approx((green_HW.mean(), np.mean(differences)), **near)
+
+
+def test_blur_lowers_and_noise_raises_the_difference_of_neighbours():
+    rng = np.random.default_rng(0)
+    sharp_HW3 = rng.integers(60, 180, (224, 224, 3))
+    blurred_HW3 = (sharp_HW3 + np.roll(sharp_HW3, 1, axis=0) + np.roll(sharp_HW3, 1, axis=1)) // 3
+    noisy_HW3 = sharp_HW3 + rng.integers(-40, 40, sharp_HW3.shape)
+    blurred, sharp, noisy = (statistics(each.astype(np.uint8))[1] for each in (blurred_HW3, sharp_HW3, noisy_HW3))
+    assert blurred < 0.7 * sharp and noisy > 1.05 * sharp

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 import httpx
-import pytest
 
 from pliant.serving.client import Client
 from tests.fixtures.clients import as_client
@@ -51,22 +50,6 @@ def test_a_pin_is_shown_by_status_and_refresh_counted_and_logged_until_it_is_tak
         outcome = await service.refresh()
         assert outcome["pins"] == {} and "pinned" not in outcome["message"]
         assert service.counted.get_sample_value("pliant_pins") == 0
-        assert (await ask(service)).json()["versions"]["task"] == 2
-
-    serve(registry, check)
-
-
-@pytest.mark.parametrize(
-    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None]
-)
-def test_what_any_web_page_can_send_pins_nothing(registry, kind):
-    async def check(service):
-        publish_second(service)
-        await service.refresh()
-        headers = {"content-type": kind} if kind else {}
-        response = await service.client.post("/tasks", content=b'{"name": "digits", "version": 1}', headers=headers)
-        assert response.status_code == 415
-        assert (await service.client.get("/status")).json()["pins"] == {}
         assert (await ask(service)).json()["versions"]["task"] == 2
 
     serve(registry, check)

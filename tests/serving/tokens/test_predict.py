@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import math
+import random
 
 import pytest
+from starlette.requests import Request
 
-from pliant.serving.tokens.settings import TokensSettings
+from pliant.serving.tokens import api as bodies
+from pliant.serving.tokens.api import BASE64_AT_ONCE, PIECE_BYTES, _from_base64, in_pieces, read_request
+from tests.fixtures.documented import check_answer
 from tests.fixtures.tokens.http import ask, check_good, png, serve
 from tests.serving.tokens.test_images import png_header
-
-SETTINGS = TokensSettings(max_body_bytes=200_000, max_image_pixels=1_000_000)
 
 
 def test_a_json_request_gets_label_probabilities_and_how_it_came_about(registry):
@@ -24,16 +27,6 @@ def test_a_json_request_gets_label_probabilities_and_how_it_came_about(registry)
         assert {"task": "digits", "gamma": 0, "batch_size": 1}.items() <= answer.items()
         assert answer["queue_seconds"] >= 0
         assert answer["versions"] == {"backbone": 1, "task": 1, "profile": 1}
-
-    serve(registry, check)
-
-
-def test_a_multipart_request_gets_the_same_answer_and_utility_is_optional(registry):
-    async def check(service):
-        form = {"task": "digits", "deadline": "5"}
-        response = await service.client.post("/predict", data=form, files={"image": ("a.png", png())})
-        assert response.status_code == 200, response.text
-        assert response.json()["label"] == "zero"
 
     serve(registry, check)
 
@@ -146,5 +139,86 @@ def test_a_broken_scheduler_is_a_500_for_everyone_and_nobody_waits(registry):
         response = await ask(service)
         assert response.status_code == 500
         assert "the scheduler failed" in response.json()["error"]["message"]
+
+    serve(registry, check)
+
+
+def test_numbers_of_a_form_are_texts_and_its_fields_and_files_are_limited(registry):
+    async def check(service):
+        form = {"task": "digits", "deadline": "5", "utility": "2"}
+        files = [("image", ("a.png", png()))]
+        assert (await service.client.post("/predict", data=form, files=files)).status_code == 200
+        for data, sent, status, sentence in (
+            ({**form, "deadline": "soon"}, files, 422, "deadline is 'soon'"),
+            ({**form, "utility": "-1"}, files, 422, "utility is -1"),
+            (form, [*files, ("other", ("b.png", png()))], 400, "body is no multipart form: Too many files"),
+            ({**form, **dict.fromkeys("abcdef", "")}, files, 400, "body is no multipart form: Too many fields"),
+            ({**form, **dict.fromkeys("abcde", "")}, files, 422, "'a' is unknown"),
+            ({**form, "task": "x" * 4097}, files, 400, "body is no multipart form: Part exceeded maximum size"),
+            ({**form, "task": "x" * 4096}, files, 404, "task is 'xxx"),
+        ):
+            response = await service.client.post("/predict", data=data, files=sent)
+            assert response.status_code == status, response.text
+            assert sentence in response.json()["error"]["message"]
+
+    serve(registry, check)
+
+
+BOUNDARY = "piece"
+
+
+def form(image: bytes) -> bytes:
+    head = f'--{BOUNDARY}\r\ncontent-disposition: form-data; name="%s"%s\r\n\r\n'
+    parts = [(head % (name, "")).encode() + value for name, value in (("task", b"digits"), ("deadline", b"2"))]
+    parts.append((head % ("image", '; filename="picture"')).encode() + image)
+    return b"\r\n".join([*parts, f"--{BOUNDARY}--\r\n".encode()])
+
+
+def post(body: bytes) -> Request:
+    headers = [(b"content-type", f"multipart/form-data; boundary={BOUNDARY}".encode())]
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request({"type": "http", "method": "POST", "path": "/predict", "headers": headers}, receive)
+
+
+def test_a_large_form_gives_the_image_as_it_is():
+    image = random.Random(0).randbytes(3 * PIECE_BYTES + 1)
+    request = asyncio.run(read_request(post(form(image)), 2 * len(image), 60.0))
+    assert (request.image, request.task, request.deadline) == (image, "digits", 2.0)
+
+
+def test_a_long_base64_is_decoded_in_parts_to_the_same_bytes():
+    for extra in (-3, 0, 3, BASE64_AT_ONCE):
+        image = random.Random(2).randbytes(BASE64_AT_ONCE * 3 // 4 + extra)
+        assert asyncio.run(_from_base64(base64.b64encode(image).decode())) == image
+    for text in ("A" * BASE64_AT_ONCE + "%AAA", "%" * 8):
+        with pytest.raises(ValueError, match="base64"):
+            asyncio.run(_from_base64(text))
+
+
+def test_others_have_a_turn_after_each_piece():
+    turns, body, sizes = [], random.Random(1).randbytes(5 * PIECE_BYTES + 1), []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async for piece in in_pieces([body[: 2 * PIECE_BYTES], body[2 * PIECE_BYTES :]]):
+            sizes.append((len(piece), len(turns)))
+            loop.call_soon(turns.append, None)
+
+    asyncio.run(main())
+    assert sizes == [*((PIECE_BYTES, turn) for turn in range(5)), (1, 5), (0, 6)]
+
+
+def test_answers_tasks_and_status_have_the_documented_fields_and_no_other(registry):
+    async def check(service):
+        image = base64.b64encode(png()).decode()
+        response = await service.client.post("/predict", json={"image": image, "task": "digits", "deadline": 5.0})
+        check_answer(bodies.Prediction, response.json())
+        check_answer(bodies.TaskList, (await service.client.get("/tasks")).json())
+        check_answer(bodies.Status, (await service.client.get("/status")).json())
+        answer = (await service.client.post("/refresh", json={})).json()
+        check_answer(bodies.TokensRefresh, answer)
 
     serve(registry, check)

@@ -108,18 +108,6 @@ def test_a_new_profile_is_a_new_generation_that_plans_by_it(registry):
     serve(registry, check)
 
 
-def test_a_new_task_is_registered_in_the_generation_that_serves(registry):
-    async def check(service):
-        device = service.device
-        registry.publish(SHAPES, task(service.catalog.backbone.digest, 1, ["round", "square"], "shapes"))
-        await service.refresh()
-        assert ("update", "shapes") in device.calls
-        assert service.device is device
-        assert (await service.client.get("/status")).json()["generation"] == 1
-
-    serve(registry, check)
-
-
 def test_a_task_whose_heads_differ_takes_a_new_generation(registry):
     async def check(service):
         first, digest = service.device, service.catalog.backbone.digest
@@ -163,13 +151,6 @@ async def refused(service, status: int, sentence: str) -> None:
     assert response.status_code == status
     assert sentence in response.json()["error"]["message"]
     await check_unchanged(service, "failed", sentence, before)
-
-
-async def held(service, sentence: str) -> None:
-    """Check that a poll holds the new versions, is counted and reported, and changes nothing."""
-    before = service.catalog
-    assert (await service.refresh())["outcome"] == "held"
-    await check_unchanged(service, "held", sentence, before)
 
 
 async def check_unchanged(service, outcome: str, sentence: str, before) -> None:

@@ -12,12 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pliant.errors import DeviceError, DigestError, InputError, RegistryError, WorkerError
+from pliant.errors import InputError, RegistryError, WorkerError
 from pliant.protocol import Changed, replay
-from pliant.registry.names import TOKENS_BACKBONE
 from pliant.serving.journal import FileRecorder, read
 from pliant.serving.launch import launch
-from pliant.serving.lifecycle.catalog import open_registry
 from pliant.tokens.policies import make
 from pliant.tokens.scheduler import Knowledge
 from tests.fixtures.clients import PATIENCE, ask, call, free_port, wait_for
@@ -79,25 +77,10 @@ def test_the_open_inference_protocol_is_at_the_root_beside_what_bentoml_has_ther
     assert call(service, "POST", "/v2/models/dogs/infer", b"{}")[0] == 404
 
 
-def test_the_metrics_page_shows_our_counters(service):
-    ask(service)
-    page = metrics(service)
-    for name in ("arrivals", "outcomes", "launches", "batch_size", "queue_seconds", "run_seconds", "waiting"):
-        assert f"pliant_{name}" in page
-    assert 'pliant_outcomes_total{outcome="on_time",task="digits"}' in page
-
-
 def test_the_documentation_page_finds_its_files_under_the_mount(service):
     for path in ("docs", "openapi.json", "swagger/swagger-ui-bundle.js", "swagger/swagger-ui.css"):
         with urllib.request.urlopen(f"{service.url}/v1/{path}", timeout=PATIENCE) as response:
             assert response.status == 200
-
-
-def test_a_task_without_the_alias_can_be_registered_by_its_version(service):
-    assert ask(service, "shapes")[0] == 404
-    status, answer = call(service, "POST", "/v1/tasks", b'{"name": "shapes", "version": 1}')
-    assert status == 200, answer
-    assert ask(service, "shapes")[1]["label"] in ("round", "square")
 
 
 def test_a_killed_device_process_comes_back_with_all_its_tasks_and_nobody_hangs(service):
@@ -106,23 +89,6 @@ def test_a_killed_device_process_comes_back_with_all_its_tasks_and_nobody_hangs(
     status, answer = ask(service, "shapes")
     assert status == 200, answer
     assert "pliant_worker_failures_total 1.0" in metrics(service)
-
-
-def test_a_device_process_killed_idle_is_back_before_anybody_asks(service):
-    killed = processes(service)[0]
-    killed.kill()
-    wait_for(lambda: "pliant_worker_failures_total 2.0" in metrics(service))
-    wait_for(lambda: call(service, "GET", "/v1/status")[1]["ready"])
-    assert processes(service)[0].pid != killed.pid
-    assert ask(service)[1]["on_time"]
-
-
-def test_bad_input_is_an_error_and_the_next_request_is_served(service):
-    status, answer = call(service, "POST", "/v1/predict", b"x" * (10 * 1024 * 1024 + 1))
-    assert (status, answer["error"]["field"]) == (413, "body")
-    status, answer = ask(service, deadline=-1)
-    assert (status, answer["error"]["field"]) == (422, "deadline")
-    assert ask(service)[0] == 200
 
 
 def test_the_live_journal_replays_to_itself_from_start_to_end(folder, service):
@@ -194,15 +160,3 @@ def test_what_can_be_known_before_serving_is_refused_before_serving(folder, tmp_
         other.bind(("127.0.0.1", 0))
         other.listen()
         refused(InputError, "port is .*, but must be free", port=other.getsockname()[1])
-
-
-def test_a_profile_of_another_device_and_an_altered_file_are_refused_before_serving(tmp_path):
-    publish_all(tmp_path, "another device")
-    with pytest.raises(DeviceError, match="the profile was measured on another device, but this device is cpu"):
-        launch(settings_for(tmp_path), tmp_path, free_port())
-    settings = settings_for(tmp_path, any_profile=True)
-    fetched, _ = open_registry(settings).fetch(TOKENS_BACKBONE, "champion")
-    tensors = fetched / "tensors.safetensors"
-    tensors.write_bytes(tensors.read_bytes()[:-1])
-    with pytest.raises(DigestError, match=r"was altered or truncated: expected sha256 .*, found"):
-        launch(settings, tmp_path, free_port())

@@ -79,21 +79,6 @@ def test_a_bad_registration_is_refused_with_a_sentence(registry, body, status, s
     serve(registry, check)
 
 
-def test_a_registry_out_of_reach_is_a_503_and_prediction_goes_on(registry):
-    async def check(service):
-        service.registry.down = True
-        response = await service.client.post("/tasks", json={"name": "digits"})
-        assert response.status_code == 503
-        assert response.json()["error"] == {
-            "code": "registry_unavailable",
-            "field": None,
-            "message": "the registry does not answer",
-        }
-        await check_good(service)
-
-    serve(registry, check)
-
-
 def test_a_catalog_with_a_task_for_another_backbone_is_refused_before_serving(registry):
     registry.publish("pliant-tokens-task-other", tiny_task("other", ["a", "b"], "f" * 64))
     with pytest.raises(BackboneError, match="task other was made for backbone ffffffffffff"):

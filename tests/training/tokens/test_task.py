@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from pliant.profiling.tokens.accuracy import profile
-from pliant.tokens.runtime import load_model
 from pliant.training import data
-from pliant.training.tokens.task import TaskConfig, _dropping, train
+from pliant.training.tokens.task import TaskConfig, train
 from tests.fixtures.tokens.samples import DEPTH, WIDTH, tiny_backbone
 from tests.fixtures.watched import watched
 
@@ -61,14 +59,6 @@ def test_even_on_random_features_a_trained_head_is_far_better_than_chance():
     digit = data.digits("digit")
     task = profile(tiny_backbone(), train(config, digit, tiny_backbone(), "digest"), digit, gammas=(0,))
     assert task.accuracy[0] > 0.2  # chance: 0.1
-
-
-def test_while_patches_are_left_out_the_model_sees_fewer_and_afterwards_all_again():
-    model, images_BCHW = load_model(tiny_backbone()), torch.zeros(2, 3, 16, 16)
-    whole = model._embed(images_BCHW)
-    with _dropping(model, 0.5):
-        assert model._embed(images_BCHW).shape[1] == 1 + (whole.shape[1] - 1) // 2
-    assert torch.equal(model._embed(images_BCHW), whole)
 
 
 def test_a_head_fitted_to_fewer_pictures_looks_at_the_first_of_the_fit_split(task):

@@ -13,7 +13,6 @@ from functools import partial
 import pytest
 
 from pliant.errors import InputError
-from pliant.serving.http.access import keys as access_keys
 from pliant.serving.http.access.keys import (
     LOOK_SECONDS,
     FollowedKeys,
@@ -24,7 +23,6 @@ from pliant.serving.http.access.keys import (
     key_source,
     new_key,
     read_keys,
-    to_json,
     update_keys,
 )
 from pliant.serving.settings import Settings
@@ -100,41 +98,6 @@ def test_two_writers_at_once_lose_no_key(tmp_path):
     for thread in threads:
         thread.join()
     assert len(read_keys(path).keys) == 20
-
-
-def test_the_form_of_a_key_and_of_its_file():
-    keys, (secret, key) = with_new(Keys(), limits=Tenant(max_waiting=3))
-    prefix, id, random = secret.split("_")
-    assert (prefix, id, len(id), len(random)) == ("pliant", key.id, 8, 64)
-    keys, (_, later) = with_new(keys, "other", ("use", "monitor"))
-    keys = keys.revoked(later.id, "2026-12-24T00:00:00Z")
-    document = json.loads(to_json(keys))
-    assert document["tenants"] == {"acme": {"weight": 1.0, "max_waiting": 3}, "other": {"weight": 1.0}}
-    entries = {entry["id"]: entry for entry in document["keys"]}
-    first = {"id": key.id, "tenant": "acme", "roles": ["use"], "sha256": key.sha256, "created": AT}
-    assert entries[key.id] == first
-    assert entries[later.id]["revoked"] == "2026-12-24T00:00:00Z"
-    assert list(entries) == sorted(entries), "those of one moment are in the order of their ids"
-    assert to_json(keys).endswith("}\n") and random not in to_json(keys), "no secret is kept"
-    again = from_json(to_json(keys), "it")
-    assert (dict(again.keys), dict(again.tenants)) == (dict(keys.keys), dict(keys.tenants))
-
-
-def test_a_file_that_cannot_be_replaced_stays_and_nothing_else_is_left(tmp_path, monkeypatch):
-    path = tmp_path / "keys.json"
-    update_keys(path, with_new)
-    before = path.read_bytes()
-
-    def full(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(access_keys.os, "fsync", full)
-        with pytest.raises(InputError, match=r"a file that can be written \(No space left on device\)"):
-            update_keys(path, with_new)
-    assert path.read_bytes() == before
-    assert {entry.name for entry in tmp_path.iterdir()} == {"keys.json", ".keys.json.lock"}
-    assert update_keys(path, lambda keys: (keys, "unchanged")) == "unchanged" and path.read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,6 @@ def test_files_that_are_no_certificate_with_its_key_are_refused(tmp_path, break_
         check_certificate(own.path, own.key)
 
 
-def test_a_file_without_a_certificate_is_refused(tmp_path):
-    (tmp_path / "c.pem").write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-    with pytest.raises(InputError, match="tls_cert"):
-        show_certificate(tmp_path / "c.pem", CollectorRegistry())
-
-
 @pytest.mark.parametrize(
     ("days_left", "level", "said"),
     [

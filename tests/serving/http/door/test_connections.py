@@ -48,23 +48,6 @@ def test_a_connection_that_stays_in_a_stage_for_too_long_is_closed(connections, 
     assert len(connections) == 0
 
 
-def test_connections_that_are_opened_anew_as_fast_as_they_are_closed_keep_nobody_out():
-    connections = Connections(DoorLimits(connections=1000))
-    answered, asking = 0, None
-    for number in range(20_000):  # within two seconds, so that none of them is older than a tenth of one
-        now = number * 1e-4
-        entered(connections, now)
-        if number % 100 == 0:
-            asking = entered(connections, now)
-            connections.move(asking, Stage.BODY, now)
-            connections.move(asking, Stage.ANSWER, now)
-        elif number % 100 == 99:
-            assert asking.closed == []
-            connections.leave(asking)
-            answered += 1
-    assert (answered, len(connections)) == (200, 999)
-
-
 @pytest.mark.parametrize("stage", [Stage.HEAD, Stage.BODY])
 def test_a_request_that_makes_progress_is_never_closed_for_another_and_one_at_a_stand_is(connections, stage):
     coming, stuck, answering = (entered(connections) for _ in range(3))

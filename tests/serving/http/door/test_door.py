@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 
 import pytest
 
 from pliant.serving.http.api_errors import ApiError, error_response
-from pliant.serving.http.app import ARRIVED
 from pliant.serving.http.door.connections import DoorLimits, Stage
 from pliant.serving.http.door.door import Door
 from pliant.serving.http.door.load import LoopLoad
 from pliant.serving.http.door.protocol import LimitedProtocol
 from pliant.serving.request_context import FrontDoor
-from tests.fixtures.door import answer, behind_the_door, next_reply, post, rest, settled, status, until
+from tests.fixtures.door import answer, behind_the_door, next_reply, post, rest, status, until
 from tests.fixtures.fakes import run_virtually
 
 
@@ -73,27 +71,6 @@ def test_a_whole_request_that_the_loop_cannot_bear_is_turned_away_without_parsin
         connection.close()
 
 
-def test_retry_after_follows_the_deadlines_of_the_latest_sweep_and_is_encoded_once_whatever_the_path(monkeypatch):
-    door, front = Door(lambda _path: error_response, lambda path: path != "/other"), FrontDoor(1.0)
-    counted: list[tuple[str, int]] = []
-    encoded: list[ApiError] = []
-    busy = Door.busy
-    monkeypatch.setattr(Door, "busy", lambda self: encoded.append(busy(self)) or encoded[-1])
-
-    async def main() -> None:
-        door.open(lambda code, number: counted.append((code, number)), front)
-        assert door.shed("/other") is None
-        for number in range(2):
-            assert b"retry-after: 1\r\n" in (door.shed(f"/{number}") or b"")
-        front.usual_deadline = 40.0
-        door._sweep(asyncio.get_running_loop())
-        assert b"retry-after: 2\r\n" in (door.shed("/predict") or b"")
-
-    asyncio.run(main())
-    assert counted == [("busy", 2)]
-    assert len(encoded) == 2, "one for each sweep"
-
-
 def test_the_rest_of_a_message_is_never_taken_for_a_request(monkeypatch):
     with behind_the_door(answer) as server:
         connection = server.connect()
@@ -120,31 +97,6 @@ def an_opened_door(**limits) -> tuple[Door, list[tuple[str, int]]]:
     return door, counted
 
 
-def test_a_request_is_full_by_those_that_wait_and_by_its_age_and_the_way_back_of_its_answer(monkeypatch):
-    asked: list[tuple[int, float]] = []
-    monkeypatch.setattr(
-        LoopLoad, "is_full", lambda _self, waiting, age, _under_way: asked.append((waiting, age)) or age > 1.0
-    )
-    monkeypatch.setattr(LoopLoad, "saturated", property(lambda _self: True))
-
-    async def main() -> None:
-        door, _ = an_opened_door()
-        await asyncio.sleep(5.0)
-        for _ in range(3):
-            door.start(lambda: None)
-        assert door.admit({ARRIVED: 4.5}) is None
-        error = door.admit({ARRIVED: 3.0})
-        assert (error.status, error.code, error.retry_after) == (503, "busy", pytest.approx(0.1))
-        assert str(error) == "the service is busy; try again later"
-        await settled()
-        for _ in range(100):
-            door.answered(0.3)
-        assert door.admit({ARRIVED: 4.5}) is None
-
-    run_virtually(main())
-    assert asked == [(3, pytest.approx(0.5)), (3, pytest.approx(2.0)), (0, pytest.approx(0.8, abs=0.07))]
-
-
 def test_an_answer_to_who_is_turned_away_is_whole_and_says_whether_the_connection_is_kept():
     async def main() -> None:
         door, counted = an_opened_door()
@@ -159,15 +111,5 @@ def test_an_answer_to_who_is_turned_away_is_whole_and_says_whether_the_connectio
             assert b"retry-after: 3\r\n" in lines[2] and b"x-request-id: seven\r\n" in lines[2]
             assert lines[2].count(b"connection:") == len(end.splitlines()) and lines[2].endswith(end)
         assert counted == [("busy", 1)] * 2
-
-    run_virtually(main())
-
-
-def test_a_door_that_is_not_yet_open_turns_nobody_away():
-    async def main() -> None:
-        door = Door(lambda _path: error_response, lambda _path: True)
-        assert door.admit({ARRIVED: 0.0}) is None
-        assert b"later" in door.refusal(ApiError(503, "busy", "later"), "/", close=True)
-        await asyncio.sleep(0)
 
     run_virtually(main())

@@ -74,36 +74,6 @@ def test_what_the_loop_bears_is_taken_in(seed):
         )
 
 
-def costing(seconds: float) -> LoopLoad:
-    """Return the load of a saturated loop whose requests cost this much."""
-    load, now = LoopLoad(), 0.0
-    load.looked(0.0, 0.0)
-    while now < 1.0:
-        load.started()
-        now += seconds
-        load.looked(now, now)
-    assert load.saturated and load.cost == pytest.approx(seconds)
-    return load
-
-
-def test_what_is_under_way_is_bounded_once_a_loop_has_worked_without_a_pause_for_as_long_as_a_request_may_wait():
-    load = costing(COST)
-    load.deadline = DEADLINE
-    for _ in range(20):  # 2 s of calm at this cost
-        load.looked(load.earliest + 0.001, load.earliest + 0.1)
-        load.started()
-    now, most = load.earliest, int(0.4 * DEADLINE / COST)
-    assert not load.pressed and not load.is_full(0, 0.0, 10 * most)
-    for _ in range(20):
-        now += COST
-        load.looked(now, now)
-        load.started()
-    assert load.pressed and not load.saturated
-    assert not load.is_full(0, 0.0, most) and load.is_full(0, 0.0, 2 * most)
-    load.looked(now, now + 0.001)  # it idles
-    assert not load.is_full(0, 0.0, 2 * most)
-
-
 PIECE, PIECES = 0.0004, 5  # seconds of each turn of the loop that a request takes, and how many such turns
 LOOK = 0.00005  # seconds of a look at the sockets
 

@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from pliant.serving.http.api_errors import ApiError
-from pliant.serving.http.door.connections import STALLED, Stage
-from pliant.serving.http.door.protocol import HELD_BYTES, PARTING_BYTES, PARTING_SECONDS, PROGRESS
-from pliant.serving.request_context import note_decided
+from pliant.serving.http.door.connections import Stage
+from pliant.serving.http.door.protocol import HELD_BYTES
 from tests.fixtures.door import Driven, Held, answer, post, settled
 from tests.fixtures.fakes import run_virtually
 
@@ -114,29 +113,6 @@ def test_the_app_is_called_once_so_much_of_a_body_is_here_and_not_before():
     driven(check, app)
 
 
-def test_who_was_turned_away_may_send_so_much_and_has_a_second_to_read_why():
-    async def check(site):
-        piece = b"a" * (PARTING_BYTES // 8)
-        for extra in (b"", b"a"):
-            protocol, transport = site.connect()
-            transport.reading = False
-            protocol.flow.read_paused = True
-            await site.send(protocol, b"no http\r\n\r\n", *[piece] * 8)
-            assert (transport.ended, transport.reading, site.door.parting) == ("eof", True, 1)
-            if extra:
-                await site.send(protocol, extra)
-            else:
-                await asyncio.sleep(PARTING_SECONDS - 0.01)
-                assert transport.ended == "eof"
-                await asyncio.sleep(0.02)
-            assert transport.ended == "closed"
-            protocol.connection_lost(None)
-            assert site.door.parting == 0
-        assert site.codes == ["malformed"] * 2, "one answer each, whatever else comes"
-
-    driven(check)
-
-
 def test_an_error_is_never_written_into_an_answer_that_has_begun():
     async def half(scope, receive, send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9")]})
@@ -196,47 +172,6 @@ def test_a_connection_waits_in_turn_for_a_head_a_body_its_answer_and_the_next_re
         assert len(site.door.connections) == 0
 
     driven(check, one_a_turn)
-
-
-@pytest.mark.parametrize(("size", "closed"), [(PROGRESS, False), (PROGRESS // 2, True)])
-def test_so_many_bytes_of_a_request_are_progress_and_half_of_them_are_none(size, closed):
-    async def check(site):
-        protocol, transport = site.connect()
-        await site.send(protocol, post(body=b"a" * 10_000)[:-10_000])
-        await asyncio.sleep(STALLED - 0.1)
-        await site.send(protocol, b"a" * size)
-        await asyncio.sleep(0.2)
-        _, other = site.connect()
-        assert (transport.statuses, other.statuses) == (([408], []) if closed else ([], [503]))
-
-    driven(check, connections=1)
-
-
-def test_the_door_learns_what_an_answer_takes_from_its_decision_to_its_first_bytes():
-    async def decided(scope, receive, send) -> None:
-        note_decided()
-        await asyncio.sleep(0.2)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
-        await send({"type": "http.response.body", "body": b"fi", "more_body": True})
-        note_decided()
-        await asyncio.sleep(60.0)  # its reader takes its time
-        await send({"type": "http.response.body", "body": b"ve"})
-
-    async def check(site):
-        learnt = []
-        site.door.answered = learnt.append
-        for paused in (False, True):
-            protocol, transport = site.connect()
-            await site.send(protocol, post())
-            if paused:  # an earlier answer is not read yet
-                protocol.flow.pause_writing()
-                await asyncio.sleep(30.0)
-                protocol.flow.resume_writing()
-            await asyncio.sleep(61.0)
-            assert transport.statuses == [200]
-            assert learnt == [pytest.approx(0.2)]
-
-    driven(check, decided)
 
 
 def test_who_may_not_send_a_request_is_judged_by_its_head():
