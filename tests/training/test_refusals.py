@@ -52,12 +52,6 @@ def test_without_a_network_the_sentence_says_what_works(reader):
         READERS[reader][0]("hub:nobody/nothing")
 
 
-@pytest.mark.parametrize("reader", MODELS)
-def test_a_folder_without_a_model_is_refused(reader, tmp_path):
-    with pytest.raises(InputError, match="a folder with a model of transformers"):
-        READERS[reader][0](f"path:{tmp_path}")
-
-
 LIMITS: dict[object, list[dict[str, object]]] = {
     ClassifierConfig(): [
         *({"precision": "int8"}, {"held_out": 0.0}, {"epochs": 0}),
@@ -99,19 +93,6 @@ def test_a_setting_outside_its_limits_is_refused_by_name(config, change):
 def test_options_of_a_foundation_that_lack_a_size_are_named():
     with pytest.raises(InputError, match="without img_size, patch_size"):
         FoundationConfig(options={"embed_dim": 24})
-
-
-def product() -> torch.dtype:
-    return (torch.ones(4, 4) @ torch.ones(4, 4)).dtype
-
-
-@pytest.mark.parametrize(("there", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
-def test_auto_is_bfloat16_only_where_the_processor_has_it(monkeypatch, there, dtype):
-    monkeypatch.setattr("pliant.training.precision.has_bfloat16", lambda device: there)
-    with lowered("auto", CPU):
-        assert product() == dtype
-    with lowered("float32", CPU):
-        assert product() == torch.float32
 
 
 def test_bfloat16_is_refused_where_the_processor_lacks_it(monkeypatch):
