@@ -12,16 +12,7 @@ from typing import Any
 from pliant.registry.mlflow_client import find_version
 from pliant.registry.names import release as release_model
 from pliant.registry.package import Package
-from pliant.registry.releases import (
-    CONFIGURATION,
-    LEFT,
-    REASON,
-    SINCE,
-    STATE,
-    RegistryRelease,
-    configurations_text,
-    now_text,
-)
+from pliant.registry.releases import REASON, SINCE, STATE, RegistryRelease, now_text
 
 ROWS = 24  # of a table; more are named by their number alone
 DATA, COMMIT = "pliant.data", "pliant.git_commit"
@@ -33,7 +24,7 @@ _STANDINGS = (NOT_YET, SERVED, UNTIL, "The first champion is still to come.", "D
 def of_version(package: Package, champion: int | None) -> str:
     """Return the description of a new version. `champion`: the version of the same model that is served meanwhile.
 
-    Its first line says whether it is served, and is written anew (`restated`) whenever that changes.
+    Its first line says whether it is served, and is written anew whenever that changes.
     """
     tags = package.tags
     facts = [
@@ -44,29 +35,6 @@ def of_version(package: Package, champion: int | None) -> str:
     lines = [NOT_YET, *(fact for fact in facts if fact)]
     rows = [(name, figure(value)) for name, value in package.metrics.items()]
     return "\n".join([*lines, *table(("metric", "value"), rows)])
-
-
-def served(since: str, release: int | None, or_earlier: bool = False) -> str:
-    """Return the sentence of a version that is served. `since`: ISO 8601; `release`: the first one that serves it."""
-    return f"{SERVED}{_moment(since)}{' or earlier' if or_earlier else ''}{_of(release)}."
-
-
-def no_longer_served(until: str, instead: int | None, release: int | None) -> str:
-    """Return the sentence of a version that was served. `instead`: the version that took its place, None without one."""
-    how = f"when version {instead} took its place" if instead else "when it was left out"
-    return f"{UNTIL}{_moment(until)}, {how}{_of(release)}."
-
-
-def says_served(description: str) -> bool:
-    """Whether a description says that its version is served."""
-    return description.startswith(SERVED)
-
-
-def restated(description: str, sentence: str) -> str:
-    """Return the description with this sentence about whether its version is served, in place of the one before."""
-    first, _, rest = description.partition("\n")
-    kept = rest if first.startswith(_STANDINGS) else description
-    return "\n".join(part for part in (sentence, kept) if part)
 
 
 def of_release(reason: str, gate: Mapping[str, Any], former: int | None) -> str:
@@ -85,14 +53,6 @@ def of_release(reason: str, gate: Mapping[str, Any], former: int | None) -> str:
     first = f"Made on top of release {former}." if former else "The first release."
     said = f"The gate: {reason}." if reason else ""
     return "\n".join([line for line in (said, first) if line] + table(heading, rows))
-
-
-def _moment(text: str) -> str:
-    return f"{text[:10]} {text[11:16]} UTC"
-
-
-def _of(release: int | None) -> str:
-    return f" (release {release})" if release else ""
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -135,23 +95,27 @@ def take_up(client: Any, name: str, number: int, instead_of: int | None, release
     """
     if instead_of is not None:
         leave(client, name, instead_of, number, release)
-    _say(client, name, number, served(now_text(), release))
+    _say(client, name, number, f"{SERVED}{_now()}{_of(release)}.")
 
 
 def confirm(client: Any, name: str, number: int, release: int) -> None:
     """Say of version `number` that it is served where it does not: it was left out, or is of an earlier Pliant."""
     version = find_version(client, name, number)
     said = (version.description or "") if version is not None else ""
-    if version is not None and not says_served(said):
-        again = said.startswith(UNTIL)  # it was served, and was so no more
-        _say(client, name, number, served(now_text(), release if again else None, or_earlier=not again))
+    if version is not None and not said.startswith(SERVED):
+        since = _of(release) if said.startswith(UNTIL) else " or earlier"
+        _say(client, name, number, f"{SERVED}{_now()}{since}.")
 
 
 def leave(client: Any, name: str, number: int, instead: int | None, release: int | None) -> None:
-    """Say of version `number` that it is not served any more, unless it says so already."""
+    """Say of version `number` that it is not served any more, unless it says so already.
+
+    `instead`: the version that took its place, None without one.
+    """
     version = find_version(client, name, number)
-    if version is not None and (instead is not None or says_served(version.description or "")):
-        _say(client, name, number, no_longer_served(now_text(), instead, release))
+    if version is not None and (instead is not None or (version.description or "").startswith(SERVED)):
+        how = f"when version {instead} took its place" if instead else "when it was left out"
+        _say(client, name, number, f"{UNTIL}{_now()}, {how}{_of(release)}.")
 
 
 def note(client: Any, release: RegistryRelease, state: str, reason: str) -> None:
@@ -163,19 +127,20 @@ def note(client: Any, release: RegistryRelease, state: str, reason: str) -> None
         client.set_model_version_tag(release_model(release.system), str(release.number), tag, value)
 
 
-def note_left(client: Any, left: RegistryRelease | None, present: RegistryRelease) -> None:
-    """Note on the release that `present` replaced that it is served no more, unless it is noted already."""
-    if left is not None and left.number == present.former and not left.state:
-        note(client, left, LEFT, f"release {present.number} took its place")
-
-
-def note_configurations(client: Any, release: RegistryRelease) -> None:
-    """Write on a release which configurations made its tasks, where they are others than before."""
-    text = configurations_text(release.configurations)
-    client.set_model_version_tag(release_model(release.system), str(release.number), CONFIGURATION, text)
-
-
 def _say(client: Any, name: str, number: int, sentence: str) -> None:
+    """Put the sentence about whether a version is served in the place of the one before, as its first line."""
     version = find_version(client, name, number)
     if version is not None:
-        client.update_model_version(name, str(number), restated(version.description or "", sentence))
+        description = version.description or ""
+        first, _, rest = description.partition("\n")
+        kept = rest if first.startswith(_STANDINGS) else description
+        client.update_model_version(name, str(number), "\n".join(part for part in (sentence, kept) if part))
+
+
+def _now() -> str:
+    text = now_text()
+    return f"{text[:10]} {text[11:16]} UTC"
+
+
+def _of(release: int | None) -> str:
+    return f" (release {release})" if release else ""

@@ -224,16 +224,19 @@ class MlflowRegistry:
         `RegistryError`; then the former release is served, or, if only aliases are behind, this one.
         """
         (system,) = {str(system_of(name)) for name in (*changes, *without)}
-        with registry_errors(self.tracking_uri, f"{system} could not be released"), self.locked(system) as check:
+        with self.asking(f"{system} could not be released") as client, self.locked(system) as check:
             present = self.release(system)
             wanted = replace(self.successor(system, present, changes, without, run, kept), since=now_text())
             if present is None or wanted.versions != present.versions:
                 present = self._write(replace(wanted, about=about or of_release("", {}, wanted.former)), present, check)
             elif wanted.configurations != present.configurations:
                 present = replace(present, configurations=wanted.configurations)
-                descriptions.note_configurations(self.connect(), present)
+                text = releases.configurations_text(present.configurations)
+                client.set_model_version_tag(release_model(system), str(present.number), releases.CONFIGURATION, text)
             self.show_release(present, changes)
-            descriptions.note_left(self.connect(), self.release(system, PREVIOUS), present)
+            left = self.release(system, PREVIOUS)
+            if left is not None and left.number == present.former and not left.state:
+                descriptions.note(client, left, releases.LEFT, f"release {present.number} took its place")
             return present
 
     def propose(
@@ -251,7 +254,7 @@ class MlflowRegistry:
         The same challenger to the same champion is not written again. Raises `RegistryError`.
         """
         (system,) = {str(system_of(name)) for name in changes}
-        with registry_errors(self.tracking_uri, f"{system} could not be released"), self.locked(system):
+        with self.asking(f"{system} could not be released") as client, self.locked(system):
             wanted = self.successor(system, self.release(system), changes, run=run, kept=kept)
             former = self.release(system, CHALLENGER)
             if former is not None and (former.former, former.versions) == (wanted.former, wanted.versions):
@@ -262,8 +265,8 @@ class MlflowRegistry:
             # One that is just the same is of a process that was ended before it moved the alias.
             if proposed is None or (proposed.former, proposed.versions, proposed.state) != sought:
                 wanted = replace(wanted, since=now_text(), state=state, reason=reason, about=about)
-                proposed = replace(wanted, number=releases.write(self.connect(), wanted, ensure_model))
-            self.connect().set_registered_model_alias(release_model(system), CHALLENGER, str(proposed.number))
+                proposed = replace(wanted, number=releases.write(client, wanted, ensure_model))
+            client.set_registered_model_alias(release_model(system), CHALLENGER, str(proposed.number))
             return proposed
 
     def release(self, system: str, which: str | int = CHAMPION) -> RegistryRelease | None:
@@ -392,8 +395,8 @@ class MlflowRegistry:
     def models(self, prefix: str = "") -> list[Any]:
         """Return all registered models whose names begin with `prefix`, as MLflow's entities."""
         with self.asking("the models could not be listed") as client:
-            found = all_pages(lambda token: client.search_registered_models(max_results=1000, page_token=token))
-        return [model for model in found if model.name.startswith(prefix)]
+            entries = all_pages(lambda token: client.search_registered_models(max_results=1000, page_token=token))
+        return [model for model in entries if model.name.startswith(prefix)]
 
     @contextmanager
     def asking(self, failed: str) -> Iterator[Any]:

@@ -100,24 +100,20 @@ def digits(task: str, seed: int = 0) -> ImageData:
 
     bunch = load_digits()
     chosen = split(len(bunch.target), seed)
-    labels, classes = _digit_labels(task, bunch.images, bunch.target, chosen)
-    pixels = np.round(bunch.images * (255 / 16)).astype(np.uint8)
-    files = ((picture.tobytes(), picture.tobytes()) for picture in pixels)
-    return _assembled(task, ArrayImages(pixels), labels, classes, chosen, files)
-
-
-def _digit_labels(task: str, images: Any, target: Any, chosen: Split) -> tuple[Index, tuple[str, ...]]:
     match task:
         case "digit":
-            return target.astype(np.int64), tuple(str(i) for i in range(10))
+            labels, classes = bunch.target, tuple(str(i) for i in range(10))
         case "loops":
-            loops = np.array([1, 0, 0, 0, 0, 0, 1, 0, 2, 1])
-            return loops[target].astype(np.int64), ("none", "one", "two")
+            labels, classes = np.array([1, 0, 0, 0, 0, 0, 1, 0, 2, 1])[bunch.target], ("none", "one", "two")
         case "stroke":
-            ink = images.sum(axis=(1, 2))
+            ink = bunch.images.sum(axis=(1, 2))
             thirds = np.quantile(ink[chosen.fit], [1 / 3, 2 / 3])
-            return np.searchsorted(thirds, ink).astype(np.int64), ("light", "medium", "heavy")
-    raise InputError("task", task, f"one of {', '.join(DIGIT_TASKS)}")
+            labels, classes = np.searchsorted(thirds, ink), ("light", "medium", "heavy")
+        case _:
+            raise InputError("task", task, f"one of {', '.join(DIGIT_TASKS)}")
+    pixels = np.round(bunch.images * (255 / 16)).astype(np.uint8)
+    files = ((picture.tobytes(), picture.tobytes()) for picture in pixels)
+    return _assembled(task, ArrayImages(pixels), labels.astype(np.int64), classes, chosen, files)
 
 
 def parquet(
@@ -226,18 +222,11 @@ def load(
             data = hub(rest, columns.image, columns.label, seed, limit)
         case _:
             raise InputError("data", source, "digits:TASK, parquet:PATH, folder:PATH or hub:NAME")
-    _check_read(data)
-    if task is None:
-        return data
-    return replace(data, name=task)
-
-
-def _check_read(data: ImageData) -> None:
-    """Raise `InputError` where a test picture's pixels are not what a service reads from its file."""
     for row in data.split.test[:COMPARED]:
         file = data.images.file(int(row))
         if not np.array_equal(decode(file, SIDE, MAX_PIXELS), data.images.batch(row[None], SIDE)[0]):
             raise InputError("data", f"{data.name}, whose picture {row} has other pixels", "read as a service reads it")
+    return data if task is None else replace(data, name=task)
 
 
 def _from_rows(name: str, rows: Any, image: str, label: str, seed: int, limit: int | None) -> ImageData:
@@ -248,7 +237,12 @@ def _from_rows(name: str, rows: Any, image: str, label: str, seed: int, limit: i
     kept, chosen = _kept(split(len(rows), seed), limit)
     if kept is not None:
         rows, labels = rows.select(kept), labels[kept]
-    rows = _as_images(rows, image)
+    import datasets
+
+    try:  # files not written by `datasets` hold bytes or paths without saying so
+        rows = rows.cast_column(image, datasets.Image(decode=False))
+    except Exception as error:
+        raise InputError("column", image, f"one of images, not {rows.features[image]}") from error
     images = FileImages(len(rows), lambda i: _file(rows[i][image] or {}))
     looked_at = _files(images, lambda i: (rows[i][image] or {}).get("path") or f"row {i}")
     return _assembled(name, HeldImages(images), labels, classes, chosen, looked_at)
@@ -269,16 +263,6 @@ def _kept(whole: Split, limit: int | None) -> tuple[Index | None, Split]:
     ends = np.cumsum([0, *map(len, indices)])
     placed = (np.arange(start, end, dtype=np.int64) for start, end in pairwise(ends))
     return np.concatenate(indices), Split(*placed, brought=whole.brought)
-
-
-def _as_images(rows: Any, column: str) -> Any:
-    """Mark the column as files of pictures: files not written by `datasets` hold bytes or paths without saying so."""
-    import datasets
-
-    try:
-        return rows.cast_column(column, datasets.Image(decode=False))
-    except Exception as error:
-        raise InputError("column", column, f"one of images, not {rows.features[column]}") from error
 
 
 def _files(images: Images, name_of: Callable[[int], str]) -> Iterator[tuple[bytes, bytes]]:

@@ -39,23 +39,17 @@ def labelled_files(folder: Path) -> Sequence[LabelledFile]:
     if not folder.is_dir():
         raise InputError("data", folder, f"an existing folder: {LAYOUT}")
     try:
-        return _labelled_files(folder)
+        inner = _folders(folder)
+        parts = {part: PARTS[part.name.lower()] for part in inner if part.name.lower() in PARTS and _folders(part)}
+        if parts and len(parts) < len(inner):
+            others = ", ".join(each.name for each in inner if each not in parts)
+            beside = ", ".join(part.name for part in parts)
+            raise InputError("data", f"{folder}, where {others} stands beside {beside}", LAYOUT)
+        if parts and FIT not in parts.values():
+            raise InputError("data", f"{folder}, which has no folder train", LAYOUT)
+        files = [file for part, name in (parts or {folder: FIT}).items() for file in _of_part(part, name)]
     except OSError as error:
         raise InputError("data", f"{error.filename} ({error.strerror})", "a folder that can be read") from None
-
-
-def _labelled_files(folder: Path) -> Sequence[LabelledFile]:
-    parts = {
-        part: PARTS[part.name.lower()] for part in _folders(folder) if part.name.lower() in PARTS and _folders(part)
-    }
-    if parts and len(parts) < len(_folders(folder)):
-        others = ", ".join(each.name for each in _folders(folder) if each not in parts)
-        raise InputError(
-            "data", f"{folder}, where {others} stands beside {', '.join(part.name for part in parts)}", LAYOUT
-        )
-    if parts and FIT not in parts.values():
-        raise InputError("data", f"{folder}, which has no folder train", LAYOUT)
-    files = [file for part, name in (parts or {folder: FIT}).items() for file in _of_part(part, name)]
     if not files:
         raise InputError("data", folder, LAYOUT)
     if lacking := {file.label for file in files} - {file.label for file in files if file.part == FIT}:

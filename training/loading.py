@@ -65,7 +65,9 @@ def headless(model: nn.Module, key: str) -> bool:
 def new_head(model: nn.Module, key: str) -> bool:
     """All but what lies outside the base model and its pooler, which are then trained: the start of a classifier."""
     parts = key.split(".")
-    return "pooler" in parts[:2] or _is_head(model, parts) or (key in model.state_dict() and parts[0] != _prefix(model))
+    name = str(getattr(model, "base_model_prefix", ""))  # under which it holds its base, such as bert
+    base = name if isinstance(getattr(model, name or "-", None), nn.Module) else ""
+    return "pooler" in parts[:2] or _is_head(model, parts) or (key in model.state_dict() and parts[0] != base)
 
 
 def load(kind: Any, name: str, field: str, ignored: Keys = whole, **options: Any) -> Any:
@@ -75,8 +77,8 @@ def load(kind: Any, name: str, field: str, ignored: Keys = whole, **options: Any
     `InputError` for all others, for weights that are not finite or larger than the free memory, and for files that are
     not whole.
     """
-    _check_files(Path(name), field)
-    _check_memory(Path(name), field, options.get("dtype", torch.float32))
+    if Path(name).is_dir():  # the hub's downloads are checked by its client
+        _check_folder(Path(name), field, options.get("dtype", torch.float32))
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
     model, report = kind.from_pretrained(name, **options)
     shapes = {key: (tuple(stored), tuple(own)) for key, stored, own in report["mismatched_keys"]}
@@ -143,12 +145,6 @@ def _first(keys: Collection[str], shapes: Mapping[str, tuple[Any, Any]]) -> str:
     return ", ".join(texts) + (", ..." if len(keys) > NAMED else "")
 
 
-def _prefix(model: nn.Module) -> str:
-    """Return the name under which a model with a head holds its base, such as bert; empty if it is the base itself."""
-    name = str(getattr(model, "base_model_prefix", ""))
-    return name if isinstance(getattr(model, name or "-", None), nn.Module) else ""
-
-
 def _is_head(model: nn.Module, parts: list[str]) -> bool:
     """Whether a key that the model lacks belongs to a head of another task, by the class that config.json names."""
     import transformers
@@ -193,10 +189,8 @@ def _hint(model: nn.Module, superfluous: Collection[str]) -> str:
     return ""
 
 
-def _check_files(folder: Path, field: str) -> None:
-    """Raise `InputError` for files of a folder that are not whole. The hub's downloads are checked by its client."""
-    if not folder.is_dir():
-        return
+def _check_folder(folder: Path, field: str, dtype: torch.dtype) -> None:
+    """Raise `InputError` for files that are not whole, and where the weights take more memory in `dtype` than is free."""
     for path in (path for path in (folder / name for name in BESIDE) if path.is_file()):
         _check_fetched(path, field)
     for path in _weights(folder, field):
@@ -206,12 +200,6 @@ def _check_files(folder: Path, field: str) -> None:
         reason = _unreadable(path)
         if reason:
             raise InputError(field, folder, f"a folder of whole files; {path.name} {reason}")
-
-
-def _check_memory(folder: Path, field: str, dtype: torch.dtype) -> None:
-    """Raise `InputError` where a folder's weights take more memory in `dtype` than the machine or its container has."""
-    if not folder.is_dir():
-        return
     size, free = sum(_size(path, dtype.itemsize) for path in _weights(folder, field)), free_memory()
     if size > free:
         wanted = f"a model for the memory that is free, {gib(free)}: use a smaller one, or a machine with more"
@@ -250,11 +238,8 @@ def _check_fetched(path: Path, field: str) -> None:
     with path.open("rb") as file:
         start = file.read(len(POINTER))
     if start == POINTER:
-        raise InputError(
-            field,
-            path.parent,
-            f"a folder of whole files; {path.name} is a pointer of Git LFS: fetch it by git lfs pull",
-        )
+        reason = f"{path.name} is a pointer of Git LFS: fetch it by git lfs pull"
+        raise InputError(field, path.parent, f"a folder of whole files; {reason}")
 
 
 def _unreadable(path: Path) -> str:

@@ -30,7 +30,7 @@ from pliant.serving.driver import Clock
 from pliant.serving.http.api_errors import api_error_of
 from pliant.serving.loop.copies import Copies
 from pliant.serving.loop.observe import Observation, Served, agree, comparable
-from pliant.serving.request_context import evidence_tenant, request_key, to_challenger, to_champion_as_copy
+from pliant.serving.request_context import EVIDENCE, REQUEST_KEY, to_challenger, to_champion_as_copy
 
 A = TypeVar("A")
 Call = Callable[[float], Awaitable[Served[A]]]
@@ -101,7 +101,7 @@ class Trial:
         `deadline`: in seconds from `arrived`.
         """
         by_challenger, hidden = self._draw()
-        tenant, begun = evidence_tenant(), self._clock()
+        tenant, begun = EVIDENCE.get(), self._clock()
         # The deadline of an answer that goes on after it has begun is that of its beginning, whose usual latency is unknown.
         needed = self.rollout.usual_latency(tenant) if ended is None else 0.0
         possible = arrived + deadline - begun > needed
@@ -134,7 +134,7 @@ class Trial:
         """Return whether the challenger answers the request, and whether its client could not know that."""
         if not (self.open and self.rollout.stage in ("canary", "promoted")):
             return False, True
-        key = request_key()
+        key = REQUEST_KEY.get()
         place = position(self.secret, key or uuid4().hex)
         hidden = not key or (place not in self._drawn and len(self._drawn) < KEYS)
         if key and hidden:
@@ -179,7 +179,7 @@ class Trial:
         pair = self._pairs.pop(id, None)
         if pair is not None:
             champion, challenger = pair
-            self.feed(Label(id, bool(champion == label), bool(challenger == label), tenant=evidence_tenant()))
+            self.feed(Label(id, bool(champion == label), bool(challenger == label), tenant=EVIDENCE.get()))
 
     def feed(self, event: Event) -> None:
         """Give the controller an event, and have done what it wants."""

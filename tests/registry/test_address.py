@@ -21,8 +21,6 @@ from pliant.registry.address import (
     current_address,
     database,
     driver_address,
-    is_local,
-    local_folder,
     shown,
 )
 from tests.fixtures.certificate import certificate
@@ -39,16 +37,6 @@ from tests.fixtures.certificate import certificate
 )
 def test_a_sqlite_address_names_its_file(uri, path):
     assert database(uri) == path
-
-
-@pytest.mark.parametrize(
-    ("uri", "folder"),
-    [("/a/b", Path("/a/b")), ("file:///a/b%20c", Path("/a/b c")), ("a/b", Path("a/b")), ("s3://bucket/a", None)],
-)
-def test_a_folder_of_this_machine_is_told_from_one_elsewhere(uri, folder):
-    assert is_local(uri) is (folder is not None)
-    if folder is not None:
-        assert local_folder(uri) == folder
 
 
 @pytest.mark.parametrize("uri", ["sqlite:////c#/m.db", "sqlite:///m.db?mode=ro"])

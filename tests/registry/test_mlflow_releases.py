@@ -18,7 +18,6 @@ from pliant.registry import mlflow_switch as switching
 from pliant.registry.mlflow_run import Run
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.package import Package, Published
-from pliant.registry.releases import from_version
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.mlflow_client import RELEASES, A, B, Client, two_models
 
@@ -38,14 +37,6 @@ def registry():
     return MlflowRegistry("sqlite:///registry.db", "pliant-bins", Path("artifacts"))
 
 
-def test_the_first_release_holds_what_was_champion_before_with_the_changes(registry, client):
-    released = registry.commit({A: 2})
-    assert (released.number, released.former) == (1, None)
-    assert released.versions == {A: 2, B: 1}
-    assert released.digests == {A: f"{A}:2", B: f"{B}:1"}
-    assert from_version("bins", client.stored[RELEASES][1]) == released == registry.release("bins")
-
-
 def test_a_release_is_written_then_committed_and_only_then_the_models_own_aliases_follow_in_order(registry, client):
     registry.commit({A: 2})
     client.writes.clear()
@@ -62,14 +53,6 @@ def test_a_release_is_written_then_committed_and_only_then_the_models_own_aliase
         ("champion", A, "3"),
     ]
     assert registry.release("bins").former == 1
-
-
-def test_the_same_versions_are_no_new_release_but_aliases_that_are_behind_follow(registry, client):
-    registry.commit({A: 2})
-    client.aliases[A]["champion"] = "1"  # as after a crash between the two
-    client.writes.clear()
-    assert registry.commit({A: 2}).number == 1
-    assert aliases_of(client) == [("locked", "bins"), ("previous", A, "1"), ("champion", A, "2")]
 
 
 def says(client, name):

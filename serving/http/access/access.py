@@ -23,7 +23,7 @@ from pliant.serving.http.access.keys import KeySource, Tenant
 from pliant.serving.http.api_errors import ApiError, ErrorShape
 from pliant.serving.http.bodies import check_type
 from pliant.serving.monitoring.metric_list import ACCESS, register
-from pliant.serving.request_context import set_evidence_tenant, set_request_tenant
+from pliant.serving.request_context import EVIDENCE, TENANT
 
 CLIENT = "pliant.client"
 """Key of an ASGI scope: whom the middleware has let in."""
@@ -243,8 +243,8 @@ class AccessMiddleware:
         gate: Gate = self._state.gate
         try:
             scope[CLIENT] = client = gate.access.judge(scope)
-            set_request_tenant(client.tenant)
-            set_evidence_tenant(client.tenant if client.capped and client.tenant not in gate.trusted else "")
+            TENANT.set(client.tenant)
+            EVIDENCE.set(client.tenant if client.capped and client.tenant not in gate.trusted else "")
             _enter(gate, client)
         except ApiError as error:
             gate.count(error.code)
