@@ -50,24 +50,15 @@ def checkout() -> Path:
     """Return the folder of the checkout. Raises `InputError` where Pliant's code lies in no checkout."""
     root = Path(pliant.errors.__file__).parents[1]
     if not (root / BENTOFILES).is_dir():
-        raise InputError(
-            "the folder of Pliant's code", root, f"a checkout, with {BENTOFILES}: bentos are built from one"
-        )
+        limit = f"a checkout, with {BENTOFILES}: bentos are built from one"
+        raise InputError("the folder of Pliant's code", root, limit)
     return root
 
 
 def build(root: Path, system: str) -> str:
     """Build the bento of a system from the checkout `root` and return its tag. Raises `PliantError` if BentoML fails."""
-    command = [
-        sys.executable,
-        "-m",
-        "bentoml",
-        "build",
-        "--bentofile",
-        f"{BENTOFILES}/{system}.yaml",
-        "--output",
-        "tag",
-    ]
+    bentofile = f"{BENTOFILES}/{system}.yaml"
+    command = [sys.executable, "-m", "bentoml", "build", "--bentofile", bentofile, "--output", "tag"]
     if commit := commit_of(root):
         command += ["--label", f"commit={commit}"]
     environment = {"BENTOML_DO_NOT_TRACK": "True", **os.environ}

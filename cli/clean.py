@@ -6,26 +6,17 @@ import math
 import re
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pliant import systems
 from pliant.cli import options
 from pliant.errors import InputError
 from pliant.outcomes.files import INPUTS, OBSERVED, folder_of, forget, forget_prompts, input_ids
 
-if TYPE_CHECKING:
-    from pliant.flows.retention import Item
-
-
 SHOWN = 40  # lines
 LIMITS = ("keep_versions", "keep_days", "store_gib")
-
-
-def _clean_command(commands: Any) -> None:
-    text = "show what is no longer needed on disk and in the registry, and remove it with --delete"
-    commands.add_parser("clean", help=text, description=text, fill=_clean_options).set_defaults(run=_clean)
 
 
 def _clean_options(parser: ArgumentParser) -> None:
@@ -48,7 +39,12 @@ def _clean(args: Namespace) -> int:
     limits = FlowSettings.read().replace(**options.given(args, LIMITS))
     with stage("what is no longer needed"):
         items = retention.survey(project, limits, names)
-    _show(items)
+    for item in items[:SHOWN]:
+        print(f"{item.size / 1e6:10.1f} MB  {item.what}: {item.reason}")
+    if len(items) > SHOWN:
+        print(f"... and {len(items) - SHOWN} more")
+    total = sum(item.size for item in items) / 1e6
+    print(f"No longer needed: {len(items)}, {total:.1f} MB." if items else "Everything is needed.")
     if not items or not args.delete:
         return 0
     with stage("removing") as progress:
@@ -57,18 +53,10 @@ def _clean(args: Namespace) -> int:
     return 1 if failed else 0
 
 
-def _show(items: Sequence[Item]) -> None:
-    for item in items[:SHOWN]:
-        print(f"{item.size / 1e6:10.1f} MB  {item.what}: {item.reason}")
-    if len(items) > SHOWN:
-        print(f"... and {len(items) - SHOWN} more")
-    total = sum(item.size for item in items) / 1e6
-    print(f"No longer needed: {len(items)}, {total:.1f} MB." if items else "Everything is needed.")
-
-
 def command(commands: Any) -> None:
     """Add both commands to those of `pliant`."""
-    _clean_command(commands)
+    text = "show what is no longer needed on disk and in the registry, and remove it with --delete"
+    commands.add_parser("clean", help=text, description=text, fill=_clean_options).set_defaults(run=_clean)
     text = "remove the texts or pictures that a service kept (PLIANT_KEEP_INPUTS, PLIANT_OBSERVE), also while it runs"
     more = "They are overwritten. What a running service got within the last second is still written: call it again."
     parser = commands.add_parser("forget", help=text, description=f"{text[0].upper()}{text[1:]}. {more}")
@@ -94,32 +82,25 @@ def run(args: Namespace) -> None:
     before = math.inf if args.days is None else time.time() - 86_400 * args.days
     home = settings.read().home_of(system)
     if system == "packing":
-        count, what = _forget_prompts(home, args, before), "observed prompt"
+        folder, ids = home / OBSERVED, {id.removeprefix("chatcmpl-").removeprefix("cmpl-") for id in args.ids}
+        if not folder.is_dir():
+            raise InputError("SYSTEM", "packing", f"one that was started with --observe, and there is no {folder}")
+
+        def meant(line: Mapping[str, Any]) -> bool:
+            if args.tenant is not None:
+                return bool(line.get("tenant") == args.tenant)
+            return line.get("id") in ids if ids else line.get("time", 0.0) < before
+
+        count, what = forget_prompts(folder, meant), "observed prompt"
     else:
-        count, what = _forget_inputs(folder_of(home, system), system, args, before), "kept input"
-    print(f"{system}: removed {count} {what}{'s' * (count != 1)}.")
-
-
-def _forget_inputs(folder: Path, system: str, args: Namespace, before: float) -> int:
-    if not (folder / INPUTS).is_file():
-        kept = "a service keeps inputs only with PLIANT_KEEP_INPUTS=true"
-        raise InputError("SYSTEM", system, f"one whose inputs are kept, and there is no {folder / INPUTS}: {kept}")
-    if args.tenant is not None:
-        raise InputError("--tenant", args.tenant, "left out, as inputs are kept without the tenant that sent them")
-    return forget(folder, _meant(folder, args.ids) if args.ids else None, before)
-
-
-def _forget_prompts(home: Path, args: Namespace, before: float) -> int:
-    folder, ids = home / OBSERVED, {id.removeprefix("chatcmpl-").removeprefix("cmpl-") for id in args.ids}
-    if not folder.is_dir():
-        raise InputError("SYSTEM", "packing", f"one that was started with --observe, and there is no {folder}")
-
-    def meant(line: Mapping[str, Any]) -> bool:
+        folder = folder_of(home, system)
+        if not (folder / INPUTS).is_file():
+            kept = "a service keeps inputs only with PLIANT_KEEP_INPUTS=true"
+            raise InputError("SYSTEM", system, f"one whose inputs are kept, and there is no {folder / INPUTS}: {kept}")
         if args.tenant is not None:
-            return bool(line.get("tenant") == args.tenant)
-        return line.get("id") in ids if ids else line.get("time", 0.0) < before
-
-    return forget_prompts(folder, meant)
+            raise InputError("--tenant", args.tenant, "left out, as inputs are kept without the tenant that sent them")
+        count, what = forget(folder, _meant(folder, args.ids) if args.ids else None, before), "kept input"
+    print(f"{system}: removed {count} {what}{'s' * (count != 1)}.")
 
 
 def _meant(folder: Path, ids: Iterable[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,17 +20,7 @@ def command(commands: Any) -> None:
     """Add the command to those of `pliant`."""
     text = "make, list and revoke the keys that clients of a service send"
     parsers = commands.add_parser("keys", help=text).add_subparsers(required=True, metavar="ACTION")
-    _add_options(parsers.add_parser("add", help="make a key and print it; it is not shown again"))
-    listing = parsers.add_parser("list", help="list keys and tenants, without any secret")
-    options.keys_file(listing)
-    listing.set_defaults(run=_list)
-    revoking = parsers.add_parser("revoke", help="revoke a key")
-    revoking.add_argument("id", help="id of the key, as `pliant keys list` shows it")
-    options.keys_file(revoking)
-    revoking.set_defaults(run=_revoke)
-
-
-def _add_options(parser: ArgumentParser) -> None:
+    parser = parsers.add_parser("add", help="make a key and print it; it is not shown again")
     parser.add_argument("--tenant", required=True, metavar="NAME", help="tenant that the key belongs to")
     text = "use: requests; monitor: status and metrics; admin: all (default: use); may be repeated"
     parser.add_argument("--role", action="append", choices=("use", "admin", "monitor"), help=text)
@@ -42,6 +32,13 @@ def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--max-waiting", type=int, metavar="N", help=text)
     options.keys_file(parser)
     parser.set_defaults(run=_add)
+    listing = parsers.add_parser("list", help="list keys and tenants, without any secret")
+    options.keys_file(listing)
+    listing.set_defaults(run=_list)
+    revoking = parsers.add_parser("revoke", help="revoke a key")
+    revoking.add_argument("id", help="id of the key, as `pliant keys list` shows it")
+    options.keys_file(revoking)
+    revoking.set_defaults(run=_revoke)
 
 
 def _add(args: Namespace) -> None:

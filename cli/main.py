@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pliant.serving.launch import Service
 
 Run = Callable[[Namespace], int | None]
-AddOptions = Callable[[ArgumentParser, systems.System], None]
+AddOptions = Callable[..., None]  # of a parser and a system
 
 
 class Command(ArgumentParser):
@@ -85,8 +85,15 @@ def command_line() -> Command:
     keys.command(commands)
     sign.command(commands)
     bento.command(commands)
-    for name, (text, add_options, run) in _COMMANDS.items():
-        _command(commands, name, text, add_options, run)
+    for name, (text, add_options, run) in _COMMANDS.items():  # one parser a system, since each has options of its own
+        parsers = commands.add_parser(name, help=text).add_subparsers(dest="system", required=True, metavar="SYSTEM")
+        for system in systems.listed():
+            fill = partial(add_options, system=system)
+            command = parsers.add_parser(system.name, help=system.summary, description=text, fill=fill)
+            command.set_defaults(run=run, command=name)
+        for bench, summary in BENCHES.items() if name == "bench" else ():
+            command = parsers.add_parser(bench, help=summary, description=text, fill=partial(_parts, bench=bench))
+            command.set_defaults(run=_bench, command=name, system=bench)
     return top
 
 
@@ -97,42 +104,18 @@ BENCHES = {
 """Benches of no system, and what each measures."""
 
 
-def _command(commands: Any, name: str, text: str, add_options: AddOptions, run: Run) -> None:
-    """Add a command with one parser a system, since each has options of its own."""
-    parsers = commands.add_parser(name, help=text).add_subparsers(dest="system", required=True, metavar="SYSTEM")
-    for system in systems.listed():
-        fill = partial(_fill, add_options, system)
-        command = parsers.add_parser(system.name, help=system.summary, description=text, fill=fill)
-        command.set_defaults(run=run, command=name)
-    if name == "bench":
-        for bench, summary in BENCHES.items():
-            fill = partial(_parts, bench=bench)
-            command = parsers.add_parser(bench, help=summary, description=text, fill=fill)
-            command.set_defaults(run=_bench, command=name, system=bench)
-
-
-def _fill(add_options: AddOptions, system: systems.System, parser: ArgumentParser) -> None:
-    add_options(parser, system)
-
-
 def _refuse(args: Namespace, option: str) -> None:
     """Raise `InputError` where other systems have this option of the command and the one that was named has not."""
     if option.startswith("--") and "system" in args and args.__dict__.get("command") in _COMMANDS:
         add_options = _COMMANDS[args.command][1]
-        having = [system.name for system in systems.listed() if _has(add_options, system, option.partition("=")[0])]
+        having = []
+        for system in systems.listed():
+            add_options(parser := ArgumentParser(), system=system)
+            if any(option.partition("=")[0] in action.option_strings for action in parser._actions):
+                having.append(system.name)
         if having:
             known = f"one of `pliant {args.command} {args.system}`; it is an option of {' and '.join(having)}"
             raise InputError("option", option, known)
-
-
-def _has(add_options: AddOptions, system: systems.System, option: str) -> bool:
-    parser = ArgumentParser()
-    add_options(parser, system)
-    return any(option in action.option_strings for action in parser._actions)
-
-
-def _bench_options(parser: ArgumentParser, system: systems.System) -> None:
-    _parts(parser, system.name)
 
 
 def _parts(parser: ArgumentParser, bench: str) -> None:
@@ -205,9 +188,10 @@ def _profile(args: Namespace) -> None:
 def _serve(args: Namespace) -> int:
     import os
 
-    from pliant.cli.service import service_settings
+    from pliant.cli.options import service_settings
     from pliant.flows import servers, settings
-    from pliant.serving.launch import serve
+    from pliant.flows.progress import stage
+    from pliant.serving.launch import READY_SECONDS, serve
     from pliant.serving.settings import fields_from_environment, settings_of
     from pliant.serving.workers.devices import devices
 
@@ -216,23 +200,15 @@ def _serve(args: Namespace) -> int:
     port = servers.free_port(args.port) if args.port == 0 else args.port
     kind = settings_of(args.system)
     chosen = fields_from_environment(os.environ, kind) | options.given(args, kind.model_fields)
-    service = service_settings(project, kind, **chosen)
-    return serve(
-        service, project.home, port, partial(_show_start, ", ".join(devices(service)), service.wait_for_release)
-    )
+    chosen_settings = service_settings(project, kind, **chosen)
+    named = ", ".join(devices(chosen_settings))
 
+    def show_start(service: Service) -> None:
+        with stage("endpoint"):  # shows how long the service has been starting
+            service.wait_until_ready(chosen_settings.wait_for_release + READY_SECONDS)
+        print(f"Serving on {service.url} with the device {named} until Ctrl-C.", file=sys.stderr, flush=True)
 
-def _show_start(devices: str, seconds: float, service: Service) -> None:
-    """Show how long the service has been starting, and where it is, and on which devices, when it is ready.
-
-    `seconds`: that it may wait for something to serve, before it starts.
-    """
-    from pliant.flows.progress import stage
-    from pliant.serving.launch import READY_SECONDS
-
-    with stage("endpoint"):
-        service.wait_until_ready(seconds + READY_SECONDS)
-    print(f"Serving on {service.url} with the device {devices} until Ctrl-C.", file=sys.stderr, flush=True)
+    return serve(chosen_settings, project.home, port, show_start)
 
 
 def _simulate(args: Namespace) -> None:
@@ -274,5 +250,9 @@ _COMMANDS: dict[str, tuple[str, AddOptions, Run]] = {
         lambda parser, system: system.part("cli", "options").simulate(parser),
         _simulate,
     ),
-    "bench": ("run the benchmarks, and say of each target whether it is met", _bench_options, _bench),
+    "bench": (
+        "run the benchmarks, and say of each target whether it is met",
+        lambda parser, system: _parts(parser, system.name),
+        _bench,
+    ),
 }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pliant import systems
@@ -17,7 +17,6 @@ from pliant.errors import InputError
 if TYPE_CHECKING:
     from pliant.flows.status import SystemStatus
     from pliant.registry.mlflow_store import MlflowRegistry
-    from pliant.registry.releases import RegistryRelease
 
 DELIVER_SECONDS = 3.0
 METRICS_SHOWN = 6  # of a model
@@ -94,6 +93,7 @@ def _switch(
     from pliant.flows.release import open_registry
     from pliant.registry.mlflow_switch import switch
     from pliant.registry.releases import LEFT
+    from pliant.serving.events import CHAMPION, ROLLBACK, Event, EventOutbox, server_of
 
     system = systems.system(args.system).name
     project = settings.read()
@@ -103,32 +103,19 @@ def _switch(
         raise InputError("SYSTEM", system, f"one with a release: run `pliant train {system}` first")
     left, served = switch(registry, system, number(registry, system), reason, state or LEFT)
     print(f"{system}: release {served.number} is served from now on, instead of release {left.number}.")
-    for name, old, new in _differences(left, served):
-        print(f"  {name}: {old} -> {new}")
-    _tell(project.home, system, state, served.number, reason)
-    print("Services on this machine follow within a second or so, others at their next look at the registry.")
-
-
-def _tell(home: Path, system: str, state: str | None, number: int, reason: str) -> None:
-    """Tell Prefect's server, if there is one, and those who look at the events later."""
-    import os
-
-    from pliant.serving.events import CHAMPION, ROLLBACK, Event, EventOutbox, server_of
-
-    outbox = EventOutbox(home, "command", server_of(os.environ))
-    outbox.emit(Event(ROLLBACK if state else CHAMPION, system, {"release": number, "reason": reason}))
+    for name in sorted({*left.versions, *served.versions}):
+        old, new = (
+            f"version {each[name]}" if name in each else "not served" for each in (left.versions, served.versions)
+        )
+        if old != new:
+            print(f"  {name}: {old} -> {new}")
+    outbox = EventOutbox(project.home, "command", server_of(os.environ))
+    payload = {"release": served.number, "reason": reason}
+    outbox.emit(Event(ROLLBACK if state else CHAMPION, system, payload))
     if not outbox.deliver(within=DELIVER_SECONDS):
-        print(f"pliant: Prefect's server does not answer; the event waits in {home / 'outbox'}", file=sys.stderr)
-
-
-def _differences(left: RegistryRelease, served: RegistryRelease) -> list[tuple[str, str, str]]:
-    names = sorted({*left.versions, *served.versions})
-    pairs = [(name, left.versions.get(name), served.versions.get(name)) for name in names]
-    return [(name, _version(old), _version(new)) for name, old, new in pairs if old != new]
-
-
-def _version(number: int | None) -> str:
-    return "not served" if number is None else f"version {number}"
+        place = project.home / "outbox"
+        print(f"pliant: Prefect's server does not answer; the event waits in {place}", file=sys.stderr)
+    print("Services on this machine follow within a second or so, others at their next look at the registry.")
 
 
 def _number(field: str, text: str) -> int:

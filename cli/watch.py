@@ -16,20 +16,6 @@ from pliant import systems
 from pliant.errors import InputError
 
 
-def _schedule_command(commands: Any) -> None:
-    text = (
-        "train a system every night, with the configuration of the live release or of FILE; again: update the schedule"
-    )
-    parser: ArgumentParser = commands.add_parser("schedule", help=text, description=text)
-    parser.add_argument("system", metavar="SYSTEM", help=", ".join(systems.names()))
-    text = "TOML file to train with, read anew every night (default: the configuration that made the live release)"
-    parser.add_argument("--config", type=Path, metavar="FILE", help=text)
-    text = "when it runs (default: '0 3 * * *' for tokens, an hour later each for cascade, bins and packing)"
-    parser.add_argument("--cron", metavar="CRON", help=text)
-    parser.add_argument("--timezone", metavar="ZONE", default="UTC", help="time zone of --cron (default: UTC)")
-    parser.set_defaults(run=_schedule)
-
-
 def _schedule(args: Namespace) -> None:
     from pliant.flows import settings
 
@@ -48,14 +34,20 @@ COLUMNS = ("stream", "state", "answers", "evidence", "alarm at", "what changed")
 
 def command(commands: Any) -> None:
     """Add both commands to those of `pliant`."""
-    _schedule_command(commands)
+    text = (
+        "train a system every night, with the configuration of the live release or of FILE; again: update the schedule"
+    )
+    schedule: ArgumentParser = commands.add_parser("schedule", help=text, description=text)
+    schedule.add_argument("system", metavar="SYSTEM", help=", ".join(systems.names()))
+    text = "TOML file to train with, read anew every night (default: the configuration that made the live release)"
+    schedule.add_argument("--config", type=Path, metavar="FILE", help=text)
+    text = "when it runs (default: '0 3 * * *' for tokens, an hour later each for cascade, bins and packing)"
+    schedule.add_argument("--cron", metavar="CRON", help=text)
+    schedule.add_argument("--timezone", metavar="ZONE", default="UTC", help="time zone of --cron (default: UTC)")
+    schedule.set_defaults(run=_schedule)
     text = "show what the services of this folder watch, what has changed, and the latest events"
     parser = commands.add_parser("watch", help=text, description=text)
-    _add_options(parser)
     parser.set_defaults(run=run)
-
-
-def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(systems.names())} (default: all)")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.add_argument("--every", type=float, metavar="SECONDS", help="show it again every so often, until Ctrl-C")

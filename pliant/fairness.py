@@ -245,18 +245,10 @@ class Fairness:
             for other in [other for other in self._active.values() if not other.waiting]:
                 self._rest(other)  # it is no longer the single one
             tenant = self._tenants[name] = _Tenant(name, max(weight, LEAST_WEIGHT), self.received(name), self._served)
-            if len(self._tenants) == 2:
-                self._contend()
+            if len(self._tenants) == 2:  # note from now on whose requests wait, also of those of the only tenant so far
+                self.contended, self._single, self._alone = True, None, {}
+                self._owners = {request: each for each in self._active.values() for request in each.waiting}
         return tenant
-
-    def _contend(self) -> None:
-        """Note from now on whose requests wait, also of those that the only tenant so far has waiting."""
-        self.contended, self._single, self._alone = True, None, {}
-        self._owners = {request: tenant for tenant in self._active.values() for request in tenant.waiting}
-
-    def _be_single(self, tenant: _Tenant) -> None:
-        """Count nothing from now on, as this tenant is the only one that is known."""
-        self.contended, self._single, self._alone, self._owners = False, tenant.name, tenant.waiting, {}
 
     def _return(self, name: str, weight: float) -> _Tenant:
         """Take a tenant among those that wait, and raise its counter as the module's head says."""
@@ -270,8 +262,8 @@ class Fairness:
         self._returns += 1
         if self._returns >= len(self._tenants) > 1:
             self._forget()
-        if len(self._tenants) == 1:
-            self._be_single(tenant)
+        if len(self._tenants) == 1:  # count nothing from now on, as this tenant is the only one that is known
+            self.contended, self._single, self._alone, self._owners = False, tenant.name, tenant.waiting, {}
         return tenant
 
     def _forget(self) -> None:

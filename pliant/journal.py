@@ -6,6 +6,7 @@ Knows the values of protocol.py and nothing of files. Floats keep every bit (`re
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from pliant.errors import InputError
@@ -30,10 +31,31 @@ from pliant.protocol import (
 
 Fields = dict[str, Any]
 
+EVENTS: Mapping[str, type[Failed | Cancelled | Woke | Changed | Limited | Restarted]] = {
+    "failed": Failed,
+    "cancelled": Cancelled,
+    "woke": Woke,
+    "changed": Changed,
+    "limited": Limited,
+    "restarted": Restarted,
+}
+"""The events that are read by their fields alone."""
+ACTIONS: Mapping[str, type[Action]] = {"launch": Launch, "answer": Answer, "drop": Drop}
+
 
 def encode(entry: JournalEntry) -> str:
     """Return one line, without its line end."""
-    actions = [_action_fields(action) for action in entry.actions]
+    actions: list[Fields] = []
+    for action in entry.actions:
+        match action:
+            case Launch(id, worker, requests, setting, kind, expected):
+                fields: Fields = {"id": id, "worker": worker, "requests": requests, "setting": setting}
+                actions.append({"type": "launch", **fields, "kind": kind} | _given(expected=expected))
+            case Answer(request, launch, reason):
+                answer: Fields = {"type": "answer", "request": request, "launch": launch}
+                actions.append(answer | _given(reason=reason))
+            case Drop(request, reason):
+                actions.append({"type": "drop", "request": request, "reason": reason})
     return json.dumps({"now": entry.now, "event": _event_fields(entry.event), "actions": actions})
 
 
@@ -54,7 +76,10 @@ def _event_fields(event: Event) -> Fields:
             given = _given(length=r.length, setting=r.setting, tenant=r.tenant)
             return {"type": "arrived", **fields, "utility": r.utility} | given | _other_than(1.0, weight=r.weight)
         case Finished(launch, seconds, results):
-            rows = [_result_fields(result) for result in results]
+            rows = [
+                [each.request, each.correct, each.gain, each.length][: 4 if each.gain is not None or each.length else 2]
+                for each in results
+            ]
             return {"type": "finished", "launch": launch, "seconds": seconds, "results": rows}
         case Failed(launch, reason, lost):
             return {"type": "failed", "launch": launch, "reason": reason} | _other_than(True, lost=lost)
@@ -80,53 +105,21 @@ def _other_than(default: Any, **fields: Any) -> Fields:
     return {name: value for name, value in fields.items() if value != default}
 
 
-def _result_fields(result: Result) -> list[Any]:
-    if result.gain is None and not result.length:
-        return [result.request, result.correct]
-    return [result.request, result.correct, result.gain, result.length]
-
-
-def _action_fields(action: Action) -> Fields:
-    match action:
-        case Launch(id, worker, requests, setting, kind, expected):
-            fields: Fields = {"id": id, "worker": worker, "requests": requests, "setting": setting}
-            return {"type": "launch", **fields, "kind": kind} | _given(expected=expected)
-        case Answer(request, launch, reason):
-            return {"type": "answer", "request": request, "launch": launch} | _given(reason=reason)
-        case Drop(request, reason):
-            return {"type": "drop", "request": request, "reason": reason}
-
-
 def _event(fields: Fields) -> Event:
-    match fields.pop("type"):
-        case "arrived":
-            return Arrived(Request(**fields))
-        case "finished":
-            results = tuple(Result(*row) for row in fields["results"])
-            return Finished(fields["launch"], fields["seconds"], results)
-        case "failed":
-            return Failed(**fields)
-        case "cancelled":
-            return Cancelled(**fields)
-        case "woke":
-            return Woke(**fields)
-        case "changed":
-            return Changed(**fields)
-        case "limited":
-            return Limited(**fields)
-        case "restarted":
-            return Restarted(**fields)
-        case other:
-            raise ValueError(f"no event is called {other!r}")
+    kind = fields.pop("type")
+    if kind == "arrived":
+        return Arrived(Request(**fields))
+    if kind == "finished":
+        return Finished(fields["launch"], fields["seconds"], tuple(Result(*row) for row in fields["results"]))
+    if kind not in EVENTS:
+        raise ValueError(f"no event is called {kind!r}")
+    return EVENTS[kind](**fields)
 
 
 def _action(fields: Fields) -> Action:
-    match fields.pop("type"):
-        case "launch":
-            return Launch(**{**fields, "requests": tuple(fields["requests"])})
-        case "answer":
-            return Answer(**fields)
-        case "drop":
-            return Drop(**fields)
-        case other:
-            raise ValueError(f"no action is called {other!r}")
+    kind = fields.pop("type")
+    if kind not in ACTIONS:
+        raise ValueError(f"no action is called {kind!r}")
+    if kind == "launch":
+        fields["requests"] = tuple(fields["requests"])
+    return ACTIONS[kind](**fields)

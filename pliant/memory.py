@@ -16,16 +16,7 @@ def free_memory(root: Path = Path("/")) -> int:
     """Return the bytes that this process may take before the system or its container (cgroup) has none left."""
     meminfo = (root / "proc/meminfo").read_text()
     available = next(int(line.split()[1]) for line in meminfo.splitlines() if line.startswith("MemAvailable:"))
-    return min([1024 * available, *_rooms(root)])
-
-
-def gib(size: float) -> str:
-    """Return a size for people, such as 1.25 GiB."""
-    return f"{size / GIB:.3g} GiB"
-
-
-def _rooms(root: Path) -> Iterator[int]:
-    """Yield what each cgroup of this process, and each above it, leaves of its limit."""
+    rooms = [1024 * available]
     for folder in _folders(root):
         for limit, used, cache in (
             ("memory.max", "memory.current", "inactive_file"),
@@ -33,7 +24,15 @@ def _rooms(root: Path) -> Iterator[int]:
         ):
             text = _read(folder / limit)
             if text.isdecimal():  # "max" where there is no limit
-                yield max(int(text) - int(_read(folder / used) or 0) + _statistic(folder, cache), 0)
+                rows = (line.split() for line in _read(folder / "memory.stat").splitlines())
+                given_up = next((int(row[1]) for row in rows if row[0] == cache), 0)  # when memory is short
+                rooms.append(max(int(text) - int(_read(folder / used) or 0) + given_up, 0))
+    return min(rooms)
+
+
+def gib(size: float) -> str:
+    """Return a size for people, such as 1.25 GiB."""
+    return f"{size / GIB:.3g} GiB"
 
 
 def _folders(root: Path) -> Iterator[Path]:
@@ -46,12 +45,6 @@ def _folders(root: Path) -> Iterator[Path]:
         own = PurePosixPath(path.lstrip("/"))
         for part in (own, *own.parents):
             yield top / part
-
-
-def _statistic(folder: Path, name: str) -> int:
-    """Return a line of the cgroup's statistics: of its files' cache, which the kernel gives up when memory is short."""
-    rows = (line.split() for line in _read(folder / "memory.stat").splitlines())
-    return next((int(row[1]) for row in rows if row[0] == name), 0)
 
 
 def _read(path: Path) -> str:

@@ -13,7 +13,6 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from functools import lru_cache
 from types import TracebackType
 from typing import Any
@@ -82,17 +81,17 @@ def install() -> None:
     factory = logging.getLogRecordFactory()
     if getattr(factory, "redacts", False):
         return
-    logging.setLogRecordFactory(_redacting(factory))
-    sys.excepthook = _show
-    threading.excepthook = _show_of_thread
 
-
-def _redacting(factory: Callable[..., logging.LogRecord]) -> Callable[..., logging.LogRecord]:
     def make(*args: Any, **kwargs: Any) -> logging.LogRecord:
         return redact_record(factory(*args, **kwargs))
 
+    def show_of_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None and not issubclass(args.exc_type, SystemExit):
+            _show(args.exc_type, args.exc_value, args.exc_traceback)
+
     make.redacts = True  # type: ignore[attr-defined]
-    return make
+    logging.setLogRecordFactory(make)
+    sys.excepthook, threading.excepthook = _show, show_of_thread
 
 
 def redact_record(record: logging.LogRecord) -> logging.LogRecord:
@@ -127,8 +126,3 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
         sys.__excepthook__(kind, error, trace)
         return
     sys.stderr.write(redact("".join(traceback.format_exception(kind, error, trace))))
-
-
-def _show_of_thread(args: threading.ExceptHookArgs) -> None:
-    if args.exc_value is not None and not issubclass(args.exc_type, SystemExit):
-        _show(args.exc_type, args.exc_value, args.exc_traceback)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -89,7 +89,9 @@ class EnvironmentSettings(BaseModel):
     @classmethod
     def nearest(cls, name: str, shape: Callable[[str], str]) -> str:
         """Return what is expected in place of an unknown name; `shape` gives a field's name the form that was asked for."""
-        return f"a known one, such as {closest(name, map(shape, cls.model_fields))}"
+        return (
+            f"a known one, such as {difflib.get_close_matches(name, map(shape, cls.model_fields), n=1, cutoff=0.0)[0]}"
+        )
 
     @classmethod
     def given(cls, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -121,10 +123,6 @@ class EnvironmentSettings(BaseModel):
 
 def variable(field: str) -> str:
     return PREFIX + field.upper()
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    return difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
 
 
 def expected(error: ErrorDetails) -> str:

@@ -109,7 +109,10 @@ class _Simulation:
             journal.append(JournalEntry(now, event, tuple(actions)))
             if observe is not None:
                 observe(journal[-1])
-            _check_wake(event, now, self._scheduler.wake_at())
+            wake = self._scheduler.wake_at()
+            if isinstance(event, Woke) and wake is not None and wake <= now:
+                late = f"asks to be woken at {wake}, which is not later"
+                raise SchedulerError(f"after Woke at {now} the scheduler {late}")
         return journal
 
     def _next(self) -> tuple[Event | _AtSocket, float] | None:
@@ -154,8 +157,3 @@ class _Simulation:
             again = self._retry(request, at)
             if again is not None:
                 self.send(again)
-
-
-def _check_wake(event: Event, now: float, wake: float | None) -> None:
-    if isinstance(event, Woke) and wake is not None and wake <= now:
-        raise SchedulerError(f"after Woke at {now} the scheduler asks to be woken at {wake}, which is not later")

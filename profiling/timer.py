@@ -50,8 +50,11 @@ def measure(
 def _measured(call: Callable[[], object], config: TimerConfig, device: str, clock: Callable[[], float]) -> Timing:
     for _ in range(config.warmup):
         call()
-    cuda = torch.device(device).type == "cuda"
-    before = _reset(device) if cuda else 0
+    cuda, before = torch.device(device).type == "cuda", 0
+    if cuda:
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = int(torch.cuda.memory_allocated(device))
     samples: list[float] = []
     while len(samples) < config.least or (sum(samples) < config.budget and len(samples) < config.most):
         samples.append(_once_on_gpu(call) if cuda else _once(call, clock))
@@ -80,9 +83,3 @@ def _once_on_gpu(call: Callable[[], object]) -> float:
     end.record()
     end.synchronize()
     return float(begin.elapsed_time(end)) / 1000
-
-
-def _reset(device: str) -> int:
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    return int(torch.cuda.memory_allocated(device))

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pliant.registry.address import is_local
-from pliant.registry.mlflow_client import DIGEST, all_pages, find_versions, unless_missing
+from pliant.registry.mlflow_client import DIGEST, all_pages, find_versions, is_local, unless_missing
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import release, system_of
 from pliant.registry.releases import FORMER, NOTES
@@ -61,7 +60,13 @@ def unneeded(registry: MlflowRegistry, prefix: str, newest: int, days: float) ->
         tags = {key: dict(version.tags) for key, version in contents.versions.items()}
         young = {key for key, version in contents.versions.items() if _age(version.creation_timestamp) < DAY}
         needed = needed_versions(contents.aliases, tags, newest) | young
-        return (*_versions(contents, needed), *_logged(contents), *_runs(contents, needed, days))
+        old = list(_versions(contents, needed))
+        for model in contents.logged:
+            registered = any(_is_source(model, version) for version in contents.versions.values())
+            if not registered and _age(model.creation_timestamp) > DAY:
+                size = _size(model.artifact_location)
+                old.append(Unneeded("model", f"logged model {model.name}", (model.model_id,), size, "never registered"))
+        return (*old, *_runs(contents, needed, days))
 
 
 def remove(registry: MlflowRegistry, item: Unneeded) -> None:
@@ -101,25 +106,18 @@ def needed_versions(
         key = waiting.pop()
         if key in tags and key not in needed:
             needed.add(key)
-            waiting |= set(_named_versions(tags[key], by_model.keys(), by_digest))
+            # A tag may hold the digest of another version; a number, of a version of some model of the system: that
+            # number of all of them; or an object whose names are models and whose values are numbers, alone or first in
+            # a list (a release). The release before a release is needed only as long as it is one of the newest.
+            for tag, text in tags[key].items():
+                if tag.startswith("pliant.") and tag not in (DIGEST, FORMER, *NOTES):
+                    waiting |= set(by_digest.get(text, ()))
+                    if text.isdecimal():
+                        waiting |= {(name, int(text)) for name in by_model}
+                    elif text.startswith("{"):
+                        with suppress(ValueError):
+                            waiting |= set(_named_in(json.loads(text), by_model.keys()))
     return frozenset(needed)
-
-
-def _named_versions(tags: Mapping[str, str], models: Set[str], by_digest: Mapping[str, list[Key]]) -> Iterator[Key]:
-    """Yield every version that the tags of Pliant may name.
-
-    A tag may hold the digest of another version; a number, of a version of some model of the system: that number of all
-    of them; or an object whose names are models and whose values are numbers, alone or first in a list (a release). The
-    release before a release is needed only as long as it is one of the newest.
-    """
-    for tag, text in tags.items():
-        if tag.startswith("pliant.") and tag not in (DIGEST, FORMER, *NOTES):
-            yield from by_digest.get(text, ())
-            if text.isdecimal():
-                yield from ((name, int(text)) for name in models)
-            elif text.startswith("{"):
-                with suppress(ValueError):
-                    yield from _named_in(json.loads(text), models)
 
 
 def _named_in(value: Any, models: Set[str]) -> Iterator[Key]:
@@ -166,14 +164,6 @@ def _versions(contents: Contents, needed: frozenset[Key]) -> Iterator[Unneeded]:
 def _is_source(logged: Any, version: Any) -> bool:
     """Whether a version was registered from this logged model: what lists versions does not always give `model_id`."""
     return logged.model_id in (version.model_id or "", *version.source.split("/"))
-
-
-def _logged(contents: Contents) -> Iterator[Unneeded]:
-    for model in contents.logged:
-        registered = any(_is_source(model, version) for version in contents.versions.values())
-        if not registered and _age(model.creation_timestamp) > DAY:
-            size = _size(model.artifact_location)
-            yield Unneeded("model", f"logged model {model.name}", (model.model_id,), size, "never registered")
 
 
 def _runs(contents: Contents, needed: frozenset[Key], days: float) -> Iterator[Unneeded]:

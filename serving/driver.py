@@ -311,7 +311,7 @@ class Driver:
         every request gets an error from then on.
         `spares` stand by to take the place of a worker that dies or hangs.
         """
-        self._scheduler, self._record, self._clock, self._limits = scheduler, record, clock, limits
+        self.scheduler, self._record, self._clock, self._limits = scheduler, record, clock, limits
         self._read, self._facts = read, facts
         self._spares = Spares(spares)
         self._slots = [WorkerSlot(worker, limits.launch, died, self._spares) for worker in workers]
@@ -333,11 +333,6 @@ class Driver:
     def now(self) -> float:
         """Return the present time in seconds, on the clock of deadlines and journal."""
         return self._clock()
-
-    @property
-    def scheduler(self) -> Scheduler:
-        """Return the present scheduler."""
-        return self._scheduler
 
     @property
     def pending(self) -> int:
@@ -436,7 +431,7 @@ class Driver:
             raise SchedulerError(self._broken)
         event, now = Changed(facts), self._tick()
         try:
-            actions = self._scheduler.handle(event, now)
+            actions = self.scheduler.handle(event, now)
         except InputError:
             raise
         except Exception as error:  # a bug of ours, whatever its type
@@ -489,7 +484,7 @@ class Driver:
         if self._broken:
             return
         try:
-            actions = self._scheduler.handle(event, now)
+            actions = self.scheduler.handle(event, now)
         except Exception as error:  # a bug of ours, whatever its type
             self._fail(error, event)
             return
@@ -549,7 +544,7 @@ class Driver:
     def _arm(self, event: Event, now: float) -> None:
         """Set the one timer of the scheduler to its next wake-up."""
         self._disarm()
-        wake = self._scheduler.wake_at()
+        wake = self.scheduler.wake_at()
         if wake is None:
             return
         if isinstance(event, Woke) and wake <= now:
@@ -578,7 +573,7 @@ class Driver:
         self._disarm()
         self._generation += 1
         self._abandoned = [launch for slot in self._slots for launch in slot.in_flight]
-        self._scheduler, now = self._factory(), self._tick()
+        self.scheduler, now = self._factory(), self._tick()
         actions: list[Action] = []
         for id, pending in list(self._pending.items()):  # no launch of the former scheduler is known any more
             if pending.launches and not pending.answer.done():
@@ -597,15 +592,16 @@ class Driver:
 
     def _refill_soon(self) -> None:
         """Go on with what waits for a fresh scheduler, in a turn of its own: it may fail over that, too."""
-        asyncio.get_running_loop().call_soon(self._refill, self._generation)
 
-    def _refill(self, generation: int) -> None:
-        while generation == self._generation and not self._broken:
-            request = self._recovery.next()
-            if request is None:
-                return
-            if request in self._pending:
-                self._handle(Arrived(self._pending[request].request), self._tick())
+        def refill(generation: int) -> None:
+            while generation == self._generation and not self._broken:
+                request = self._recovery.next()
+                if request is None:
+                    return
+                if request in self._pending:
+                    self._handle(Arrived(self._pending[request].request), self._tick())
+
+        asyncio.get_running_loop().call_soon(refill, self._generation)
 
     def _end(self, exception: Callable[[], Exception]) -> None:
         """Fail all pending requests, each with an exception of its own: a shared one would collect all tracebacks."""

@@ -22,7 +22,7 @@ import pliant.errors
 from pliant import systems
 from pliant.errors import InputError, WorkerError
 from pliant.jsonl import open_log
-from pliant.serving.http.access.hosts import is_wildcard
+from pliant.serving.http.access.access import is_wildcard
 from pliant.serving.http.access.settings import check_access
 from pliant.serving.settings import Settings, to_environment
 from pliant.serving.workers.devices import devices
@@ -105,7 +105,8 @@ def launch(settings: Settings, state: Path, port: int, log: Path | None = None, 
     settings = absolute(settings)
     check_access(settings)
     _check_port(settings.host, port)
-    _check_journal(settings.journal)
+    if settings.journal is not None:
+        _check_journal(settings.journal)
     settings = settings.replace(device=",".join(devices(settings)))
     from pliant.serving.lifecycle.first_release import lacking
 
@@ -175,10 +176,8 @@ def _check_port(host: str, port: int) -> None:
             raise InputError("port", port, f"free on {host} ({error})") from None
 
 
-def _check_journal(path: Path | None) -> None:
+def _check_journal(path: Path) -> None:
     """Raise `InputError` for a journal that this user cannot write: the service would end as it starts."""
-    if path is None:
-        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(path if path.exists() else path.parent, os.W_OK) else "Permission denied"

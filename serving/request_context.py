@@ -25,53 +25,25 @@ WINDOW = 2.0  # usual deadlines
 SHORTEST_WINDOW, LONGEST_WINDOW = 0.1, 5.0  # seconds between which that is kept
 NEWEST = 0.05  # weight of the newest request in the usual deadline
 
-_ID: ContextVar[str] = ContextVar("id of the request", default="")
-_TENANT: ContextVar[str] = ContextVar("tenant of the request", default="")
-_KEY: ContextVar[str] = ContextVar("key of the request", default="")
-_EVIDENCE: ContextVar[str] = ContextVar("tenant whose evidence is capped", default="")
-_TO_CHALLENGER: ContextVar[bool] = ContextVar("whether the request goes to the challenger", default=False)
+REQUEST_ID: ContextVar[str] = ContextVar("id of the request", default="")
+TENANT: ContextVar[str] = ContextVar("tenant of the request", default="")
+REQUEST_KEY: ContextVar[str] = ContextVar("key of the request", default="")
+"""By which a client's requests stay with one arm of a trial; empty for a request without."""
+EVIDENCE: ContextVar[str] = ContextVar("tenant whose evidence is capped", default="")
+"""Empty where it is not capped (`Groups` of pliant/fairness.py)."""
+TO_CHALLENGER: ContextVar[bool] = ContextVar("whether the request goes to the challenger", default=False)
 _COPY: ContextVar[bool] = ContextVar("whether this is a copy, whose answer nobody gets", default=False)
-
-
-def set_request_id(id: str) -> None:
-    """Note the id of the request (x-request-id), until the end of its task."""
-    _ID.set(id)
-
-
-def set_request_tenant(tenant: str) -> None:
-    """Note the tenant of the request, until the end of its task."""
-    _TENANT.set(tenant)
 
 
 def request_fields() -> dict[str, str]:
     """Return `request_id` and `tenant` for the log, as far as they are known; empty outside of a request."""
-    return {name: value for name, value in (("request_id", _ID.get()), ("tenant", _TENANT.get())) if value}
-
-
-def set_request_key(key: str) -> None:
-    """Note the key by which a client's requests stay with one arm, until the end of the request's task."""
-    _KEY.set(key)
-
-
-def request_key() -> str:
-    """Return the request's key; empty for a request without."""
-    return _KEY.get()
-
-
-def set_evidence_tenant(tenant: str) -> None:
-    """Note whose evidence the request is, until the end of its task; "" where that is not capped (pliant/fairness.py)."""
-    _EVIDENCE.set(tenant)
-
-
-def evidence_tenant() -> str:
-    """Return whose evidence the request is, as far as that is capped; "" where it is not."""
-    return _EVIDENCE.get()
+    return {name: value for name, value in (("request_id", REQUEST_ID.get()), ("tenant", TENANT.get())) if value}
 
 
 @contextmanager
 def evidence_of(tenant: str) -> Iterator[None]:
     """Let what is counted in this context be the evidence of this tenant, where a task of another request counts it."""
-    with _set(_EVIDENCE, tenant):
+    with _set(EVIDENCE, tenant):
         yield
 
 
@@ -81,20 +53,15 @@ def to_challenger(copy: bool = False) -> Iterator[None]:
 
     `copy`: nobody gets the answer, so nothing is counted for it.
     """
-    with _set(_TO_CHALLENGER, True), _set(_COPY, copy):
+    with _set(TO_CHALLENGER, True), _set(_COPY, copy):
         yield
 
 
 @contextmanager
 def to_champion_as_copy() -> Iterator[None]:
     """Let the champion's generation answer a copy, which is not counted."""
-    with _set(_TO_CHALLENGER, False), _set(_COPY, True):
+    with _set(TO_CHALLENGER, False), _set(_COPY, True):
         yield
-
-
-def goes_to_challenger() -> bool:
-    """Whether the challenger answers what is being handled."""
-    return _TO_CHALLENGER.get()
 
 
 def is_copy() -> bool:
@@ -161,18 +128,13 @@ def note_decided() -> None:
         way_back.decided()
 
 
-_TRACED: ContextVar[Traced | None] = ContextVar("the trace of the request that is served", default=None)
+TRACED: ContextVar[Traced | None] = ContextVar("the trace of the request that is served", default=None)
 
 
 def current_trace() -> Traced | None:
     """Return the trace of the request that is served; None where it is not traced, or is a copy of one."""
-    traced = _TRACED.get()
+    traced = TRACED.get()
     return None if traced is None or is_copy() else traced
-
-
-def set_trace(traced: Traced) -> None:
-    """Let what this context serves be part of a trace."""
-    _TRACED.set(traced)
 
 
 class FrontDoor:

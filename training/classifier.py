@@ -95,12 +95,16 @@ def train(
     Raises `InputError` for settings that do not fit the model or the data, and where the loss is never finite.
     """
     torch.manual_seed(config.seed)
-    model = start.model(len(data.classes) or 1)
+    model: Any = start.model(len(data.classes) or 1)
     _shorten(model, config.layers)
-    _check_length(model, config.max_length)
-    _name_outputs(model, data)
+    longest, settings = positions(model), model.config
+    if longest is not None and config.max_length > longest:
+        raise InputError("max_length", config.max_length, f"at most {longest} for this model")
+    settings.id2label = dict(enumerate(data.classes or (data.name,)))  # whatever the model was made for before
+    settings.label2id = {label: number for number, label in settings.id2label.items()}
+    settings.problem_type = "regression" if data.regression else "single_label_classification"
     rows, standard = fit_rows(data, start.tokenizer, min(config.max_length, config.train_length or config.max_length))
-    model_config = model.config.to_json_string(use_diff=False)  # type: ignore[union-attr,operator]
+    model_config = model.config.to_json_string(use_diff=False)
     tokenizer_json = start.tokenizer.to_str()
 
     def stored(values: Weights) -> Classifier:
@@ -132,7 +136,9 @@ class _Run:
 
     def epochs(self, progress: Progress, better: Callable[[int, Weights], None] | None) -> tuple[Weights, Curves]:
         """Return the weights of the best epoch; `better` gets those of every epoch that is the best so far."""
-        seen, held = self._parts()
+        held, seen = groups.divide(self.group_R, self.config.held_out, self.config.seed)
+        if not len(seen):
+            raise InputError("data", f"{len(held)} texts to fit", "at least 2 different ones")
         steps = self.config.epochs * math.ceil(len(seen) / self.config.batch)
         optimizer, counted = self._optimizer(), count()
         best, kept, stale, curves = math.inf, None, 0, []
@@ -152,22 +158,13 @@ class _Run:
                 progress(steps, steps)
                 break
         if kept is None:
-            raise InputError(
-                "rate or head_rate",
-                f"{self.config.rate} or {self.config.head_rate}",
-                "so small that the loss stays finite",
-            )
+            rates = f"{self.config.rate} or {self.config.head_rate}"
+            raise InputError("rate or head_rate", rates, "so small that the loss stays finite")
         return kept, Curves(*zip(*curves, strict=True))
 
-    def _parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows to learn from, and the rows to judge by."""
-        held, seen = groups.divide(self.group_R, self.config.held_out, self.config.seed)
-        if not len(seen):
-            raise InputError("data", f"{len(held)} texts to fit", "at least 2 different ones")
-        return seen, held
-
     def _optimizer(self) -> torch.optim.Optimizer:
-        known = {id(p) for p in _encoder(self.model).parameters()} if not self.fresh else set()
+        base: Any = self.model.base_model  # all but the head
+        known = {id(p) for p in base.parameters()} if not self.fresh else set()
         groups = [
             {"params": [p for p in self.model.parameters() if id(p) in known], "peak": self.config.rate},
             {"params": [p for p in self.model.parameters() if id(p) not in known], "peak": self.config.head_rate},
@@ -183,17 +180,15 @@ class _Run:
             group["lr"] = group["peak"] * share
         self.model.train()
         output_BK, label_B = self._run(index)
-        loss = self._loss(output_BK, label_B)
+        if output_BK.shape[1] == 1:
+            loss = mse_loss(output_BK[:, 0], label_B)
+        else:
+            loss = cross_entropy(output_BK, label_B, label_smoothing=self.config.smoothing)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         optimizer.step()
         return float(loss.detach())
-
-    def _loss(self, output_BK: Tensor, label_B: Tensor) -> Tensor:
-        if output_BK.shape[1] == 1:
-            return mse_loss(output_BK[:, 0], label_B)
-        return cross_entropy(output_BK, label_B, label_smoothing=self.config.smoothing)
 
     def _run(self, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return outputs [B, K] and labels of these rows."""
@@ -232,12 +227,6 @@ def schedule(step: int, steps: int, warmup: float) -> float:
     return min((step + 1) / rise, max(0.0, (steps - step) / max(1, steps - rise)))
 
 
-def _encoder(model: nn.Module) -> nn.Module:
-    """Return the base model of transformers: all but the head."""
-    base: nn.Module = model.base_model  # type: ignore[assignment]
-    return base
-
-
 def _arguments(model: nn.Module) -> frozenset[str]:
     """Return the arguments that the model takes: DistilBERT has no token types, and RoBERTa has one for all."""
     accepted = set(signature(model.forward).parameters)
@@ -258,20 +247,6 @@ def _shorten(model: nn.Module, kept: int | None) -> None:
     config.num_hidden_layers = kept
     if getattr(config, "layer_types", None):
         config.layer_types = config.layer_types[:kept]
-
-
-def _check_length(model: nn.Module, length: int) -> None:
-    longest = positions(model)
-    if longest is not None and length > longest:
-        raise InputError("max_length", length, f"at most {longest} for this model")
-
-
-def _name_outputs(model: nn.Module, data: TextData) -> None:
-    """Write the names of the outputs into the configuration, whatever the model was made for before."""
-    config: Any = model.config
-    config.id2label = dict(enumerate(data.classes or (data.name,)))
-    config.label2id = {label: number for number, label in config.id2label.items()}
-    config.problem_type = "regression" if data.regression else "single_label_classification"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ difficulty.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from errno import ENOENT
@@ -20,7 +21,6 @@ import numpy as np
 
 from pliant.errors import InputError, OfflineError
 from pliant.models.image import MAX_PIXELS, decode, pixel_passes, read
-from pliant.training.folders import TEST, VALIDATION, labelled_files
 from pliant.training.groups import Repeats, of_keys, separate
 from pliant.training.groups import Split as Split
 from pliant.training.pictures import ArrayImages, FileImages, HeldImages, Images, Index
@@ -28,6 +28,17 @@ from pliant.training.tables import VALID, Faults, cause, classes_of, label_fault
 
 COMPARED, SIDE = 32, 64  # test pictures whose files are read again, and the size of their pixels
 TOGETHER = 64  # files that are looked at together
+
+FIT, TEST, VALIDATION = "fit", "test", "validation"
+PARTS = {
+    **dict.fromkeys(("train", "training"), FIT),
+    **dict.fromkeys(("test", "testing"), TEST),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), VALIDATION),
+}
+"""The parts of the data by the names of their folders."""
+NOTES = frozenset({".txt", ".md", ".rst", ".pdf", ".html", ".ini", ".db", ".yaml", ".yml", ".xml"})
+TABLES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # which `datasets` would take labels from
+LAYOUT = "a folder with one sub-folder of images per class, or with such folders named train and test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +111,20 @@ def digits(task: str, seed: int = 0) -> ImageData:
 
     bunch = load_digits()
     chosen = split(len(bunch.target), seed)
-    labels, classes = _digit_labels(task, bunch.images, bunch.target, chosen)
-    pixels = np.round(bunch.images * (255 / 16)).astype(np.uint8)
-    files = ((picture.tobytes(), picture.tobytes()) for picture in pixels)
-    return _assembled(task, ArrayImages(pixels), labels, classes, chosen, files)
-
-
-def _digit_labels(task: str, images: Any, target: Any, chosen: Split) -> tuple[Index, tuple[str, ...]]:
     match task:
         case "digit":
-            return target.astype(np.int64), tuple(str(i) for i in range(10))
+            labels, classes = bunch.target, tuple(str(i) for i in range(10))
         case "loops":
-            loops = np.array([1, 0, 0, 0, 0, 0, 1, 0, 2, 1])
-            return loops[target].astype(np.int64), ("none", "one", "two")
+            labels, classes = np.array([1, 0, 0, 0, 0, 0, 1, 0, 2, 1])[bunch.target], ("none", "one", "two")
         case "stroke":
-            ink = images.sum(axis=(1, 2))
+            ink = bunch.images.sum(axis=(1, 2))
             thirds = np.quantile(ink[chosen.fit], [1 / 3, 2 / 3])
-            return np.searchsorted(thirds, ink).astype(np.int64), ("light", "medium", "heavy")
-    raise InputError("task", task, f"one of {', '.join(DIGIT_TASKS)}")
+            labels, classes = np.searchsorted(thirds, ink), ("light", "medium", "heavy")
+        case _:
+            raise InputError("task", task, f"one of {', '.join(DIGIT_TASKS)}")
+    pixels = np.round(bunch.images * (255 / 16)).astype(np.uint8)
+    files = ((picture.tobytes(), picture.tobytes()) for picture in pixels)
+    return _assembled(task, ArrayImages(pixels), labels.astype(np.int64), classes, chosen, files)
 
 
 def parquet(
@@ -132,7 +139,7 @@ def parquet(
 
 
 def folder(path: Path, seed: int = 0, limit: int | None = None) -> ImageData:
-    """Return a folder with one sub-folder of images per class, or such folders for parts of the data (training/folders.py).
+    """Return a folder with one sub-folder of images per class, or such folders for parts of the data (`labelled_files`).
 
     A test and a validation part that are there are used: the second is what is planned by.
     """
@@ -226,18 +233,11 @@ def load(
             data = hub(rest, columns.image, columns.label, seed, limit)
         case _:
             raise InputError("data", source, "digits:TASK, parquet:PATH, folder:PATH or hub:NAME")
-    _check_read(data)
-    if task is None:
-        return data
-    return replace(data, name=task)
-
-
-def _check_read(data: ImageData) -> None:
-    """Raise `InputError` where a test picture's pixels are not what a service reads from its file."""
     for row in data.split.test[:COMPARED]:
         file = data.images.file(int(row))
         if not np.array_equal(decode(file, SIDE, MAX_PIXELS), data.images.batch(row[None], SIDE)[0]):
             raise InputError("data", f"{data.name}, whose picture {row} has other pixels", "read as a service reads it")
+    return data if task is None else replace(data, name=task)
 
 
 def _from_rows(name: str, rows: Any, image: str, label: str, seed: int, limit: int | None) -> ImageData:
@@ -248,7 +248,12 @@ def _from_rows(name: str, rows: Any, image: str, label: str, seed: int, limit: i
     kept, chosen = _kept(split(len(rows), seed), limit)
     if kept is not None:
         rows, labels = rows.select(kept), labels[kept]
-    rows = _as_images(rows, image)
+    import datasets
+
+    try:  # files not written by `datasets` hold bytes or paths without saying so
+        rows = rows.cast_column(image, datasets.Image(decode=False))
+    except Exception as error:
+        raise InputError("column", image, f"one of images, not {rows.features[image]}") from error
     images = FileImages(len(rows), lambda i: _file(rows[i][image] or {}))
     looked_at = _files(images, lambda i: (rows[i][image] or {}).get("path") or f"row {i}")
     return _assembled(name, HeldImages(images), labels, classes, chosen, looked_at)
@@ -269,16 +274,6 @@ def _kept(whole: Split, limit: int | None) -> tuple[Index | None, Split]:
     ends = np.cumsum([0, *map(len, indices)])
     placed = (np.arange(start, end, dtype=np.int64) for start, end in pairwise(ends))
     return np.concatenate(indices), Split(*placed, brought=whole.brought)
-
-
-def _as_images(rows: Any, column: str) -> Any:
-    """Mark the column as files of pictures: files not written by `datasets` hold bytes or paths without saying so."""
-    import datasets
-
-    try:
-        return rows.cast_column(column, datasets.Image(decode=False))
-    except Exception as error:
-        raise InputError("column", column, f"one of images, not {rows.features[column]}") from error
 
 
 def _files(images: Images, name_of: Callable[[int], str]) -> Iterator[tuple[bytes, bytes]]:
@@ -339,3 +334,68 @@ def _assembled(
     for part in (labels, chosen.fit, chosen.profiling, chosen.test):
         mark.update(part.tobytes())
     return ImageData(name, images, labels, classes, chosen, f"sha256:{mark.hexdigest()}", repeats)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledFile:
+    path: Path
+    label: str
+    part: str  # FIT, TEST or VALIDATION
+
+
+def labelled_files(folder: Path) -> Sequence[LabelledFile]:
+    """Return the pictures of a folder, in the order of their paths. Raises `InputError` for any other layout.
+
+    A class is a sub-folder, `FOLDER/CLASS/*.jpg`, in which pictures may lie at any depth. Or all sub-folders are parts of
+    the data, `FOLDER/train/CLASS/*.jpg` and `FOLDER/test/CLASS/*.jpg`, perhaps `validation`, too; a folder `train` that
+    holds pictures itself is a class of that name. Every file is a picture, but for hidden ones and notes such as
+    `README.txt`: a picture that cannot be read is refused by name, not left out.
+    """
+    if not folder.is_dir():
+        raise InputError("data", folder, f"an existing folder: {LAYOUT}")
+    try:
+        inner = _folders(folder)
+        parts = {part: PARTS[part.name.lower()] for part in inner if part.name.lower() in PARTS and _folders(part)}
+        if parts and len(parts) < len(inner):
+            others = ", ".join(each.name for each in inner if each not in parts)
+            beside = ", ".join(part.name for part in parts)
+            raise InputError("data", f"{folder}, where {others} stands beside {beside}", LAYOUT)
+        if parts and FIT not in parts.values():
+            raise InputError("data", f"{folder}, which has no folder train", LAYOUT)
+        files = [file for part, name in (parts or {folder: FIT}).items() for file in _of_part(part, name)]
+    except OSError as error:
+        raise InputError("data", f"{error.filename} ({error.strerror})", "a folder that can be read") from None
+    if not files:
+        raise InputError("data", folder, LAYOUT)
+    if lacking := {file.label for file in files} - {file.label for file in files if file.part == FIT}:
+        raise InputError("data", f"{folder}, where {', '.join(sorted(lacking))} is in no train folder", LAYOUT)
+    return files
+
+
+def _of_part(folder: Path, part: str) -> Iterator[LabelledFile]:
+    for file in sorted(folder.iterdir()):
+        if file.name in TABLES:
+            raise InputError(
+                "data", f"{file}, a table of labels", "sub-folders named by their classes, or a parquet file"
+            )
+        if _is_picture(file):
+            raise InputError("data", f"{file}, which lies in no class's folder", LAYOUT)
+    for label in _folders(folder):
+        for root, folders, files in os.walk(label, onerror=_raise, followlinks=True):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            if Path(root).parent.resolve().is_relative_to(Path(root).resolve()):
+                raise InputError("data", f"{root}, a link to a folder that it lies in", LAYOUT)
+            pictures = filter(_is_picture, (Path(root, name) for name in sorted(files)))
+            yield from (LabelledFile(path, label.name, part) for path in pictures)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
+
+
+def _is_picture(file: Path) -> bool:
+    return not file.is_dir() and not file.name.startswith(".") and file.suffix.lower() not in NOTES

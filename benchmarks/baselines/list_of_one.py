@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,47 +22,33 @@ class ListOfOne:
         if scope["type"] != "http" or scope["path"] != PATH:
             await self._app(scope, receive, send)
             return
-        body = await _body(receive)
-        headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
-        headers.append((b"content-length", str(len(body)).encode()))
-        await self._app({**scope, "headers": headers}, _whole(body, receive), _unwrapping(send))
+        chunks, more = [BEFORE], True
+        while more:
+            message = await receive()
+            chunks.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        left = [b"".join([*chunks, AFTER])]
+        answered: list[bytes] = []
+        starts: list[Message] = []
+
+        async def give() -> Message:
+            return {"type": "http.request", "body": left.pop(), "more_body": False} if left else await receive()
+
+        async def take(message: Message) -> None:
+            """Hold the start back until the body is whole. Only answers that went well are lists."""
+            if message["type"] == "http.response.start":
+                starts.append(message)
+                return
+            answered.append(message.get("body", b""))
+            if not message.get("more_body", False):
+                start, body = starts[0], b"".join(answered)
+                body = body[1:-1] if start["status"] == HTTPStatus.OK else body
+                await send({**start, "headers": _measured(start["headers"], body)})
+                await send({"type": "http.response.body", "body": body})
+
+        await self._app({**scope, "headers": _measured(scope["headers"], left[0])}, give, take)
 
 
-async def _body(receive: Receive) -> bytes:
-    chunks, more = [BEFORE], True
-    while more:
-        message = await receive()
-        chunks.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join([*chunks, AFTER])
-
-
-def _whole(body: bytes, receive: Receive) -> Receive:
-    left = [body]
-
-    async def give() -> Message:
-        if left:
-            return {"type": "http.request", "body": left.pop(), "more_body": False}
-        return await receive()
-
-    return give
-
-
-def _unwrapping(send: Send) -> Send:
-    """Return a `send` that holds the start back until the body is whole. Only answers that went well are lists."""
-    starts: list[Message] = []
-    chunks: list[bytes] = []
-
-    async def give(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            starts.append(message)
-            return
-        chunks.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            start, body = starts[0], b"".join(chunks)
-            body = body[1:-1] if start["status"] == HTTPStatus.OK else body
-            headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
-            await send({**start, "headers": [*headers, (b"content-length", str(len(body)).encode())]})
-            await send({"type": "http.response.body", "body": body})
-
-    return give
+def _measured(headers: Iterable[tuple[bytes, bytes]], body: bytes) -> list[tuple[bytes, bytes]]:
+    kept = [(name, value) for name, value in headers if name != b"content-length"]
+    return [*kept, (b"content-length", str(len(body)).encode())]

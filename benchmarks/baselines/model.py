@@ -99,9 +99,7 @@ class Model:
     def classify(self, questions: Sequence[Question]) -> list[Answer]:
         """Return one answer a question, in their order."""
         run = self._runtime.run(GAMMA, [Payload(question.task, question.pixels) for question in questions])
-        labels = [
-            self._classes[question.task][int(row.argmax())]
-            for question, row in zip(questions, run.probabilities, strict=True)
-        ]
+        rows = zip(questions, run.probabilities, strict=True)
+        labels = [self._classes[question.task][int(row.argmax())] for question, row in rows]
         shared = {"gamma": GAMMA, "batch_size": len(questions), "run_seconds": run.seconds}
         return [{"label": label, **shared} for label in labels]

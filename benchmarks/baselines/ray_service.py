@@ -12,7 +12,6 @@ import signal
 import tempfile
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import ray
 from ray import serve
@@ -23,8 +22,6 @@ from starlette.requests import Request
 from pliant.benchmarks.baselines.model import PATH, Answer, Model, Question, options, read, spec
 from pliant.benchmarks.baselines.settings import Options
 from pliant.flows import servers
-
-HOST = servers.HOST
 
 
 class Classifier:
@@ -46,28 +43,21 @@ class Classifier:
 
 def main(port: int) -> None:
     """Serve until SIGTERM. Ray's own files go to a short path, as its sockets need, and away at the end."""
+    told, host = options(), servers.HOST
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        _start(port, options(), folder)
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address=host, _temp_dir=folder)
+        logging = LoggingConfig(log_level="ERROR", enable_access_log=False)
+        # In direct ingress the replica takes `port`; Ray's proxy starts regardless, anywhere else.
+        elsewhere = servers.free_port() if told["ingress"] == "direct" else port
+        serve.start(http_options=HTTPOptions(host=host, port=elsewhere), logging_config=logging)
+        ongoing = min(2 * told["max_batch_size"], told["inside"])  # one batch runs, the next is filled
+        queued = max(told["inside"] - ongoing, 1)
+        limits = {"num_replicas": 1, "max_ongoing_requests": ongoing, "max_queued_requests": queued}
+        deployment = serve.deployment(Classifier, logging_config=logging, **limits)
+        serve.run(deployment.bind(told), route_prefix=PATH)
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):  # after Ray has set its own
             signal.signal(number, lambda *_: stopped.set())
         stopped.wait()
         serve.shutdown()
         ray.shutdown()
-
-
-def _start(port: int, settings: dict[str, Any], folder: str) -> None:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address=HOST, _temp_dir=folder)
-    logging = LoggingConfig(log_level="ERROR", enable_access_log=False)
-    # In direct ingress the replica takes `port`; Ray's proxy starts regardless, anywhere else.
-    elsewhere = servers.free_port() if settings["ingress"] == "direct" else port
-    serve.start(http_options=HTTPOptions(host=HOST, port=elsewhere), logging_config=logging)
-    ongoing = min(2 * settings["max_batch_size"], settings["inside"])  # one batch runs, the next is filled
-    deployment = serve.deployment(
-        Classifier,
-        num_replicas=1,
-        max_ongoing_requests=ongoing,
-        max_queued_requests=max(settings["inside"] - ongoing, 1),
-        logging_config=logging,
-    )
-    serve.run(deployment.bind(settings), route_prefix=PATH)

@@ -30,12 +30,8 @@ class Question(BaseModel):
 
 def embedder(spec: TextSpec, tried: Mapping[str, Any]) -> Embed:
     """Return what answers a request's texts."""
-    if tried["how"] == "sentence":
-        return _sentence(spec)
-    return TextModel(spec, tried["engine"], padded=tried["how"] == "padded").embed
-
-
-def _sentence(spec: TextSpec) -> Embed:
+    if tried["how"] != "sentence":
+        return TextModel(spec, tried["engine"], padded=tried["how"] == "padded").embed
     import torch
     from sentence_transformers import SentenceTransformer
 

@@ -7,11 +7,11 @@ so random ones serve.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from pliant.benchmarks.runs import medians_in_turns
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.model import module
-from pliant.bins.runtimes.padding import Payload
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.errors import PliantError
 from pliant.models.classifier import weights
@@ -56,12 +55,26 @@ def measure(device: str, tiny: bool, add: Add) -> None:
     served, *_ = engines = ENGINES[torch.device(device).type]
     for engine in engines:
         try:
-            seconds = _seconds(encoder, engine, config, device)
+            shapes = [Shape(length, 1) for length in config.lengths]
+            with TemporaryDirectory(prefix="pliant-bins-") as folder:
+                files = compile_shapes(encoder, shapes, engine, Path(folder), device)
+                runtime = BinsRuntime(encoder, shapes, engine, Path(folder), files, device, torch.get_num_threads())
+                # All bins in turns, one text a call with a token of padding.
+                texts = [(np.ones(n - 1, np.int32), np.zeros(n - 1, np.int8)) for n in config.lengths]
+                calls = [partial(runtime.run, number, [text]) for number, text in enumerate(texts)]
+                seconds = np.array(medians_in_turns(calls, config.rounds))
         except (PliantError, ImportError) as error:
             add(engine, [], {"left out": str(error)})
             continue
-        target, details = _judged(engine, config.lengths, seconds, requests)
-        add(engine, [target] if engine == served else [], details)
+        # Over requests, each in the shortest bin that holds it, against all in the bin of the full length.
+        mean, full = float(seconds[np.searchsorted(config.lengths, requests)].mean()), float(seconds[-1])
+        rows = [
+            {"bin": length, "ms": 1e3 * each, "over the full length": each / full}
+            for length, each in zip(config.lengths, seconds.tolist(), strict=True)
+        ]
+        name = f"{engine}: mean latency in bins over one runtime of {config.lengths[-1]} tokens"
+        target = Target(name, mean / full, "<=", 1 - LESS, "x")
+        add(engine, [target] if engine == served else [], {"mean ms": 1e3 * mean, "full ms": 1e3 * full, "rows": rows})
 
 
 def random_encoder(sizes: Mapping[str, int], longest: int) -> Encoder:
@@ -76,32 +89,3 @@ def request_lengths(longest: int) -> NDArray[np.int64]:
     """Return lengths of requests, most of them short: log-normal around an eighth of the longest."""
     drawn = np.random.default_rng(0).lognormal(np.log(longest / 8), 0.8, REQUESTS)
     return np.clip(drawn, 2, longest).astype(np.int64)
-
-
-def _seconds(encoder: Encoder, engine: str, config: Config, device: str) -> NDArray[np.float64]:
-    """Return the median seconds of a call in each bin, all bins in turns, one text a call with a token of padding."""
-    shapes = [Shape(length, 1) for length in config.lengths]
-    with TemporaryDirectory(prefix="pliant-bins-") as folder:
-        files = compile_shapes(encoder, shapes, engine, Path(folder), device)
-        runtime = BinsRuntime(encoder, shapes, engine, Path(folder), files, device, torch.get_num_threads())
-        calls = [_call(runtime, number, length - 1) for number, length in enumerate(config.lengths)]
-        return np.array(medians_in_turns(calls, config.rounds))
-
-
-def _call(runtime: BinsRuntime, setting: int, length: int) -> Callable[[], object]:
-    payload: Payload = (np.ones(length, np.int32), np.zeros(length, np.int8))
-    return lambda: runtime.run(setting, [payload])
-
-
-def _judged(
-    engine: str, lengths: Sequence[int], seconds: NDArray[np.float64], requests: NDArray[np.int64]
-) -> tuple[Target, dict[str, Any]]:
-    """Judge the mean over requests, each in the shortest bin that holds it, against all in the bin of the full length."""
-    mean, full = float(seconds[np.searchsorted(lengths, requests)].mean()), float(seconds[-1])
-    rows = [
-        {"bin": length, "ms": 1e3 * each, "over the full length": each / full}
-        for length, each in zip(lengths, seconds.tolist(), strict=True)
-    ]
-    name = f"{engine}: mean latency in bins over one runtime of {lengths[-1]} tokens"
-    target = Target(name, mean / full, "<=", 1 - LESS, "x")
-    return target, {"mean ms": 1e3 * mean, "full ms": 1e3 * full, "rows": rows}

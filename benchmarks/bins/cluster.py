@@ -34,15 +34,8 @@ class Nodes:
         """Start one more node; return its id."""
         return str(self.order("add"))
 
-    def kill(self, node: str) -> None:
-        """Kill the node's processes, without a warning."""
-        self.order("kill", node)
-
-    def kill_head(self) -> None:
-        """Kill the head's control process (GCS), without a warning. The nodes and their devices stay."""
-        self.order("kill head")
-
     def order(self, *words: str) -> Any:
+        """Have the cluster "add" a node, "kill" NODE without a warning, or "kill head": its control process (GCS) alone."""
         self._pipe.send(words)
         return self._receive()
 
@@ -84,7 +77,14 @@ def _keep(pipe: Connection, silence: float) -> None:
 
     hosts = (f"127.0.0.{number}" for number in range(2, 255))  # Ray takes 127.0.0.1 for "whatever others call me"
     own = {"include_dashboard": False, "object_store_memory": STORE_BYTES}
-    head = {"num_cpus": 0, "node_ip_address": next(hosts), "_system_config": _health(silence), **own}
+    each = round(1e3 * silence / CHECKS)
+    health = {
+        "health_check_initial_delay_ms": 0,
+        "health_check_period_ms": each,
+        "health_check_timeout_ms": 2 * each,
+        "health_check_failure_threshold": CHECKS,
+    }
+    head = {"num_cpus": 0, "node_ip_address": next(hosts), "_system_config": health, **own}
     running = Cluster(initialize_head=True, head_node_args=head)
     nodes = {}
     try:
@@ -105,14 +105,3 @@ def _keep(pipe: Connection, silence: float) -> None:
         return
     finally:
         running.shutdown()
-
-
-def _health(silence: float) -> dict[str, int]:
-    """Return Ray's settings of its health checks, in milliseconds."""
-    each = round(1e3 * silence / CHECKS)
-    return {
-        "health_check_initial_delay_ms": 0,
-        "health_check_period_ms": each,
-        "health_check_timeout_ms": 2 * each,
-        "health_check_failure_threshold": CHECKS,
-    }

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from pliant.benchmarks.bins.traces import Trace
 from pliant.benchmarks.harness import Context, Measured, need
 from pliant.benchmarks.results import Target
 from pliant.benchmarks.runs import run_all
-from pliant.bins.artifact import Bins
 from pliant.bins.knowledge import Config, Knowledge, knowledge_of
 from pliant.bins.planning import plan as planner
 from pliant.bins.planning.plan import Window, start_plan, swaps
@@ -38,10 +36,10 @@ SWAPS_AT_ONCE = 0.1  # share of the devices
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How a pool is run. `plan` "" needs none;"""
+    """How a pool is run: the runtimes of pliant/bins/knowledge.py and their placement. `plan` "" needs none."""
 
     name: str
-    runtimes: str  # see pliant/bins/knowledge.py
+    runtimes: str
     placement: str
     dispatch: str = ""
     plan: str = ""
@@ -90,40 +88,29 @@ TRACES: Mapping[str, Callable[[float, float, int], Trace]] = {
 }
 
 
-def serve(job: Job, bins: Bins | None = None) -> Row:
+def serve(job: Job) -> Row:
     """Serve one job. The rate is such that the requests' own work, each in its own bin, is `utilisation` of the devices."""
-    bins = bins or published_bins(FACTS[job.ground])
+    bins = published_bins(FACTS[job.ground])
     scheme = next(scheme for scheme in SCHEMES if scheme.name == job.scheme)
     known = knowledge_of([bins], scheme.runtimes, scheme.placement)
-    own = _own_seconds(bins)
-    trace = _trace(job, own)
-    done = (_shared if scheme.placement == "shared" else _single)(job, scheme, known, trace)
+    # The seconds [max length + 1] of a request in the static runtime of its bin.
+    timed = zip(bins.shapes, bins.seconds, strict=False)
+    edges, seconds = zip(*((shape.length, each) for shape, each in timed if shape.batch == 1), strict=True)
+    own = np.asarray(seconds)[np.searchsorted(edges, np.arange(edges[-1] + 1))]
+    # A load of just the job's utilisation, however its lengths drifted: made too dense, then thinned.
+    mean = float(own[traces.stretched()[0]].mean())
+    dense = TRACES[job.trace](DENSE * job.utilisation * job.devices / mean, job.seconds, job.seed)
+    offered = float(own[dense.lengths[dense.times >= WARM]].sum()) / (job.seconds - WARM) / job.devices
+    kept = np.random.default_rng(job.seed).random(len(dense.times)) < job.utilisation / offered
+    trace = Trace(dense.times[kept], dense.lengths[kept], dense.name)
+    done = _shared(job, known, trace) if scheme.placement == "shared" else _single(job, scheme, known, trace)
     counted = trace.times >= WARM
     latency = (done - trace.times)[counted]
     figures = (float(latency.mean()), float(np.quantile(latency, 0.98)), float((latency > bins.slo).mean()))
     return Row(job, len(latency), *figures, float(own[trace.lengths[counted]].mean()))
 
 
-def _trace(job: Job, own: Floats) -> Trace:
-    """Return a load of just the job's utilisation, however its lengths drifted: made too dense, then thinned."""
-    mean = float(own[traces.stretched()[0]].mean())
-    dense = TRACES[job.trace](DENSE * job.utilisation * job.devices / mean, job.seconds, job.seed)
-    counted = dense.times >= WARM
-    offered = float(own[dense.lengths[counted]].sum()) / (job.seconds - WARM) / job.devices
-    kept = np.random.default_rng(job.seed).random(len(dense.times)) < job.utilisation / offered
-    return Trace(dense.times[kept], dense.lengths[kept], dense.name)
-
-
-def _own_seconds(bins: Bins) -> Floats:
-    """Return [max length + 1], the seconds of a request in the static runtime of its bin."""
-    timed = zip(bins.shapes, bins.seconds, strict=False)
-    alone = [(shape.length, seconds) for shape, seconds in timed if shape.batch == 1]
-    edges, seconds = zip(*alone, strict=True)
-    at = np.searchsorted(edges, np.arange(edges[-1] + 1))
-    return np.asarray(seconds)[at]
-
-
-def _shared(job: Job, _scheme: Scheme, known: Knowledge, trace: Trace) -> Floats:
+def _shared(job: Job, known: Knowledge, trace: Trace) -> Floats:
     (stream,) = known.streams
     seconds = np.array([stream.cost(max(length, 1))[1] for length in range(stream.max_length + 1)])[trace.lengths]
     patience = np.full(len(seconds), stream.slo / stream.mean_seconds)
@@ -145,32 +132,18 @@ def _single(job: Job, scheme: Scheme, known: Knowledge, trace: Trace) -> Floats:
     for begin, a, b in zip(cuts, edges, edges[1:], strict=False):
         swapped = (changes, float(begin), max(1, int(SWAPS_AT_ONCE * job.devices)), LOAD_SECONDS)
         done.append(replay.serve(trace.times[a:b], first[a:b], None, *swapped))
-        changes = _changes(scheme, known, Window(scheme.period, trace.times[a:b], first[a:b]), replay)
+        changes = []
+        if scheme.plan and b > a:
+            window, now = Window(scheme.period, trace.times[a:b], first[a:b]), replay.held.tolist()
+            counts = planner.plan(known, window, len(now), scheme.plan, scheme.dispatch, now)
+            changes = swaps(now, counts, replay.free_at.tolist())
     return np.concatenate(done)
-
-
-def _changes(scheme: Scheme, known: Knowledge, window: Window, replay: Replay) -> list[tuple[int, int]]:
-    """Return which devices swap to what, as the scheme plans from the window."""
-    if not scheme.plan or not len(window.times):
-        return []
-    held = replay.held.tolist()
-    counts = planner.plan(known, window, len(held), scheme.plan, scheme.dispatch, held)
-    return swaps(held, counts, replay.free_at.tolist())
 
 
 def jobs_of(settings: Sequence[Setting], seeds: int, seconds: float, schemes: Sequence[Scheme]) -> list[Job]:
     """Return a job for every scheme in every setting, with every seed."""
     return [
-        Job(*setting, seed, seconds, scheme.name) for setting in settings for seed in range(seeds) for scheme in schemes
-    ]
-
-
-def plain(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the rows for the results' file."""
-    return [
-        {"setting": "-".join(map(str, row.job.setting)), "seed": row.job.seed, "scheme": row.job.scheme}
-        | {name: getattr(row, name) for name in ("requests", "mean", "p98", "violations", "least")}
-        for row in rows
+        Job(*setting, seed, seconds, each.name) for setting in settings for seed in range(seeds) for each in schemes
     ]
 
 
@@ -191,41 +164,29 @@ LEAST_GAIN, MOST_LOSS, SEEDS, HEAD_SEEDS = 0.5, 1.03, 3, 9
 class Contest:
     rows: tuple[Row, ...]
 
-    def _by_seed(self, scheme: Scheme, setting: Setting) -> list[Row]:
+    def _figures(self, scheme: Scheme, setting: Setting, figure: str) -> Floats:
+        """Return a figure by seed."""
         rows = [row for row in self.rows if (row.job.scheme, row.job.setting) == (scheme.name, setting)]
-        return sorted(rows, key=lambda row: row.job.seed)
-
-    def means(self, scheme: Scheme, setting: Setting) -> Floats:
-        """Return the mean latency by seed."""
-        return np.array([row.mean for row in self._by_seed(scheme, setting)])
-
-    def violations(self, scheme: Scheme, setting: Setting) -> float:
-        """Return the share of requests answered after the SLO, mean over the seeds."""
-        return float(np.mean([row.violations for row in self._by_seed(scheme, setting)]))
-
-    def settings(self, scheme: Scheme = PAIR) -> list[Setting]:
-        """Return the settings that a scheme has rows of."""
-        return list(dict.fromkeys(row.job.setting for row in self.rows if row.job.scheme == scheme.name))
-
-    def ratios(self, scheme: Scheme, over: Scheme, settings: Sequence[Setting]) -> Floats:
-        """Return the ratios of mean latencies, by setting and seed."""
-        return np.array([self.means(scheme, setting) / self.means(over, setting) for setting in settings])
+        return np.array([getattr(row, figure) for row in sorted(rows, key=lambda row: row.job.seed)])
 
     def targets(self) -> list[Target]:
         """Judge the first ones by the median of the seeds, and as before 2026-11-23 by the means over all seeds."""
-        head = [setting for setting in self.settings() if setting in HEAD]
-        targets = []
-        for setting in head:
+        settings = list(dict.fromkeys(row.job.setting for row in self.rows if row.job.scheme == PAIR.name))
+        targets, more, every = [], [], []
+        for setting in settings:
+            ours_S, pair_S = (self._figures(scheme, setting, "mean") for scheme in (SHARED, PAIR))
+            every.append(float((ours_S / pair_S).max()))
+            if setting not in HEAD:
+                continue
+            late_S, late_pair_S = (self._figures(scheme, setting, "violations") for scheme in (SHARED, PAIR))
+            more.append(float(late_S.mean() - late_pair_S.mean()))
             name = f"bursty, drifting, {setting[0]}, {setting[2]} devices: mean latency over the published pair's"
-            ours_S, pair_S = self.means(SHARED, setting), self.means(PAIR, setting)
-            by_seed = f"{name}, median of {len(pair_S)} seeds (worst {(ours_S / pair_S).max():.2f}x)"
+            by_seed = f"{name}, median of {len(pair_S)} seeds (worst {every[-1]:.2f}x)"
             targets.append(Target(by_seed, float(np.median(ours_S / pair_S)), "<=", 1 - LEAST_GAIN, "x"))
             targets.append(Target(f"{name}, all seeds", ours_S.mean() / pair_S.mean(), "<=", 1 - LEAST_GAIN, "x"))
-        more = max(self.violations(SHARED, setting) - self.violations(PAIR, setting) for setting in head)
-        every = [float(self.ratios(SHARED, PAIR, [setting]).max()) for setting in self.settings()]
         return [
             *targets,
-            Target("the same: SLO violations beyond the published pair's", 100 * more, "<=", 0, "%"),
+            Target("the same: SLO violations beyond the published pair's", 100 * max(more), "<=", 0, "%"),
             Target("settings compared, at least 3 seeds each", len(every), ">=", 12),
             Target("mean latency over the published pair's, worst setting and seed", max(every), "<=", MOST_LOSS, "x"),
         ]
@@ -235,23 +196,22 @@ def contest(context: Context) -> Measured:
     """Compare; in the smallest setting ours and the pair alone, in the first setting of the first target."""
     need(traces.missing())
     with context.stage("simulations of all schemes") as progress:
-        jobs = jobs_of(HEAD[:1], HEAD_SEEDS, WARM + 90.0, (PAIR, SHARED))
-        if not context.smallest:
-            jobs = _jobs(context.full)
+        jobs = jobs_of(HEAD[:1], HEAD_SEEDS, WARM + 90.0, (PAIR, SHARED)) if context.smallest else _jobs(context.full)
         result = Contest(tuple(run_all(serve, jobs, min(os.cpu_count() or 1, 4), progress)))
-    return result.targets(), {"rows": plain(result.rows)}
+    rows = [
+        {"setting": "-".join(map(str, row.job.setting)), "seed": row.job.seed, "scheme": row.job.scheme}
+        | {name: getattr(row, name) for name in ("requests", "mean", "p98", "violations", "least")}
+        for row in result.rows
+    ]
+    return result.targets(), {"rows": rows}
 
 
 def _jobs(full: bool) -> list[Job]:
-    """Return what all schemes are given."""
-    seconds, jobs = WARM + (360.0 if full else 90.0), list[Job]()
+    """Return what all schemes are given; large pools for a shorter while, which tells as much."""
+    jobs = list[Job]()
     for setting in dict.fromkeys([*HEAD, *(FULL if full else QUICK)]):
-        jobs += jobs_of([setting], SEEDS, _lasting(setting, seconds), SCHEMES)
+        seconds = WARM + (60.0 if setting[2] > 90 else 360.0 if full else 90.0)
+        jobs += jobs_of([setting], SEEDS, seconds, SCHEMES)
         if setting in HEAD:
-            jobs += jobs_of([setting], HEAD_SEEDS, _lasting(setting, seconds), (PAIR, SHARED))[2 * SEEDS :]
+            jobs += jobs_of([setting], HEAD_SEEDS, seconds, (PAIR, SHARED))[2 * SEEDS :]
     return jobs
-
-
-def _lasting(setting: Setting, seconds: float) -> float:
-    """Return the trace's seconds. Large pools are asked millions of requests a minute: a shorter while tells as much."""
-    return seconds if setting[2] <= 90 else WARM + 60.0

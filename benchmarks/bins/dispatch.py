@@ -147,10 +147,7 @@ def serve(
     devices: Sequence[int] = (FEW, MANY),
     lengths: Ints | None = None,
 ) -> list[Served]:
-    """Time the scheduler's part of `requests` on each number of `devices`, in both placements; half a minute.
-
-    `lengths` of requests are drawn from these; without them from the recorded ones. Raises `InputError` where those lack.
-    """
+    """Time the scheduler's part of `requests` on each number of `devices`, in both placements, as `measure` does."""
     drawn = traces.stretched()[0] if lengths is None else lengths
     cases = [(placement, count) for placement in ("shared", "single") for count in devices]
     rates: list[Served] = []
@@ -163,45 +160,41 @@ def serve(
 def _served(placement: str, devices: int, offered: Load) -> Served:
     """Replay a whole journal, and ask when to wake after every event, as a driver does."""
     requests = offered.requests()
+    requests = offered.requests()
     journal = simulate(_fresh(HANDLED[0], offered), requests, SimulatedBins(offered.known, requests))
     last = max(at for at, entry in enumerate(journal) if not isinstance(entry.event, Woke))  # then there is a plan
     events = [(entry.event, entry.now) for entry in journal[: last + 1]]
     del journal
-    best = min(_processor_seconds(_fresh(HANDLED[0], offered), events) for _ in range(REPEATS))
-    return Served(placement, devices, len(requests), len(requests) / best)
-
-
-def _processor_seconds(scheduler: BinsScheduler, events: Sequence[tuple[Event, float]]) -> float:
-    gc.collect()
-    gc.freeze()
-    start = time.process_time()
-    for event, now in events:
-        scheduler.handle(event, now)
-        scheduler.wake_at()
-    seconds = time.process_time() - start
-    gc.unfreeze()
-    return seconds
+    seconds = []
+    for _ in range(REPEATS):
+        scheduler = _fresh(HANDLED[0], offered)
+        gc.collect()
+        gc.freeze()
+        start = time.process_time()
+        for event, now in events:
+            scheduler.handle(event, now)
+            scheduler.wake_at()
+        seconds.append(time.process_time() - start)
+        gc.unfreeze()
+    return Served(placement, devices, len(requests), len(requests) / min(seconds))
 
 
 def load(
     utilisation: float, requests: int, lengths: Ints, instances: int = INSTANCES, placement: str = "single"
 ) -> Load:
-    """Draw Poisson arrivals whose work, each in its own bin, is `utilisation` of the instances."""
-    known, held, share = _deployed(lengths, instances, placement)
-    mean = float(share @ [runtime.alone for runtime in known.runtimes])
-    rng = np.random.default_rng(0)
-    times = np.cumsum(rng.exponential(mean / (utilisation * instances), requests))
-    return Load(known, held, times, rng.choice(lengths, requests))
+    """Draw Poisson arrivals whose work, each in its own bin, is `utilisation` of the instances.
 
-
-def _deployed(lengths: Ints, instances: int, placement: str) -> tuple[Knowledge, tuple[int, ...], Floats]:
-    """Return BERT-base in equal steps, and its runtimes by the share [R] of requests in their bins."""
+    The runtimes are BERT-base's in equal steps, deployed by the share [R] of requests in their bins.
+    """
     edges = np.ceil(LONGEST * np.arange(1, RUNTIMES + 1) / RUNTIMES).astype(int)
     share = np.bincount(np.searchsorted(edges, lengths), minlength=RUNTIMES) / len(lengths)
     shapes = (*(Shape(int(edge), 1) for edge in edges), Shape(LONGEST, 1, True))
     seconds = tuple(BERT_BASE.dynamic_seconds(float(edge)) / BERT_BASE.factor for edge in edges)
     known = knowledge_of([replace(published_bins(BERT_BASE), shapes=shapes, seconds=seconds)], "static", placement)
-    return known, tuple(start_plan(known, instances, share.tolist())), share
+    held, mean = tuple(start_plan(known, instances, share.tolist())), float(share @ [r.alone for r in known.runtimes])
+    rng = np.random.default_rng(0)
+    times = np.cumsum(rng.exponential(mean / (utilisation * instances), requests))
+    return Load(known, held, times, rng.choice(lengths, requests))
 
 
 def _batch(dispatch: str, utilisation: float, offered: Load) -> Rate:

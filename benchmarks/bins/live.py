@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,7 +25,6 @@ from pliant.benchmarks.bins.minilm import MAX_LENGTH, Served, prepared
 from pliant.benchmarks.bins.requests import (
     TASK,
     TIMEOUT,
-    Load,
     TextMaker,
     Texts,
     embeddings,
@@ -39,7 +38,6 @@ from pliant.benchmarks.contenders import Contender, Opener, Turn, key, named, se
 from pliant.benchmarks.harness import Context, Measured, Stage, need
 from pliant.benchmarks.load_generator import capacity, in_turns, warm
 from pliant.benchmarks.results import Target
-from pliant.progress import Progress
 from pliant.protocol import Request
 
 OURS = "pliant"
@@ -163,83 +161,47 @@ def compare(
 
     `least`: tokens of the shortest text.
     """
-    served = _capacity(named(contenders, DYNAMIC), texts, config, stage)
-    rows: list[Row] = []
+    pool, ask, rows = {TASK: texts.mixed}, embeddings(), list[Row]()
+    with stage("capacity of dynamic shapes one by one") as progress, named(contenders, DYNAMIC).open(0.0) as address:
+        warm(address, pool, config.warm, ask)
+        served = asyncio.run(capacity(address, pool, config.probe, config.clients, ask, config.lead))
+        progress(1, 1)
+
+    def take_turn(contender: Contender, address: str, name: str, seconds: float, load_seed: int, seed: int) -> None:
+        load = load_of(traces.stable(config.loaded * served, seconds, load_seed), least, MAX_LENGTH)
+        turn = send(address, load, {TASK: texts.by_length}, seed, ask)
+        # Whatever an overloaded contender has left to do must not fall into the next one's turn.
+        warm(address, pool, 1, ask)
+        rows.append(_row(name, contender, turn))
+
     if config.sweep:
-        load = _load(SWEEP, config.loaded * served, config.sweep, config.seed + 1000, least)
-        rows = [_alone(contender, load, texts, config, stage) for contender in with_choice(contenders)]
+        for contender in with_choice(contenders):
+            with stage(contender.title) as progress, contender.open(0.0) as address:
+                warm(address, pool, config.warm, ask)
+                take_turn(contender, address, SWEEP, config.sweep, config.seed + 1000, config.seed)
+                progress(1, 1)
     scores = {key(row.name, row.setting): -float(np.mean(row.latencies)) for row in rows}
     with ExitStack() as stack:
         up = [(best, stack.enter_context(best.open(served))) for best in winners(contenders, scores)]
         for _, address in up:
-            warm(address, {TASK: texts.mixed}, config.warm, embeddings())
+            warm(address, pool, config.warm, ask)
         with stage("low load: one request in flight") as progress:
-            rows += _low(up, texts, config, progress)
+            requests, addresses = [Request(i, 0.0, TIMEOUT, TASK) for i in range(config.low)], [url for _, url in up]
+            replies = asyncio.run(in_turns(addresses, requests, pool, progress, ask))
+            rows += [_row(LOW, contender, Turn(own, 0.0)) for (contender, _), own in zip(up, replies, strict=True)]
         with stage("comparison") as progress:
-            rows += _rounds(up, texts, least, served, config, progress)
+            # Every round in another order, so that no contender always follows the same one.
+            for number in range(config.rounds):
+                for contender, address in [*up[number % len(up) :], *up[: number % len(up)]]:
+                    seed = config.seed + number
+                    take_turn(contender, address, LOADED, config.seconds, seed, seed)
+                progress(number + 1, config.rounds)
     return Live(served, tuple(rows), missing)
 
 
-def _load(name: str, rate: float, seconds: float, seed: int, least: int) -> Load:
-    return load_of(name, traces.stable(rate, seconds, seed), least, MAX_LENGTH)
-
-
-def _capacity(dynamic: Contender, texts: Texts, config: LiveConfig, stage: Stage) -> float:
-    pool = {TASK: texts.mixed}
-    with stage("capacity of dynamic shapes one by one") as progress, dynamic.open(0.0) as address:
-        warm(address, pool, config.warm, embeddings())
-        served = asyncio.run(capacity(address, pool, config.probe, config.clients, embeddings(), config.lead))
-        progress(1, 1)
-    return served
-
-
-def _alone(contender: Contender, load: Load, texts: Texts, config: LiveConfig, stage: Stage) -> Row:
-    with stage(contender.title) as progress, contender.open(0.0) as address:
-        warm(address, {TASK: texts.mixed}, config.warm, embeddings())
-        row = _turn(contender, address, load, texts, config.seed)
-        progress(1, 1)
-    return row
-
-
-def _rounds(
-    up: Sequence[tuple[Contender, str]],
-    texts: Texts,
-    least: int,
-    served: float,
-    config: LiveConfig,
-    progress: Progress,
-) -> Iterable[Row]:
-    """Give the turns, every round in another order, so that no contender always follows the same one."""
-    for number in range(config.rounds):
-        load = _load(LOADED, config.loaded * served, config.seconds, config.seed + number, least)
-        for contender, address in [*up[number % len(up) :], *up[: number % len(up)]]:
-            yield _turn(contender, address, load, texts, config.seed + number)
-        progress(number + 1, config.rounds)
-
-
-def _low(up: Sequence[tuple[Contender, str]], texts: Texts, config: LiveConfig, progress: Progress) -> list[Row]:
-    """Send the same texts to all, in turns."""
-    requests = [Request(i, 0.0, TIMEOUT, TASK) for i in range(config.low)]
-    addresses = [address for _, address in up]
-    replies = asyncio.run(in_turns(addresses, requests, {TASK: texts.mixed}, progress, embeddings()))
-    return [_row(LOW, contender, Turn(own, 0.0)) for (contender, _), own in zip(up, replies, strict=True)]
-
-
-def _turn(contender: Contender, address: str, load: Load, texts: Texts, seed: int) -> Row:
-    turn = send(address, load.requests, {TASK: texts.by_length}, seed, embeddings())
-    # Whatever an overloaded contender has left to do must not fall into the next one's turn.
-    warm(address, {TASK: texts.mixed}, 1, embeddings())
-    return _row(load.name, contender, turn)
-
-
 def _row(load: str, contender: Contender, turn: Turn) -> Row:
-    return Row(
-        load=load,
-        name=contender.name,
-        setting=contender.setting,
-        latencies=tuple(latency(reply) for reply in turn.replies),
-        answered=sum(reply.status == 200 for reply in turn.replies),
-        wrong=sum(reply.observation.correct is False for reply in turn.replies),
-        sent_late_p99=turn.sent_late_p99,
-        generator_busy=turn.generator_busy,
-    )
+    taken = tuple(latency(reply) for reply in turn.replies)
+    answered = sum(reply.status == 200 for reply in turn.replies)
+    wrong = sum(reply.observation.correct is False for reply in turn.replies)
+    figures = (taken, answered, wrong, turn.sent_late_p99, turn.generator_busy)
+    return Row(load, contender.name, contender.setting, *figures)

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from pliant.benchmarks import places
 from pliant.benchmarks.baselines.model import Artifact
 from pliant.benchmarks.baselines.text_model import TextSpec
 from pliant.benchmarks.bins.requests import TASK
-from pliant.bins.artifact import Bins, Encoder
+from pliant.bins.artifact import Encoder
 from pliant.bins.runtimes.cache import cache_folder
 from pliant.errors import PliantError
 from pliant.flows import settings
@@ -39,45 +38,25 @@ class Served:
     """A stream in a registry: what Pliant's service needs, and what the others do. `project`: where the registry is."""
 
     project: settings.Settings
-    bins: Bins
     encoder: Encoder
     spec: TextSpec
 
 
-def own_registry(project: settings.Settings) -> settings.Settings:
-    """Return the settings of the benchmark's own registry, beside the user's."""
-    home = project.home / "bench-bins"
-    return settings.Settings(home, f"sqlite:///{home / 'mlflow.db'}", home / "artifacts")
-
-
 def prepared(lengths: NDArray[np.int32], slo: float = 0.15) -> Served:
-    """Return the champion for these lengths of requests. Raises `InputError` where the model is not installed."""
+    """Return the champion for these lengths of requests, in a registry beside the user's.
+
+    Raises `InputError` where the model is not installed.
+    """
     import pandas
 
-    folder, project = places.minilm(), own_registry(settings.read())
-    project.home.mkdir(parents=True, exist_ok=True)
-    path = project.home / LENGTHS
+    folder, home = places.minilm(), settings.read().home / "bench-bins"
+    project = settings.Settings(home, f"sqlite:///{home / 'mlflow.db'}", home / "artifacts")
+    project.artifact_root.mkdir(parents=True, exist_ok=True)
+    path = home / LENGTHS
     pandas.DataFrame({"length": lengths}).to_parquet(path)
     stream = {"encoder": f"path:{folder}", "name": TASK, "lengths": [f"parquet:{path}"]}
     streams = [{**stream, "max_length": MAX_LENGTH, "slo": slo}]
-    _run_flow(project, {"streams": streams, "arithmetic": {"precision": FLOAT32}})  # as what it is compared with
-    return served(project, str(folder))
-
-
-def served(project: settings.Settings, model: str = "") -> Served:
-    """Return the champion of the one stream in this local registry. `model`: the encoder as transformers stores it."""
-    registry = open_registry(project, "bins")
-    live = bins_champions.load_champions(registry)[TASK]
-    encoder, version = bins_champions.fetch_encoder(registry, live)
-    folder, published = registry.fetch(BINS_ENCODER + TASK, version)
-    compiled = cache_folder(project.home, live.artifact.encoder, live.artifact.device_class)
-    artifact = Artifact(str(folder.absolute()), published.digest)
-    spec = TextSpec(artifact, str(compiled), dict(live.artifact.files), model, encoder.max_length)
-    return Served(project, live.artifact, encoder, spec)
-
-
-def _run_flow(project: settings.Settings, overrides: dict[str, Any]) -> None:
-    project.artifact_root.mkdir(parents=True, exist_ok=True)
+    overrides = {"streams": streams, "arithmetic": {"precision": FLOAT32}}  # as what it is compared with
     where = {"PLIANT_HOME": str(project.home), "MLFLOW_TRACKING_URI": project.tracking_uri}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     command = [sys.executable, "-c", CODE, json.dumps(overrides)]
@@ -85,3 +64,11 @@ def _run_flow(project: settings.Settings, overrides: dict[str, Any]) -> None:
     if ended.returncode:
         said = (ended.stderr.strip().splitlines() or ["nothing"])[-1]
         raise PliantError(f"the flow that prepares {TASK} ended with status {ended.returncode}: {said}")
+    registry = open_registry(project, "bins")
+    live = bins_champions.load_champions(registry)[TASK]
+    encoder, version = bins_champions.fetch_encoder(registry, live)
+    fetched, published = registry.fetch(BINS_ENCODER + TASK, version)
+    compiled = cache_folder(project.home, live.artifact.encoder, live.artifact.device_class)
+    artifact = Artifact(str(fetched.absolute()), published.digest)
+    spec = TextSpec(artifact, str(compiled), dict(live.artifact.files), str(folder), encoder.max_length)
+    return Served(project, encoder, spec)

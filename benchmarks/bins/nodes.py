@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -58,8 +58,6 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """All that happened."""
-
     journal: Journal
     replies: Sequence[Reply]
     moments: Moments
@@ -99,7 +97,7 @@ class Loss:
 
 def loss(story: Story, placement: str, period: float) -> Loss:
     """Read a loss off what happened (see `Loss`)."""
-    journal, replies, moments = story.journal, story.replies, story.moments
+    journal, moments = story.journal, story.moments
     requests = {entry.event.request.id: entry.event.request for entry in journal if isinstance(entry.event, Arrived)}
     acts = [(entry.now, action) for entry in journal for action in entry.actions]
     ends = Counter(action.request for _, action in acts if isinstance(action, Answer | Drop))
@@ -108,7 +106,12 @@ def loss(story: Story, placement: str, period: float) -> Loss:
     answered = [(at, requests[action.request]) for at, action in acts if isinstance(action, Answer)]
     dropped = [(at, requests[action.request]) for at, action in acts if isinstance(action, Drop)]
     times = [at for at, _ in answered]
-    noticed = _noticed(journal, moments)
+    there = {action.id for _, action in acts if isinstance(action, Launch) and action.worker == moments.lost}
+    # When a launch on the lost node failed.
+    failed = lambda entry: isinstance(entry.event, Failed) and entry.event.launch in there  # noqa: E731
+    noticed = _first(journal, moments.killed, failed)
+    spans = ((0.0, moments.killed), (moments.killed, moments.added), (moments.added, moments.ended))
+    whole, short, again = (sum(start <= at < end for at in times) / (end - start) for start, end in spans)
     return Loss(
         placement=placement,
         period=period,
@@ -118,13 +121,13 @@ def loss(story: Story, placement: str, period: float) -> Loss:
         refused=len(dropped),
         refused_late=sum(at > request.deadline for at, request in dropped),
         twice=sum(ends[number] > 1 or runs[number] > 1 for number in requests),
-        unanswered=sum(ends[number] == 0 for number in requests) + abs(len(requests) - len(replies)),
-        wrong=_wrong(replies),
+        unanswered=sum(ends[number] == 0 for number in requests) + abs(len(requests) - len(story.replies)),
+        wrong=_wrong(story.replies),
         noticed=noticed - moments.killed,
         replanned=_replanned(journal, noticed, moments.lost, placement) - noticed,
         silence=max((after - before for before, after in pairwise(times)), default=NEVER),
         returned=back_in_use(journal, moments) - moments.added,
-        rates=_rates(times, moments),
+        rates=(whole, short, again),
     )
 
 
@@ -172,12 +175,6 @@ def _first(journal: Journal, after: float, holds: Callable[[JournalEntry], bool]
     return next((entry.now for entry in journal if entry.now >= after and holds(entry)), NEVER)
 
 
-def _noticed(journal: Journal, moments: Moments) -> float:
-    """Return when a launch on the lost node failed."""
-    there = {a.id for entry in journal for a in entry.actions if isinstance(a, Launch) and a.worker == moments.lost}
-    return _first(journal, moments.killed, lambda e: isinstance(e.event, Failed) and e.event.launch in there)
-
-
 def _replanned(journal: Journal, noticed: float, lost: int, placement: str) -> float:
     """Return when another device was sent for the lost one's runtime, or ran in it; where each has all, when any ran on."""
     launches = [(entry.now, a) for entry in journal for a in entry.actions if isinstance(a, Launch)]
@@ -193,12 +190,6 @@ def back_in_use(journal: Journal, moments: Moments) -> float:
     launches = (a for entry in journal if entry.now >= moments.killed for a in entry.actions if isinstance(a, Launch))
     there = {launch.id for launch in launches if launch.worker == moments.lost and launch.kind == "run"}
     return _first(journal, moments.added, lambda e: isinstance(e.event, Finished) and e.event.launch in there)
-
-
-def _rates(times: Sequence[float], moments: Moments) -> tuple[float, float, float]:
-    spans = ((0.0, moments.killed), (moments.killed, moments.added), (moments.added, moments.ended))
-    whole, short, again = (sum(start <= at < end for at in times) / (end - start) for start, end in spans)
-    return whole, short, again
 
 
 WORKERS = 3
@@ -303,7 +294,17 @@ async def lose_a_node(
 ) -> Story:
     """Run the experiment on a cluster that has room for `WORKERS` devices, each on another node."""
     async with _asking(pool, bins, placement, load) as session:
-        moments = await _events(nodes, session.workers, session.driver, load, progress)
+        await asyncio.sleep(load.whole)
+        progress(1, 4)
+        killed = session.driver.now
+        await asyncio.to_thread(nodes.order, "kill", str(session.workers[LOST].node))
+        await asyncio.sleep(load.short)
+        progress(2, 4)
+        await asyncio.to_thread(nodes.add)
+        added = session.driver.now
+        await asyncio.sleep(load.again)
+        progress(3, 4)
+        moments = Moments(LOST, killed, added, session.driver.now)
         while back_in_use(session.journal, moments) == NEVER and session.driver.now < moments.ended + load.patience:
             await asyncio.sleep(0.1)
     return Story(session.journal, session.replies, moments)
@@ -313,7 +314,7 @@ async def lose_the_head(nodes: Nodes, pool: RayPool, bins: Bins, load: Load) -> 
     """Kill the head's control process under load, for good, and go on asking for `load.away` seconds."""
     async with _asking(pool, bins, PLACEMENTS[0], load) as session:
         await asyncio.sleep(load.whole)
-        await asyncio.to_thread(nodes.kill_head)
+        await asyncio.to_thread(nodes.order, "kill head")
         await asyncio.sleep(load.away)
     return head_loss(session.journal, session.replies, load.away)
 
@@ -339,37 +340,18 @@ async def _asking(pool: RayPool, bins: Bins, placement: str, load: Load) -> Asyn
     await driver.start()
     try:
         enough, payloads = asyncio.Event(), count()
+
+        async def ask(deadline: float) -> None:
+            """Ask as one client, until there is enough. So few texts are long that of three devices one is for them."""
+            while not enough.is_set():
+                payload = next(payloads)
+                length = LONG if payload % SHORTS == 0 else SHORT
+                session.replies.append(Reply(payload, await driver.submit(TASK, deadline, 1.0, payload, length)))
+
         deadlines = [load.deadlines[number % len(load.deadlines)] for number in range(load.clients)]
-        asks = [_ask(driver, deadline, enough, payloads, session.replies) for deadline in deadlines]
-        clients = [asyncio.create_task(ask) for ask in asks]
+        clients = [asyncio.create_task(ask(deadline)) for deadline in deadlines]
         yield session
         enough.set()
         await asyncio.gather(*clients)
     finally:
         await driver.stop()
-
-
-async def _events(
-    nodes: Nodes, workers: Sequence[RayWorker], driver: Driver, load: Load, progress: Progress
-) -> Moments:
-    await asyncio.sleep(load.whole)
-    progress(1, 4)
-    killed = driver.now
-    await asyncio.to_thread(nodes.kill, str(workers[LOST].node))
-    await asyncio.sleep(load.short)
-    progress(2, 4)
-    await asyncio.to_thread(nodes.add)
-    added = driver.now
-    await asyncio.sleep(load.again)
-    progress(3, 4)
-    return Moments(LOST, killed, added, driver.now)
-
-
-async def _ask(
-    driver: Driver, deadline: float, enough: asyncio.Event, payloads: Iterator[int], replies: list[Reply]
-) -> None:
-    """Ask as one client, until there is enough. So few texts are long that of three devices one is for them."""
-    while not enough.is_set():
-        payload = next(payloads)
-        length = LONG if payload % SHORTS == 0 else SHORT
-        replies.append(Reply(payload, await driver.submit(TASK, deadline, 1.0, payload, length)))

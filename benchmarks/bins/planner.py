@@ -9,8 +9,8 @@ there are is tested in tests/pliant/bins/planning.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,40 +29,24 @@ LOADS = (0.3, 0.45, 0.6, 0.7, 0.8, 0.875, 0.95)
 REPEATS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds of one thread per plan, over all loads; `published`: the paper's, on its own instances and machine."""
-
-    devices: int
-    runtimes: int
-    instances: int
-    mean: float
-    worst: float
-    published: float
-
-
 def planner(context: Context) -> Measured:
-    """Time so many instances a load and size, and judge the worst."""
-    timings: list[Timing] = []
+    """Time so many instances a load and size, and judge the worst; seconds of one thread per plan."""
+    timings, worst = list[dict[str, float]](), {}
     with context.stage("allocation, exact") as progress:
-        for devices, runtimes in PUBLISHED:
-            timings.append(_timed(devices, runtimes, 20 if context.full else 6))
+        for (devices, runtimes), published in PUBLISHED.items():
+            seconds = []
+            for load, seed in product(LOADS, range(20 if context.full else 6)):
+                demands = realistic(np.random.default_rng(seed), devices, runtimes, load)
+                seconds.append(min(seconds_of(partial(allocate, demands, devices)) for _ in range(REPEATS)))
+            worst[devices, runtimes] = max(seconds)
+            size = {"devices": devices, "runtimes": runtimes, "instances": len(seconds), "published": published}
+            timings.append({**size, "mean": float(np.mean(seconds)), "worst": max(seconds)})
             progress(len(timings), len(PUBLISHED))
-    worst = {(t.devices, t.runtimes): 1e3 * t.worst for t in timings}
     targets = [
-        Target(f"worst time per plan, {devices} x {runtimes}", worst[devices, runtimes], "<=", limit, "ms")
+        Target(f"worst time per plan, {devices} x {runtimes}", 1e3 * worst[devices, runtimes], "<=", limit, "ms")
         for (devices, runtimes), limit in LIMITS.items()
     ]
-    return targets, {"timings": [asdict(timing) for timing in timings]}
-
-
-def _timed(devices: int, runtimes: int, seeds: int) -> Timing:
-    seconds = []
-    for load in LOADS:
-        for seed in range(seeds):
-            demands = realistic(np.random.default_rng(seed), devices, runtimes, load)
-            seconds.append(min(seconds_of(partial(allocate, demands, devices)) for _ in range(REPEATS)))
-    return Timing(devices, runtimes, len(seconds), float(np.mean(seconds)), max(seconds), PUBLISHED[devices, runtimes])
+    return targets, {"timings": timings}
 
 
 def realistic(rng: np.random.Generator, devices: int, runtimes: int, load: float) -> list[Demand]:
@@ -76,22 +60,13 @@ def realistic(rng: np.random.Generator, devices: int, runtimes: int, load: float
     backlog = np.arange(2 * int(model.slo / seconds[0]))
     curves = seconds[:, None] * np.maximum(1.0, (backlog + 1) / 2)
     if rng.random() < 0.5:
-        curves = _bent(rng, curves)
-    return _demands(rng, share, model.slo / seconds, curves, load * devices)
-
-
-def _bent(rng: np.random.Generator, curves: Floats) -> Floats:
-    rises = np.diff(curves, axis=1)
-    start = curves[:, :1]
-    return np.concatenate((start, start + np.cumsum(rises * np.exp(rng.normal(0, 0.5, rises.shape)), axis=1)), axis=1)
-
-
-def _demands(
-    rng: np.random.Generator, share: Floats, capacity: Floats, curves: Floats, busy_devices: float
-) -> list[Demand]:
+        rises = np.diff(curves, axis=1)
+        bent = np.cumsum(rises * np.exp(rng.normal(0, 0.5, rises.shape)), axis=1)
+        curves = np.concatenate((curves[:, :1], curves[:, :1] + bent), axis=1)
+    capacity = model.slo / seconds
     whole, counted = rng.random(2) < 0.5
     capacity = np.maximum(np.floor(capacity), 1.0) if whole else capacity
-    requests = share * busy_devices / (share / capacity).sum()
+    requests = share * load * devices / (share / capacity).sum()
     requests = rng.poisson(8 * requests) / 8 if counted else requests
     rows = zip(requests, capacity, curves, strict=True)
     return [Demand(float(demand), float(most), tuple(curve.tolist())) for demand, most, curve in rows]

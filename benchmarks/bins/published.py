@@ -28,12 +28,11 @@ EDGES = fixed_edges(LONGEST, STEP)  # the paper's bins
 DYNAMIC = (1.22, 3.56)  # least and largest factor of dynamic shapes
 
 
-def _flops(layers: int, width: int, length: int) -> float:
-    """Return the multiply-adds of a pass: 12 width^2 weights a layer on every token, and attention's scores and sums."""
-    return layers * length * (12.0 * width**2 + 2.0 * length * width)
-
-
-FLOPS = _flops(24, 1024, LONGEST) / _flops(12, 768, LONGEST)  # of BERT-large over BERT-base: 3.47
+_BASE, _LARGE = (
+    layers * LONGEST * (12.0 * width**2 + 2.0 * LONGEST * width) for layers, width in ((12, 768), (24, 1024))
+)
+"""Multiply-adds of a pass: 12 width^2 weights a layer on every token, and attention's scores and sums."""
+FLOPS = _LARGE / _BASE  # of BERT-large over BERT-base: 3.47
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +48,17 @@ class Published:
 
     def seconds(self, edge: float) -> float:
         """Return those of a static runtime for up to `edge` tokens: below 64 its own, else the next multiple of 64's."""
-        _check(edge)
         return self._line(edge if edge < STEP else STEP * ceil(edge / STEP))
 
     def dynamic_seconds(self, length: float) -> float:
         """Return those of the dynamic runtime on `length` tokens."""
-        _check(length)
         return self.factor * self._line(length)
 
     def _line(self, length: float) -> float:
+        if not 1 <= length <= LONGEST:
+            raise InputError("length", length, f"1 to {LONGEST} tokens")
         ends = (self.longest / self.shortest, self.longest / self.ratio, self.longest)
         return float(np.interp(length, (20, STEP, LONGEST), ends))
-
-
-def _check(length: float) -> None:
-    if not 1 <= length <= LONGEST:
-        raise InputError("length", length, f"1 to {LONGEST} tokens")
 
 
 BERT_BASE = Published("bert-base", 0.150, 0.00486, 4.22, 4.28)

@@ -34,17 +34,14 @@ def embeddings(deadline: float = TIMEOUT) -> Form:
         return json.dumps({"inputs": [text], "deadline": deadline}).encode()
 
     def read(answer: Any, _text: str) -> Parsed:
-        return Parsed(_is_embedding(answer), 0, None, math.nan)
+        is_embedding = len(answer) == 1 and abs(float(np.linalg.norm(answer[0])) - 1.0) < 1e-3
+        return Parsed(is_embedding, 0, None, math.nan)
 
     def choose(request: Request, by_length: Sequence[Sequence[str]], rng: np.random.Generator) -> str:
         texts = by_length[request.length]
         return texts[int(rng.integers(len(texts)))]
 
     return Form(body, read, "/embed", choose)
-
-
-def _is_embedding(answer: Any) -> bool:
-    return len(answer) == 1 and abs(float(np.linalg.norm(answer[0])) - 1.0) < 1e-3
 
 
 def real_words() -> list[str]:
@@ -89,17 +86,6 @@ class TextMaker:
             place = (place + 1) % len(self._words)
         return " ".join(chosen)
 
-    def by_length(self, lengths: Sequence[int], each: int, seed: int) -> dict[int, list[str]]:
-        """Return `each` texts of every length that occurs."""
-        rng = np.random.default_rng(seed)
-        return {length: [self.text(length, rng) for _ in range(each)] for length in sorted(set(lengths))}
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    name: str
-    requests: tuple[Request, ...]
-
 
 @dataclass(frozen=True, slots=True)
 class Texts:
@@ -111,8 +97,8 @@ class Texts:
 
 def texts_for(lengths: NDArray[np.integer[Any]], maker: TextMaker, most: int, each: int, seed: int) -> Texts:
     """Return `each` texts of every length that occurs, as the encoder reads them: longer ones are cut to `most`."""
-    read = read_lengths(lengths, maker.least, most)
-    texts = maker.by_length([int(n) for n in read], each, seed)
+    read, rng = read_lengths(lengths, maker.least, most), np.random.default_rng(seed)
+    texts = {n: [maker.text(n, rng) for _ in range(each)] for n in sorted({int(n) for n in read})}
     spread = np.quantile(read, (np.arange(32) + 0.5) / 32, method="nearest").astype(int)
     mixed = tuple(texts[int(n)][0] for n in np.random.default_rng(seed).permutation(spread))
     return Texts(tuple(tuple(texts.get(n, ())) for n in range(most + 1)), mixed)
@@ -123,10 +109,10 @@ def read_lengths(lengths: NDArray[np.integer[Any]], least: int, most: int) -> ND
     return read
 
 
-def load_of(name: str, trace: Trace, least: int, most: int) -> Load:
+def load_of(trace: Trace, least: int, most: int) -> list[Request]:
+    """Return the requests of a trace, whose lengths are those that the encoder reads."""
     arrivals = zip(trace.times.tolist(), read_lengths(trace.lengths, least, most).tolist(), strict=True)
-    requests = (Request(i, at, at + TIMEOUT, TASK, length=length) for i, (at, length) in enumerate(arrivals))
-    return Load(name, tuple(requests))
+    return [Request(i, at, at + TIMEOUT, TASK, length=length) for i, (at, length) in enumerate(arrivals)]
 
 
 def latency(reply: Reply) -> float:

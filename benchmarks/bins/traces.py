@@ -108,9 +108,11 @@ def _modulation(seconds: float, rng: np.random.Generator) -> tuple[Floats, Float
 
 
 def _window(seconds: float, rng: np.random.Generator, calm: bool) -> Floats:
-    """Return the recorded counts of the window drawn, one a second."""
+    """Return the recorded counts of the window drawn, one a second, of all days in a row."""
+    import pandas
+
     width = int(np.ceil(seconds))
-    counts = _recorded()
+    counts: Floats = pandas.read_parquet(existing(COUNTS))["requests"].to_numpy().astype(np.float64)
     if not 0 < width <= DAY:
         raise InputError("seconds", seconds, f"above 0, at most a recorded day of {DAY:,} s")
     starts = _candidates(counts, width, calm)
@@ -123,7 +125,11 @@ def _candidates(counts: Floats, width: int, calm: bool) -> NDArray[np.int64]:
     starts = np.arange(0, len(counts) - width + 1, STRIDE)
     total, squares, gaps = (_sums(x, starts, width) for x in (counts, counts**2, counts == 0))
     mean = total / width
-    allowed = (gaps == 0) & (calm | (_peaks(counts, starts, width) <= PEAK * mean))
+    # The busiest ten seconds of each window: of the tens inside one, the filter's is that at index + reach // 2.
+    span = min(STRIDE, width)
+    tens, reach = _sums(counts, np.arange(len(counts) - span + 1), span) / span, width - span + 1
+    peaks = maximum_filter1d(tens, reach)[starts + reach // 2]
+    allowed = (gaps == 0) & (calm | (peaks <= PEAK * mean))
     if not allowed.any():
         raise InputError("seconds", width, "short enough that some recorded window has no gap and no overload")
     dispersion = (squares / width - mean**2)[allowed] / mean[allowed]
@@ -136,15 +142,6 @@ def _sums(values: NDArray[np.generic], starts: NDArray[np.int64], width: int) ->
     running = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
     sums: Floats = running[starts + width] - running[starts]
     return sums
-
-
-def _peaks(counts: Floats, starts: NDArray[np.int64], width: int) -> Floats:
-    """Return the mean count of the busiest ten seconds of each window."""
-    span = min(STRIDE, width)
-    tens = _sums(counts, np.arange(len(counts) - span + 1), span) / span
-    reach = width - span + 1  # tens that lie inside a window; the filter's is the one that begins at index + reach // 2
-    peaks: Floats = maximum_filter1d(tens, reach)[starts + reach // 2]
-    return peaks
 
 
 def _lengths(times: Floats, seconds: float, rng: np.random.Generator, drift: bool) -> NDArray[np.int32]:
@@ -208,11 +205,3 @@ def stretched() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     tokens = table["characters"].to_numpy() / np.where(unspaced, PER_TOKEN_UNSPACED, PER_TOKEN)
     language = np.unique(table["language"].to_numpy().astype(str), return_inverse=True)[1]
     return np.maximum(np.rint(tokens * LONGEST / tokens.max()), 1).astype(np.int64), language
-
-
-def _recorded() -> Floats:
-    """Return the requests of every recorded second, all days in a row."""
-    import pandas
-
-    counts: Floats = pandas.read_parquet(existing(COUNTS))["requests"].to_numpy().astype(np.float64)
-    return counts

@@ -19,7 +19,7 @@ from pliant.benchmarks.cascade.material import Material, materials
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.cascade.artifact import Candidate, Cascade, Outputs
-from pliant.cascade.evaluate import Evaluation, EvaluationData, evaluate, subset
+from pliant.cascade.evaluate import EvaluationData, evaluate, subset
 from pliant.cascade.plan import PlanConfig, make
 from pliant.cascade.search import Proposal, SearchConfig, handicapped, propose, with_thresholds
 
@@ -87,34 +87,27 @@ def halves(count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 def one_round(material: Material, seed: int, drop: float = 0.01) -> Round:
     planning, judging = (subset(material.outputs, rows) for rows in halves(len(material.outputs.labels), seed))
     cascade = plan(material, planning, seed, drop, len(judging.labels))
-    ground = EvaluationData(judging, cascade.levels, cascade.tolerance)
-    largest = len(cascade.levels) - 1
-    large = evaluate(only(largest), ground).accuracy
-    every = {candidate.name: candidate for candidate in cascade.candidates}
-    shown = {name: show(evaluate(every[name], ground), every[name], largest) for name in METHODS if name in every}
+    ground, largest = EvaluationData(judging, cascade.levels, cascade.tolerance), len(cascade.levels) - 1
+
+    def show(candidate: Candidate) -> Showing:
+        judged, last = evaluate(candidate, ground), len(candidate.levels)
+        large, beyond = judged.share(last - 1) if candidate.levels[-1] == largest else 0.0, judged.steps_R > 1
+        kept = float(judged.kept_R[beyond].mean()) if beyond.any() else 1.0
+        return Showing(judged.accuracy, judged.seconds, float((judged.steps_R == 1).mean()), large, kept, last)
+
+    alone = Candidate(f"level {largest}", (largest,), (), 0, 0, 0, (1.0,))
+    large, every = evaluate(alone, ground).accuracy, {candidate.name: candidate for candidate in cascade.candidates}
+    shown = {name: show(every[name]) for name in METHODS if name in every}
     rivals: tuple[Showing, ...] = ()
     if "tabi" in every:
         whole = EvaluationData(planning, cascade.levels, cascade.tolerance)
-        ours = matched(every["tabi"], whole)
-        rivals = tuple(show(evaluate(candidate, ground), candidate, largest) for candidate in ours)
+        rivals = tuple(map(show, matched(every["tabi"], whole)))
     return Round(seed, large, large - drop, shown, rivals)
 
 
 def plan(material: Material, planning: Outputs, seed: int, drop: float, horizon: int) -> Cascade:
     config = PlanConfig(drop=drop, seed=seed, horizon=horizon, further=())
     return make(planning, material.latency, material.importance, config, material.pair, material.device)
-
-
-def only(level: int) -> Candidate:
-    return Candidate(f"level {level}", (level,), (), 0, 0, 0, (1.0,))
-
-
-def show(judged: Evaluation, candidate: Candidate, largest: int) -> Showing:
-    last = len(candidate.levels)
-    large = judged.share(last - 1) if candidate.levels[-1] == largest else 0.0
-    beyond = judged.steps_R > 1
-    kept = float(judged.kept_R[beyond].mean()) if beyond.any() else 1.0
-    return Showing(judged.accuracy, judged.seconds, float((judged.steps_R == 1).mean()), large, kept, last)
 
 
 def matched(published: Candidate, ground: EvaluationData, offsets: Sequence[float] = OFFSETS) -> list[Candidate]:
@@ -124,23 +117,24 @@ def matched(published: Candidate, ground: EvaluationData, offsets: Sequence[floa
     """
     config, least = SearchConfig(), evaluate(published, ground).accuracy
     every = [way for way in propose(ground, len(ground.levels) - 1, config) if way.candidate.gates]
-    return [_cheapest(every, least + offset, config) for offset in offsets]
 
+    def cheapest(accuracy: float) -> Candidate:
+        def seconds(way: Proposal) -> float:
+            trial = way.trial
+            at, smooth_P = (
+                _index_at(trial.accuracy_P, trial.seconds_P, accuracy),
+                _smooth(trial.accuracy_P, trial.seconds_P),
+            )
+            enough = smooth_P[at] >= accuracy
+            return float(trial.seconds_P[at]) * handicapped(way.candidate, config) if enough else float("inf")
 
-def _cheapest(every: Sequence[Proposal], accuracy: float, config: SearchConfig) -> Candidate:
-    def seconds(way: Proposal) -> float:
-        return _seconds_at(way.trial.accuracy_P, way.trial.seconds_P, accuracy) * handicapped(way.candidate, config)
+        best = min(every, key=seconds)
+        if seconds(best) == float("inf"):
+            best = max(every, key=lambda way: float(_smooth(way.trial.accuracy_P, way.trial.seconds_P).max()))
+        at = _index_at(best.trial.accuracy_P, best.trial.seconds_P, accuracy)
+        return with_thresholds(best.candidate, best.trial.threshold_PG[at])
 
-    best = min(every, key=seconds)
-    if seconds(best) == float("inf"):
-        best = max(every, key=lambda way: float(_smooth(way.trial.accuracy_P, way.trial.seconds_P).max()))
-    at = _index_at(best.trial.accuracy_P, best.trial.seconds_P, accuracy)
-    return with_thresholds(best.candidate, best.trial.threshold_PG[at])
-
-
-def _seconds_at(accuracy_P: Floats, seconds_P: Floats, accuracy: float) -> float:
-    at = _index_at(accuracy_P, seconds_P, accuracy)
-    return float(seconds_P[at]) if _smooth(accuracy_P, seconds_P)[at] >= accuracy else float("inf")
+    return [cheapest(least + offset) for offset in offsets]
 
 
 def _index_at(accuracy_P: Floats, seconds_P: Floats, accuracy: float) -> int:
@@ -177,16 +171,11 @@ def ratio(rounds: Sequence[Round], what: str) -> float:
     return getattr(ours, what) / float(np.mean(theirs)) if ours and np.mean(theirs) else float("nan")
 
 
-def showings(each: Sequence[Round], method: str) -> list[Showing]:
-    """Return a method on every judging half; `MATCHED` is one showing, or none where it is out of reach."""
-    if method == MATCHED:
-        return [showing] if (showing := equal(each)) else []
-    return [split.shown[method] for split in each if method in split.shown]
-
-
 def mean(each: Sequence[Round], method: str, what: str) -> float:
-    """Return the mean of a figure of `Showing` over the splits; NaN where there is none."""
-    values = [getattr(showing, what) for showing in showings(each, method)]
+    """Return the mean of a figure over the splits, of `MATCHED` at equal accuracy; NaN where there is none."""
+    if method == MATCHED:
+        return getattr(showing, what) if (showing := equal(each)) else float("nan")
+    values = [getattr(split.shown[method], what) for split in each if method in split.shown]
     return float(np.mean(values)) if values else float("nan")
 
 
@@ -195,18 +184,14 @@ def missed(each: Sequence[Round], method: str) -> float:
     return float(np.mean([split.shown[method].accuracy < split.target for split in each if method in split.shown]))
 
 
-def helping(rounds: Rounds) -> list[str]:
-    """Return the data sets on which any cascade helps: the published one, or ours at its accuracy where that is reached."""
-
-    def helps(each: Sequence[Round], method: str) -> bool:
-        return mean(each, method, "seconds") < HELPS * mean(each, "single", "seconds")
-
-    return [name for name, each in rounds.items() if any(helps(each, method) for method in (MATCHED, "tabi"))]
-
-
 def targets(rounds: Rounds) -> list[Target]:
     """Return the targets; a ratio that could not be measured on one of the data sets is missed."""
-    helped = helping(rounds)
+    # A cascade helps where the published one is quicker than the large model, or ours at its accuracy, if that is reached.
+    helped = [
+        name
+        for name, each in rounds.items()
+        if any(mean(each, way, "seconds") < HELPS * mean(each, "single", "seconds") for way in (MATCHED, "tabi"))
+    ]
     rerouted, large, seconds = (
         float(np.max([ratio(rounds[name], what) for name in helped])) if helped else float("nan")
         for what in ("rerouted", "large", "seconds")

@@ -97,9 +97,7 @@ def materials(context: Context) -> dict[str, Material]:
         data = read(name)
         classifiers = _classifiers(name, data, store, context)
         known[name] = data, classifiers, _outputs(name, data, classifiers, store, context)
-    with context.stage(
-        "latencies of every level"
-    ) as progress:  # those of other data sets differ in the last layer alone
+    with context.stage("latencies of every level") as progress:  # other data sets differ in the last layer alone
         latency = _latencies(known[names[0]][1], progress)
     return {
         name: Material(outputs, *latency, data.second is not None, device_class("cpu"))

@@ -73,15 +73,12 @@ class Loaded:
 
     def cut_short(self, candidate: str, whether: bool = True) -> Report:
         """Report on the answers that a deadline cut short, or on those that it did not, which the promise is about."""
-        return summarise(
-            answer for answer in self.seen()[candidate] if answer.setting is not None and answer.setting % 2 == whether
-        )
+        answers = [answer for answer in self.seen()[candidate] if answer.setting is not None]
+        return summarise(answer for answer in answers if (answer.setting or 0) % 2 == whether)
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return the cells under HEADINGS: one line a candidate, and one of its answers that were not cut short.
-
-        The second is there only where some were. Its share in time, too, is of all requests.
-        """
+        """Return the cells under HEADINGS: one line a candidate, and one of its answers that were not cut short, if any
+        were. Its share in time, too, is of all requests."""
         lines = []
         for name in self.replies:
             report = self.report(name)
@@ -151,42 +148,24 @@ def compare(
         if turn == len(borne):
             borne.append(asyncio.run(capacity(address, {task: pool}, config.probe, config.clients, *probed)))
         seed = config.seed + turn
-        requests = _load(task, config.share * borne[turn], config, seed)
+        arrivals = poisson(config.share * borne[turn], config.seconds, np.random.default_rng(seed)).tolist()
+        requests = [Request(i, at, at + config.deadline, task) for i, at in enumerate(arrivals)]
         answers = asyncio.run(replay(address, requests, {task: pool}, seed, part, form_of[name]))
         replies[name] += [later(reply, turn * config.seconds) for reply in answers]
     bears = sum(borne) / len(borne)
     return Loaded(bears, config.share * bears, replies, tuple(levels))
 
 
-def _load(task: str, rate: float, config: LoadConfig, seed: int) -> list[Request]:
-    arrivals = poisson(rate, config.seconds, np.random.default_rng(seed))
-    return [Request(i, float(at), float(at) + config.deadline, task) for i, at in enumerate(arrivals)]
-
-
 def live_cascade() -> tuple[Cascade, TextData]:
     """Return the champion of the first embedded task, and its data. Raises `RegistryError` without one."""
     champions = champion_artifacts(settings.read())
     for cascade in champions.values():
-        if (data := _data(cascade)) is not None:
-            return cascade, data
+        for task in docstrings.TASKS:
+            data = docstrings.load(task, cascade.task)
+            if data.fingerprint == cascade.data and data.classes:
+                return cascade, data
     has = f"has no champion but {', '.join(champions)}" if champions else "holds no champion of the cascade system"
     raise RegistryError(f"the registry {has}: run `pliant train cascade` first")
-
-
-def _data(cascade: Cascade) -> TextData | None:
-    """Return the embedded data set that it was trained on, if it was one."""
-    for task in docstrings.TASKS:
-        data = docstrings.load(task, cascade.task)
-        if data.fingerprint == cascade.data and data.classes:
-            return data
-    return None
-
-
-def pool(data: TextData) -> list[TextExample]:
-    """Return texts of the test split with their labels."""
-    index = data.split.test[:MOST_TEXTS]
-    labels = [data.classes[int(number)] for number in data.labels[index]]
-    return [TextExample(text, label) for text, label in zip(data.texts(index), labels, strict=True)]
 
 
 def largest(cascade: Cascade) -> str:
@@ -195,10 +174,13 @@ def largest(cascade: Cascade) -> str:
 
 
 def measure(candidates: Sequence[str], config: LoadConfig, progress: Progress = silent) -> tuple[Cascade, Loaded]:
-    """Serve one load under each of these candidates, and by the largest model alone, whose capacity sets the rate."""
+    """Serve one load of test texts under each of these candidates, and by the largest model alone, whose capacity sets the
+    rate."""
     cascade, data = live_cascade()
     known = {candidate.name for candidate in cascade.candidates}
     names = [*(name for name in candidates if name in known), largest(cascade)]
-    levels = [level.name for level in cascade.levels]
+    levels, index = [level.name for level in cascade.levels], data.split.test[:MOST_TEXTS]
+    labels = [data.classes[int(number)] for number in data.labels[index]]
+    pool = [TextExample(text, label) for text, label in zip(data.texts(index), labels, strict=True)]
     with serving("cascade") as url:
-        return cascade, compare(url, cascade.task, levels, names, pool(data), config, progress)
+        return cascade, compare(url, cascade.task, levels, names, pool, config, progress)

@@ -79,17 +79,12 @@ def measure(device: str, tiny: bool, add: Add) -> None:
     del eager
     add("table", *_table(config, backbone.image_size, graphs, device))
     del graphs
-    if reason := _missing(device):
-        add("bfloat16", [], {"left out": reason})
+    if not has_bfloat16(device):
+        add("bfloat16", [], {"left out": "this device has no instructions for bfloat16"})
+    elif not find_spec("sklearn"):
+        add("bfloat16", [], {"left out": "the digits are in scikit-learn, which is not installed here"})
     else:
         add("bfloat16", *_bfloat16(config, device))
-
-
-def _missing(device: str) -> str:
-    """Return why labels cannot be compared here; empty if they can."""
-    if not has_bfloat16(device):
-        return "this device has no instructions for bfloat16"
-    return "" if find_spec("sklearn") else "the digits are in scikit-learn, which is not installed here"
 
 
 def _execution(
@@ -109,21 +104,17 @@ def _speed(
         calls = [partial(runtime.run, gamma, payloads) for gamma in config.gammas for runtime in (graphs, eager)]
         seconds = np.array(medians_in_turns(calls, config.rounds)).reshape(-1, 2)
         for gamma, (own, plain) in zip(config.gammas, seconds.tolist(), strict=True):
-            rows.append(
-                {"batch": batch, "gamma": gamma, "graphs images/s": batch / own, "eager images/s": batch / plain}
-            )
+            speeds = {"graphs images/s": batch / own, "eager images/s": batch / plain}
+            rows.append({"batch": batch, "gamma": gamma, **speeds})
             ratios[batch, gamma] = plain / own, seconds[config.gammas.index(0), 0] / own
-    least, most = config.batches[0], config.batches[-1]
-    slowest = min(ratios[least, gamma][0] for gamma in config.gammas)
-    targets = (
-        []
-        if torch.device(device).type == "cpu"
-        else [  # they are those of ViT-B/16 and of graphs
+    least, most, targets = config.batches[0], config.batches[-1], list[Target]()
+    if torch.device(device).type != "cpu":  # they are those of ViT-B/16 and of graphs
+        slowest = min(ratios[least, gamma][0] for gamma in config.gammas)
+        targets = [
             Target(f"images/s of graphs over eager at batch {least}, worst gamma", slowest, ">=", 1.0, "x"),
             Target(f"images/s at gamma -15 over gamma 0, batch {most}", ratios[most, -15][1], ">=", 1.7, "x"),
             Target(f"images/s at gamma 8 over gamma 0, batch {most}", ratios[most, 8][1], ">=", 0.9, "x"),
         ]
-    )
     return targets, {"config": {"architecture": config.architecture, "rounds": config.rounds}, "rows": rows}
 
 
@@ -151,10 +142,19 @@ def _bfloat16(config: Config, device: str) -> tuple[list[Target], dict[str, Any]
     task = train(config.task, data, backbone, DIGEST, device)
     rows = data.split.test
     images, labels = data.images.batch(rows, backbone.image_size), data.labels[rows]
-    answers = {
-        precision: _labels(backbone, task, images, config, device, precision) for precision in ("float32", "bfloat16")
-    }
-    exact, lowered = answers["float32"], answers["bfloat16"]
+    images, labels = data.images.batch(rows, backbone.image_size), data.labels[rows]
+    payloads, most = [Payload(task.name, image) for image in images], config.buckets[-1]
+    parts = [payloads[start : start + most] for start in range(0, len(payloads), most)]
+
+    def answers(precision: Literal["float32", "bfloat16"]) -> dict[int, NDArray[np.int64]]:
+        """Return the label of every picture, by gamma."""
+        runtime = TokensRuntime(backbone, DIGEST, [task], device, _execution(device, config.buckets, precision))
+        return {
+            gamma: np.array([row.argmax() for part in parts for row in runtime.run(gamma, part).probabilities])
+            for gamma in config.gammas
+        }
+
+    exact, lowered = answers("float32"), answers("bfloat16")
     table = [
         {
             "gamma": gamma,
@@ -167,24 +167,6 @@ def _bfloat16(config: Config, device: str) -> tuple[list[Target], dict[str, Any]
     cost = max(row["right in float32"] - row["right in bfloat16"] for row in table)
     target = Target("accuracy that bfloat16 costs, worst gamma", cost, "<=", COST)
     return [target], {"pictures": len(rows), "training": asdict(config.foundation), "rows": table}
-
-
-def _labels(
-    backbone: Backbone,
-    task: Task,
-    images: NDArray[np.uint8],
-    config: Config,
-    device: str,
-    precision: Literal["float32", "bfloat16"],
-) -> dict[int, NDArray[np.int64]]:
-    """Return the label of every picture, by gamma."""
-    runtime = TokensRuntime(backbone, DIGEST, [task], device, _execution(device, config.buckets, precision))
-    payloads, most = [Payload(task.name, image) for image in images], config.buckets[-1]
-    parts = [payloads[start : start + most] for start in range(0, len(payloads), most)]
-    return {
-        gamma: np.array([row.argmax() for part in parts for row in runtime.run(gamma, part).probabilities])
-        for gamma in config.gammas
-    }
 
 
 def backbone_of(architecture: str) -> Backbone:

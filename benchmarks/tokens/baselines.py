@@ -22,7 +22,6 @@ from pliant.benchmarks.results import Target
 from pliant.benchmarks.tokens.demo import champion, print_table
 from pliant.benchmarks.tokens.replay import ADAPTIVE, ReplayConfig, Replayed, address, compare, test_examples
 from pliant.errors import InputError
-from pliant.progress import Progress
 from pliant.protocol import JournalEntry, Request
 from pliant.simulator import simulate
 from pliant.tokens.policies import make
@@ -43,8 +42,10 @@ def baselines(context: Context) -> Measured:
     pool, targets = test_examples(bundle), list[Target]()
     details: dict[str, Any] = {"device": bundle.profile.device}
     if not context.smallest:
-        reference = ReferenceConfig(seconds=10.0 if context.full else 4.0)
-        replays = _replays(pool, reference, 3 if context.full else 1, context)
+        reference, replays = ReferenceConfig(seconds=10.0 if context.full else 4.0), list[Replayed]()
+        for seed in range(3 if context.full else 1):
+            replays.append(compare(address, pool, ReplayConfig(seed=seed, reference=reference), context.stage))
+            print_table(Console(), replays[-1])
         loud, quiet = (float(np.mean([replay.ratio(half) for replay in replays])) for half in (True, False))
         targets = [
             Target("utility against gamma 0, loud half", loud, ">=", 1.15, "x"),
@@ -54,16 +55,19 @@ def baselines(context: Context) -> Measured:
         details["replays"] = [replay.plain() for replay in replays]
     with address(ADAPTIVE) as url:
         with context.stage("overhead, one in flight") as progress:
-            single = one_in_flight(url, pool, context.choose(1000, 5000, 500), progress)
-        targets.append(Target("overhead, one in flight, median", 1000 * single.p50, "<=", 3.0, "ms"))
-        details["one_in_flight"] = asdict(single)
+            tasks = list(pool)
+            load = [Request(i, 0.0, 5.0, tasks[i % len(tasks)]) for i in range(context.choose(1000, 5000, 500))]
+            single = _overhead(asyncio.run(in_turns([url], load, pool, progress))[0])
+        targets.append(Target("overhead, one in flight, median", 1000 * single["p50"], "<=", 3.0, "ms"))
+        details["one_in_flight"] = single
         if not context.smallest:
-            rate = details["rate"] = replays[0].capacity / 3
+            rate, rng = replays[0].capacity / 3, np.random.default_rng(1)
             with context.stage("overhead at a third of capacity") as progress:
-                third = at_rate(url, pool, rate, SECONDS, progress)
+                load = requests(poisson(rate, SECONDS, rng), [RequestKind(task, 5.0, 1.0) for task in pool], rng)
+                third = _overhead(asyncio.run(replay(url, load, pool, progress=progress)))
             name = f"overhead at a third of capacity, p99 over {SECONDS:.0f} s"
-            targets.append(Target(name, 1000 * third.p99, "<=", 15.0, "ms"))
-            details["third_of_capacity"] = asdict(third)
+            targets.append(Target(name, 1000 * third["p99"], "<=", 15.0, "ms"))
+            details |= {"rate": rate, "third_of_capacity": third}
     with context.stage("scheduler in the simulator") as progress:
         rate_of = event_rate(tokens_knowledge(bundle.profile, bundle.tasks))
         progress(1, 1)
@@ -71,45 +75,12 @@ def baselines(context: Context) -> Measured:
     return [*targets, Target(name, rate_of.per_second, ">=", 20_000)], details | {"scheduler": asdict(rate_of)}
 
 
-def _replays(pool: Pool, reference: ReferenceConfig, seeds: int, context: Context) -> list[Replayed]:
-    replays = []
-    for seed in range(seeds):
-        replays.append(compare(address, pool, ReplayConfig(seed=seed, reference=reference), context.stage))
-        print_table(Console(), replays[-1])
-    return replays
-
-
-@dataclass(frozen=True, slots=True)
-class Overhead:
-    """Seconds. `answered` of `sent` requests gave a figure."""
-
-    p50: float
-    p99: float
-    worst: float
-    answered: int
-    sent: int
-
-
-def one_in_flight(url: str, pool: Pool, count: int, progress: Progress) -> Overhead:
-    """Send one request after the other on one connection, each when the one before it was answered."""
-    tasks = list(pool)
-    load = [Request(i, 0.0, 5.0, tasks[i % len(tasks)]) for i in range(count)]
-    (replies,) = asyncio.run(in_turns([url], load, pool, progress))
-    return _overhead(replies)
-
-
-def at_rate(url: str, pool: Pool, rate: float, seconds: float, progress: Progress) -> Overhead:
-    """Send Poisson arrivals at `rate` requests per second."""
-    rng = np.random.default_rng(1)
-    load = requests(poisson(rate, seconds, rng), [RequestKind(task, 5.0, 1.0) for task in pool], rng)
-    return _overhead(asyncio.run(replay(url, load, pool, progress=progress)))
-
-
-def _overhead(replies: Sequence[Reply]) -> Overhead:
-    """Return the overhead of the replies; a request without an answer counts as infinitely late."""
+def _overhead(replies: Sequence[Reply]) -> dict[str, float]:
+    """Return quantiles of the overhead in seconds; a request without an answer counts as infinitely late."""
     values = [r.overhead if r.status == 200 else float("inf") for r in replies]
-    p50, p99, worst = np.quantile(values, [0.5, 0.99, 1.0], method="higher")
-    return Overhead(float(p50), float(p99), float(worst), sum(r.status == 200 for r in replies), len(replies))
+    p50, p99, worst = map(float, np.quantile(values, [0.5, 0.99, 1.0], method="higher"))
+    answered = sum(r.status == 200 for r in replies)
+    return {"p50": p50, "p99": p99, "worst": worst, "answered": answered, "sent": len(replies)}
 
 
 @dataclass(frozen=True, slots=True)

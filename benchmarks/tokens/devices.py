@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,36 +21,24 @@ TABLES = {"figure 4b": published.FIGURE_4B, "table I": published.TABLE_I}
 LIMIT = 1.9  # of the utility of two devices over that of one
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """`devices` devices under so many times the load of one; sums over all seeds."""
-
-    ground: str
-    devices: int
-    requests: int
-    utility: float
-    offered: float
-
-    @property
-    def share(self) -> float:
-        """Return the utility as a share of what was offered."""
-        return self.utility / max(self.offered, 1e-9)
-
-
 def devices(context: Context) -> Measured:
     """Judge two devices on the ground where they earn least."""
     with context.stage("devices in the simulator") as progress:
         rows = simulated(*context.choose((5, 20.0), (5, 120.0), (2, 10.0)), progress)
-    least = min(over_one(rows, row) for row in rows if row.devices == 2)
+    least = min(row["over one"] for row in rows if row["devices"] == 2)
     target = Target("2 devices at 2x load over 1 at 1x, utility, simulated", least, ">=", LIMIT, "x")
-    return [target], {"simulated": [asdict(row) | {"over one": over_one(rows, row)} for row in rows]}
+    return [target], {"simulated": rows}
 
 
-def simulated(seeds: int, seconds: float, progress: Progress = silent) -> list[Row]:
-    """Run every number of devices at so many times the load of one, on each of the paper's profiles."""
-    rows = []
+def simulated(seeds: int, seconds: float, progress: Progress = silent) -> list[dict[str, Any]]:
+    """Run every number of devices at so many times the load of one, on each of the paper's profiles; sums over all seeds.
+
+    `over one`: the utility over that of one device on the same ground, NaN where that earned nothing, as if exactly N times
+    as much had been offered to N devices: random loads differ a little from that.
+    """
+    rows = list[dict[str, Any]]()
     for ground, measured in TABLES.items():
-        knowledge = published.profile(measured)
+        knowledge, alone = published.profile(measured), float("nan")
         for count in COUNTS:
             reports = []
             for seed in range(seeds):
@@ -59,16 +46,9 @@ def simulated(seeds: int, seconds: float, progress: Progress = silent) -> list[R
                 device = SimulatedDevice(knowledge.latency, knowledge.accuracy, load, np.random.default_rng(seed))
                 scheduler = make("default", knowledge, count, options=Options(margin=0.0))
                 reports.append(report(simulate(scheduler, load, device)))
-            sums = (sum(r.requests for r in reports), sum(r.utility for r in reports), sum(r.offered for r in reports))
-            rows.append(Row(ground, count, *sums))
+            sums = {name: sum(getattr(r, name) for r in reports) for name in ("requests", "utility", "offered")}
+            share = sums["utility"] / max(sums["offered"], 1e-9)
+            alone = share or float("nan") if count == 1 else alone
+            rows.append({"ground": ground, "devices": count, **sums, "over one": count * share / alone})
             progress(len(rows), len(TABLES) * len(COUNTS))
     return rows
-
-
-def over_one(rows: Sequence[Row], row: Row) -> float:
-    """Return the row's utility over that of one device on the same ground; NaN where that earned nothing.
-
-    As if exactly N times as much had been offered to N devices: random loads differ a little from that.
-    """
-    single = next(other for other in rows if (other.ground, other.devices) == (row.ground, 1))
-    return row.devices * row.share / single.share if single.utility else float("nan")

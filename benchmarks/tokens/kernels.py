@@ -7,7 +7,8 @@ float32 on tensors that are ready. Both take turns, so a busy machine slows both
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,6 @@ from pliant.benchmarks.runs import seconds_of
 from pliant.device import threads as torch_threads
 from pliant.flows import settings
 from pliant.flows.tokens.champions import load_champion
-from pliant.progress import Progress, silent
 from pliant.tokens.artifact import GAMMAS, Backbone, Head, Task
 from pliant.tokens.model import create_vit
 from pliant.tokens.runtime import Payload, TokensRuntime, load_model, normaliser
@@ -30,61 +30,29 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 ROUNDS = (3, 15)  # at least and at most
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """`ratio`: median over rounds of plain seconds / our seconds at the same batch."""
-
-    gamma: int
-    batch: int
-    images_per_second: float
-    plain_images_per_second: float
-    ratio: float
-    rounds: int
-
-
-@dataclass(frozen=True, slots=True)
-class Kernels:
-    """`difference`: the largest between our features at gamma 0 and timm's. Batches too slow for the time are left out."""
-
-    rows: tuple[Row, ...]
-    difference: float
-    threads: int
-
-    def ratio(self, gamma: int) -> float:
-        """Return the median over batches."""
-        return float(np.median([row.ratio for row in self.rows if row.gamma == gamma]))
-
-    def targets(self) -> list[Target]:
-        return [
-            Target("gamma 0 against plain timm, images/s, median over batches", self.ratio(0), ">=", 0.97, "x"),
-            Target("gamma 0 against plain timm, largest difference of features", self.difference, "<=", 1e-5),
-        ]
-
-
 def kernels_of_vit(context: Context) -> Measured:
-    """Measure the champion's model, or one of the flow's sizes with random weights where there is none."""
+    """Measure the champion's model, or one of the flow's sizes with random weights where there is none.
+
+    Quick takes at most about 50 seconds, whatever the backbone; full about five minutes. Batches too slow are left out.
+    """
     bundle = load_champion(settings.read())
     backbone, tasks = (bundle.backbone, bundle.tasks) if bundle else untrained()
-    with context.stage("kernels") as progress:
-        kernels = measure(backbone, tasks, quick=not context.full, progress=progress)
-    return kernels.targets(), {**asdict(kernels), "backbone": backbone.source}
-
-
-def measure(
-    backbone: Backbone, tasks: Sequence[Task], threads: int = 1, quick: bool = True, progress: Progress = silent
-) -> Kernels:
-    """Measure on the CPU. Quick takes at most about 50 seconds, whatever the backbone; full about five minutes."""
-    with torch_threads(threads), torch.inference_mode():
+    rows = list[dict[str, Any]]()
+    with context.stage("kernels") as progress, torch_threads(1), torch.inference_mode():
         pair = _Pair(backbone, tasks)
         difference = pair.difference()
-        rows: list[Row] = []
         for number, batch in enumerate(BATCHES):
-            timed = pair.rows(batch, (40 if quick else 280) / len(BATCHES))
+            timed = pair.rows(batch, (280 if context.full else 40) / len(BATCHES))
             progress(number + 1, len(BATCHES))
             if not timed:
                 break
             rows += timed
-    return Kernels(tuple(rows), difference, threads)
+    median = float(np.median([row["ratio"] for row in rows if row["gamma"] == 0]))
+    targets = [
+        Target("gamma 0 against plain timm, images/s, median over batches", median, ">=", 0.97, "x"),
+        Target("gamma 0 against plain timm, largest difference of features", difference, "<=", 1e-5),
+    ]
+    return targets, {"rows": rows, "difference": difference, "threads": 1, "backbone": backbone.source}
 
 
 def untrained() -> tuple[Backbone, list[Task]]:
@@ -132,9 +100,15 @@ class _Pair:
         plain_BD = self._vit.forward_features(self._normalise(torch.from_numpy(some_BHWC)))[:, 0].numpy()
         return float(np.abs(self._runtime.features(some_BHWC) - plain_BD).max())
 
-    def rows(self, batch: int, budget: float) -> list[Row]:
-        """Return no rows where even the fewest rounds would take more than twice the budget (seconds)."""
-        calls = self._calls(batch)
+    def rows(self, batch: int, budget: float) -> list[dict[str, Any]]:
+        """Return no rows where even the fewest rounds would take more than twice the budget (seconds).
+
+        `ratio`: median over rounds of plain seconds over ours at the same batch.
+        """
+        image_BCHW = self._normalise(torch.from_numpy(self._pixel_BHWC[:batch])).contiguous()
+        payloads = [Payload(self._names[i % len(self._names)], self._pixel_BHWC[i]) for i in range(batch)]
+        calls: list[Callable[[], object]] = [lambda: self._vit.forward_features(image_BCHW)]
+        calls += [partial(self._runtime.run, gamma, payloads) for gamma in self._gammas]
         once = sum(map(seconds_of, calls))  # also the warm-up
         least, most = ROUNDS
         if least * once > 2 * budget:
@@ -143,15 +117,8 @@ class _Pair:
         seconds_RC = np.array([[seconds_of(call) for call in calls] for _ in range(rounds)])
         plain_R, ours_RG = seconds_RC[:, 0], seconds_RC[:, 1:]
         ratio_G, ours_G = np.median(plain_R[:, None] / ours_RG, axis=0), np.median(ours_RG, axis=0)
-        speed = batch / float(np.median(plain_R))
+        of_batch = {"batch": batch, "plain_images_per_second": batch / float(np.median(plain_R)), "rounds": rounds}
         return [
-            Row(gamma, batch, batch / float(seconds), speed, float(ratio), rounds)
+            {"gamma": gamma, **of_batch, "images_per_second": batch / float(seconds), "ratio": float(ratio)}
             for gamma, seconds, ratio in zip(self._gammas, ours_G, ratio_G, strict=True)
         ]
-
-    def _calls(self, batch: int) -> list[Callable[[], object]]:
-        """Return plain timm's call first, then those of the gammas."""
-        image_BCHW = self._normalise(torch.from_numpy(self._pixel_BHWC[:batch])).contiguous()
-        payloads = [Payload(self._names[i % len(self._names)], self._pixel_BHWC[i]) for i in range(batch)]
-        ours = [lambda g=gamma: self._runtime.run(g, payloads) for gamma in self._gammas]
-        return [lambda: self._vit.forward_features(image_BCHW), *ours]

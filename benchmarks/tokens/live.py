@@ -28,7 +28,6 @@ from pliant.benchmarks.tokens.policies import OUTCOMES
 from pliant.benchmarks.tokens.replay import address, test_examples
 from pliant.flows import settings
 from pliant.flows.release import open_registry
-from pliant.protocol import Request
 from pliant.registry.mlflow_store import CHAMPION
 from pliant.report import Report, summarise
 from pliant.tokens.policies import SERVED
@@ -43,18 +42,8 @@ MARGINS: Mapping[str, Sequence[float]] = {"pets": (0.05, 0.15)}
 """Margins (share of the time to a deadline that is kept) to choose among; for otas 0.05 was no better than the default."""
 DEFAULT_MARGIN = (0.15,)
 HEADINGS = (
-    "load",
-    "service",
-    "setting",
-    "utility",
-    "in time",
-    "late",
-    "evicted",
-    "p50 ms",
-    "p99 ms",
-    "accuracy",
-    "gammas",
-)
+    "load", "service", "setting", "utility", "in time", "late", "evicted", "p50 ms", "p99 ms", "accuracy", "gammas",
+)  # fmt: skip
 
 Pool = Mapping[str, Sequence[Example]]
 
@@ -124,17 +113,11 @@ class Live:
             return float("nan")
         return utility(best[DEFAULT]) / max(*services, 1e-9)
 
-    def target(self) -> Target:
-        name = "live at 2x load, utility against the best of three services"
-        return Target(name, self.ratio(), ">=", LIMIT, "x")
-
     def plain(self) -> dict[str, Any]:
         """Return what the results' file holds."""
         shares = sorted({row.share for row in self.rows if row.part == LIVE})
         return {
-            "capacity": self.capacity,
-            "capacities": dict(self.capacities),
-            "missing": dict(self.missing),
+            **{name: getattr(self, name) for name in ("capacity", "capacities", "missing")},
             "ratios": {str(share): self.ratio(share) for share in shares},
             "best": {str(s): {n: dict(rows[0].setting) for n, rows in self.best(s).items()} for s in shares},
             "rows": [asdict(row) for row in self.rows],
@@ -145,50 +128,41 @@ def live(context: Context) -> Measured:
     """Compare all on the champion; the services as far as they are installed."""
     bundle, config = champion(context.full), FULL if context.full else QUICK
     missing = {rival.name: rival.missing for rival in RIVALS if rival.missing is not None}
-    everybody = [*policies(), *services(config.sweep > 0)]
-    result = compare(everybody, test_examples(bundle), config, context.stage, missing)
+    result = compare(contenders(config.sweep > 0), test_examples(bundle), config, context.stage, missing)
     harness.table("live, over HTTP", HEADINGS, rows(result))
     for name, rate in result.capacities.items():
         Console().print(f"{name} serves {rate:.0f} requests/s when saturated, Pliant at gamma 0 {result.capacity:.0f}.")
     for sentence in result.missing.values():
         Console().print(f"Not measured: {sentence}.")
-    return [result.target()], result.plain() | {"device": bundle.profile.device}
+    target = Target("live at 2x load, utility against the best of three services", result.ratio(), ">=", LIMIT, "x")
+    return [target], result.plain() | {"device": bundle.profile.device}
 
 
-def policies() -> list[Contender]:
-    """Return every policy of Pliant that a service can follow, with the margins that are tried."""
-    return [
-        Contender(name, {"margin": margin}, _policy(name, margin))
-        for name in SERVED
-        for margin in MARGINS.get(name, DEFAULT_MARGIN)
-    ]
+def contenders(sweep: bool) -> list[Contender]:
+    """Return every policy that a service can follow, with the margins that are tried, and the three that are installed.
 
+    These with all that is tried, or without `sweep` with what won before.
+    """
 
-def services(sweep: bool) -> list[Contender]:
-    """Return the three as far as they are installed: with all that is tried, or without `sweep` with what won before."""
-    return [
-        Contender(rival.name, asdict(tried), _service(rival, tried), service=True)
-        for rival in RIVALS
-        if rival.missing is None
-        for tried in (TRIED if sweep else TRIED[:1])
-    ]
+    def policy(name: str, margin: float) -> Opener:
+        return lambda _capacity: address(name, margin=margin)
 
+    def service(rival: Rival, tried: Tried) -> Opener:
+        @contextmanager
+        def opened(capacity: float) -> Iterator[str]:
+            project = settings.read()
+            settings.prepare(project)
+            registry = open_registry(project, "tokens")  # what it had to download lives as long as it does
+            model = launch.model_spec(registry, CHAMPION).text()
+            with launch.serving(rival, tried.options(rival, capacity), model, project.home) as url:
+                yield url
 
-def _policy(name: str, margin: float) -> Opener:
-    return lambda _capacity: address(name, margin=margin)
+        return opened
 
-
-def _service(rival: Rival, tried: Tried) -> Opener:
-    @contextmanager
-    def opened(capacity: float) -> Iterator[str]:
-        project = settings.read()
-        settings.prepare(project)
-        registry = open_registry(project, "tokens")  # what it had to download lives as long as it does
-        model = launch.model_spec(registry, CHAMPION).text()
-        with launch.serving(rival, tried.options(rival, capacity), model, project.home) as url:
-            yield url
-
-    return opened
+    margins = {name: MARGINS.get(name, DEFAULT_MARGIN) for name in SERVED}
+    ours = [Contender(name, {"margin": m}, policy(name, m)) for name, some in margins.items() for m in some]
+    installed, all_tried = [rival for rival in RIVALS if rival.missing is None], TRIED if sweep else TRIED[:1]
+    return [*ours, *(Contender(r.name, asdict(t), service(r, t), service=True) for r in installed for t in all_tried)]
 
 
 def utility(rows: Iterable[Row]) -> float:
@@ -203,84 +177,50 @@ def compare(
 
     Raises `InputError` where no contender is `pets`.
     """
-    served = _capacity(named(contenders, PETS), pool, config, stage)
-    rows: list[Row] = []
-    if config.sweep:
-        load = _load(SWEEP, pool, served, JUDGED, SWEEP_SEED, config)
-        for contender in with_choice(contenders):
-            rows += _measure(contender, served, [load], pool, config, stage)[0]
-        contenders = winners(contenders, {key(row.name, row.setting): row.report.utility for row in rows})
-    loads = [_load(LIVE, pool, served, share, seed, config) for share in config.shares for seed in range(config.seeds)]
-    capacities: dict[str, float] = {}
-    for contender in contenders:
-        own_rows, own = _measure(contender, served, loads, pool, config, stage)
-        rows += own_rows
-        if contender.service:
-            capacities[contender.name] = max(own, capacities.get(contender.name, 0.0))
-    return Live(served, capacities, tuple(rows), missing)
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    part: str
-    share: float
-    seed: int
-    requests: tuple[Request, ...]
-
-
-def _load(part: str, pool: Pool, served: float, share: float, seed: int, config: LiveConfig) -> _Load:
-    rng = np.random.default_rng(seed)
-    times = poisson(share * served, config.sweep if part == SWEEP else config.seconds, rng)
-    return _Load(part, share, seed, tuple(requests(times, kinds(list(pool), config.reference), rng)))
-
-
-def _capacity(pets: Contender, pool: Pool, config: LiveConfig, stage: Stage) -> float:
-    with stage("capacity at gamma 0") as progress, pets.open(0.0) as address:
-        warm(address, pool, config.warm, deadline=5.0)
-        served = asyncio.run(capacity(address, pool, config.probe, config.clients, lead=config.lead))
+    with stage("capacity at gamma 0") as progress, named(contenders, PETS).open(0.0) as url:
+        warm(url, pool, config.warm, deadline=5.0)
+        served = asyncio.run(capacity(url, pool, config.probe, config.clients, lead=config.lead))
         progress(1, 1)
-    return served
+    rows, capacities = list[Row](), dict[str, float]()
 
+    def measure(contender: Contender, part: str, loads: Sequence[tuple[float, int]], seconds: float) -> None:
+        """Send every load (share, seed) to one contender, started once; find the capacity of one of the three."""
+        with stage(contender.title) as progress, contender.open(served) as url:
+            warm(url, pool, config.warm, deadline=5.0)
+            for done, (share, seed) in enumerate(loads):
+                rng = np.random.default_rng(seed)
+                times = poisson(share * served, seconds, rng)
+                turn = send(url, requests(times, kinds(list(pool), config.reference), rng), pool, seed)
+                report = summarise(reply.observation for reply in turn.replies)
+                unanswered = sum(reply.status == 0 for reply in turn.replies)
+                who = part, contender.name, contender.service, contender.setting
+                rows.append(Row(*who, share, seed, report, turn.sent_late_p99, unanswered, turn.generator_busy))
+                progress(done + 1, len(loads))
+            if contender.service and part == LIVE:
+                clients = max(1, min(config.clients, round(config.inside * served)))
+                own = asyncio.run(capacity(url, pool, config.probe, clients, lead=config.lead))
+                capacities[contender.name] = max(own, capacities.get(contender.name, 0.0))
 
-def _measure(
-    contender: Contender, served: float, loads: Sequence[_Load], pool: Pool, config: LiveConfig, stage: Stage
-) -> tuple[list[Row], float]:
-    """Send every load to one contender, started once; return the rows, and the capacity of one of the three (else NaN)."""
-    rows, own = [], float("nan")
-    with stage(contender.title) as progress, contender.open(served) as address:
-        warm(address, pool, config.warm, deadline=5.0)
-        for done, load in enumerate(loads):
-            rows.append(_row(contender, address, load, pool))
-            progress(done + 1, len(loads))
-        if contender.service and loads[0].part == LIVE:
-            clients = max(1, min(config.clients, round(config.inside * served)))
-            own = asyncio.run(capacity(address, pool, config.probe, clients, lead=config.lead))
-    return rows, own
-
-
-def _row(contender: Contender, address: str, load: _Load, pool: Pool) -> Row:
-    turn = send(address, load.requests, pool, load.seed)
-    return Row(
-        part=load.part,
-        name=contender.name,
-        service=contender.service,
-        setting=contender.setting,
-        share=load.share,
-        seed=load.seed,
-        report=summarise(reply.observation for reply in turn.replies),
-        sent_late_p99=turn.sent_late_p99,
-        unanswered=sum(reply.status == 0 for reply in turn.replies),
-        generator_busy=turn.generator_busy,
-    )
+    if config.sweep:
+        for contender in with_choice(contenders):
+            measure(contender, SWEEP, [(JUDGED, SWEEP_SEED)], config.sweep)
+        contenders = winners(contenders, {key(row.name, row.setting): row.report.utility for row in rows})
+    for contender in contenders:
+        measure(
+            contender, LIVE, [(share, seed) for share in config.shares for seed in range(config.seeds)], config.seconds
+        )
+    return Live(served, capacities, tuple(rows), missing)
 
 
 def rows(live: Live) -> list[tuple[str, ...]]:
     """Return one line a load and contender, each at its best setting, the most useful first; means over seeds."""
     lines = []
     for share in sorted({row.share for row in live.rows}):
-        for name, own in _ranked(live, share):
+        ranked = sorted(live.best(share).items(), key=lambda pair: utility(pair[1]), reverse=True)
+        for name, own in ranked:
             setting = ", ".join(f"{key} {value}" for key, value in own[0].setting.items())
-            fates = _shares(own)
+            total = max(sum(row.report.requests for row in own), 1)
+            fates = {fate: sum(row.report.outcomes.get(fate, 0) for row in own) / total for fate in OUTCOMES}
             shares = (utility(own), fates["accurate"] + fates["wrong"], fates["late"], fates["evicted"])
             p50, p99, accuracy = (np.mean([getattr(r.report, of) for r in own]) for of in ("p50", "p99", "accuracy"))
             counted = sum((Counter(row.report.settings) for row in own), Counter[int]())
@@ -288,12 +228,3 @@ def rows(live: Live) -> list[tuple[str, ...]]:
             figures = (*(f"{part:.0%}" for part in shares), f"{1e3 * p50:.0f}", f"{1e3 * p99:.0f}", f"{accuracy:.1%}")
             lines.append((f"{share:g}x", name, setting, *figures, gammas))
     return lines
-
-
-def _ranked(live: Live, share: float) -> list[tuple[str, tuple[Row, ...]]]:
-    return sorted(live.best(share).items(), key=lambda pair: utility(pair[1]), reverse=True)
-
-
-def _shares(some: Sequence[Row]) -> dict[str, float]:
-    total = sum(row.report.requests for row in some)
-    return {name: sum(row.report.outcomes.get(name, 0) for row in some) / max(total, 1) for name in OUTCOMES}

@@ -128,18 +128,15 @@ def requests_of(job: Job) -> list[Request]:
     """Return the load, the same for every policy. Tasks of another ground take the paper's kinds in turn."""
     scale = job.load * job.ground.mean / 350.0
     if job.workload == "azure":
-        load = published.compressed(_azure()[: int(2 * job.seconds)], scale, job.seed)
+        import pandas
+
+        counts = pandas.read_parquet(AZURE).groupby("minute")["invocations"].sum()
+        minutes = [float(counts.get(minute, 0)) for minute in range(1, 1441)]
+        load = published.compressed(minutes[: int(2 * job.seconds)], scale, job.seed)
     else:
         load = published.synthetic(scale, job.seed, published.SyntheticConfig(seconds=job.seconds))
     names = dict(zip(published.ACCURACY, cycle(job.ground.knowledge.accuracy), strict=False))
     return [Request(r.id, r.arrival, r.deadline, names[r.task], r.utility) for r in load]
-
-
-def _azure() -> list[float]:
-    import pandas
-
-    counts = pandas.read_parquet(AZURE).groupby("minute")["invocations"].sum()
-    return [float(counts.get(minute, 0)) for minute in range(1, 1441)]
 
 
 def run(job: Job) -> Row:
@@ -173,20 +170,12 @@ def _jobs(ground: Ground, workload: str, load: float, seed: int, setting: Settin
     for policy in (BOUND, *setting.policies):
         if (seed > 0 and policy not in (BOUND, "default", "otas")) or (policy == "infaas" and not ground.variants):
             continue
-        known, choice = ground.knowledge.latency.settings, CHOICES.get(policy)
-        swept = setting.sweep and choice is not None and choice.gamma
-        gammas = [g for g in known if choice and choice.allows(g)] if swept else [fixed(policy, known)]
+        gammas: list[int | None] = [None]
+        if (choice := CHOICES.get(policy)) is not None and choice.gamma:  # `tome` or `vpt`, which keep to one
+            own, known = choice.gamma, [gamma for gamma in ground.knowledge.latency.settings if choice.allows(gamma)]
+            gammas = [*known] if setting.sweep else [min(known, key=lambda gamma: abs(gamma - own), default=own)]
         for gamma in gammas:
             yield Job(ground, workload, load, seed, policy, seconds, gamma)
-
-
-def fixed(policy: str, known: Sequence[int]) -> int | None:
-    """Return the gamma that `tome` or `vpt` keeps to: of those measured the nearest to its own; None for other policies."""
-    choice = CHOICES.get(policy)
-    if choice is None or not choice.gamma:
-        return None
-    own = choice.gamma
-    return min(filter(choice.allows, known), key=lambda gamma: abs(gamma - own), default=own)
 
 
 def compare(setting: Setting, where: Sequence[Ground], progress: Progress = silent) -> list[Row]:

@@ -23,7 +23,6 @@ from pliant.flows import settings
 from pliant.flows.tokens.champions import load_champion
 from pliant.flows.tokens.stages import Bundle
 from pliant.progress import Progress, silent
-from pliant.protocol import Request
 from pliant.report import Observation, Report, summarise
 from pliant.tokens.simulated import ReferenceConfig, ReferenceLoad, reference_load
 from pliant.training import data
@@ -128,35 +127,25 @@ class Replayed:
 
 def compare(endpoint: Endpoint, pool: Mapping[str, Sequence[Example]], config: ReplayConfig, stage: Stage) -> Replayed:
     """Measure the capacity, then replay the load in turns: each pair of stretches to the one, then to the other."""
-    with endpoint(FIXED) as fixed, endpoint(ADAPTIVE) as adaptive:
+    addresses = {FIXED: "", ADAPTIVE: ""}
+    with endpoint(FIXED) as addresses[FIXED], endpoint(ADAPTIVE) as addresses[ADAPTIVE]:
         with stage("capacity at gamma 0") as progress:
-            served = asyncio.run(capacity(fixed, pool, config.probe, config.clients))
+            served = asyncio.run(capacity(addresses[FIXED], pool, config.probe, config.clients))
             progress(1, 1)
         load = reference_load(list(pool), served, config.seed, config.reference)
+        replies: dict[str, list[Reply]] = {policy: [] for policy in addresses}
+        seconds = 2 * config.reference.seconds  # of a quiet and a loud stretch
         with stage("the load in turns") as progress:
-            replies = _in_turns({FIXED: fixed, ADAPTIVE: adaptive}, load, pool, config, progress)
+            for number, policy, part in turns(len(load.segments) // 2, list(addresses), progress):
+                start = number * seconds
+                pair = [
+                    replace(request, arrival=request.arrival - start, deadline=request.deadline - start)
+                    for request in load.requests
+                    if start <= request.arrival < start + seconds
+                ]
+                answers = asyncio.run(replay(addresses[policy], pair, pool, config.seed + number, part))
+                replies[policy] += [later(reply, start) for reply in answers]
     return Replayed(served, load, replies)
-
-
-def _in_turns(
-    addresses: Mapping[str, str],
-    load: ReferenceLoad,
-    pool: Mapping[str, Sequence[Example]],
-    config: ReplayConfig,
-    progress: Progress,
-) -> Mapping[str, list[Reply]]:
-    replies: dict[str, list[Reply]] = {policy: [] for policy in addresses}
-    seconds = 2 * config.reference.seconds  # of a quiet and a loud stretch
-    for number, policy, part in turns(len(load.segments) // 2, list(addresses), progress):
-        start = number * seconds
-        pair = [_earlier(request, start) for request in load.requests if start <= request.arrival < start + seconds]
-        answers = asyncio.run(replay(addresses[policy], pair, pool, config.seed + number, part))
-        replies[policy] += [later(reply, start) for reply in answers]
-    return replies
-
-
-def _earlier(request: Request, seconds: float) -> Request:
-    return replace(request, arrival=request.arrival - seconds, deadline=request.deadline - seconds)
 
 
 def rows(replayed: Replayed) -> list[tuple[str, ...]]:

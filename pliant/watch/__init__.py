@@ -8,28 +8,3 @@ probabilities stay within the tolerance around the reference, whatever came befo
 
 Pure: counts come in, alarms go out, with no clock, no disk and no log. Knows no system.
 """
-
-from pliant.watch.accuracy import AccuracyEstimate, mean_confidence, thresholded_confidence
-from pliant.watch.binning import Binning, classes, linear, logarithmic
-from pliant.watch.detector import Alarm, Detector, Stream, detector_from
-from pliant.watch.reference import Reference, reference_of
-from pliant.watch.system import StreamFigures, SystemWatch, system_watch_from
-
-__all__ = [
-    "AccuracyEstimate",
-    "Alarm",
-    "Binning",
-    "Detector",
-    "Reference",
-    "Stream",
-    "StreamFigures",
-    "SystemWatch",
-    "classes",
-    "detector_from",
-    "linear",
-    "logarithmic",
-    "mean_confidence",
-    "reference_of",
-    "system_watch_from",
-    "thresholded_confidence",
-]

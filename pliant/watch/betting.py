@@ -18,12 +18,13 @@ New England Journal of Statistics in Data Science, 2024, whose sum here has weig
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from pliant.watch.binning import Counts
 from pliant.watch.reference import Reference, Shares, bounds, move_odds, tail_margin
@@ -107,7 +108,9 @@ def make_bets(reference: Reference, band: Bands, direction: Direction = "both", 
             hits += [hit, hit]
             columns += [_normal(1 + (odds - 1) * hit, high, hit), _normal(1 + (1 / odds - 1) * hit, low, hit)]
     if reference.binning.ordered:
-        scores, middle = normal_scores(reference), int(np.argmin(np.abs(reference.tails - 0.5))) + 1
+        # Of each bin [bins]: at how many standard deviations from the mean a normal value of its middle rank lies.
+        ranks = np.clip(np.cumsum(reference.shares) - np.asarray(reference.shares) / 2, 1e-4, 1 - 1e-4)
+        scores, middle = ndtri(ranks), int(np.argmin(np.abs(reference.tails - 0.5))) + 1
         hit = np.where(np.arange(len(scores)) >= middle, 1.0, 0.0)
         for tilt in TILTS:
             items += [Bet("tilt", middle, True), Bet("tilt", middle, False)]
@@ -116,22 +119,20 @@ def make_bets(reference: Reference, band: Bands, direction: Direction = "both", 
                 _monotone(np.exp(tilt * scores), band.tails[1]),
                 _monotone(np.exp(-tilt * scores), band.tails[0]),
             ]
-    chosen = [
-        index
-        for index, (bet, column) in enumerate(zip(items, columns, strict=True))
-        if column.max() > 1 and _wanted(bet, direction, reference)
-    ]
-    items = [items[index] for index in chosen]
-    log_factors = np.log(np.stack([columns[index] for index in chosen], axis=1)) / burst
-    hit_table = np.stack([hits[index] for index in chosen], axis=1).astype(np.int64)
-    return Bets(tuple(items), log_factors, _weights(items), hit_table)
 
+    def wanted(bet: Bet) -> bool:
+        up, last = bet.up, bet.place == reference.binning.bins - 1
+        if direction == "both" or bet.kind != "bin":
+            return direction == "both" or up == (direction == "up")
+        return (bet.place == 0 or last) and (up == last) == (direction == "up")  # more of an end is a move to that end
 
-def normal_scores(reference: Reference) -> Shares:
-    """Return the standard deviations from the mean [bins] at which a normal value of each bin's middle rank lies."""
-    shares = np.asarray(reference.shares)
-    ranks = np.clip(np.cumsum(shares) - shares / 2, 1e-4, 1 - 1e-4)
-    return np.array([NormalDist().inv_cdf(rank) for rank in ranks])
+    chosen = [at for at, bet in enumerate(items) if columns[at].max() > 1 and wanted(bet)]
+    items = [items[at] for at in chosen]
+    log_factors = np.log(np.stack([columns[at] for at in chosen], axis=1)) / burst
+    hit_table = np.stack([hits[at] for at in chosen], axis=1).astype(np.int64)
+    kinds = [bet.kind for bet in items]  # those of a kind share what the kind has; missing kinds leave theirs
+    weights = np.array([dict(WEIGHTS)[kind] / kinds.count(kind) for kind in kinds])
+    return Bets(tuple(items), log_factors, weights / weights.sum(), hit_table)
 
 
 def reserve(observations: float, pace: float) -> float:
@@ -163,18 +164,14 @@ def evidence(wealth: Wealth, observations: float, pace: float) -> NDArray[np.flo
     return total
 
 
-def _indicators(reference: Reference, band: Bands) -> list[tuple[Kind, int, Shares, tuple[float, float]]]:
-    """Return for each bin and edge: what it is, which of the bins [bins] count, and its band."""
-    number = reference.binning.bins
-    indicators: list[tuple[Kind, int, Shares, tuple[float, float]]] = []
-    for place in range(number):
-        hit = np.zeros(number)
-        hit[place] = 1.0
-        indicators.append(("bin", place, hit, (float(band.bins[0][place]), float(band.bins[1][place]))))
-    for place in range(1, number) if reference.binning.ordered else ():
-        hit = np.where(np.arange(number) >= place, 1.0, 0.0)
-        indicators.append(("edge", place, hit, (float(band.tails[0][place - 1]), float(band.tails[1][place - 1]))))
-    return indicators
+def _indicators(reference: Reference, band: Bands) -> Iterator[tuple[Kind, int, Shares, tuple[float, float]]]:
+    """Yield for each bin and edge: what it is, which of the bins [bins] count, and its band."""
+    places = np.arange(reference.binning.bins)
+    for place in places:
+        yield "bin", int(place), (places == place) * 1.0, (float(band.bins[0][place]), float(band.bins[1][place]))
+    for place in places[1:] if reference.binning.ordered else ():
+        ends = float(band.tails[0][place - 1]), float(band.tails[1][place - 1])
+        yield "edge", int(place), (places >= place) * 1.0, ends
 
 
 def _normal(factors: Shares, worst: float, hit: Shares) -> Shares:
@@ -188,21 +185,4 @@ def _monotone(factors: Shares, tails: Shares) -> Shares:
     """Return monotone factors [bins] over their mean where the shares at or above the edges are `tails` [bins - 1]: the
     upper ends of their bands for rising factors, the lower ends for falling ones, which is the worst."""
     result: Shares = factors / (factors[0] + float(np.diff(factors) @ tails))
-    return result
-
-
-def _wanted(bet: Bet, direction: Direction, reference: Reference) -> bool:
-    if direction == "both":
-        return True
-    if bet.kind == "bin":  # at one end, more of it is a move to that end
-        last = bet.place == reference.binning.bins - 1
-        return (bet.place == 0 or last) and (bet.up == last) == (direction == "up")
-    return bet.up == (direction == "up")
-
-
-def _weights(items: list[Bet]) -> Wealth:
-    """Return the share of each bet [bets]: those of a kind share what the kind has; missing kinds leave theirs."""
-    kinds = [bet.kind for bet in items]
-    weights = np.array([dict(WEIGHTS)[kind] / kinds.count(kind) for kind in kinds])
-    result: Wealth = weights / weights.sum()
     return result

@@ -8,10 +8,9 @@ reference is learnt without keeping a value.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +26,8 @@ Counts = NDArray[np.int64]
 class Binning:
     """Bins of numbers, by the increasing inner `edges` [bins - 1], or of labels [bins]: one of the two is empty.
 
-    Bin i holds the values v with edges[i - 1] <= v < edges[i]; the first and the last are open. Raises `InputError` where
+    Bin i holds the values v with edges[i - 1] <= v < edges[i]; the first and the last are open, and the last holds what is
+    no number, too. Raises `InputError` where
     neither or both are given, edges do not increase, a label comes twice, or there are fewer than 2 or over 256 bins.
     """
 
@@ -37,9 +37,8 @@ class Binning:
     def __post_init__(self) -> None:
         if bool(self.edges) == bool(self.labels):
             raise InputError("binning", "of both or neither", "of edges or of labels")
-        if not all(map(math.isfinite, self.edges)) or any(
-            a >= b for a, b in zip(self.edges, self.edges[1:], strict=False)
-        ):
+        rising = all(first < second for first, second in pairwise(self.edges))
+        if not (rising and all(map(math.isfinite, self.edges))):
             raise InputError("edges", self.edges, "finite and increasing")
         if len(set(self.labels)) < len(self.labels):
             raise InputError("labels", self.labels, "different from each other")
@@ -55,10 +54,6 @@ class Binning:
         """Return whether bins are of numbers, so that "at or above an edge" means something."""
         return bool(self.edges)
 
-    def bin_of(self, value: float) -> int:
-        """Return the bin of a number. A value that is not a number counts in the last bin, with the largest."""
-        return bisect_right(self.edges, value) if value == value else len(self.edges)
-
     def counts(self, values: ArrayLike) -> Counts:
         """Return how many of the numbers [n] fall into each bin [bins]."""
         places = np.searchsorted(np.asarray(self.edges), np.asarray(values, float), side="right")
@@ -73,18 +68,6 @@ class Binning:
         if bin == len(self.edges):
             return f"at least {self.edges[-1]:.4g}"
         return f"{self.edges[bin - 1]:.4g} to {self.edges[bin]:.4g}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"edges": list(self.edges), "labels": list(self.labels)}
-
-
-def binning_from(content: Any) -> Binning:
-    """Return what `to_dict` gave. Raises `InputError`."""
-    match content:
-        case {"edges": list(edges), "labels": list(labels)}:
-            if all(isinstance(edge, (int, float)) for edge in edges) and all(isinstance(each, str) for each in labels):
-                return Binning(tuple(map(float, edges)), tuple(labels))
-    raise InputError("binning", content, "a list of edges and one of labels")
 
 
 def classes(labels: Sequence[str]) -> Binning:

@@ -12,16 +12,17 @@ that bet's factors was at its least (Page, Continuous inspection schemes, Biomet
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pliant.errors import InputError
-from pliant.watch.betting import Bet, Bets, Direction, bands, bet_block, evidence, make_bets
-from pliant.watch.binning import Binning, Counts, binning_from, coarse_bins, merge, quantiles
-from pliant.watch.reference import Reference, reference_from, reference_of
+from pliant.state import Finite, Whole, read
+from pliant.watch.betting import Bets, Direction, bands, bet_block, evidence, make_bets
+from pliant.watch.binning import Binning, Counts, coarse_bins, merge, quantiles
+from pliant.watch.reference import Reference, reference_of
 
 MAX_BLOCK = 10_000_000  # observations
 UNCERTAIN = 0.1  # share of alpha for the reference's bounds
@@ -65,27 +66,6 @@ class Stream:
         if self.reference is not None:
             coarse_bins(self.binning, self.reference.binning)
 
-    def to_dict(self) -> dict[str, Any]:
-        plain = {key: getattr(self, key) for key in _PLAIN}
-        reference = None if self.reference is None else self.reference.to_dict()
-        return {**plain, "binning": self.binning.to_dict(), "reference": reference}
-
-
-_PLAIN = ("name", "alpha", "tolerance", "burn_in", "refinements", "coarse", "direction", "pace", "burst")
-
-
-def stream_from(content: Any) -> Stream:
-    """Return what `to_dict` gave. Raises `InputError`."""
-    match content:
-        case {"binning": binning, "reference": reference, **plain} if set(plain) == set(_PLAIN):
-            try:
-                values: dict[str, Any] = {str(key): value for key, value in plain.items()}
-                known = None if reference is None else reference_from(reference)
-                return Stream(binning=binning_from(binning), reference=known, **values)
-            except TypeError as error:  # a text where a number belongs
-                raise InputError("stream", content, "what to_dict gave") from error
-    raise InputError("stream", content, "what to_dict gave")
-
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
@@ -97,20 +77,24 @@ class Alarm:
     up: bool  # whether there is more of it, or numbers are larger
     share: float  # since the estimated change
     was: float  # the reference's share
-    evidence: float  # what the bets have won; the alarm comes at the threshold
+    evidence: float  # what the bets have won
     observations: int  # at the alarm
     since: int  # estimated observation of the change
 
 
-def alarm_from(content: Any) -> Alarm:
-    """Return what `asdict` gave. Raises `InputError`."""
-    try:
-        alarm = Alarm(**content)
-    except TypeError as error:
-        raise InputError("alarm", content, "the fields of an alarm") from error
-    if not isinstance(alarm.sentence, str) or not isinstance(alarm.observations, int):
-        raise InputError("alarm", content, "the fields of an alarm")
-    return alarm
+@dataclass(frozen=True, slots=True)
+class _State:
+    """All that a detector knows, as it is kept. `learnt`: the reference, where the stream has none."""
+
+    stream: Stream
+    observations: Whole
+    counts: list[Whole]
+    learnt: Reference | None
+    start: Whole
+    due: Whole
+    used: Whole
+    tracks: dict[str, list[Finite]] | None
+    alarm: Alarm | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,21 +144,10 @@ class Detector:
 
     @property
     def evidence(self) -> float:
-        """Return what the bets have won: 1 at the start; an alarm comes at `threshold`."""
+        """Return what the bets have won: 1 at the start."""
         if self.reference is None:
             return 1.0
         return float(evidence(self._tracks.wealth, self.observations - self._start, self.stream.pace))
-
-    @property
-    def threshold(self) -> float:
-        """Return the evidence at which the alarm comes: what the reference's bounds leave of alpha is the bets'."""
-        return threshold(self.stream)
-
-    @property
-    def shares(self) -> NDArray[np.float64]:
-        """Return the shares of the stream's bins [bins] since the reset."""
-        result: NDArray[np.float64] = self._counts / max(1, int(self._counts.sum()))
-        return result
 
     def update(self, counts: ArrayLike) -> Alarm | None:
         """Take the counts of a block [bins]; return the alarm if it is raised now. Raises `InputError` for counts that
@@ -194,16 +167,12 @@ class Detector:
         merged = merge(block, self._places, self.reference.binning.bins)
         wealth = bet_block(self._bets, self._tracks.wealth, merged, before - self._start, self.stream.pace)
         self._tracks = _follow(self._bets, self._tracks, wealth, merged, before)
-        if self.alarm is None and self.evidence >= self.threshold:
+        if self.alarm is None and self.evidence >= threshold(self.stream):
             self.alarm = self._explain()
             return self.alarm
         if self.stream.reference is None and self._due < refinements_due(self.stream, self._start, self.observations):
             self._refine()
         return None
-
-    def reset(self, reference: Reference | None = None) -> None:
-        """Start anew, with this reference; without one the stream's own, and where it has none it is learnt again."""
-        self.__init__(replace(self.stream, reference=reference) if reference else self.stream)  # type: ignore[misc]
 
     def _explain(self) -> Alarm:
         assert self.reference is not None
@@ -211,54 +180,59 @@ class Detector:
         bet, since = self._bets.items[lead], int(self._tracks.since[lead])
         share = int(self._tracks.hits[lead]) / max(1, self.observations - since)
         was = float(np.asarray(self.reference.shares) @ self._bets.hits[:, lead])
-        sentence = f"{self.stream.name}: {_subject(self.reference.binning, bet)} {share:.1%}, was {was:.1%}"
+        binning = self.reference.binning
+        if bet.kind == "bin":
+            values = f"{'class' if binning.labels else 'values'} {binning.name(bet.place)}"
+        else:
+            values = f"values of {binning.edges[bet.place - 1]:.4g} or more"
+        sentence = f"{self.stream.name}: the share of {values} is {share:.1%}, was {was:.1%}"
         place = bet.place if bet.kind == "bin" else -1
         return Alarm(self.stream.name, sentence, place, bet.up, share, was, self.evidence, self.observations, since)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that is known as plain JSON values."""
-        learnt = self.reference is not None and self.stream.reference is None
-        tracks = {key: value.tolist() for key, value in asdict(self._tracks).items()} if self.reference else None
-        return {
-            "stream": self.stream.to_dict(),
-            "observations": self.observations,
-            "counts": self._counts.tolist(),
-            "learnt": self.reference.to_dict() if learnt and self.reference else None,
-            "start": self._start,
-            "due": self._due,
-            "used": self._used if self.reference else 0,
-            "tracks": tracks,
-            "alarm": asdict(self.alarm) if self.alarm else None,
-        }
+        watching = self.reference is not None
+        state = _State(
+            self.stream,
+            self.observations,
+            self._counts.tolist(),
+            self.reference if self.stream.reference is None else None,
+            self._start,
+            self._due,
+            self._used if watching else 0,
+            {key: value.tolist() for key, value in asdict(self._tracks).items()} if watching else None,
+            self.alarm,
+        )
+        return asdict(state)
 
 
 def detector_from(content: Any) -> Detector:
     """Return the detector whose `to_dict` gave this. Raises `InputError` for anything else."""
-    try:
-        detector = Detector(stream_from(content["stream"]))
-        observations, start, due, used = (content[key] for key in ("observations", "start", "due", "used"))
-        if not (all(type(each) is int for each in (observations, start, due, used)) and 0 <= start <= observations):
-            raise InputError("observations", observations, "a whole number, and start no more")
-        if not 0 <= used <= due <= detector.stream.refinements:
-            raise InputError("refinements", (used, due), f"0 to {detector.stream.refinements}, in order")
-        detector._start, detector._due = start, due
-        learnt = content["learnt"]
-        if learnt is not None and detector.reference is None:
-            reference = reference_from(learnt)
-            coarse_bins(detector.stream.binning, reference.binning)
-            detector._watch(reference, used, 0.0)
-        detector._counts = checked_counts(content["counts"], detector.stream.binning.bins, 2**62)
-        if detector.reference is not None:
-            detector._tracks = _tracks_from(content["tracks"], detector._tracks)
-        detector.observations = observations
-        detector.alarm = None if content["alarm"] is None else alarm_from(content["alarm"])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InputError("state", type(content).__name__, "what a detector's to_dict gave") from error
+    state = read(_State, content, "what a detector's to_dict gave")
+    detector = Detector(state.stream)
+    if state.start > state.observations:
+        raise InputError("start", state.start, f"at most {state.observations}")
+    if not state.used <= state.due <= detector.stream.refinements:
+        raise InputError("refinements", (state.used, state.due), f"0 to {detector.stream.refinements}, in order")
+    detector._start, detector._due = state.start, state.due
+    if state.learnt is not None and detector.reference is None:
+        detector._watch(state.learnt, state.used, 0.0)
+    detector._counts = checked_counts(state.counts, detector.stream.binning.bins, 2**62)
+    if detector.reference is not None:
+        bets = len(detector._bets.items)
+        tracks = {key: np.asarray(values) for key, values in (state.tracks or {}).items()}
+        if [(key, len(values)) for key, values in tracks.items()] != [(each.name, bets) for each in fields(_Tracks)]:
+            raise InputError("tracks", "of another shape", f"numbers for {bets} bets")
+        if (tracks["wealth"] < 0).any():
+            raise InputError("wealth", "negative", "at least 0")
+        since, hits = (tracks[key].astype(np.int64) for key in ("since", "hits"))
+        detector._tracks = _Tracks(tracks["wealth"], tracks["gain"], since, hits)
+    detector.observations, detector.alarm = state.observations, state.alarm
     return detector
 
 
 def threshold(stream: Stream) -> float:
-    """Return the evidence at which a stream's alarm comes."""
+    """Return the evidence at which a stream's alarm comes: what the reference's bounds leave of alpha is the bets'."""
     return 1 / (stream.alpha * (1 - UNCERTAIN))
 
 
@@ -300,21 +274,3 @@ def _follow(bets: Bets, tracks: _Tracks, wealth: NDArray[np.float64], counts: Co
     gain = np.where(fresh, 0.0, tracks.gain) + counts @ bets.log_factors
     hits = np.where(fresh, 0, tracks.hits) + counts @ bets.hits
     return _Tracks(wealth, gain, np.where(fresh, before, tracks.since), hits)
-
-
-def _tracks_from(content: Any, like: _Tracks) -> _Tracks:
-    arrays = [np.asarray(content[key]) for key in ("wealth", "gain", "since", "hits")]
-    if any(array.shape != like.wealth.shape or array.dtype.kind not in "if" for array in arrays):
-        raise InputError("tracks", "of another shape", f"numbers for {len(like.wealth)} bets")
-    wealth, gain, since, hits = arrays
-    if not (np.isfinite(wealth).all() and (wealth >= 0).all() and np.isfinite(gain).all()):
-        raise InputError("wealth", "negative or not finite", "at least 0")
-    return _Tracks(wealth.astype(float), gain.astype(float), since.astype(np.int64), hits.astype(np.int64))
-
-
-def _subject(binning: Binning, bet: Bet) -> str:
-    """Return what a bet is about, as the subject of "..., was x"."""
-    if bet.kind == "bin":
-        kind = "class" if binning.labels else "values"
-        return f"the share of {kind} {binning.name(bet.place)} is"
-    return f"the share of values of {binning.edges[bet.place - 1]:.4g} or more is"

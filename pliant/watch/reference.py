@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import rel_entr
 
 from pliant.errors import InputError
-from pliant.watch.binning import Binning, Counts, binning_from
+from pliant.watch.binning import Binning, Counts
 
 Shares = NDArray[np.float64]
 _HALVINGS = 60  # of an interval of length 1: to the precision of a float
@@ -48,24 +48,11 @@ class Reference:
         """Return the shares at or above each edge [bins - 1]."""
         return np.cumsum(np.asarray(self.shares)[::-1])[::-1][1:]
 
-    def to_dict(self) -> dict[str, Any]:
-        size = None if math.isinf(self.size) else self.size
-        return {"binning": self.binning.to_dict(), "shares": list(self.shares), "size": size}
-
 
 def reference_of(binning: Binning, counts: Counts) -> Reference:
     """Return the reference that rests on these counts [bins]. Raises `InputError` without observations."""
     size = int(np.sum(counts))
     return Reference(binning, tuple((np.asarray(counts) / max(size, 1)).tolist()), size)
-
-
-def reference_from(content: Any) -> Reference:
-    """Return what `to_dict` gave. Raises `InputError`."""
-    match content:
-        case {"binning": binning, "shares": list(shares), "size": int() | float() | None as size}:
-            if all(isinstance(share, (int, float)) for share in shares):
-                return Reference(binning_from(binning), tuple(map(float, shares)), math.inf if size is None else size)
-    raise InputError("reference", content, "a binning, shares and a size")
 
 
 def bounds(shares: Shares, size: float, alpha: float) -> tuple[Shares, Shares]:
@@ -95,19 +82,10 @@ def move_odds(shares: Shares, factor: float) -> Shares:
 
 
 def _largest(shares: Shares, surprise: float) -> Shares:
-    """Return the largest p [n] with KL(share, p) <= surprise, rounded up."""
+    """Return the largest p [n] with KL(share, p) <= surprise, in nats and as of two coins, rounded up."""
     low, high = shares.copy(), np.ones_like(shares)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        beyond = _divergence(shares, middle) > surprise
+        beyond = rel_entr(shares, middle) + rel_entr(1 - shares, 1 - middle) > surprise
         low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
     return high
-
-
-def _divergence(p: Shares, q: Shares) -> Shares:
-    """Return the Kullback-Leibler divergence of two coins [n], in nats."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        heads = np.where(p > 0, p * np.log(p / q), 0.0)
-        tails = np.where(p < 1, (1 - p) * np.log((1 - p) / (1 - q)), 0.0)
-    total: Shares = heads + tails
-    return total

@@ -2,27 +2,26 @@
 
 The budget is split before anything is seen. Each of the first `EXPECTED` streams has an equal part of one half of it, and
 the k-th further one has 1/(k (k + 1)) of the other half; these sum to the whole however many streams ever come. So the
-probability that any stream of a system ever raises a false alarm is at most alpha, for each reference that is taken up. A
-stream that nothing was seen of for longest goes when there are too many; another one later has a part of its own.
+probability that any stream of a system ever raises a false alarm is at most alpha, for each reference that is taken up.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from pliant.errors import InputError
-from pliant.watch.detector import Alarm, Detector, State, Stream, detector_from
-from pliant.watch.reference import Reference
+from pliant.watch.detector import Alarm, Detector, State, Stream, detector_from, threshold
 
 ALPHA = 0.01  # of a system, over all time: 20 months of 4 systems raise 0.8 false alarms on average, at most
 EXPECTED = 16  # streams
-MAX_STREAMS = 256
 SCHEMA = 1
+INTERVAL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,100 +37,47 @@ class StreamFigures:
 
 
 class SystemWatch:
-    """The detectors of a system's streams, by name; the one that was updated last is at the end."""
+    """The detectors of a system's streams, by name."""
 
     def __init__(self, alpha: float = ALPHA) -> None:
         if not 0 < alpha < 1:
             raise InputError("alpha", alpha, "between 0 and 1")
         self._alpha = alpha
-        self._added = 0
-        self._detectors: OrderedDict[str, Detector] = OrderedDict()
+        self.detectors: dict[str, Detector] = {}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._detectors
-
-    def __len__(self) -> int:
-        return len(self._detectors)
-
-    def detector(self, name: str) -> Detector:
-        """Return a stream's detector. Raises `InputError` if there is none."""
-        if name not in self._detectors:
-            raise InputError("stream", name, f"one of {', '.join(self._detectors) or 'none'}")
-        return self._detectors[name]
-
-    def add(self, stream: Stream) -> Detector:
-        """Watch a stream; its `alpha` is replaced by its part of the budget. One that is watched alike already stays as
-        it is; one that differs starts anew in the same part."""
-        former = self._detectors.get(stream.name)
-        if former is not None:
-            stream = replace(stream, alpha=former.stream.alpha)
-            if stream == former.stream:
-                return former
-        else:
-            stream = replace(stream, alpha=part(self._added, self._alpha))
-            self._added += 1
-        self._detectors[stream.name] = Detector(stream)
-        if len(self._detectors) > MAX_STREAMS:
-            self._detectors.popitem(last=False)
-        return self._detectors[stream.name]
+    def add(self, stream: Stream) -> None:
+        """Watch one more stream; its `alpha` is replaced by its part of the budget."""
+        self.detectors[stream.name] = Detector(replace(stream, alpha=part(len(self.detectors), self._alpha)))
 
     def update(self, counts: Mapping[str, ArrayLike]) -> list[Alarm]:
-        """Take the counts of a block by stream; return the alarms that are raised now. Raises `InputError` for a stream
-        that is not watched, and as `Detector.update` does."""
-        alarms = []
-        for name, block in counts.items():
-            detector = self.detector(name)
-            alarm = detector.update(block)
-            self._detectors.move_to_end(name)
-            if alarm is not None:
-                alarms.append(alarm)
-        return alarms
-
-    def alarms(self) -> list[Alarm]:
-        """Return the alarms that stand."""
-        return [detector.alarm for detector in self._detectors.values() if detector.alarm]
-
-    def reset(self, name: str | None = None, reference: Reference | None = None) -> None:
-        """Start a stream anew (None: all of them), as after a new model; with a reference, or with its own. Raises
-        `InputError` for a stream that is not watched."""
-        for each in [self.detector(name)] if name is not None else self._detectors.values():
-            each.reset(reference)
-
-    def remove(self, name: str) -> None:
-        """Watch a stream no longer. Raises `InputError` if it is not watched."""
-        self.detector(name)
-        del self._detectors[name]
+        """Take the counts of a block by stream, of those that are watched; return the alarms that are raised now. Raises
+        `InputError` as `Detector.update` does."""
+        raised = [self.detectors[name].update(block) for name, block in counts.items()]
+        return [alarm for alarm in raised if alarm is not None]
 
     def figures(self) -> list[StreamFigures]:
         """Return a row for each stream, by name."""
-        return [
-            StreamFigures(
-                name,
-                each.state,
-                each.observations,
-                each.evidence,
-                each.threshold,
-                each.alarm.sentence if each.alarm else "",
-            )
-            for name, each in sorted(self._detectors.items())
-        ]
+        return [figures_of(detector) for _, detector in sorted(self.detectors.items())]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that is known as plain JSON values."""
-        detectors = [each.to_dict() for each in self._detectors.values()]
-        return {"schema": SCHEMA, "alpha": self._alpha, "added": self._added, "detectors": detectors}
+        detectors = [each.to_dict() for each in self.detectors.values()]
+        return {"schema": SCHEMA, "alpha": self._alpha, "added": len(detectors), "detectors": detectors}
+
+
+def figures_of(detector: Detector) -> StreamFigures:
+    """Return the row of a detector's stream."""
+    sentence = detector.alarm.sentence if detector.alarm else ""
+    numbers = detector.observations, detector.evidence, threshold(detector.stream)
+    return StreamFigures(detector.stream.name, detector.state, *numbers, sentence)
 
 
 def system_watch_from(content: Any) -> SystemWatch:
     """Return the watch whose `to_dict` gave this. Raises `InputError` for anything else."""
     match content:
-        case {"schema": 1, "alpha": int() | float() as alpha, "added": int(added), "detectors": list(detectors)}:
-            if not len(detectors) <= min(MAX_STREAMS, added):
-                raise InputError("detectors", len(detectors), f"at most {min(MAX_STREAMS, added)}")
+        case {"schema": 1, "alpha": int() | float() as alpha, "detectors": list(detectors)}:
             watch = SystemWatch(alpha)
-            watch._added = added
-            for each in map(detector_from, detectors):
-                watch._detectors[each.stream.name] = each
+            watch.detectors = {each.stream.name: each for each in map(detector_from, detectors)}
             return watch
     raise InputError("state", type(content).__name__, "what a watch's to_dict gave")
 
@@ -142,3 +88,28 @@ def part(number: int, alpha: float) -> float:
         return alpha / (2 * EXPECTED)
     further = number - EXPECTED + 1
     return alpha / (2 * further * (further + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyEstimate:
+    """An accuracy that is estimated without labels, with its interval; NaN without answers."""
+
+    accuracy: float
+    low: float
+    high: float
+    answers: int
+
+
+def mean_confidence(counts: ArrayLike) -> AccuracyEstimate:
+    """Return the mean confidence from the counts by bin [bins] of equal width over [0, 1].
+
+    That is the accuracy while confidences stay calibrated, under any change of the inputs that leaves them so. The interval
+    says what the number of answers leaves open (Hoeffding, 95%), and nothing about calibration.
+    """
+    block = np.asarray(counts)
+    answers = int(block.sum())
+    if not answers:
+        return AccuracyEstimate(math.nan, math.nan, math.nan, 0)
+    accuracy = float(block @ ((np.arange(len(block)) + 0.5) / len(block)) / answers)
+    margin = math.sqrt(math.log(2 / (1 - INTERVAL)) / (2 * answers))
+    return AccuracyEstimate(accuracy, max(0.0, accuracy - margin), min(1.0, accuracy + margin), answers)

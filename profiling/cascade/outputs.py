@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,24 +32,6 @@ PRUNINGS = (
 )
 
 
-class LabelledTexts(Protocol):
-    """The part of a data set that is needed here; training/texts.py has it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def labels(self) -> NDArray[Any]: ...
-
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    def texts(self, index: Index) -> list[Text]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class OutputsConfig:
     """Every pruning by every level is read by every level behind it. `batch`: texts run at once."""
@@ -65,7 +47,7 @@ class OutputsConfig:
 
 def run_all(
     classifiers: Sequence[Classifier],
-    data: LabelledTexts,
+    data: Any,  # a `TextData` of training/text_data.py
     index: Index,
     config: OutputsConfig,
     device: str = "cpu",
@@ -76,8 +58,13 @@ def run_all(
 
     Raises `InputError` without texts or levels, and where levels have other classes than the data.
     """
-    _check(classifiers, data, index)
-    texts = data.texts(index)
+    if not classifiers or not len(index):
+        raise InputError("levels or texts", "none", "at least one of each")
+    for classifier in classifiers:
+        if classifier.classes != data.classes:
+            known = len(classifier.classes)
+            raise InputError(f"classes of {classifier.name}", known, f"the {len(data.classes)} of {data.name}")
+    texts: list[Text] = data.texts(index)
     levels = [_Level(classifier, config, device) for classifier in classifiers]
     last, steps = len(levels) - 1, 2 * len(levels) - 1
     for number, level in enumerate(levels):
@@ -94,14 +81,6 @@ def run_all(
     return Outputs(
         data.name, data.classes, names, tuple(digests), labels, whole, tuple(pruned), data.fingerprint, precision
     )
-
-
-def _check(classifiers: Sequence[Classifier], data: LabelledTexts, index: Index) -> None:
-    if not classifiers or not len(index):
-        raise InputError("levels or texts", "none", "at least one of each")
-    for level in classifiers:
-        if level.classes != data.classes:
-            raise InputError(f"classes of {level.name}", len(level.classes), f"the {len(data.classes)} of {data.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +133,15 @@ def _shortened(level: _Level, texts: Sequence[Text], prunings: Sequence[Pruning]
     """Shorten the texts by one level's importances, in the order of the prunings."""
     shortened = []
     for pruning in prunings:
-        pairs = {text: _shorten(text, *level.importance[text], pruning) for text in dict.fromkeys(texts)}
+        pairs: dict[Text, tuple[Text, float]] = {}
+        for text in dict.fromkeys(texts):
+            reading, importance = level.importance[text]
+            kept_W = kept_words(importance, reading.words, pruning)
+            left = text if kept_W.all() else shorten(*text, reading.spans, kept_W)
+            pairs[text] = left, 1.0 if kept_W.all() else float(kept_W.mean())
         kept_R = np.array([pairs[text][1] for text in texts], dtype=np.float32)
         shortened.append(_Shortened(pruning, [pairs[text][0] for text in texts], kept_R))
     return shortened
-
-
-def _shorten(text: Text, reading: Reading, importance: NDArray[np.float32], pruning: Pruning) -> tuple[Text, float]:
-    """Return the text without its pruned words, and the share of its words that is left."""
-    kept_W = kept_words(importance, reading.words, pruning)
-    if kept_W.all():
-        return text, 1.0
-    return shorten(*text, reading.spans, kept_W), float(kept_W.mean())
 
 
 def _reread(

@@ -1,12 +1,12 @@
 """Measures a task's accuracy at every gamma, on the profiling split (for planners) and the test split (for reports).
 
-Knows no loader: `LabelledImages` is the part of a data set that it needs, and training/data.py's `ImageData` is one.
+Knows no loader: `data` is an `ImageData` of training/data.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,29 +18,10 @@ from pliant.tokens.runtime import Execution, Payload, TokensRuntime
 Index = NDArray[np.int64]
 
 
-class Images(Protocol):
-    def batch(self, index: Index, size: int) -> NDArray[np.uint8]:
-        """Return pictures as the backbone sees them, [n, size, size, 3]."""
-
-
-class LabelledImages(Protocol):
-    """Pictures, their labels, and which of them are for profiling and for the test."""
-
-    @property
-    def images(self) -> Images: ...
-
-    @property
-    def labels(self) -> Index: ...
-
-    @property
-    def split(self) -> Any:
-        """The split, with index arrays `profiling` and `test`."""
-
-
 def profile(
     backbone: Backbone,
     task: Task,
-    data: LabelledImages,
+    data: Any,
     device: str = "cpu",
     gammas: tuple[int, ...] = GAMMAS,
     progress: Progress = silent,
@@ -65,14 +46,14 @@ def profile(
 
 
 def accuracy(
-    runtime: TokensRuntime, task: str, data: LabelledImages, rows: Index, gamma: int, size: int, batch: int = 64
+    runtime: TokensRuntime, task: str, data: Any, rows: Index, gamma: int, size: int, batch: int = 64
 ) -> float:
     """Return the share of the pictures `rows` whose most probable class is their label."""
     return float(right(runtime, task, data, rows, gamma, size, batch).mean())
 
 
 def right(
-    runtime: TokensRuntime, task: str, data: LabelledImages, rows: Index, gamma: int, size: int, batch: int = 64
+    runtime: TokensRuntime, task: str, data: Any, rows: Index, gamma: int, size: int, batch: int = 64
 ) -> NDArray[np.bool_]:
     """Return of each of the pictures `rows` whether its most probable class is its label."""
     classes: list[int] = []

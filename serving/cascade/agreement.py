@@ -27,7 +27,7 @@ from pliant.serving.lifecycle.generation import Generations
 from pliant.serving.loop.copies import Copies
 from pliant.serving.loop.observe import DriftCounter, Kind, Reading
 from pliant.serving.monitoring.metric_list import register
-from pliant.serving.request_context import FrontDoor, goes_to_challenger, is_copy, to_champion_as_copy
+from pliant.serving.request_context import TO_CHALLENGER, FrontDoor, is_copy, to_champion_as_copy
 from pliant.watch.binning import classes
 
 QUIET = 0.05  # seconds since the last answer: a client that sends one text after the other is not slowed down
@@ -99,7 +99,7 @@ class Agreement:
     def answered(self, progress: TextInProgress, result: Completed) -> None:
         """Take note of an answer, and compare it later if it is an early one and in the share."""
         self._busy = self._clock()
-        if not self._share or is_copy() or goes_to_challenger() or result.reason:
+        if not self._share or is_copy() or TO_CHALLENGER.get() or result.reason:
             return
         last = len(progress.handler.served.cascade.levels) - 1
         if progress.candidate.levels[progress.levels_done - 1] == last or self._draw() >= self._share:

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.bodies import shorten
-from pliant.serving.request_context import set_request_id, set_request_key
+from pliant.serving.request_context import REQUEST_ID, REQUEST_KEY
 
 HEADER = b"x-request-id"
 KEY_HEADER = b"x-pliant-key"
@@ -37,8 +37,8 @@ class RequestIdMiddleware:
             await self._app(scope, receive, send)
             return
         id = request_id(scope["headers"])
-        set_request_key(_key(scope["headers"]))
-        set_request_id(id.decode())
+        REQUEST_KEY.set(_key(scope["headers"]))
+        REQUEST_ID.set(id.decode())
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -18,7 +18,7 @@ from typing_extensions import TypeVar  # with defaults, which the standard libra
 
 from pliant.serving.driver import Driver
 from pliant.serving.journal import FileRecorder
-from pliant.serving.request_context import goes_to_challenger
+from pliant.serving.request_context import TO_CHALLENGER
 
 logger = logging.getLogger("pliant.serving")
 
@@ -82,38 +82,23 @@ class Generations(Generic[C, H, D]):
         `standby_seconds`: that a former generation stays loaded, so that going back to it takes no time; 0: it stops as
         soon as it has answered its requests.
         """
-        self._present, self._on_drained, self._standby_seconds = first, on_drained, standby_seconds
+        self.present, self._on_drained, self._standby_seconds = first, on_drained, standby_seconds  # the champion's
         self._draining: set[asyncio.Task[None]] = set()
-        self._standby: Generation[C, H, D] | None = None
+        self.standby: Generation[C, H, D] | None = None  # the former one, while it is still loaded
         self._expiry: asyncio.TimerHandle | None = None
-        self._challenger: Generation[C, H, D] | None = None
+        self.challenger: Generation[C, H, D] | None = None  # on trial
         self._promotable = True
-
-    @property
-    def present(self) -> Generation[C, H, D]:
-        """Return the champion's generation."""
-        return self._present
 
     @property
     def chosen(self) -> Generation[C, H, D]:
         """Return the generation that the current request goes to: the champion's, or that of a challenger on trial."""
-        challenger = self._challenger
-        return challenger if challenger is not None and goes_to_challenger() else self._present
-
-    @property
-    def challenger(self) -> Generation[C, H, D] | None:
-        """Return the generation on trial."""
-        return self._challenger
-
-    @property
-    def standby(self) -> Generation[C, H, D] | None:
-        """Return the former generation that is still loaded."""
-        return self._standby
+        challenger = self.challenger
+        return challenger if challenger is not None and TO_CHALLENGER.get() else self.present
 
     @property
     def loaded(self) -> list[Generation[C, H, D]]:
         """Return the generations that answer requests or may do so again."""
-        return [each for each in (self._present, self._challenger, self._standby) if each is not None]
+        return [each for each in (self.present, self.challenger, self.standby) if each is not None]
 
     @property
     def draining(self) -> int:
@@ -126,12 +111,12 @@ class Generations(Generic[C, H, D]):
         Callers await nothing between reading `present` and submitting to it. The former one, if it can stay loaded,
         answers its own as well, and then stands by.
         """
-        former, self._present = self._present, started
-        if started is self._challenger:
-            self._challenger = None
+        former, self.present = self.present, started
+        if started is self.challenger:
+            self.challenger = None
         self.drop_standby()
         if self._standby_seconds:
-            self._standby = former
+            self.standby = former
             self._expiry = asyncio.get_running_loop().call_later(self._standby_seconds, self.drop_standby)
         else:
             self._drain_soon(former)
@@ -141,7 +126,7 @@ class Generations(Generic[C, H, D]):
 
         It is to be promoted then: it stands by no more.
         """
-        challenger, standby = self._challenger, self._standby
+        challenger, standby = self.challenger, self.standby
         if challenger is not None and self._promotable and challenger.driver.ready and serves(challenger.catalog):
             return challenger
         if standby is None or not standby.driver.ready or not serves(standby.catalog):
@@ -151,7 +136,7 @@ class Generations(Generic[C, H, D]):
 
     def drop_standby(self) -> asyncio.Task[None] | None:
         """Stop the generation on standby, if there is one, and return the task that waits for its end."""
-        standby = self._standby
+        standby = self.standby
         self._forget_standby()
         return None if standby is None else self._drain_soon(standby)
 
@@ -160,18 +145,18 @@ class Generations(Generic[C, H, D]):
 
         `promotable`: whether it may be the champion's as it is; not if its processes have a lower priority.
         """
-        former, self._challenger, self._promotable = self._challenger, started, promotable
+        former, self.challenger, self._promotable = self.challenger, started, promotable
         if former is not None:
             self._drain_soon(former)
 
     def end_challenge(self) -> None:
         """Send no further request to the generation on trial, and stop it once it has answered its own."""
-        challenger, self._challenger = self._challenger, None
+        challenger, self.challenger = self.challenger, None
         if challenger is not None:
             self._drain_soon(challenger)
 
     def _forget_standby(self) -> None:
-        self._standby = None
+        self.standby = None
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -184,14 +169,14 @@ class Generations(Generic[C, H, D]):
 
     def amend(self, extended: Generation[C, H, D]) -> None:
         """Replace the catalog and handlers of the present generation, which keeps its driver and workers."""
-        assert extended.driver is self._present.driver, "another driver is another generation"
-        self._present = extended
+        assert extended.driver is self.present.driver, "another driver is another generation"
+        self.present = extended
 
     async def stop(self) -> None:
         """Answer the pending requests of all generations, then stop them."""
         self.drop_standby()
         self.end_challenge()
-        await asyncio.gather(self._present.stop(), *self._draining)
+        await asyncio.gather(self.present.stop(), *self._draining)
 
     async def _drain(self, former: Generation[C, H, D]) -> None:
         try:

@@ -241,22 +241,17 @@ class Refresher(Generic[C, H, D]):
             if unreachable or (marks.release is None and isinstance(error, RegistryError)):
                 raise
             outcome = Outcome("held", f"the versions that {source.alias} points to are not served: {error}", {})
-        outcome = self._with_strays(outcome, marks, seen)
+        if marks.strays:  # the log says once which models' own aliases are not followed
+            listed = ", ".join(marks.strays[:3]) + (", ..." if len(marks.strays) > 3 else "")
+            text = (
+                f"the alias {source.alias} of {listed} differs from release {marks.release}, which is what counts: "
+                f"to serve other versions, move the alias of the release"
+            )
+            if seen is None or seen.strays != marks.strays:
+                logger.warning("refresh: %s", text)
+            outcome = replace(outcome, message=f"{outcome.message}; {text}")
         self._judged = marks, _unchanged() if outcome.outcome == "changed" else outcome
         return outcome
-
-    def _with_strays(self, outcome: Outcome, marks: Marks, seen: Marks | None) -> Outcome:
-        """Return the outcome, which also says which models' own aliases are not followed; so does the log, once."""
-        if not marks.strays:
-            return outcome
-        listed = ", ".join(marks.strays[:3]) + (", ..." if len(marks.strays) > 3 else "")
-        text = (
-            f"the alias {self._source.alias} of {listed} differs from release {marks.release}, which is what counts: "
-            f"to serve other versions, move the alias of the release"
-        )
-        if seen is None or seen.strays != marks.strays:
-            logger.warning("refresh: %s", text)
-        return replace(outcome, message=f"{outcome.message}; {text}")
 
     async def _serve_target(self, running: C) -> Outcome:
         source = self._source

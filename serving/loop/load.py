@@ -15,14 +15,17 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from pliant.errors import InputError
+from pliant.state import Finite, Sum, read
 from pliant.watch.binning import Binning
 from pliant.watch.detector import Alarm, Detector, Stream, detector_from
-from pliant.watch.system import ALPHA, StreamFigures, part
+from pliant.watch.system import ALPHA, StreamFigures, figures_of, part
 
 NAME = "load"
 WINDOW, MINUTE = 1200, 60  # seconds; recorded bursts last 10 to 26 minutes
@@ -41,119 +44,85 @@ STREAM = Stream(
 )
 
 
-@dataclass(slots=True)
-class _Window:
-    """The window that is under way: its number since 1970, and the requests of its minutes in which somebody looked."""
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """What was counted on former days in each window, and the last window that counts."""
 
-    number: int
-    minutes: dict[int, float]
-
-
-class Course:
-    """What is usual at each time of day, from what was counted on former days."""
-
-    def __init__(self) -> None:
-        self._days: list[deque[float]] = [deque(maxlen=DAYS) for _ in range(SLOTS)]
-        self._window: _Window | None = None
-        self._closed = -1  # the last window that counts
-
-    def count(self, requests: float, seconds: float) -> float | None:
-        """Count requests that came since the last look, at a time in seconds since 1970. Return the logarithm to base 2 of
-        the load over the usual one where a window has ended and enough days are known; else None."""
-        number, ratio = int(seconds // WINDOW), None
-        if self._window is None or self._window.number != number:
-            ratio = self._close()
-            self._window = _Window(number, {})
-        minutes, minute = self._window.minutes, int(seconds % WINDOW // MINUTE)
-        minutes[minute] = minutes.get(minute, 0.0) + requests
-        return ratio
-
-    def _close(self) -> float | None:
-        """End the window, unless it is one of the last day's again: a clock that was set back counts nothing twice."""
-        window = self._window
-        if window is None or len(window.minutes) < MINUTES or -SLOTS < window.number - self._closed <= 0:
-            return None
-        self._closed, days = window.number, self._days[window.number % SLOTS]
-        load = median(window.minutes.values())
-        ratio = math.log2((load + 1) / (median(days) + 1)) if len(days) >= LEAST else None
-        days.append(load)
-        return ratio
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what is known as plain JSON values; of the window that is under way nothing is kept."""
-        return {"days": [list(days) for days in self._days], "closed": self._closed}
+    days: Annotated[list[Annotated[list[Sum], Field(max_length=DAYS)]], Field(min_length=SLOTS, max_length=SLOTS)]
+    closed: int
 
 
-def course_from(content: Any) -> Course:
-    """Return the course whose `to_dict` gave this. Raises `InputError` for anything else."""
-    match content:
-        case {"days": list(days), "closed": int(closed)} if len(days) == SLOTS:
-            course = Course()
-            course._closed = closed
-            for slot, loads in enumerate(days):
-                if not isinstance(loads, list) or len(loads) > DAYS or not all(map(_is_load, loads)):
-                    raise InputError("days", loads, f"at most {DAYS} loads")
-                course._days[slot].extend(map(float, loads))
-            return course
-    raise InputError("course", type(content).__name__, "what a course's to_dict gave")
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a watch of the load knows, as it is kept; of the window that is under way nothing is."""
 
-
-def _is_load(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value) and value >= 0
+    course: _Course
+    detector: dict[str, Any]
+    ratios: list[Finite]
 
 
 class LoadWatch:
-    """Says once when a service has more load than is usual. `count` belongs off the path of the requests."""
+    """Says once when a service has more load than is usual. `look` belongs off the path of the requests."""
 
-    def __init__(self, stream: Stream = STREAM) -> None:
-        self._stream = stream
-        self.course = Course()
-        self.detector = Detector(stream)
+    def __init__(self) -> None:
+        self.detector = Detector(STREAM)
+        self._days: list[list[float]] = [[] for _ in range(SLOTS)]
+        self._closed = -1  # the last window that counts
+        self._window = -1  # that is under way, by its number since 1970
+        self._minutes: dict[int, float] = {}  # its requests, of the minutes in which somebody looked
         self._ratios: deque[float] = deque(maxlen=SLOTS)
 
     def look(self, requests: float, seconds: float) -> Alarm | None:
         """Take the number of requests since the last look, at a time in seconds since 1970; return the alarm that is raised
         now."""
-        ratio = self.course.count(requests, seconds)
+        ratio = self.ratio(requests, seconds)
         if ratio is None:
             return None
         self._ratios.append(ratio)
-        binning = self._stream.binning
-        alarm = self.detector.update(binning.counts([ratio]))
+        alarm = self.detector.update(STREAM.binning.counts([ratio]))
         if alarm is not None:
-            self.detector.alarm = alarm = replace(alarm, sentence=self._sentence(alarm))
+            latest = list(self._ratios)[-max(1, alarm.observations - alarm.since) :]
+            sentence = f"{NAME}: {2 ** median(latest):.1f} times what is usual at this time of day"
+            self.detector.alarm = alarm = replace(alarm, sentence=sentence)
         return alarm
 
-    def _sentence(self, alarm: Alarm) -> str:
-        latest = list(self._ratios)[-max(1, alarm.observations - alarm.since) :]
-        return f"{NAME}: {2 ** median(latest):.1f} times what is usual at this time of day"
+    def ratio(self, requests: float, seconds: float) -> float | None:
+        """Count requests, as `look`. Return the logarithm to base 2 of the load over the usual one where a window has ended
+        and enough days are known; else None. A window that comes again, as of a clock that was set back, counts once."""
+        number, ratio = int(seconds // WINDOW), None
+        if self._window != number:
+            once = not -SLOTS < self._window - self._closed <= 0
+            if once and len(self._minutes) >= MINUTES:
+                self._closed, days = self._window, self._days[self._window % SLOTS]
+                load = median(self._minutes.values())
+                ratio = math.log2((load + 1) / (median(days) + 1)) if len(days) >= LEAST else None
+                days.append(load)
+                del days[:-DAYS]
+            self._window, self._minutes = number, {}
+        minute = int(seconds % WINDOW // MINUTE)
+        self._minutes[minute] = self._minutes.get(minute, 0.0) + requests
+        return ratio
 
     def release(self) -> None:
         """Learn all of it anew where an alarm stands, as after a new release; else go on."""
         if self.detector.alarm is not None:
-            self.__init__(self._stream)  # type: ignore[misc]
+            self.__init__()  # type: ignore[misc]
 
     def figures(self) -> Sequence[StreamFigures]:
         """Return the row of the table that `pliant watch` prints; none before a window was compared."""
-        each = self.detector
-        if not each.observations:
-            return ()
-        sentence = each.alarm.sentence if each.alarm else ""
-        return (StreamFigures(NAME, each.state, each.observations, each.evidence, each.threshold, sentence),)
+        return (figures_of(self.detector),) if self.detector.observations else ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that is known as plain JSON values."""
-        return {"course": self.course.to_dict(), "detector": self.detector.to_dict(), "ratios": list(self._ratios)}
+        return asdict(_State(_Course(self._days, self._closed), self.detector.to_dict(), list(self._ratios)))
 
 
-def load_watch_from(content: Any, stream: Stream = STREAM) -> LoadWatch:
-    """Return the watch whose `to_dict` gave this. Raises `InputError` for anything else, or of another stream."""
-    match content:
-        case {"course": course, "detector": detector, "ratios": list(ratios)}:
-            watch = LoadWatch(stream)
-            watch.course, watch.detector = course_from(course), detector_from(detector)
-            if watch.detector.stream != stream or not all(isinstance(ratio, float) for ratio in ratios):
-                raise InputError("load", watch.detector.stream.name, "of the stream that is watched")
-            watch._ratios.extend(ratios)
-            return watch
-    raise InputError("load", type(content).__name__, "what a watch of the load gave")
+def load_watch_from(content: Any) -> LoadWatch:
+    """Return the watch whose `to_dict` gave this. Raises `InputError` for anything else."""
+    state, watch = read(_State, content, "what a watch of the load gave"), LoadWatch()
+    watch._days, watch._closed = state.course.days, state.course.closed
+    watch.detector = detector_from(state.detector)
+    if watch.detector.stream != STREAM:
+        raise InputError("load", watch.detector.stream.name, "of the stream that is watched")
+    watch._ratios.extend(state.ratios)
+    return watch

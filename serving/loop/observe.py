@@ -17,7 +17,7 @@ import numpy as np
 
 from pliant.fairness import Groups
 from pliant.outcomes.tracker import Answered
-from pliant.serving.request_context import evidence_tenant, goes_to_challenger, is_copy
+from pliant.serving.request_context import EVIDENCE, TO_CHALLENGER, is_copy
 from pliant.watch.binning import MAX_BINS, Binning, classes, linear, logarithmic
 from pliant.watch.detector import Stream
 
@@ -88,11 +88,11 @@ class DriftCounter:
 
     def should_count(self) -> bool:
         """Whether what is being handled is counted: where it is not, what is costly to compute need not be."""
-        return self.counting and not (goes_to_challenger() or is_copy())
+        return self.counting and not (TO_CHALLENGER.get() or is_copy())
 
     def arrived(self) -> None:
         """Count a request, whoever answers it; copies are none."""
-        self._arrivals[self.groups.of(evidence_tenant())] += 1
+        self._arrivals[self.groups.of(EVIDENCE.get())] += 1
 
     def arrivals(self) -> Mapping[int, int]:
         """Return how many requests have come since the process began, by group; empty before the first."""
@@ -102,7 +102,7 @@ class DriftCounter:
         """Count the readings of an answer to the present request."""
         if not readings or not self.should_count():
             return
-        block = self._counts[self.groups.of(evidence_tenant())]
+        block = self._counts[self.groups.of(EVIDENCE.get())]
         for name, value, kind in readings:
             stream = self.streams.get(name)
             if stream is None:

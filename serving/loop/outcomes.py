@@ -30,7 +30,7 @@ from pliant.serving.http.bodies import shorten
 from pliant.serving.loop.outcome_store import OutcomeWriter, open_writer
 from pliant.serving.loop.settings import OutcomeSettings
 from pliant.serving.monitoring.metric_list import labelled, register
-from pliant.serving.request_context import evidence_tenant
+from pliant.serving.request_context import EVIDENCE
 
 MAX_LABELS = 1_000  # in one request, and at once
 RATE = 100.0  # labels a second of one tenant
@@ -152,7 +152,7 @@ class Outcomes:
             message = f"id is {shorten(id)}, but must be of a recent answer to you{since}"
             raise ApiError(404, "unknown_id", message, "id")
         with self._lock:
-            evidence = evidence_tenant() if self.teaches(client) else None
+            evidence = EVIDENCE.get() if self.teaches(client) else None
             taken = self.tracker.take(known, label, Report(client.tenant, client.key, now), evidence)
             figures = self.tracker.figures_of(row.common.key)
         if taken.status == "contradicted":

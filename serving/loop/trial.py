@@ -30,7 +30,7 @@ from pliant.serving.driver import Clock
 from pliant.serving.http.api_errors import api_error_of
 from pliant.serving.loop.copies import Copies
 from pliant.serving.loop.observe import Observation, Served, agree, comparable
-from pliant.serving.request_context import evidence_tenant, request_key, to_challenger, to_champion_as_copy
+from pliant.serving.request_context import EVIDENCE, REQUEST_KEY, to_challenger, to_champion_as_copy
 
 A = TypeVar("A")
 Call = Callable[[float], Awaitable[Served[A]]]
@@ -101,13 +101,25 @@ class Trial:
         `deadline`: in seconds from `arrived`.
         """
         by_challenger, hidden = self._draw()
-        tenant, begun = evidence_tenant(), self._clock()
+        tenant, begun = EVIDENCE.get(), self._clock()
         # The deadline of an answer that goes on after it has begun is that of its beginning, whose usual latency is unknown.
         needed = self.rollout.usual_latency(tenant) if ended is None else 0.0
         possible = arrived + deadline - begun > needed
         request = Tried(uuid4().hex, call, arrived, begun, ended, tenant, hidden and possible)
         if by_challenger:
-            return await self._by_challenger(request)
+            try:
+                with to_challenger():
+                    answer = await call(arrived)
+            except Exception as error:
+                self._failed += 1
+                if self._failed <= LOGGED:
+                    logger.warning("%s failed a request, which the champion answered: %s", self.release.name, error)
+                answer = await self._by_champion_instead(request, error)
+                late = api_error_of(error).code in OVERLOAD
+                self._feed_outcome(request, "canary", error=not late, late=late, utility=0.0)
+                return answer
+            self._answered(request, "canary", answer, None if self.rollout.decided else self._copy_to_champion)
+            return answer
         try:
             answer = await call(arrived)
         except Exception as error:
@@ -122,25 +134,12 @@ class Trial:
         """Return whether the challenger answers the request, and whether its client could not know that."""
         if not (self.open and self.rollout.stage in ("canary", "promoted")):
             return False, True
-        key = request_key()
+        key = REQUEST_KEY.get()
         place = position(self.secret, key or uuid4().hex)
         hidden = not key or (place not in self._drawn and len(self._drawn) < KEYS)
         if key and hidden:
             self._drawn.add(place)
         return place < self.rollout.share, hidden
-
-    async def _by_challenger(self, request: Tried[A]) -> Served[A]:
-        try:
-            with to_challenger():
-                answer = await request.call(request.arrived)
-        except Exception as error:
-            self._log(error)
-            answer = await self._by_champion_instead(request, error)
-            late = api_error_of(error).code in OVERLOAD
-            self._feed_outcome(request, "canary", error=not late, late=late, utility=0.0)
-            return answer
-        self._answered(request, "canary", answer, None if self.rollout.decided else self._copy_to_champion)
-        return answer
 
     async def _by_champion_instead(self, request: Tried[A], error: Exception) -> Served[A]:
         """Answer what the challenger failed. Where the request is at fault, the champion refuses it, too."""
@@ -180,7 +179,7 @@ class Trial:
         pair = self._pairs.pop(id, None)
         if pair is not None:
             champion, challenger = pair
-            self.feed(Label(id, bool(champion == label), bool(challenger == label), tenant=evidence_tenant()))
+            self.feed(Label(id, bool(champion == label), bool(challenger == label), tenant=EVIDENCE.get()))
 
     def feed(self, event: Event) -> None:
         """Give the controller an event, and have done what it wants."""
@@ -247,9 +246,3 @@ class Trial:
     ) -> None:
         fair, tenant = request.fair, request.tenant
         self.feed(CanaryOutcome(request.id, arm, latency, error, late, utility, tenant, fair))
-
-    def _log(self, error: Exception) -> None:
-        """Log an error of the challenger, the first few times."""
-        self._failed += 1
-        if self._failed <= LOGGED:
-            logger.warning("%s failed a request, which the champion answered: %s", self.release.name, error)

@@ -29,9 +29,8 @@ from pliant.serving.loop.observe import CONFIDENCE, DriftCounter
 from pliant.serving.metrics import StateMetrics
 from pliant.serving.monitoring.metric_list import DRIFT, register
 from pliant.serving.state_file import StateFile
-from pliant.watch.accuracy import AccuracyEstimate, mean_confidence
 from pliant.watch.detector import Alarm
-from pliant.watch.system import ALPHA, StreamFigures, SystemWatch, system_watch_from
+from pliant.watch.system import ALPHA, AccuracyEstimate, StreamFigures, SystemWatch, mean_confidence, system_watch_from
 
 logger = logging.getLogger("pliant.serving")
 
@@ -84,7 +83,7 @@ class Watcher:
         self._alarms: list[dict[str, Any]] = []
         self._watch = new_watches()
         self._untold: dict[str, dict[str, Any]] = {}  # alarms by stream that one group alone has raised, as events
-        self._loads = load_watches()
+        self._loads = WithoutEach(LoadWatch())
         self._arrivals: Mapping[int, int] = {}  # as the latest look has found them
         self._recent: dict[str, NDArray[np.int64]] = {}  # counts of the latest confidences by stream
         self._restore()
@@ -106,7 +105,11 @@ class Watcher:
 
     async def look(self) -> list[Alarm]:
         """Take the counts since the last look, and return the alarms that they raise."""
-        self._follow_release()
+        release = self._parts.release()
+        if release != self._release:
+            if self._release is not None:
+                self._begin_anew()
+            self._release = release
         blocks = self._parts.drift.take()
         for name, counts in _sum(blocks.values()).items():
             if name.startswith(CONFIDENCE):
@@ -115,12 +118,29 @@ class Watcher:
         alarms: list[Alarm] = list(await self._parts.in_thread(self._update, blocks)) if blocks else []
         alarms += self._look_at_load()
         for alarm in alarms:
-            self._raise(alarm)
-        for stream in [stream for stream in self._untold if self._is_of_many(stream)]:
-            self._parts.event("alarm", self._untold.pop(stream))
+            self._parts.metrics.raised(alarm)
+            logger.warning("what is served has changed: %s", alarm.sentence)
+            entry = {"at": self._at(), "release": self._release, **asdict(alarm)}
+            self._alarms.append(entry)
+            self._untold[alarm.stream] = {"reason": alarm.sentence, **entry}
+        loads, without = [watch.detector for watch in self._loads.without.values()], self._watch.without.values()
+        for stream in list(self._untold):  # told once it was raised without any one group's requests, too
+            others = loads if stream == NAME else [watch.detectors.get(stream) for watch in without]
+            if all(other is not None and other.alarm for other in others):
+                self._parts.event("alarm", self._untold.pop(stream))
         self._rows = self._figures()
         self._parts.metrics.show(self._rows, self.estimates())
         return alarms
+
+    def _begin_anew(self) -> None:
+        """Forget what was known of the former release."""
+        self._alarms.clear()
+        self._untold.clear()
+        self._watch = new_watches()
+        for load in self._loads.every:
+            load.release()
+        self._recent.clear()
+        self._parts.drift.forget()
 
     def _update(self, blocks: Mapping[int, Mapping[str, list[int]]]) -> list[Alarm]:
         """Update each watch with what it sees; return the alarms that all of it together raises."""
@@ -134,7 +154,7 @@ class Watcher:
         for watch, seen in parts.items():
             counts = _sum(seen)
             for name in counts:
-                if name not in watch:
+                if name not in watch.detectors:
                     watch.add(self._parts.drift.streams[name])
             alarms = watch.update(counts)
             raised += alarms if watch is self._watch.whole else ()
@@ -154,12 +174,6 @@ class Watcher:
         alarm = self._loads.whole.look(sum(new.values()), now)
         return [alarm] if alarm else []
 
-    def _is_of_many(self, stream: str) -> bool:
-        """Whether the alarm of a stream has been raised without any one group's requests, too."""
-        if stream == NAME:
-            return all(watch.detector.alarm for watch in self._loads.without.values())
-        return all(stream in watch and watch.detector(stream).alarm for watch in self._watch.without.values())
-
     def estimates(self) -> dict[str, AccuracyEstimate]:
         """Return the accuracy of the latest answers of each stream of confidences, estimated without labels."""
         return {name.removeprefix(CONFIDENCE): mean_confidence(counts) for name, counts in self._recent.items()}
@@ -169,11 +183,7 @@ class Watcher:
         return {
             "streams": [asdict(row) for row in self._rows],
             "alarms": list(self._alarms),
-            "estimated_accuracy": {
-                name: {"accuracy": each.accuracy, "low": each.low, "high": each.high, "answers": each.answers}
-                for name, each in self.estimates().items()
-                if each.answers
-            },
+            "estimated_accuracy": {name: asdict(each) for name, each in self.estimates().items() if each.answers},
         }
 
     def _figures(self) -> list[StreamFigures]:
@@ -183,34 +193,14 @@ class Watcher:
         """Keep what is known, as before the service ends."""
         self._parts.file.write(self._content())
 
-    def _follow_release(self) -> None:
-        """Begin anew where another release is served by now."""
-        release = self._parts.release()
-        if release != self._release:
-            first, self._release = self._release is None, release
-            if first:
-                return
-            self._alarms.clear()
-            self._untold.clear()
-            self._watch = new_watches()
-            for load in self._loads.every:
-                load.release()
-            self._recent.clear()
-            self._parts.drift.forget()
-
-    def _raise(self, alarm: Alarm) -> None:
-        self._parts.metrics.raised(alarm)
-        logger.warning("what is served has changed: %s", alarm.sentence)
-        entry = {"at": self._parts.now().isoformat(timespec="seconds"), "release": self._release, **asdict(alarm)}
-        self._alarms.append(entry)
-        self._untold[alarm.stream] = {"reason": alarm.sentence, **entry}
+    def _at(self) -> str:
+        return self._parts.now().isoformat(timespec="seconds")
 
     def _content(self) -> dict[str, Any]:
-        at = self._parts.now().isoformat(timespec="seconds")
         return {
             "system": self._parts.system,
             "release": self._release,
-            "at": at,
+            "at": self._at(),
             **self.to_dict(),
             "watch": self._watch.whole.to_dict(),
             "without": {str(group): watch.to_dict() for group, watch in self._watch.without.items()},
@@ -226,39 +216,28 @@ class Watcher:
         if content is None:
             return
         try:
-            watch, release = new_watches(system_watch_from(content["watch"])), content["release"]
-            alarms = [dict(alarm) for alarm in content["alarms"]]
-            for group, without in content.get("without", {}).items():
-                watch.without[int(group)] = system_watch_from(without)
-            groups, untold = (
-                Groups({str(tenant): at % GROUPS for at, tenant in enumerate(content.get("tenants", ()))}),
-                dict(content.get("untold", {})),
-            )
-        except (KeyError, TypeError, ValueError, InputError) as error:
+            watch = WithoutEach(system_watch_from(content["watch"]), {})
+            watch.without |= {int(group): system_watch_from(each) for group, each in content.get("without", {}).items()}
+            kept = content["release"], [dict(alarm) for alarm in content["alarms"]], dict(content.get("untold", {}))
+            tenants = {str(tenant): at % GROUPS for at, tenant in enumerate(content.get("tenants", ()))}
+        except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
             logger.warning("what was watched before cannot be read, and is learnt anew: %s", error)
             return
-        self._watch, self._release, self._alarms, self._untold = watch, release, alarms, untold
-        self._parts.drift.groups = groups
+        self._watch, (self._release, self._alarms, self._untold) = watch, kept
+        self._parts.drift.groups = Groups(tenants)
         try:
-            loads = load_watches(load_watch_from(content["load"]))
-            for group, without in content.get("load_without", {}).items():
-                loads.without[int(group)] = load_watch_from(without)
+            loads = WithoutEach(load_watch_from(content["load"]), {})
+            loads.without |= {
+                int(group): load_watch_from(each) for group, each in content.get("load_without", {}).items()
+            }
             self._loads = loads
-        except KeyError:  # a state of before the load was watched
-            return
-        except InputError as error:
+        except (KeyError, AttributeError, ValueError, InputError) as error:
             logger.warning("the course of the load cannot be read, and is learnt anew: %s", error)
 
 
-def new_watches(watch: SystemWatch | None = None) -> WithoutEach[SystemWatch]:
-    """Return this watch of a release, or a new one, with what the load leaves of the system's budget of false alarms."""
-    whole = SystemWatch(ALPHA - ALPHA_OF_LOAD) if watch is None else watch
-    return WithoutEach(whole)
-
-
-def load_watches(watch: LoadWatch | None = None) -> WithoutEach[LoadWatch]:
-    """Return this watch of the load, or a new one."""
-    return WithoutEach(watch or LoadWatch())
+def new_watches() -> WithoutEach[SystemWatch]:
+    """Return the watch of a new release, with what the load leaves of the system's budget of false alarms."""
+    return WithoutEach(SystemWatch(ALPHA - ALPHA_OF_LOAD))
 
 
 def _sum(blocks: Iterable[Mapping[str, list[int]]]) -> dict[str, NDArray[np.int64]]:

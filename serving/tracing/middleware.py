@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.http.access.access import CLIENT
-from pliant.serving.request_context import request_fields, set_trace
+from pliant.serving.request_context import TRACED, request_fields
 from pliant.serving.tracing.traced import Traced
 
 PARENT = "traceparent"
@@ -71,7 +71,7 @@ class TracingMiddleware:
         if isinstance(span, NonRecordingSpan):
             await self._app(scope, receive, send)
             return
-        set_trace(Traced(tracer, set_span_in_context(span, context)))
+        TRACED.set(Traced(tracer, set_span_in_context(span, context)))
         try:
             await self._app(scope, receive, _noting(span, send))
         except BaseException as error:  # the client that left, too

@@ -39,20 +39,6 @@ def test_it_builds_by_the_file_of_the_system_and_says_what_to_do_next(builds, ca
     assert (label, commit) == ("--label", "commit=1234")
 
 
-def test_changed_files_are_told_from_a_commit_and_no_commit_is_none(monkeypatch, tmp_path):
-    answers = {"rev-parse": (0, "1234\n"), "status": (0, " M a.py\n")}
-
-    def run(command, **_options):
-        return subprocess.CompletedProcess(command, *answers[command[1]], "")
-
-    monkeypatch.setattr(bento.subprocess, "run", run)
-    assert bento.commit_of(tmp_path) == "1234+changed"
-    answers["status"] = (0, "")
-    assert bento.commit_of(tmp_path) == "1234"
-    answers["rev-parse"] = (128, "")
-    assert bento.commit_of(tmp_path) == ""
-
-
 def test_without_a_checkout_nothing_can_be_built(monkeypatch, tmp_path):
     monkeypatch.setattr(bento.pliant.errors, "__file__", str(tmp_path / "pliant" / "errors.py"))
     with pytest.raises(InputError, match="a checkout, with deploy/bento"):

@@ -28,26 +28,12 @@ def test_a_key_is_printed_once_opens_the_service_and_is_never_listed(here, capsy
     assert client.key in output
 
 
-def test_a_second_key_leaves_the_limits_of_its_tenant_that_it_does_not_name(here, capsys):
-    add(capsys, "--tenant", "acme", "--weight", "2", "--rate", "10")
-    secret = add(capsys, "--tenant", "acme", "--role", "use", "--role", "monitor", "--rate", "5")
-    keys = read_keys(here / ".pliant" / "keys.json")
-    assert (keys.tenant("acme").weight, keys.tenant("acme").rate) == (2.0, 5.0)
-    assert keys.client(secret).roles == {"use", "monitor"}
-
-
 def test_a_revoked_key_opens_nothing(here, capsys):
     secret = add(capsys, "--tenant", "acme", "--keys", "mine.json")
     keys = read_keys(here / "mine.json")
     assert main(["keys", "revoke", keys.client(secret).key, "--keys", "mine.json"]) == 0
     assert "is revoked" in capsys.readouterr().out
     assert read_keys(here / "mine.json").client(secret) is None
-
-
-def test_the_variable_names_the_file(here, capsys, monkeypatch):
-    monkeypatch.setenv("PLIANT_KEYS_FILE", "named.json")
-    secret = add(capsys, "--tenant", "acme")
-    assert read_keys(here / "named.json").client(secret)
 
 
 @pytest.mark.parametrize(

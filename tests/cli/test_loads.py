@@ -12,11 +12,6 @@ from pliant.errors import InputError
 RNG = np.random.default_rng
 
 
-def test_a_poisson_load_has_its_rate_and_ends_in_time():
-    times = loads.drawn("poisson:100:20", 10_000, RNG(0))
-    assert len(times) == pytest.approx(2000, rel=0.1) and times.min() >= 0 and times.max() < 20
-
-
 def test_a_bursty_load_has_quiet_and_loud_stretches():
     times = loads.drawn("bursty:100:300", 100_000, RNG(0))
     counts = np.bincount(times.astype(int), minlength=300)

@@ -41,17 +41,6 @@ def test_help_of_a_command_names_its_options(command, capsys):
     assert all(option in text for option in OPTIONS[command])
 
 
-@pytest.mark.parametrize(
-    "words",
-    [[], ["bake"], ["train", "chess"], ["train", "tokens", "--limit", "many"], ["serve", "tokens", "--policy", "best"]],
-)
-def test_words_that_are_no_command_end_with_status_2_and_the_usage(words, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: pliant")
-
-
 def test_a_demo_of_an_unknown_system_is_one_sentence_before_anything_starts(here, capsys):
     assert main(["demo", "tokens", "chess"]) == 2
     assert capsys.readouterr().err == "pliant: SYSTEM is chess, but must be one of tokens, bins, cascade, packing\n"

@@ -9,7 +9,7 @@ import pytest
 
 from pliant.registry.mlflow_store import MlflowRegistry
 from tests.cli.test_releases import BINS, place, published, served
-from tests.fixtures.commands import refused, shown
+from tests.fixtures.commands import refused
 
 __all__ = ["BINS", "place", "published"]  # fixtures
 
@@ -51,16 +51,3 @@ def test_a_registry_that_goes_before_the_commit_leaves_what_was_served(words, pl
     assert "the server is gone" in sentence and "bins could not be released" in sentence
     assert served() == 3
     assert not (place / ".pliant" / "events.jsonl").exists(), "no event says what did not happen"
-
-
-def test_a_registry_that_goes_after_the_commit_is_one_sentence_and_the_release_is_served(place, monkeypatch, capsys):
-    def fail(*_arguments, **_more):
-        from pliant.errors import UnreachableError
-
-        raise UnreachableError("release 2 of bins could not be marked: the server is gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("pliant.registry.mlflow_switch.note", fail)
-        assert "could not be marked: the server is gone" in refused(["promote", "bins", "2"], capsys)
-    assert served() == 2, "the commit is one write, and it was done"
-    assert "release 2 is served" in shown(["status", "bins"], capsys)

@@ -10,7 +10,6 @@ import pytest
 from pliant.flows import settings
 from pliant.flows.release import open_registry
 from pliant.registry import codec
-from pliant.registry.lock import lock_file
 from pliant.registry.package import Package
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.commands import refused, shown
@@ -104,10 +103,3 @@ def test_rollback_goes_back_one_and_again_one_and_promote_goes_forth(place, caps
 def test_what_cannot_be_is_refused_with_a_sentence(words, message, place, capsys):
     assert message in refused(words, capsys)
     assert served() == 3
-
-
-def test_services_on_this_machine_see_the_change_by_the_time_of_the_lock(place, capsys):
-    lock = lock_file((place / "mlruns" / "mlflow.db"), "bins")
-    before = lock.stat().st_mtime_ns
-    shown(["rollback", "bins"], capsys)
-    assert lock.stat().st_mtime_ns > before

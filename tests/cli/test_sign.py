@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from pliant.cli.main import main
-from pliant.errors import SignatureError
 from pliant.flows import settings
 from pliant.flows.release import open_registry
 from pliant.registry.mlflow_client import DIGEST
@@ -45,22 +42,6 @@ def test_a_key_is_made_what_is_in_use_is_signed_with_it_and_then_all_checks_pass
     assert ids(text) == [f"{BINS} version 1"] and "1 signed with key" in text and "3 were already." in text
     shown(["sign", "--check", "bins", "--all-versions", *trusted], capsys)
     assert open_registry(settings.read(), "bins").release("bins").signed
-
-
-def test_the_settings_of_flows_name_the_keys_as_well(place, capsys):
-    shown(["sign", "--new-key", "release.pem"], capsys)
-    os.environ["PLIANT_TRUSTED_KEYS"] = "release.pub.pem"
-    with pytest.raises(SignatureError, match="is not signed"):
-        open_registry(settings.read(), "bins").fetch(BINS)
-    assert main(["sign", "--check", "bins"]) == 1
-    capsys.readouterr()
-    sentence = refused(["rollback", "bins"], capsys)
-    assert f"version 2 of {BINS} is refused: it is not signed" in sentence and "`pliant sign bins`" in sentence
-    os.environ["PLIANT_SIGNING_KEY"] = "release.pem"
-    shown(["sign", "bins"], capsys)
-    shown(["sign", "--check", "bins"], capsys)
-    shown(["rollback", "bins"], capsys)
-    open_registry(settings.read(), "bins").fetch(BINS)
 
 
 def test_a_version_that_was_altered_after_it_was_signed_is_named_and_not_signed_again_and_the_others_are(place, capsys):

@@ -108,12 +108,6 @@ def test_requests_are_numbered_in_time_and_of_all_kinds_alike(system):
         assert load.loud == {r.id for r in requests if r.arrival // 4 % 2 == 1} != set()
 
 
-@every_system
-def test_the_same_seed_gives_the_same_load_and_another_one_another(system):
-    first, again, other = (LOADS[system][0](50.0, seed) for seed in (1, 1, 2))
-    assert first == again != other
-
-
 def mean_seconds(world: World, at: float = 0.0, count: int = 4000, **key) -> float:
     course = Course(world, 3)
     return float(np.mean([course.seconds(1.0, at, **key) for _ in range(count)]))

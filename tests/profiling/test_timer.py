@@ -40,18 +40,6 @@ def test_it_warms_up_then_repeats_until_the_budget_or_the_most_is_reached(config
     assert counted.count == calls
 
 
-def test_warm_up_calls_are_not_in_the_median():
-    timing = Calls(0.05, 0.05, 0.001).measured(TimerConfig(warmup=2, least=5, most=5))
-    assert timing.median == pytest.approx(0.001)
-    assert timing.memory == 0  # not measured on a CPU
-
-
-def test_median_and_spread_are_those_of_the_samples():
-    slow = [0.002, 0.002, 0.002, 0.006, 0.010]
-    timing = Calls(*slow).measured(TimerConfig(warmup=0, least=5, most=5))
-    assert (timing.median, timing.spread) == (pytest.approx(0.002), pytest.approx(0.004))
-
-
 @given(arrays(np.float64, (4, 3), elements=st.floats(0.1, 10)))
 def test_monotonic_seconds_are_the_least_of_all_that_are_at_least_as_long_and_as_many(seconds):
     expected = [[seconds[row:, column:].min() for column in range(3)] for row in range(4)]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pliant.errors import RegistryError, UnreachableError
-from pliant.registry import address
-from pliant.registry.address import (
+from pliant.registry import mlflow_client
+from pliant.registry.mlflow_client import (
     CLIENT,
     TRUSTED,
     UNCHECKED,
@@ -21,8 +21,6 @@ from pliant.registry.address import (
     current_address,
     database,
     driver_address,
-    is_local,
-    local_folder,
     shown,
 )
 from tests.fixtures.certificate import certificate
@@ -39,16 +37,6 @@ from tests.fixtures.certificate import certificate
 )
 def test_a_sqlite_address_names_its_file(uri, path):
     assert database(uri) == path
-
-
-@pytest.mark.parametrize(
-    ("uri", "folder"),
-    [("/a/b", Path("/a/b")), ("file:///a/b%20c", Path("/a/b c")), ("a/b", Path("a/b")), ("s3://bucket/a", None)],
-)
-def test_a_folder_of_this_machine_is_told_from_one_elsewhere(uri, folder):
-    assert is_local(uri) is (folder is not None)
-    if folder is not None:
-        assert local_folder(uri) == folder
 
 
 @pytest.mark.parametrize("uri", ["sqlite:////c#/m.db", "sqlite:///m.db?mode=ro"])
@@ -83,7 +71,7 @@ def test_a_database_file_in_anothers_place_has_another_address_of_the_same_path(
     ],
 )
 def test_a_postgres_address_gets_the_driver_that_is_installed(installed, uri, address_, monkeypatch):
-    monkeypatch.setattr(address, "find_spec", lambda name: name if name in installed else None)
+    monkeypatch.setattr(mlflow_client, "find_spec", lambda name: name if name in installed else None)
     assert driver_address(uri) == address_
 
 
@@ -91,7 +79,7 @@ def test_a_postgres_address_gets_the_driver_that_is_installed(installed, uri, ad
     ("uri", "driver"), [("postgres://me:hidden@h/db", "psycopg"), ("postgresql+pg8000://me:hidden@h/db", "pg8000")]
 )
 def test_without_its_driver_a_postgres_address_is_an_error_that_says_what_to_install(uri, driver, monkeypatch):
-    monkeypatch.setattr(address, "find_spec", lambda name: None)
+    monkeypatch.setattr(mlflow_client, "find_spec", lambda name: None)
     with pytest.raises(RegistryError, match=f"its driver {driver} is missing here") as raised:
         driver_address(uri)
     assert "hidden" not in str(raised.value) and "[postgres]" in str(raised.value)

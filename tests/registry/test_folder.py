@@ -87,19 +87,6 @@ def test_a_key_that_could_leave_the_root_is_refused(tmp_path, key):
         FolderStore(tmp_path).path(key)
 
 
-def test_what_is_read_or_touched_is_noted_as_in_use_and_what_is_not_there_is_not(tmp_path):
-    store = FolderStore(tmp_path)
-    store.touch("tokens/backbone")
-    assert not list(tmp_path.iterdir())
-    store.save("tokens/backbone", tiny_backbone())
-    listed = tmp_path / "tokens" / "backbone" / "digests.json"
-    for use in (lambda: store.touch("tokens/backbone"), lambda: store.load(Backbone, "tokens/backbone")):
-        os.utime(listed, (1000, 1000))
-        assert store.has("tokens/backbone") and listed.stat().st_mtime == 1000
-        use()
-        assert listed.stat().st_mtime > 1000
-
-
 def test_what_is_kept_under_a_key_is_never_replaced_and_its_notes_are_there_with_it(tmp_path):
     store = FolderStore(tmp_path)
     assert store.kept("tokens/backbone/a") is None

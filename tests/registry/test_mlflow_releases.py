@@ -13,12 +13,10 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from pliant.errors import RegistryError, UnreachableError
-from pliant.registry import codec, descriptions, mlflow_store
+from pliant.registry import codec, mlflow_store, releases
 from pliant.registry import mlflow_switch as switching
-from pliant.registry.mlflow_run import Run
-from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.mlflow_store import MlflowRegistry, Run
 from pliant.registry.package import Package, Published
-from pliant.registry.releases import from_version
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.mlflow_client import RELEASES, A, B, Client, two_models
 
@@ -36,14 +34,6 @@ def aliases_of(client):
 @pytest.fixture
 def registry():
     return MlflowRegistry("sqlite:///registry.db", "pliant-bins", Path("artifacts"))
-
-
-def test_the_first_release_holds_what_was_champion_before_with_the_changes(registry, client):
-    released = registry.commit({A: 2})
-    assert (released.number, released.former) == (1, None)
-    assert released.versions == {A: 2, B: 1}
-    assert released.digests == {A: f"{A}:2", B: f"{B}:1"}
-    assert from_version("bins", client.stored[RELEASES][1]) == released == registry.release("bins")
 
 
 def test_a_release_is_written_then_committed_and_only_then_the_models_own_aliases_follow_in_order(registry, client):
@@ -64,20 +54,12 @@ def test_a_release_is_written_then_committed_and_only_then_the_models_own_aliase
     assert registry.release("bins").former == 1
 
 
-def test_the_same_versions_are_no_new_release_but_aliases_that_are_behind_follow(registry, client):
-    registry.commit({A: 2})
-    client.aliases[A]["champion"] = "1"  # as after a crash between the two
-    client.writes.clear()
-    assert registry.commit({A: 2}).number == 1
-    assert aliases_of(client) == [("locked", "bins"), ("previous", A, "1"), ("champion", A, "2")]
-
-
 def says(client, name):
     return {number: version.description for number, version in client.stored[name].items()}
 
 
 def test_versions_say_since_when_they_are_served_and_what_took_their_place(registry, client, monkeypatch):
-    monkeypatch.setattr(descriptions, "now_text", lambda: "2026-11-27T00:10:00+00:00")
+    monkeypatch.setattr(releases, "now_text", lambda: "2026-11-27T00:10:00+00:00")
     registry.commit({A: 2})
     at = "2026-11-27 00:10 UTC"
     assert says(client, A) == {

@@ -5,19 +5,15 @@ from __future__ import annotations
 import time
 from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mlflow import MlflowClient
-from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
-from pliant.errors import RegistryError
 from pliant.registry import mlflow_retention
 from pliant.registry.mlflow_client import DIGEST
-from pliant.registry.mlflow_retention import DAY, Unneeded, needed_versions, remove, unneeded
+from pliant.registry.mlflow_retention import DAY, needed_versions, remove, unneeded
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.releases import FORMER
 from tests.fixtures.light_mlflow import lay_database, light, light_model
@@ -69,55 +65,6 @@ def _reach(key, tags) -> set:
 # What goes, by hand: a version that is needed and one that is not, in the entities that MLflow gives
 
 
-NOW = 1_000 * DAY
-
-
-def logged(model: str, location: str = "", days: float = 50) -> SimpleNamespace:
-    stamp = 1000 * (NOW - days * DAY)
-    return SimpleNamespace(model_id=model, name=model, artifact_location=location, creation_timestamp=stamp)
-
-
-class Removing:
-    """A client that keeps what is removed; `champion`: the version under the alias, `gone`: models not there."""
-
-    def __init__(self, champion: str = "9", gone: str = "", failure: str = "") -> None:
-        self.removed, self._champion, self._gone, self._failure = [], champion, gone, failure
-
-    def get_registered_model(self, name):
-        return SimpleNamespace(aliases={"champion": self._champion})
-
-    def get_logged_model(self, model):
-        if model == self._gone:
-            raise MlflowException("gone", RESOURCE_DOES_NOT_EXIST)
-        if self._failure:
-            raise MlflowException(self._failure)
-        return logged(model)
-
-    def __getattr__(self, name):
-        return lambda *ids: self.removed.append((name, *ids))
-
-
-def removing(monkeypatch, client: Removing, ids: tuple[str, ...], kind: str, served: int | None = None) -> list[tuple]:
-    monkeypatch.setattr(mlflow_retention, "_remove_files", lambda address: client.removed.append(("files", address)))
-    monkeypatch.setattr(MlflowRegistry, "connect", lambda _self: client)
-    found = None if served is None else SimpleNamespace(version=served)
-    monkeypatch.setattr(MlflowRegistry, "version", lambda _self, _name: found)
-    remove(MlflowRegistry("sqlite:///x.db", "e", Path()), Unneeded(kind, "it", ids, 0, "old"))
-    return client.removed
-
-
-@pytest.mark.parametrize(("champion", "served"), [("2", None), ("9", 2)])
-def test_a_version_that_an_alias_or_the_release_names_by_now_stays(monkeypatch, champion, served):
-    assert removing(monkeypatch, Removing(champion), ("a", "2", "m-2"), "version", served) == []
-
-
-def test_a_model_that_somebody_removed_meanwhile_is_no_failure_and_any_other_failure_is_one(monkeypatch):
-    assert removing(monkeypatch, Removing(gone="m-2"), ("m-2",), "model") == []
-    assert removing(monkeypatch, Removing(), ("m-2",), "model") == [("delete_logged_model", "m-2"), ("files", "")]
-    with pytest.raises(RegistryError, match=r"it could not be removed at .*: ill"):
-        removing(monkeypatch, Removing(failure="ill"), ("m-2",), "model")
-
-
 TAGS = {
     "a digest": ({"pliant.level": "d-a2"}, {("a", 2)}),
     "a digest in a tag of somebody else": ({"level": "d-a2"}, set()),
@@ -159,22 +106,11 @@ def old(tmp_path, shelf, monkeypatch):
     return registry
 
 
-def files(registry: MlflowRegistry) -> int:
-    return len([path for path in Path(registry.artifact_root).rglob("*") if path.is_file()])
-
-
 def clean(registry: MlflowRegistry, newest: int = 1, days: float = 90.0) -> list[str]:
     items = unneeded(registry, PREFIX, newest, days)
     for item in items:
         remove(registry, item)
     return [item.name for item in items]
-
-
-def test_what_publishing_left_when_it_failed_goes_with_its_files(old):
-    before = files(old)
-    assert clean(old, newest=2) == [f"logged model {BACKBONE}", "run failed"]
-    assert files(old) < before
-    assert clean(old, newest=2) == []
 
 
 def test_versions_beyond_the_newest_go_unless_an_alias_has_them_and_the_release_can_still_be_fetched(old):

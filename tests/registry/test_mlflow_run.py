@@ -9,11 +9,10 @@ from mlflow.exceptions import MlflowException, RestException
 from mlflow.utils.rest_utils import verify_rest_response
 from requests import Response
 from requests.exceptions import HTTPError
-from sqlalchemy.exc import OperationalError
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
 from pliant.registry.mlflow_client import PASSWORD, TOKEN, USER, registry_errors
-from pliant.registry.mlflow_run import Run
+from pliant.registry.mlflow_store import Run
 
 URI = "postgresql://ann:geheim@db/registry"
 
@@ -65,14 +64,6 @@ def test_a_registry_that_answers_that_something_is_missing_is_told_from_one_that
         run(error)[0].text("report.md", "fine")
     assert type(caught.value) is kind
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
-
-
-def test_the_sentence_says_what_failed_where_and_why_in_one_line_without_a_password():
-    with pytest.raises(UnreachableError) as caught, registry_errors(URI, "the models could not be listed"):
-        raise ConnectionError(f"refused by {URI}\nat line 3")
-    sentence = str(caught.value)
-    assert sentence.startswith("the models could not be listed at ") and "refused by" in sentence
-    assert "geheim" not in sentence and "\n" not in sentence and "line 3" not in sentence
 
 
 PAGE = "<html>\r\n<head><title>No</title></head></html>"
@@ -135,10 +126,3 @@ def test_what_a_user_may_not_do_and_files_that_are_not_given_out_are_refusals_to
         "401 Client Error: Unauthorized for url: http://host/file", response=SimpleNamespace(status_code=401)
     )
     assert type(said(download)) is RefusedError and str(said(download)).endswith(ASKS)
-
-
-def test_a_database_that_does_not_take_a_password_is_a_refusal_without_the_password():
-    text = 'connection to server at "db" failed: FATAL:  password authentication failed for user "ann"'
-    error = said(OperationalError("SELECT 1", {}, Exception(text)), "postgresql://ann:secret@db/registry")
-    assert type(error) is RefusedError
-    assert str(error).endswith(": its database does not accept the name and the password")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from mlflow import MlflowClient
 
 from pliant.errors import RegistryError
-from pliant.registry.address import PROBE_SECONDS, database
+from pliant.registry.mlflow_client import PROBE_SECONDS
 from pliant.registry.mlflow_store import MlflowRegistry
 from tests.fixtures.light_mlflow import lay_database
 from tests.registry.conftest import BACKBONE
@@ -52,22 +52,9 @@ def test_publishing_prints_and_warns_of_nothing(registry, shelf, capfd, recwarn)
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_a_database_that_was_replaced_by_another_is_read_and_has_another_identity(tmp_path):
-    first, second = (MlflowRegistry(f"sqlite:///{tmp_path / name / 'mlflow.db'}", "e", tmp_path) for name in "ab")
-    for registry in (first, second):
-        lay_database(database(registry.tracking_uri))
-        registry.create()
-        time.sleep(0.002)
-    identities = first.identity(), second.identity()
-    assert identities[0] != identities[1]
-    (tmp_path / "b" / "mlflow.db").replace(tmp_path / "a" / "mlflow.db")
-    assert first.identity() == identities[1]
-    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["mlflow.db"]
-
-
 def test_a_server_that_never_answers_fails_when_the_probe_has_waited(monkeypatch):
     assert PROBE_SECONDS <= 5
-    monkeypatch.setattr("pliant.registry.address.PROBE_SECONDS", 0.3)
+    monkeypatch.setattr("pliant.registry.mlflow_client.PROBE_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         _fails_soon(f"http://user:secret@127.0.0.1:{silent.getsockname()[1]}")
 

@@ -17,7 +17,6 @@ from pliant.protocol import (
     Journal,
     JournalEntry,
     Launch,
-    Limited,
     Request,
     Result,
     Woke,
@@ -59,36 +58,6 @@ def answers_per_request(journal: Journal) -> dict[int, int]:
             if isinstance(action, Answer | Drop):
                 counts[action.request] += 1
     return counts
-
-
-def test_every_request_gets_its_own_output_with_its_batch_and_times():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        answers = await bench.ask(*range(6))
-        assert [answer.output for answer in answers] == list(range(6))
-        assert [answer.batch for answer in answers] == [1, 4, 4, 4, 4, 1]  # the first one found the worker free
-        assert [round(answer.queue_seconds, 4) for answer in answers] == [0, 0.02, 0.02, 0.02, 0.02, 0.04]
-        assert all(answer.run_seconds == 0.02 and answer.on_time for answer in answers)
-        await bench.driver.stop()
-        assert set(answers_per_request(bench.journal).values()) == {1}
-
-    run_virtually(main())
-
-
-def test_a_request_whose_deadline_passes_in_the_queue_is_dropped_at_that_moment():
-    async def main():
-        bench = Bench()
-        bench.workers[0].seconds = 5.0
-        await bench.driver.start()
-        first = asyncio.create_task(bench.driver.submit("a", 10.0, 1.0, "first"))
-        await asyncio.sleep(0)
-        assert await bench.driver.submit("a", 1.0, 1.0, "second") == Rejected("late")
-        assert bench.driver.now == pytest.approx(1.0)
-        assert isinstance(await first, Completed)
-        await bench.driver.stop()
-
-    run_virtually(main())
 
 
 def test_a_killed_worker_is_restarted_and_its_requests_are_served_or_dropped():
@@ -218,22 +187,6 @@ async def started(scheduler=None) -> Bench:
     return bench
 
 
-def test_facts_of_the_start_come_first_and_later_ones_in_their_turn():
-    async def main():
-        bench = Bench(facts={"facts": 1})
-        await bench.driver.start()
-        running = asyncio.create_task(bench.ask("x", "y"))  # y waits until x is done
-        await asyncio.sleep(0.01)
-        bench.driver.change({"facts": 2})
-        assert [answer.output for answer in await running] == ["x", "y"]
-        assert bench.scheduler.facts == [{"facts": 1}, {"facts": 2}]
-        assert bench.journal[0].event == Changed({"facts": 1})
-        await bench.driver.stop()
-        assert replay(FifoScheduler(), bench.journal) == bench.journal
-
-    run_virtually(main())
-
-
 def test_facts_that_the_scheduler_refuses_leave_no_trace():
     async def main():
         bench = await started()
@@ -271,26 +224,6 @@ def test_a_scheduler_that_breaks_over_facts_leaves_nobody_waiting():
     run_virtually(main())
 
 
-def test_a_device_that_lacks_memory_is_told_to_the_scheduler_once_and_behind_the_facts():
-    async def main():
-        bench = Bench(facts={"facts": 1})
-        bench.driver.limit(-5, 16)  # as the worker starts
-        await bench.driver.start()
-        for batch in (8, 8, 16):
-            bench.driver.limit(-5, batch)
-        bench.driver.limit(0, 16)
-        assert [entry.event for entry in bench.journal] == [
-            Changed({"facts": 1}),
-            Limited(-5, 16),
-            Limited(-5, 8),
-            Limited(0, 16),
-        ]
-        await bench.driver.stop()
-        assert replay(FifoScheduler(), bench.journal) == bench.journal
-
-    run_virtually(main())
-
-
 def test_the_journal_holds_every_event_with_its_time_and_wakes_once_at_each_deadline():
     async def main():
         bench = Bench()
@@ -313,51 +246,6 @@ def test_the_journal_holds_every_event_with_its_time_and_wakes_once_at_each_dead
         JournalEntry(2.0, Woke(), (Drop(2, "late"),)),
         JournalEntry(3.0, Finished(0, 3.0, (Result(0),)), (Answer(0, 0),)),
     ]
-
-
-def test_it_counts_those_that_wait_and_those_that_have_no_answer():
-    async def main():
-        bench = Bench()
-        bench.workers[0].seconds = 1.0
-        await bench.driver.start()
-        driver, counts = bench.driver, []
-        assert (driver.pending, driver.waiting) == (0, 0)
-        asks = [asyncio.create_task(bench.driver.submit("a", 50.0, 1.0, at)) for at in range(4)]
-        await asyncio.sleep(0.5)
-        counts.append((driver.pending, driver.waiting))
-        asks[0].cancel()  # it runs, and nobody waits for it any more
-        await asyncio.gather(asks[0], return_exceptions=True)
-        counts.append((driver.pending, driver.waiting))
-        for ask in asks[1:]:
-            ask.cancel()
-        await asyncio.gather(*asks, return_exceptions=True)
-        counts.append((driver.pending, driver.waiting))
-        assert counts == [(4, 3), (3, 2), (0, 0)]
-        await driver.stop()
-
-    run_virtually(main())
-
-
-class Overlapping(FifoScheduler):
-    """Takes its one worker for free though it is not."""
-
-    def handle(self, event, now):
-        actions = super().handle(event, now)
-        self._free = [0]
-        return actions
-
-
-def test_a_worker_that_is_given_two_launches_at_once_is_the_schedulers_fault():
-    async def main():
-        bench = Bench(scheduler=Overlapping())
-        bench.scheduler.check = lambda: None
-        await bench.driver.start()
-        answers = await bench.ask("x", "y")
-        sentence = "the scheduler failed: SchedulerError: worker 0 was given launch 1 during launch 0"
-        assert [str(answer) for answer in answers] == [sentence] * 2
-        await bench.driver.stop()
-
-    run_virtually(main())
 
 
 def test_an_output_that_cannot_be_read_fails_its_own_request_and_is_logged(caplog):

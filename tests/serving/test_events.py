@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
-import logging
 import threading
 import urllib.error
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -44,15 +42,6 @@ def status(code: int) -> urllib.error.HTTPError:
 
 def outbox(home: Path, post) -> EventOutbox:
     return EventOutbox(home, "tokens", None, post)
-
-
-def test_without_a_server_events_are_kept_in_the_local_file_and_nothing_waits(tmp_path):
-    box, event = EventOutbox(tmp_path, "tokens", server_of({})), alarm()
-    box.emit(event)
-    assert box.deliver()
-    assert box.waiting == 0
-    assert latest_events(tmp_path) == [event]
-    assert not (tmp_path / "outbox").exists()
 
 
 def test_an_event_that_the_server_did_not_take_waits_on_disk_and_is_sent_by_the_next_process(tmp_path):
@@ -95,26 +84,6 @@ def test_an_event_that_the_server_refuses_does_not_keep_the_others(tmp_path):
         box.emit(event)
     assert box.attempt()
     assert receiver.taken == [sent[0].identity, sent[2].identity]
-
-
-def test_a_full_disk_is_logged_once_and_events_are_sent_from_memory(tmp_path, monkeypatch, caplog):
-    def full(path, content):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    receiver = Receiver(OSError("gone"), OSError("gone"))
-    box, sent = outbox(tmp_path, receiver), [alarm(0), alarm(1)]
-    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(events, "write_whole", full)
-        patch.setattr(events, "append_whole", full)
-        for event in sent:
-            box.emit(event)
-            box.attempt()
-        assert box.waiting == 2
-        assert sum("No space left" in record.message for record in caplog.records) == 2  # one a file
-        assert box.attempt()
-    assert receiver.taken == [event.identity for event in sent]
-    box.attempt()
-    assert latest_events(tmp_path) == sent
 
 
 def test_the_oldest_events_are_given_up_where_too_many_wait(tmp_path, monkeypatch):

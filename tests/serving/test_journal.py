@@ -82,12 +82,6 @@ def test_a_journal_that_another_service_writes_is_refused_and_keeps_its_entries(
     FileRecorder(file).close()
 
 
-def test_a_truncated_last_line_is_passed_over(tmp_path):
-    file = tmp_path / "journal.jsonl"
-    file.write_text("".join(encode(entry) + "\n" for entry in ENTRIES)[:-9])
-    assert read(file) == ENTRIES[:-1]
-
-
 def test_a_broken_line_in_the_middle_is_named_by_its_number(tmp_path):
     file = tmp_path / "journal.jsonl"
     file.write_text(encode(ENTRIES[0]) + "\nrubbish\n" + encode(ENTRIES[1]) + "\n")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import signal
 import socket
 import ssl
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -141,19 +140,6 @@ def test_serving_passes_signals_on_once_and_gives_them_back(monkeypatch):
     assert launch.serve(TokensSettings(), Path("state"), 1, while_starting) == 7
     assert process.signals == [signal.SIGTERM] * 2
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-
-
-@pytest.mark.parametrize(("status", "ready"), [(200, True), (199, False), (201, False), (503, False)])
-def test_a_service_is_ready_if_readyz_says_200_within_a_second(monkeypatch, status, ready):
-    asked = []
-
-    def urlopen(url, timeout, context):
-        asked.append((url, timeout, context))
-        return nullcontext(SimpleNamespace(status=status))
-
-    monkeypatch.setattr(launch.urllib.request, "urlopen", urlopen)
-    assert service(Process())._is_ready() is ready
-    assert asked == [("http://127.0.0.1:1/readyz", 1.0, None)]
 
 
 def test_a_service_with_any_certificate_is_probed_also_one_that_has_expired(tmp_path):

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pliant.fallbacks import Fallback
 from pliant.protocol import (
     Answer,
     Arrived,
@@ -35,16 +34,6 @@ def counted(journal) -> tuple[Metrics, CollectorRegistry]:
     for entry in journal:
         counts.observe(entry)
     return counts, registry
-
-
-def test_fallbacks_of_device_processes_are_counted_by_kind():
-    counts, registry = counted([])
-    for kind in ("capture", "capture", "memory"):
-        counts.fell_back(Fallback(kind, "a sentence"))
-    values = {
-        kind: registry.get_sample_value("pliant_fallbacks_total", {"kind": kind}) for kind in ("capture", "memory")
-    }
-    assert values == {"capture": 2.0, "memory": 1.0}
 
 
 def test_device_seconds_and_answers_are_counted_by_tenant():
@@ -125,51 +114,3 @@ def test_answers_are_counted_by_how_they_ended_and_by_what_gave_them():
         assert value("pliant_outcomes_total", {"task": "digits", "outcome": outcome}) == 1
     assert (value("pliant_queue_seconds_count"), value("pliant_queue_seconds_sum")) == (2, 0.75)
     assert value("pliant_answers_total", {"task": "digits", "task_version": "7", "variant": ""}) == 1
-
-
-def test_polls_errors_deaths_and_what_waits_are_counted():
-    counts, value = observe()
-    counts.refreshed("held")
-    counts.errored("late")
-    counts.errored("full", 3)
-    counts.died_idle()
-    for count in (5, 2):
-        counts.waiting(count)
-    assert value("pliant_refreshes_total", {"outcome": "held"}) == 1
-    assert value("pliant_refusals_total", {"code": "late"}) == 1
-    assert value("pliant_refusals_total", {"code": "full"}) == 3
-    assert value("pliant_worker_failures_total") == 1
-    assert value("pliant_waiting") == 2
-
-
-def test_a_tenant_pays_for_its_share_of_a_launch_that_ends_well_and_for_no_other():
-    counts, value = observe(
-        (ask(0, "ann"),),
-        (ask(1, "ann"),),
-        (ask(2, "ben"),),
-        (ask(3), Launch(0, 0, (0, 1, 2, 3))),
-        (Finished(0, 2.0, (Result(0),)), *(Answer(number, 0) for number in range(4))),
-        (ask(4, "ann"), Launch(1, 0, (4,))),
-        (Failed(1, "it hung", True), Drop(4, "failed")),
-        (ask(5, "ann"), Launch(2, 0, (5,))),
-        (Restarted("a bug"), Launch(2, 0, ())),  # its launches have the numbers of former ones
-        (Finished(2, 8.0, ()),),
-        (Cancelled(5),),
-    )
-    assert value("pliant_tenant_seconds_total", {"tenant": "ann"}) == pytest.approx(1.0)
-    assert value("pliant_tenant_seconds_total", {"tenant": "ben"}) == pytest.approx(0.5)
-    assert value("pliant_tenant_outcomes_total", {"tenant": "ann", "outcome": "answered"}) == 2
-    assert value("pliant_tenant_outcomes_total", {"tenant": "ann", "outcome": "dropped_failed"}) == 1
-    assert not counts._owners and not counts._launched
-
-
-def test_the_share_of_a_tenant_that_left_during_its_launch_is_counted_too():
-    counts, value = observe(
-        (ask(0, "ann"), Launch(0, 0, (0,))),
-        (Cancelled(0),),
-        (Finished(0, 2.0, (Result(0),)),),
-        (ask(1), Launch(1, 0, (1,))),
-        (Finished(1, 4.0, (Result(1),)), Answer(1, 1)),
-    )
-    assert value("pliant_tenant_seconds_total", {"tenant": "ann"}) == 2.0
-    assert not counts._owners and not counts._launched

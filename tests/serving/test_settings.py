@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from pliant import systems
 from pliant.errors import InputError
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.cascade.settings import CascadeSettings
 from pliant.serving.packing.settings import PackingSettings
-from pliant.serving.settings import from_environment, settings_of, to_environment
+from pliant.serving.settings import from_environment, settings_of
 from pliant.serving.tokens.settings import TokensSettings
-
-
-@pytest.mark.parametrize("system", systems.names())
-def test_an_environment_without_our_variables_gives_the_defaults_which_survive_the_way_through_one(system):
-    kind = settings_of(system)
-    assert from_environment({"PATH": "/bin", "HOME": "/"}, kind) == kind()
-    assert from_environment({**to_environment(kind()), "PLIANT_FLOW_HOURS": "2"}, kind) == kind()
-    assert kind().system == system
-    assert "PLIANT_THREADS" not in to_environment(kind())
-
-
-def test_settings_survive_the_way_through_an_environment():
-    chosen = {"gamma": -5, "margin": 0.05, "refresh_seconds": 0, "threads": 2, "any_profile": True}
-    settings = TokensSettings(policy="otas", max_deadline=2.5, journal=Path("j.jsonl"), **chosen)
-    assert from_environment(to_environment(settings), TokensSettings) == settings
 
 
 @pytest.mark.parametrize(

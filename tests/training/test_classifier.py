@@ -8,8 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
-from transformers import AutoConfig
 
 from pliant.errors import InputError
 from pliant.models.artifact import Classifier
@@ -75,14 +73,6 @@ def test_a_classifier_learns_and_says_what_it_was_trained_on():
     assert curves.train_loss[-1] < curves.train_loss[0]
 
 
-def test_a_regressor_answers_in_the_labels_own_unit():
-    texts = data("regression", count=600)
-    classifier, _ = train(replace(SHORT, epochs=6), "small", texts, START)
-    error = answers(classifier, texts, texts.split.test)[:, 0] - texts.labels[texts.split.test]
-    assert np.sqrt(np.mean(error**2)) < 0.8 * texts.labels.std()
-    assert abs(error.mean()) < 10
-
-
 @pytest.mark.parametrize("name", ["bert", "roberta", "electra", "distilbert", "albert", "modernbert"])
 @pytest.mark.parametrize("kind", ["single", "pair", "regression"])
 def test_every_family_trains_with_the_arguments_it_takes(name, kind):
@@ -90,26 +80,6 @@ def test_every_family_trains_with_the_arguments_it_takes(name, kind):
     classifier, _ = train(replace(SHORT, epochs=1), "small", data(kind, 40), family(name))
     assert all(np.isfinite(array).all() for array in classifier.weights.values())
     load_model(classifier)
-
-
-def test_a_seed_gives_the_same_classifier_again():
-    classifiers = [train(replace(SHORT, seed=seed), "small", data(count=60), START)[0] for seed in (0, 0, 1)]
-    assert all(np.array_equal(array, classifiers[1].weights[name]) for name, array in classifiers[0].weights.items())
-    assert any(
-        not np.array_equal(array, classifiers[2].weights[name]) for name, array in classifiers[0].weights.items()
-    )
-
-
-def test_texts_that_are_not_to_fit_are_never_read():
-    texts = data(count=60)
-    held = {*texts.split.test.tolist(), *texts.split.profiling.tolist()}
-    other = replace(
-        texts,
-        first=tuple("unseen" if row in held else text for row, text in enumerate(texts.first)),
-        labels=np.array([1 - label if row in held else label for row, label in enumerate(texts.labels)]),
-    )
-    first, second = (train(SHORT, "small", learnt, START)[0] for learnt in (texts, other))
-    assert all(np.array_equal(array, second.weights[name]) for name, array in first.weights.items())
 
 
 def test_the_best_epoch_is_kept_and_training_ends_when_it_gets_no_better():
@@ -141,26 +111,3 @@ def test_the_first_layers_are_kept_where_fewer_are_asked_for():
 def test_what_a_model_does_not_have_is_refused(change, sentence):
     with pytest.raises(InputError, match=sentence):
         train(replace(SHORT, **change), "small", data(count=40), START)
-
-
-@pytest.mark.parametrize(("kind", "labels"), [("single", ["none", "animals"]), ("regression", ["count"])])
-def test_the_configuration_names_the_outputs_of_this_data(kind, labels):
-    def reused(outputs: int) -> nn.Module:
-        model = module(tiny_config("bert", outputs))
-        model.config.id2label = {number: f"old{number}" for number in range(outputs)}
-        model.config.problem_type = "multi_label_classification"
-        return model
-
-    classifier, _ = train(replace(SHORT, epochs=1), "small", data(kind, 40), replace(START, model=reused))
-    config = AutoConfig.for_model(**json.loads(classifier.config))
-    assert config.id2label == dict(enumerate(labels))
-    assert config.label2id == {label: number for number, label in enumerate(labels)}
-    assert config.problem_type == ("regression" if kind == "regression" else "single_label_classification")
-
-
-def test_the_longer_text_of_a_pair_is_cut_and_the_tokenizer_left_as_it_was():
-    long, short = " ".join(["dogs"] * 30), "the cats"
-    (cut,), whole = encode(START.tokenizer, [(long, short)], 16), START.tokenizer.encode(short)
-    assert len(cut.ids) == 16
-    assert cut.tokens[-len(whole.tokens) + 1 :] == whole.tokens[1:]
-    assert len(START.tokenizer.encode(long).ids) > 16

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from pliant.errors import InputError
 from pliant.training import data
@@ -48,13 +47,6 @@ def split_parts(split: data.Split) -> list[np.ndarray]:
     return [split.fit, split.profiling, split.test]
 
 
-@pytest.mark.parametrize("count", [4, 5, 10, 1797])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_split_is_disjoint_and_complete(count, seed):
-    together = np.concatenate(split_parts(data.split(count, seed)))
-    assert sorted(together) == list(range(count))
-
-
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_too_few_images_to_split_are_refused(count):
     """They once gave an empty split, and later a division by zero."""
@@ -65,13 +57,6 @@ def test_too_few_images_to_split_are_refused(count):
 def test_all_digits_tasks_share_one_split_so_that_no_tasks_test_images_train_the_foundation():
     splits = [split_parts(data.digits(task, seed=3).split) for task in data.DIGIT_TASKS]
     assert all(np.array_equal(a, b) for other in splits[1:] for a, b in zip(splits[0], other, strict=True))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_how_heavy_a_stroke_is_follows_from_the_training_images_alone(seed):
-    stroke, ink = data.digits("stroke", seed), load_digits().images.sum(axis=(1, 2))
-    light, heavy = np.quantile(ink[stroke.split.fit], [1 / 3, 2 / 3])
-    assert stroke.labels.tolist() == [0 if x <= light else 1 if x <= heavy else 2 for x in ink]
 
 
 def test_a_parquet_file_of_pictures_is_read_by_its_content_alone(tmp_path):
@@ -98,15 +83,6 @@ def test_a_row_without_a_picture_is_refused(tmp_path):
     pq.write_table(pa.table({"image": pa.array(cells, kind), "label": ["a", "b"] * 10}), tmp_path / "c.parquet")
     with pytest.raises(InputError, match=r"2 broken files: row 0 .no picture.; row 1 .no picture."):
         data.load(f"parquet:{tmp_path / 'c.parquet'}")
-
-
-@pytest.mark.parametrize("features", [True, False])
-def test_a_parquet_file_gives_its_pictures_and_labels(tmp_path, features):
-    """Without the notes of `datasets` in the file, pictures were once read as dicts and ended in an AttributeError."""
-    cats = data.parquet(write(tmp_path / "cats.parquet", features=features))
-    assert (cats.name, cats.classes) == ("cats", ("cat", "dog") if features else ("0", "1"))
-    assert cats.labels.tolist() == [0, 1] * 10
-    assert cats.images.batch(np.array([3, 7]), 8)[:, 0, 0, 0].tolist() == [3, 7]
 
 
 @pytest.mark.parametrize("seed", [0, 1])

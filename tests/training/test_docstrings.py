@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.training.docstrings import TASKS, corpus, load, paragraphs, parameters, split
+from pliant.training.docstrings import TASKS, corpus, load, parameters, split
 from pliant.training.text_data import Shares
 
 WORDS = np.array(
@@ -44,10 +44,6 @@ def packages(tmp_path, monkeypatch):
     return PAIR
 
 
-def test_nothing_is_imported_and_the_order_is_always_the_same(packages):
-    assert corpus(packages) == corpus(packages)  # the files raise when they are imported
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_no_file_is_both_to_fit_and_held_out(packages, task):
     source = {docstring.paragraphs[0]: docstring.source for docstring in corpus(packages)}
@@ -80,13 +76,6 @@ def test_every_task_has_its_classes_each_as_often(packages, task, classes):
         assert set(loaded.labels) == {1.0}  # one parameter each
 
 
-def test_a_pair_is_of_one_docstring_exactly_where_it_is_labelled_so(packages):
-    further = {docstring.paragraphs[0]: docstring.paragraphs[1] for docstring in corpus(packages)}
-    loaded = load("same", packages=packages)
-    pairs = zip(loaded.first, loaded.second, loaded.labels, strict=True)
-    assert all((further[first] == second) == bool(label) for first, second, label in pairs)
-
-
 def test_an_unknown_task_and_missing_packages_are_told():
     with pytest.raises(InputError, match="task is topic, but must be one of package, kind"):
         load("topic")
@@ -110,13 +99,6 @@ def test_an_unknown_task_and_missing_packages_are_told():
 )
 def test_documented_parameters_are_counted_in_three_manners(text, count):
     assert parameters(text) == count
-
-
-def test_paragraphs_lose_names_rules_and_doctests():
-    text = (
-        "Uses numpy.linalg and\n  `np.dot`.\n\nExamples\n--------\nSee\n>>> np.dot(1, 2)\n2\n\n>>> 1\n1\n\nPyTorch too."
-    )
-    assert paragraphs(text) == ("Uses linalg and `dot`.", "Examples See", "too.")
 
 
 @given(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,15 +79,6 @@ def test_no_group_is_in_two_parts_and_a_held_out_one_counts_once(keys, seed, own
         assert {*group_R[kept]} == {*group_R[getattr(whole, own)]}
     else:
         assert repeats.left_out == 0
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("Fine  day\n", "fine day"), ("ﬁne", "FINE"), ("STRASSE", "straße"), ("e\u0301te", "éte")],
-)
-def test_texts_are_equal_whatever_their_case_spaces_and_form(first, second):
-    assert groups.of_texts([first, "another", second]).tolist() == [0, 1, 0]
-    assert groups.of_texts([first, second, first], ["x", "X", "y"]).tolist() == [0, 0, 1]
 
 
 def test_what_repeats_is_told():

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import socket
-import time
 
 import pytest
 from huggingface_hub import constants
 
-from pliant.training import hub
-from pliant.training.hub import quick_if_offline
+from pliant.training.loading import quick_if_offline
 
 
 @pytest.fixture(autouse=True)
@@ -29,23 +27,3 @@ def test_a_hub_that_cannot_be_reached_is_not_asked(monkeypatch):
         assert reason == "hub.example cannot be reached: no route to host"
         assert constants.HF_HUB_OFFLINE
     assert not constants.HF_HUB_OFFLINE
-
-
-def test_a_hub_that_does_not_answer_is_given_up_soon(monkeypatch):
-    monkeypatch.setattr(socket, "create_connection", lambda *_: time.sleep(0.2) or socket.socket())
-    monkeypatch.setattr(hub, "PROBE_SECONDS", 0.02)
-    with quick_if_offline() as reason:
-        assert reason == "hub.example does not answer within 0.02 s"
-
-
-@pytest.mark.parametrize(
-    ("proxies", "asked"),
-    [({}, ("hub.example", 443)), ({"https": "http://proxy.example:8080"}, ("proxy.example", 8080))],
-)
-def test_a_hub_that_answers_is_asked_also_by_a_proxy(monkeypatch, proxies, asked):
-    addresses = []
-    monkeypatch.setattr("urllib.request.getproxies", lambda: proxies)
-    monkeypatch.setattr(socket, "create_connection", lambda address, _: addresses.append(address) or socket.socket())
-    with quick_if_offline() as reason:
-        assert reason == "" and not constants.HF_HUB_OFFLINE
-    assert addresses == [asked]

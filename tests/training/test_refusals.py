@@ -15,8 +15,7 @@ from pliant.profiling.cascade.latency import LatencyConfig as CascadeLatencyConf
 from pliant.training import data, starts, texts
 from pliant.training.bins import encoder
 from pliant.training.classifier import ClassifierConfig
-from pliant.training.packing import encoder as predictor_encoder
-from pliant.training.packing import generator, prompts
+from pliant.training.packing import generator, predictor, prompts
 from pliant.training.packing.generator import GeneratorConfig
 from pliant.training.packing.predictor import PredictorConfig
 from pliant.training.precision import lowered
@@ -30,7 +29,7 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "the start of a level": (starts.pretrained, "model is"),
     "an encoder": (partial(encoder.load, name="mine"), "encoder is"),
     "a generator": (generator.load, "generator is"),
-    "a predictor's encoder": (partial(predictor_encoder.read, max_length=20), "encoder is"),
+    "a predictor's encoder": (partial(predictor.read_encoder, max_length=20), "encoder is"),
     "pictures": (data.load, "data is"),
     "texts": (texts.load, "data is"),
     "prompts": (prompts.load, "prompts is"),
@@ -51,12 +50,6 @@ def test_an_address_that_leads_nowhere_is_refused(reader, address):
 def test_without_a_network_the_sentence_says_what_works(reader):
     with pytest.raises(OfflineError, match=r"nobody/nothing could not be fetched .*without a network use a local f"):
         READERS[reader][0]("hub:nobody/nothing")
-
-
-@pytest.mark.parametrize("reader", MODELS)
-def test_a_folder_without_a_model_is_refused(reader, tmp_path):
-    with pytest.raises(InputError, match="a folder with a model of transformers"):
-        READERS[reader][0](f"path:{tmp_path}")
 
 
 LIMITS: dict[object, list[dict[str, object]]] = {
@@ -100,19 +93,6 @@ def test_a_setting_outside_its_limits_is_refused_by_name(config, change):
 def test_options_of_a_foundation_that_lack_a_size_are_named():
     with pytest.raises(InputError, match="without img_size, patch_size"):
         FoundationConfig(options={"embed_dim": 24})
-
-
-def product() -> torch.dtype:
-    return (torch.ones(4, 4) @ torch.ones(4, 4)).dtype
-
-
-@pytest.mark.parametrize(("there", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
-def test_auto_is_bfloat16_only_where_the_processor_has_it(monkeypatch, there, dtype):
-    monkeypatch.setattr("pliant.training.precision.has_bfloat16", lambda device: there)
-    with lowered("auto", CPU):
-        assert product() == dtype
-    with lowered("float32", CPU):
-        assert product() == torch.float32
 
 
 def test_bfloat16_is_refused_where_the_processor_lacks_it(monkeypatch):

@@ -6,7 +6,6 @@ import json
 
 import pytest
 import torch
-from tokenizers import Tokenizer
 from transformers import AutoModelForSequenceClassification
 
 from pliant.models.classifier import layers
@@ -27,13 +26,6 @@ def write_model(folder, family: str = "bert", outputs: int = 5) -> str:
     kind = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]"}
     (folder / "tokenizer_config.json").write_text(json.dumps(kind))
     return f"path:{folder}"
-
-
-def test_a_new_tokenizer_makes_pairs_in_berts_manner_and_ignores_case():
-    tokenizer = new_tokenizer(TEXTS, 500)
-    pair = tokenizer.encode("Dogs", "the CATS")
-    assert pair.tokens == ["[CLS]", "dogs", "[SEP]", "the", "cats", "[SEP]"]
-    assert pair.type_ids == [0, 0, 0, 1, 1, 1]
 
 
 def test_a_new_tokenizer_is_the_same_for_the_same_texts_and_no_larger_than_asked():
@@ -63,12 +55,3 @@ def test_a_folder_keeps_its_encoder_and_gets_a_head_of_the_size_asked(tmp_path, 
     assert not start.fresh
     kept = dict(stored.base_model.named_parameters())
     assert all(torch.equal(kept[name], value) for name, value in model.base_model.named_parameters())
-
-
-def test_a_folders_tokenizer_comes_without_truncation_or_padding(tmp_path):
-    address = write_model(tmp_path)
-    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    tokenizer.enable_truncation(4)
-    tokenizer.enable_padding(length=9)
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    assert len(pretrained(address).tokenizer.encode(TEXTS[0]).ids) == len(new_tokenizer(TEXTS, 80).encode(TEXTS[0]).ids)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import io
 import json
-import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,11 +12,9 @@ import pytest
 
 from pliant.errors import InputError
 from pliant.training import data
-from pliant.training.tables import Faults, classes_of, paths, read
 from pliant.training.texts import Columns, load
 
 TEXTS = ("one", "two")
-BIG = "123456789012345678901"
 NAMED = {"names": ["007", "1.0"], "_type": "ClassLabel"}
 PLAIN = "text,label\none,007\ntwo,x\n"
 
@@ -44,70 +41,6 @@ def parquet_of(labels, texts=TEXTS, **features) -> bytes:
 def not_utf8() -> pa.Array:
     return pa.Array.from_buffers(pa.string(), 2, pa.array([b"one", b"caf\xe9"], pa.binary()).buffers())
 
-
-READ = [
-    # name, scheme, content, labels as classes, texts if others than TEXTS
-    ("codes", "csv", csv_of("007", "012"), "007", "012"),
-    ("codes of one number", "csv", csv_of("0010", "10"), "0010", "10"),
-    ("true and false", "csv", csv_of("true", "False"), "true", "False"),
-    ("fractions", "csv", csv_of("1.0", "2.00"), "1.0", "2.00"),
-    ("missing by name", "csv", csv_of("NA", "null"), "NA", "null"),
-    ("missing by other names", "csv", csv_of("None", "nan"), "None", "nan"),
-    ("not a number", "csv", csv_of("NaN", "#N/A"), "NaN", "#N/A"),
-    ("dates", "csv", csv_of("2024-01-02", "02/01/2024"), "2024-01-02", "02/01/2024"),
-    ("times", "csv", csv_of("2024-01-02T03:04:05Z", "03:04"), "2024-01-02T03:04:05Z", "03:04"),
-    ("big integers", "csv", csv_of(BIG, "9007199254740993"), BIG, "9007199254740993"),
-    ("exponents", "csv", csv_of("1e5", "1E5"), "1e5", "1E5"),
-    ("infinity", "csv", csv_of("inf", "-inf"), "inf", "-inf"),
-    ("signs", "csv", csv_of("+1", "-0"), "+1", "-0"),
-    ("thousands", "csv", csv_of('"1,000"', "1_000"), "1,000", "1_000"),
-    ("percents", "csv", csv_of("5%", "$5"), "5%", "$5"),
-    ("spaces around", "csv", csv_of(" a", "a "), " a", "a "),
-    ("formulas", "csv", csv_of('="007"', "=1+1"), '="007"', "=1+1"),
-    ("other digits", "csv", csv_of("٣", "³"), "٣", "³"),
-    ("capitals", "csv", csv_of("a", "A"), "a", "A"),
-    ("forms of one character", "csv", csv_of("é", "e\u0301"), "é", "e\u0301"),
-    ("quotes inside", "csv", csv_of('"say ""a"""', 'b"c'), 'say "a"', 'b"c'),
-    ("separators of other tables", "csv", csv_of("a;b", "a\tb"), "a;b", "a\tb"),
-    ("hexadecimal", "csv", csv_of("0x1F", "1f"), "0x1F", "1f"),
-    ("NUL", "csv", csv_of("a\0b", "ab"), "a\0b", "ab"),
-    ("a backslash", "csv", csv_of("a\\n", "\\"), "a\\n", "\\"),
-    ("a byte order mark", "csv", b"\xef\xbb\xbf" + csv_of("007", "b"), "007", "b"),
-    ("lines of Windows", "csv", csv_of("a", "b").replace(b"\n", b"\r\n"), "a", "b"),
-    ("lines of old Macs", "csv", csv_of("a", "b").replace(b"\n", b"\r"), "a", "b"),
-    ("no last line end", "csv", csv_of("a", "b").rstrip(), "a", "b"),
-    ("empty lines", "csv", csv_of("a", "b").replace(b"\n", b"\n\n"), "a", "b"),
-    ("a comment", "csv", csv_of("#a", "b"), "#a", "b"),
-    ("every field quoted", "csv", b'"text","label"\n"one","007"\n"two","8"\n', "007", "8"),
-    ("more columns, in another order", "csv", b"id,label,text\n1,007,one\n2,8,two\n", "007", "8"),
-    ("a column without a name", "csv", b",text,label\n0,one,007\n1,two,8\n", "007", "8"),
-    ("an empty field that is not wanted", "csv", b"text,label,note\none,a,\ntwo,b,x\n", "a", "b"),
-    ("line ends in quotes", "csv", b'text,label\n"one\r\nmore\n",a\ntwo,b\n', "a", "b", ("one\r\nmore\n", "two")),
-    ("commas in quotes", "csv", b'text,label\n"one, more",a\ntwo,b\n', "a", "b", ("one, more", "two")),
-    ("lines of Unicode", "csv", "text,label\none\u2028\x85\x0c,a\ntwo,b\n".encode(), "a", "b", ("one\u2028\x85\x0c", "two")),
-    ("texts that say nothing is there", "csv", b"text,label\nNA,a\nnull,b\n", "a", "b", ("NA", "null")),
-    ("texts of digits", "csv", b"text,label\n007,a\n1.0,b\n", "a", "b", ("007", "1.0")),
-    ("a huge field", "csv", b"text,label\n" + b"x" * 200_000 + b",a\ntwo,b\n", "a", "b", ("x" * 200_000, "two")),
-    ("emoji", "csv", csv_of("👍🏽", "👎"), "👍🏽", "👎"),
-    ("texts and whole numbers", "json", lines('"007"', "7"), "007", "7"),
-    ("numbers as written", "json", lines("1.0", "1.00"), "1.0", "1.00"),
-    ("great and small numbers", "json", lines("1e400", "-0"), "1e400", "-0"),
-    ("more digits than a processor counts", "json", lines(BIG, "1" * 5000), BIG, "1" * 5000),
-    ("true as in JSON", "json", lines("true", "false"), "true", "false"),
-    ("texts of JSON's words", "json", lines('"null"', '"NaN"'), "null", "NaN"),
-    ("escapes", "json", lines(r'"\u00e9\n"', r'"\ud83d\ude00"'), "é\n", "😀"),
-    ("dates as texts", "json", lines('"2024-01-02"', '"2024-01-03T00:00:00"'), "2024-01-02", "2024-01-03T00:00:00"),
-    ("JSON with a mark, empty lines and line ends", "json", b"\xef\xbb\xbf\r\n" + lines('"a"', '"b"') + b"\r\n", "a", "b"),
-    ("one list", "json", b' [{"text": "one", "label": "007"},\n {"label": 7, "text": "two"}]', "007", "7"),
-    ("keys that only some have", "json", b'{"text": "one", "label": 1}\n{"note": [1], "text": "two", "label": 2}', "1", "2"),
-    ("texts", "parquet", parquet_of(["007", "7"]), "007", "7"),
-    ("whole numbers", "parquet", parquet_of([10, 9]), "10", "9"),
-    ("unsigned numbers", "parquet", parquet_of(pa.array([2**64 - 1, 0], pa.uint64())), str(2**64 - 1), "0"),
-    ("true and false of parquet", "parquet", parquet_of([True, False]), "true", "false"),
-    ("large texts", "parquet", parquet_of(pa.array(["a", "b"], pa.large_string())), "a", "b"),
-    ("categories", "parquet", parquet_of(pa.array(["b", "a"]).dictionary_encode()), "b", "a"),
-    ("class names", "parquet", parquet_of([1, 0], **NAMED), "1.0", "007"),
-]  # fmt: skip
 
 REFUSED = [
     # name, scheme, content, what the sentence says
@@ -178,18 +111,6 @@ def given(folder, scheme: str, content: bytes) -> str:
     return f"{scheme}:{folder / 'a table'}"
 
 
-@pytest.mark.parametrize(
-    ("scheme", "content", "expected"), [(s, c, e) for _, s, c, *e in READ], ids=[row[0] for row in READ]
-)
-def test_a_table_is_read_as_it_is_written(tmp_path, scheme, content, expected):
-    (tmp_path / "a table").write_bytes(content)
-    table = read(scheme, tmp_path / "a table", {"text", "label"}, faults := Faults())
-    faults.check("data", "", "rows", "whole")
-    numbers, classes = classes_of(table.columns["label"], table.classes.get("label", ()))
-    assert [classes[number] for number in numbers] == expected[:2]
-    assert tuple(table.columns["text"]) == (expected[2] if len(expected) > 2 else TEXTS)
-
-
 @pytest.mark.parametrize(("scheme", "content", "says"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_a_table_that_would_be_read_otherwise_is_refused_with_its_row(tmp_path, scheme, content, says):
     with pytest.raises(InputError, match=says) as refused:
@@ -200,33 +121,6 @@ def test_a_table_that_would_be_read_otherwise_is_refused_with_its_row(tmp_path, 
 
 def twenty(*labels: str) -> bytes:
     return ("text,label\n" + "".join(f"number {i},{labels[i % len(labels)]}\n" for i in range(20))).encode()
-
-
-def test_commas_part_files_and_belong_to_names_of_files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("a,b", "c", "a"):
-        (tmp_path / name).touch()
-    assert list(map(str, paths("c,a,b,c"))) == ["c", "a,b", "c"]
-    assert list(map(str, paths("c,none,none"))) == ["c", "none,none"]
-
-
-@pytest.mark.parametrize("scheme", ["csv", "json", "parquet"])
-def test_what_is_new_is_told_by_the_content_and_not_by_the_time(tmp_path, scheme):
-    """A table that was replaced within its time stamp was once not read again."""
-
-    def written(label: str) -> bytes:
-        rows = [{"text": f"number {i}", "label": (label, "b")[i % 2]} for i in range(20)]
-        if scheme == "parquet":
-            return parquet_of([row["label"] for row in rows], [row["text"] for row in rows])
-        return twenty(label, "b") if scheme == "csv" else json.dumps(rows).encode()
-
-    loaded = []
-    for label in ("x", "y"):
-        address = given(tmp_path, scheme, written(label))
-        os.utime(tmp_path / "a table", (1e9, 1e9))
-        loaded.append(load(address))
-    assert [each.classes for each in loaded] == [("b", "x"), ("b", "y")]
-    assert len({each.fingerprint for each in loaded}) == 2
 
 
 @pytest.mark.parametrize(
@@ -260,12 +154,6 @@ def test_columns_are_those_that_the_configuration_names(tmp_path, columns, expec
 def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path, columns, says):
     with pytest.raises(InputError, match=says):
         load(given(tmp_path, "csv", twenty("a", "b")), columns=columns)
-
-
-@pytest.mark.parametrize("label", ["nan", "inf", "1e999", "1_000", "٣", "0x1", "true", "1,5", " 1", ""])
-def test_a_number_of_a_regression_is_a_finite_decimal(tmp_path, label):
-    with pytest.raises(InputError, match=r"1 broken rows: line 3 .*(is no finite number|no label)"):
-        load(given(tmp_path, "csv", f'text,label\na,-1.5e3\nb,"{label}"\n'.encode()), columns=Columns(regression=True))
 
 
 def test_files_of_different_classes_or_columns_are_not_joined(tmp_path):

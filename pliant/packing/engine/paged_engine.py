@@ -23,7 +23,7 @@ from transformers import AttentionInterface
 from pliant.errors import InputError, SchedulerError
 from pliant.models.packed import PackedLinear, can_pack
 from pliant.packing.engine.grammar import Grammars, Matcher
-from pliant.packing.engine.page_attention import NAME, PageBatch, attention_of_transformers, page_cache
+from pliant.packing.engine.page_attention import NAME, Case, PageBatch, attention_of_transformers, page_cache
 from pliant.packing.engine.sampling import change_logits, draw, logprobs_of
 from pliant.packing.engine.submission import TokenLogprobs
 from pliant.packing.scheduling.request import Chunk, Memory, StepPlan
@@ -143,8 +143,8 @@ class PagedEngine:
             pack(model)
         model.set_attn_implementation(NAME)
         heads, width, sharing = _heads(model)
-        sizes = _layers(model), memory.pages, memory.page_tokens, heads, width
-        self._cache = page_cache(*sizes, model.dtype, self.device, sharing)
+        case = Case(memory.page_tokens, heads, sharing, width, model.dtype, self.device)
+        self._cache = page_cache(_layers(model), memory.pages, case)
         self.swap_space = SwapSpace(self._cache.views(), memory.host_pages)
         self._free = list(range(memory.pages - 1, -1, -1))
         self._known: dict[int, int] = {}  # by the number of what it holds: a page that several sequences may use

@@ -8,7 +8,8 @@ import pytest
 from pliant.benchmarks.watch import quiet
 from pliant.benchmarks.watch.quiet import evidence
 from pliant.benchmarks.watch.streams import Recording
-from pliant.watch import Detector, Stream, classes, linear
+from pliant.watch.binning import classes, linear
+from pliant.watch.detector import Detector, Stream
 
 VALUES = np.random.default_rng(0).normal(size=6000)
 SCORES = Recording("bins", "score", VALUES, linear(-4, 4))

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.watch import mean_confidence, thresholded_confidence
 from pliant.watch.betting import bands, bet_block, evidence, make_bets
-from pliant.watch.binning import Binning, binning_from, classes, coarse_bins, linear, logarithmic, merge, quantiles
+from pliant.watch.binning import Binning, classes, coarse_bins, linear, logarithmic, merge, quantiles
 from pliant.watch.reference import Reference, bounds
+from pliant.watch.system import mean_confidence
 from tests.pliant.watch import plain
 
 PACE = 100.0
@@ -106,12 +106,12 @@ def test_counting_many_values_is_counting_each(values):
     binning = linear(-3, 3, 7)
     each = [0] * 7
     for value in values:
-        each[binning.bin_of(value)] += 1
+        each[sum(edge <= value for edge in binning.edges)] += 1
     assert binning.counts(values).tolist() == each
 
 
-def test_an_edge_belongs_to_the_bin_above_it():
-    assert [Binning((1.0, 2.0)).bin_of(value) for value in (0.9, 1.0, 2.0, math.nan)] == [0, 1, 2, 2]
+def test_an_edge_belongs_to_the_bin_above_it_and_what_is_no_number_to_the_last():
+    assert Binning((1.0, 2.0)).counts([0.9, 1.0, 2.0, math.nan]).tolist() == [1, 1, 2]
 
 
 @given(st.lists(st.floats(0.1, 1000), min_size=1, max_size=200), st.integers(2, 12))
@@ -135,16 +135,11 @@ def test_merged_counts_are_those_of_the_coarse_bins(values, bins):
         lambda: classes([str(number) for number in range(257)]),
         lambda: logarithmic(0, 1),
         lambda: coarse_bins(linear(0, 1, 4), Binning((0.3,))),
-        lambda: binning_from({"edges": ["x"], "labels": []}),
-        lambda: binning_from(None),
     ],
 )
 def test_bins_that_make_no_sense_are_refused(wrong):
     with pytest.raises(InputError):
         wrong()
-
-
-counts = st.lists(st.integers(0, 50), min_size=10, max_size=10).filter(any)
 
 
 def test_the_mean_of_calibrated_confidences_is_the_accuracy():
@@ -156,25 +151,11 @@ def test_the_mean_of_calibrated_confidences_is_the_accuracy():
     assert estimate.low < right.mean() < estimate.high
 
 
-@given(counts, st.floats(0, 1))
-def test_on_the_reference_itself_the_thresholded_confidence_is_its_accuracy(reference, accuracy):
-    estimate = thresholded_confidence(reference, accuracy, reference)
-    assert estimate.accuracy == pytest.approx(accuracy, abs=1e-9)
-
-
-@given(counts, counts, st.floats(0, 1))
-def test_estimates_and_their_intervals_are_shares(reference, block, accuracy):
-    for estimate in (mean_confidence(block), thresholded_confidence(reference, accuracy, block)):
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=20))
+def test_an_estimate_and_its_interval_are_shares_and_unknown_without_answers(block):
+    estimate = mean_confidence(block)
+    assert estimate.answers == sum(block)
+    if not any(block):
+        assert math.isnan(estimate.accuracy) and math.isnan(estimate.low)
+    else:
         assert 0 <= estimate.low <= estimate.accuracy <= estimate.high <= 1
-
-
-def test_without_answers_there_is_no_estimate():
-    assert math.isnan(mean_confidence([0, 0]).accuracy)
-    assert math.isnan(thresholded_confidence([1, 1], 0.5, [0, 0]).low)
-
-
-def test_a_reference_without_answers_or_accuracy_is_refused():
-    with pytest.raises(InputError):
-        thresholded_confidence([0, 0], 0.5, [1, 1])
-    with pytest.raises(InputError):
-        thresholded_confidence([1, 1], 1.5, [1, 1])

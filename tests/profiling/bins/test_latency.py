@@ -10,7 +10,7 @@ import pytest
 from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.profiling.bins import accuracy as bins_accuracy
-from pliant.profiling.bins.accuracy import cost, outputs
+from pliant.profiling.bins.accuracy import cost
 from pliant.profiling.bins.latency import LatencyConfig, in_turns, profile
 from tests.fixtures.bins.encoders import random_payload, tiny_encoder
 
@@ -51,14 +51,6 @@ class Machine:
         return run
 
 
-def test_calls_take_turns_and_a_drift_hits_all_alike():
-    machine = Machine(slow_from=20)
-    config = LatencyConfig(warmup=1, repeats=5, least=5)
-    seconds = in_turns([machine.call(0, 1), machine.call(1, 3)], config, lambda *at: None, lambda: machine.now)
-    assert machine.order == [0, 1] * 6
-    assert seconds.tolist() == [1, 3]
-
-
 def test_a_long_call_is_repeated_until_its_budget_is_spent():
     machine = Machine(slow_from=1e9)
     config = LatencyConfig(warmup=1, repeats=6, least=2, budget=4)
@@ -78,24 +70,12 @@ def said(monkeypatch):
     return values
 
 
-def test_outputs_come_in_the_order_of_the_texts_whatever_their_lengths():
-    encoder = tiny_encoder()
-    together = outputs(encoder, TEXTS, "cpu", 1)
-    for row, text in enumerate(TEXTS[:6]):
-        np.testing.assert_allclose(outputs(encoder, [text], "cpu", 1)[0], together[row], atol=1e-5)
-
-
 def test_a_classifier_loses_right_answers_or_without_labels_those_that_change(said):
     said |= {"float32": [[1, 0], [1, 0], [0, 1], [0, 1]], "bfloat16": [[1, 0], [0, 1], [0, 1], [1, 0]]}
     encoder, texts = tiny_encoder(), TEXTS[:4]
     assert cost(encoder, texts, np.array([0, 1, 1, 1]), "bfloat16") == 0.0
     assert cost(encoder, texts, np.array([0, 0, 1, 1]), "bfloat16") == 0.5
     assert cost(encoder, texts, None, "bfloat16") == 0.5
-
-
-def test_an_embedding_loses_what_it_turns_away(said):
-    said |= {"float32": [[1, 0], [2, 0]], "bfloat16": [[3, 0], [0, 1]]}
-    assert cost(tiny_encoder(head="embedding"), TEXTS[:2], None, "bfloat16") == pytest.approx(0.5)
 
 
 def test_a_regressor_loses_its_difference_in_deviations(said):

@@ -111,16 +111,6 @@ def test_no_texts_no_levels_and_other_classes_are_refused():
         run_all((tiny_classifier("two", classes=("x", "y")),), SINGLE, INDEX, CONFIG)
 
 
-@pytest.mark.parametrize("importance", [False, True])
-def test_lengths_below_the_longest_text_are_measured_and_that_one(importance):
-    reports = []
-    table = profile(
-        tiny_classifier(max_length=24), FAST, progress=lambda *at: reports.append(at), importance=importance
-    )
-    assert (table.settings, table.batches) == ((4, 8, 24), (1, 3))
-    assert reports == [(n, 6) for n in range(1, 7)]
-
-
 def test_a_table_rises_with_length_and_batch():
     seconds = np.array(profile(tiny_classifier(), FAST).seconds)
     assert np.all(np.diff(seconds, axis=0) >= 0)

@@ -57,13 +57,6 @@ def test_images_have_a_row_each_in_their_order_however_many_they_are(images_mode
         np.testing.assert_allclose(rows.sum(1), 1, atol=1e-5)
 
 
-def test_gamma_is_a_parameter_of_the_prediction_and_0_without_one(images_models):
-    task, images = images_models["task"], random_images(1)
-    plain, zero, merged = (task.predict(images, params) for params in (None, {"gamma": 0}, {"gamma": 4}))
-    assert plain.equals(zero) and not plain.equals(merged)
-    assert list(plain.columns) == ["zero", "one", "two"]
-
-
 def test_another_model_than_the_one_it_was_made_for_or_none_is_named(tmp_path, monkeypatch):
     digest = codec.save(tiny_classifier(), tmp_path / "bundle")
     stored = {"models:/small/1/artifacts/bundle": str(tmp_path / "bundle")}

@@ -16,7 +16,7 @@ from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.mlflow_switch import switch
 from pliant.registry.package import Package
 from pliant.registry.signing.signatures import SIGNATURE, Signing, Trust
-from pliant.registry.signing.versions import all_versions, announce, sign_version, state_of, versions_in_use
+from pliant.registry.signing.versions import all_versions, announce, sign_version, versions_in_use
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.light_mlflow import lay_database, light
 from tests.registry.signing.keys import new_signer
@@ -122,27 +122,6 @@ def test_what_is_in_use_is_what_a_release_with_an_alias_or_an_alias_names(regist
     listed = [(published.name, published.version) for published in all_versions(registry, "bins")]
     assert listed == [*((NAME, number) for number in (1, 2, 3, 4, 5)), (OTHER, 1)]
     assert versions_in_use(registry, "tokens") == all_versions(registry, "tokens") == []
-
-
-def test_signing_by_hand_gives_a_version_one_signature_of_the_key_and_says_whether_it_is_new(
-    checking, registry, signer
-):
-    assert sign_version(checking, registry.version(NAME, 1), signer)
-    assert not sign_version(checking, registry.version(NAME, 1), signer)
-    state = state_of(registry.version(NAME, 1), checking.signing.trust)
-    assert ([key.id for key in state.by], state.unknown, state.broken) == ([signer.id], (), ())
-    state = state_of(registry.version(OTHER, 1), checking.signing.trust)
-    assert (state.by, state.unknown, state.broken) == ((), (), ())
-
-
-def test_the_state_tells_apart_keys_that_are_not_trusted_and_signatures_that_are_wrong(
-    checking, registry, signer, tmp_path
-):
-    second, _ = new_signer(tmp_path / "keys", "second")
-    sign_version(registry, registry.version(NAME, 1), second)
-    tag(registry, 1, SIGNATURE + signer.id, "AAAA")
-    state = state_of(registry.version(NAME, 1), checking.signing.trust)
-    assert (state.by, state.unknown, state.broken) == ((), (second.id,), (signer.id,))
 
 
 def test_what_was_altered_after_it_was_signed_is_not_signed_again(registry, signer, tmp_path):

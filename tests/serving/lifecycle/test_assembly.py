@@ -17,7 +17,6 @@ from pliant.serving.driver import Completed
 from pliant.serving.journal import read
 from pliant.serving.lifecycle.endpoint import (
     Blueprint,
-    Builder,
     assemble,
     generation_maker,
 )
@@ -148,63 +147,6 @@ def test_whatever_fails_at_the_start_closes_what_the_workers_need_once_and_leave
     asyncio.run(main())
 
 
-def test_files_of_a_former_generation_go_once_it_has_stopped():
-    async def main():
-        registry, catalogs = Registry(), []
-        for folders in ("ab", "bc"):
-            catalogs.append(Catalog({"x": len(catalogs)}, folders=frozenset(map(Path, folders))))
-        service = await assemble(
-            source(registry, lambda *_: catalogs[0]),
-            lambda number, catalog: Generation(number, catalog, {}, Driver([])),
-            SameDevice("models", False),
-            lambda _: None,
-            settings(0.0),
-            Counter(),
-            time.monotonic,
-        )
-        await service.refresher.serve(catalogs[1])
-        await asyncio.sleep(0.01)
-        assert registry.discarded == [Path("a")] and service.generations.present.number == 2
-        await service.stop()
-
-    asyncio.run(main())
-
-
-def test_generations_are_numbered_and_one_that_was_never_made_takes_no_number():
-    async def main():
-        refused = iter([False, True, False, False])
-
-        def make(number, catalog):
-            if next(refused):
-                raise WorkerError("no room")
-            return Generation(number, catalog, {}, Driver([]))
-
-        builder, numbers = Builder(make, SameDevice("models", True)), []
-        for _ in range(4):
-            try:
-                numbers.append((await builder.start(Catalog())).number)
-            except WorkerError:
-                numbers.append(None)
-        assert numbers == [1, None, 2, 3]
-
-    asyncio.run(main())
-
-
-def test_a_generation_that_did_not_start_keeps_its_number_so_that_its_journal_stays():
-    async def main():
-        refused = iter([False, True, False])
-        builder = Builder(
-            lambda number, catalog: Generation(number, catalog, {}, Driver([], next(refused))),
-            SameDevice("models", True),
-        )
-        await builder.start(Catalog())
-        with pytest.raises(WorkerError):
-            await builder.start(Catalog())
-        assert (await builder.start(Catalog())).number == 3
-
-    asyncio.run(main())
-
-
 def blueprint(catalog, scheduler=FifoScheduler, **more):
     return Blueprint(
         make_scheduler=lambda: scheduler(workers=2),
@@ -251,36 +193,5 @@ def test_a_generation_runs_every_worker_and_its_requests_are_counted_and_written
         assert [result.length for result in entries[2].event.results] == [len("payload")]
         assert not (tmp_path / "j.jsonl").exists()
         assert workers[0].calls[0] == "start" and workers[1].calls[0] == "start"
-
-    run_virtually(main())
-
-
-def test_a_launch_that_lasts_longer_than_the_settings_allow_is_ended():
-    async def main():
-        workers = []
-        generation = maker(BinsSettings(launch_limit=3.0), CollectorRegistry(), workers)(1, Catalog())
-        await generation.start()
-        hung = asyncio.create_task(generation.driver.submit("x", 5.0, 1.0, "hang"))
-        await asyncio.sleep(2.9)
-        assert "kill" not in workers[0].calls
-        await asyncio.sleep(0.2)
-        assert "kill" in workers[0].calls
-        hung.cancel()
-        await asyncio.gather(hung, return_exceptions=True)
-        await generation.stop()
-
-    run_virtually(main())
-
-
-def test_a_worker_that_dies_idle_is_counted():
-    async def main():
-        counted, workers = CollectorRegistry(), []
-        generation = maker(BinsSettings(), counted, workers)(1, Catalog())
-        await generation.start()
-        workers[1].die()
-        await asyncio.sleep(2)
-        assert counted.get_sample_value("pliant_worker_failures_total") == 1
-        assert "restart" in workers[1].calls
-        await generation.stop()
 
     run_virtually(main())

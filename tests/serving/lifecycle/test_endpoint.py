@@ -66,8 +66,3 @@ def test_the_status_names_release_generation_devices_refresh_and_what_waits():
         "waiting": 3,
         "pending": 7,
     }
-
-
-def test_a_refresh_polls_now_and_says_what_came_of_it():
-    served, _ = endpoint()
-    assert asyncio.run(served.refresh()) == Outcome("changed", "now served: digits 2", {"digits": 2}).to_dict()

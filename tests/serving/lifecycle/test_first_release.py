@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 from mlflow import MlflowClient
 
-from pliant.errors import RefusedError, RegistryError, UnreachableError
+from pliant.errors import RefusedError, RegistryError
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.lifecycle import first_release
 from pliant.serving.lifecycle.first_release import lacking, main, wait
@@ -82,12 +82,6 @@ def test_a_release_or_a_model_under_the_alias_is_something_to_serve(something, r
     assert lacking(settings()) == ""
 
 
-def test_an_empty_registry_and_one_that_does_not_answer_are_waited_for(registry):
-    assert lacking(settings()) == NONE
-    registry.state = UnreachableError("nobody answers")
-    assert lacking(settings()) == "nobody answers"
-
-
 @pytest.mark.parametrize("error", [RefusedError("a wrong password"), RegistryError("no driver")])
 def test_what_another_look_does_not_mend_is_an_error(error, registry):
     registry.state = error
@@ -108,16 +102,6 @@ def test_a_database_is_looked_at_without_making_anything_in_it(tmp_path):
     with sqlite3.connect(file) as database:
         database.execute("update alembic_version set version_num = 'an older one'")
     assert lacking(settings(uri)) == UNMADE
-
-
-def test_it_looks_every_five_seconds_and_says_each_new_reason_once(time, monkeypatch, capsys):
-    look(monkeypatch, "nobody answers", "nobody answers", NONE, "")
-    wait(settings(), PARENT)
-    assert time.sleeps == [5.0] * 3
-    assert capsys.readouterr().out.splitlines() == [
-        "nothing to serve yet (nobody answers): the service waits, at most 60 s",
-        f"nothing to serve yet ({NONE}): the service waits, at most 50 s",
-    ]
 
 
 def test_it_ends_with_the_process_that_started_it(time, monkeypatch):

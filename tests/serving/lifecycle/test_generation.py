@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from pliant.errors import WorkerError
-from pliant.serving.lifecycle.generation import Generation, Generations, numbered_journal
+from pliant.serving.lifecycle.generation import Generation, Generations
 from pliant.serving.request_context import to_challenger
 from tests.fixtures.fakes import run_virtually
 
@@ -34,24 +33,6 @@ class Driver:
             raise OSError("a socket")
 
 
-class Recorder:
-    closed = False
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def test_one_that_cannot_start_is_stopped_with_its_journal():
-    async def run():
-        driver, recorder = Driver("start"), Recorder()
-        driver.free.set()
-        with pytest.raises(WorkerError, match="no memory"):
-            await Generation(1, None, {}, driver, recorder).start()
-        assert driver.done == ["start", "stop"] and recorder.closed
-
-    asyncio.run(run())
-
-
 @pytest.mark.parametrize("trouble", ["", "stop"])
 def test_a_former_one_drains_beside_the_present_and_is_reported_once_however_it_ends(trouble, caplog):
     async def run():
@@ -67,22 +48,6 @@ def test_a_former_one_drains_beside_the_present_and_is_reported_once_however_it_
         assert reported == [first] and generations.draining == 0
         assert second.driver.done == []
         assert ("generation 1 did not stop cleanly" in caplog.text) is bool(trouble)
-
-    asyncio.run(run())
-
-
-def test_the_end_waits_for_all_generations():
-    async def run():
-        first, second = (Generation(number, None, {}, Driver()) for number in (1, 2))
-        generations = Generations(first)
-        generations.promote(second)
-        end = asyncio.create_task(generations.stop())
-        second.driver.free.set()
-        await asyncio.sleep(0.01)
-        assert second.driver.done == ["stop"] and not end.done()
-        first.driver.free.set()
-        await end
-        assert first.driver.done == ["stop"]
 
     asyncio.run(run())
 
@@ -117,22 +82,6 @@ def test_a_former_one_stays_loaded_for_a_while_so_that_going_back_takes_no_time(
         generations.promote(third)
         await generations.stop()
         assert third.driver.done == first.driver.done == ["stop"]
-
-    run_virtually(main())
-
-
-def test_only_one_stands_by_and_one_that_cannot_answer_is_not_gone_back_to():
-    async def main():
-        first, second, third = (ready(number) for number in (1, 2, 3))
-        generations = Generations(first, standby_seconds=60.0)
-        generations.promote(second)
-        generations.promote(third)
-        await asyncio.sleep(0.1)
-        assert first.driver.done == ["stop"] and generations.standby is second
-        assert generations.loaded == [third, second]
-        second.driver.ready = False
-        assert generations.take_loaded(lambda _: True) is None
-        await generations.stop()
 
     run_virtually(main())
 
@@ -178,8 +127,3 @@ def test_a_challenger_that_is_promoted_goes_on_and_another_challenger_replaces_t
         await generations.stop()
 
     run_virtually(main())
-
-
-def test_each_generation_has_a_journal_of_its_own_and_the_first_the_plain_name():
-    names = [numbered_journal(Path("folder/j.jsonl"), number).as_posix() for number in (1, 2, 11)]
-    assert names == ["folder/j.jsonl", "folder/j-2.jsonl", "folder/j-11.jsonl"]

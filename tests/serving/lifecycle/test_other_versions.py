@@ -9,7 +9,6 @@ import pytest
 
 from pliant.bins.artifact import Bins
 from pliant.errors import ArtifactError
-from pliant.registry import codec
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import TEXT, encoder, plan, publish_tiny
@@ -78,13 +77,3 @@ def test_a_service_that_starts_then_serves_the_release_before_or_says_why_it_doe
     with serving(registry) as service:
         status = service.call("GET", "/status").json()
     assert status["release"] == 2 and sentence in status["refresh"]["message"]
-
-
-def test_one_sentence_names_the_file_and_both_schemas(registry, tmp_path):
-    release(registry, NewerSchema)
-    with pytest.raises(ArtifactError) as raised:
-        codec.load(Bins, tmp_path / "models" / NAME / "1")
-    assert str(raised.value) == (
-        f"{tmp_path}/models/{NAME}/1 holds bins-plan of schema 2, but bins-plan of schema 1 is needed: {NEWER}, "
-        "or release again with a version as old as this"
-    )

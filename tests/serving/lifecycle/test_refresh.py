@@ -11,32 +11,7 @@ import pytest
 from pliant.errors import ArtifactError, InputError, RegistryError, UnreachableError, WorkerError
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import REPLACED
-from tests.serving.lifecycle.refreshing import PREFIX, A, B, C, D, Registry, Service, run
-
-
-def test_without_a_change_nothing_is_loaded():
-    async def scenario(service):
-        for _ in range(3):
-            assert await service.poll() == ("unchanged", "the service serves what the alias points to", {})
-        assert service.loads == 0 and service.generations.present is service.first
-
-    run(scenario)
-
-
-def test_a_change_names_the_versions_that_moved_and_nothing_else():
-    async def scenario(service):
-        service.registry.pointers = {A: 1, C: 7, B: 2}
-        assert await service.poll() == ("changed", f"now served: {B} version 2, {C} version 7", {B: 2, C: 7})
-        assert service.served == {A: 1, B: 2, C: 7}
-        await asyncio.sleep(0.01)
-        assert service.first.driver.stopped
-        assert (await service.poll())[0] == "unchanged"
-        assert service.loads == 1
-        service.registry.pointers = {A: 1}
-        assert await service.poll() == ("changed", "now served: fewer tasks", {})
-        assert service.outcomes == ["changed", "unchanged", "changed"]
-
-    run(scenario)
+from tests.serving.lifecycle.refreshing import PREFIX, A, B, C, D, Registry, run
 
 
 def test_a_generation_that_can_be_extended_keeps_its_driver():
@@ -137,62 +112,6 @@ def test_a_broken_release_leaves_the_one_that_is_served_and_says_so_until_a_whol
         registry.commit(a=3)
         assert await service.poll() == ("changed", f"now served: {A} version 3", {A: 3})
         assert service.refresher.release == 3
-
-    run(scenario, registry)
-
-
-def test_a_whole_release_behind_a_broken_one_is_taken_up_and_the_broken_one_named():
-    registry = Registry()
-    registry.commit(a=1)
-
-    async def scenario(service):
-        registry.commit(a=2)
-        registry.commit(a=3)
-        service.broken = {3: ArtifactError("altered")}
-        fault = "the last release is broken (altered): release 2 is served"
-        assert await service.poll() == ("changed", f"now served: {A} version 2; {fault}", {A: 2})
-        assert service.refresher.release == 2
-        service.broken = {2: ArtifactError("gone too"), 3: ArtifactError("altered")}
-        registry.commit(a=3)
-        outcome, message, _ = await service.poll()  # it never goes back behind what it serves
-        assert (outcome, service.served) == ("held", {A: 2})
-        assert message == "the versions that champion points to are not served: altered"
-
-    run(scenario, registry)
-
-
-def test_a_service_that_started_with_a_former_release_says_so_and_looks_again():
-    registry = Registry()
-    registry.commit(a=1)
-    registry.commit(a=2)
-
-    class Started(Service):
-        def load_catalog(self, registry, alias, running):
-            self.broken = {2: ArtifactError("altered")} if running is None else {}
-            return super().load_catalog(registry, alias, running)
-
-    async def main():
-        service = Started(registry)
-        last = service.refresher.poller.last
-        assert last.outcome == "held" and "release 1 is served" in last.message
-        assert service.outcomes == ["held"]
-        assert (await service.poll(retry_held=False))[0] == "changed"
-        assert service.refresher.release == 2
-
-    asyncio.run(main())
-
-
-def test_a_new_release_of_the_same_versions_is_known_by_its_number_and_starts_nothing():
-    registry = Registry()
-    registry.commit(a=1)
-
-    async def scenario(service):
-        registry.commit(a=1)
-        assert (await service.poll())[0] == "unchanged"
-        assert (service.refresher.release, service.loads) == (2, 1)
-        assert service.generations.present is service.first
-        await service.poll()
-        assert service.loads == 1
 
     run(scenario, registry)
 

@@ -47,23 +47,6 @@ def test_a_service_follows_the_release_and_not_the_aliases_of_single_models(regi
         assert service.call("POST", "/refresh").json()["message"] == "the service serves what the alias points to"
 
 
-@pytest.mark.parametrize("name", [ENCODER, PLAN])
-def test_a_running_service_keeps_the_former_release_if_the_last_is_broken_and_says_so(registry, name, caplog):
-    with serving(registry) as service, caplog.at_level(logging.WARNING, "pliant.serving"):
-        release(registry, 1)
-        damage(registry, name, 2)
-        answer = service.call("POST", "/refresh").json()
-        assert answer["outcome"] == "held"
-        assert "the last release is broken" in answer["message"] and "release 1 is served" in answer["message"]
-        assert answer["message"] in caplog.text
-        status = service.call("GET", "/status").json()
-        assert (status["release"], status["refresh"]["outcome"]) == (1, "held")
-        assert service.post("/predict", {"inputs": "a dog"}).status_code == 200
-        release(registry, 2)
-        assert service.call("POST", "/refresh").json()["outcome"] == "changed"
-        assert service.call("GET", "/status").json()["release"] == 3
-
-
 def test_a_service_that_starts_goes_back_to_the_last_whole_release_and_says_so(registry):
     for seed in (1, 2, 3):
         release(registry, seed)

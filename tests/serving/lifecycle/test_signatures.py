@@ -10,7 +10,6 @@ import pytest
 
 from pliant.errors import InputError, SignatureError
 from pliant.registry.signing.signatures import Trust
-from pliant.serving.bins.assembly import BinsSystem
 from pliant.serving.lifecycle.catalog import open_registry
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import publish_tiny, settings_for
@@ -62,59 +61,12 @@ def test_an_unsigned_champion_is_held_and_the_former_goes_on_and_the_status_log_
         assert service.call("GET", "/status").json()["release"] == 2
 
 
-def test_a_champion_signed_by_a_key_that_is_not_trusted_is_held(registry, tmp_path):
-    stranger, _ = new_signer(tmp_path / "stranger")
-    with serving(registry) as service:
-        release(registry, 1)
-        for name in NAMES:
-            registry.signatures[name, 2] = stranger.tags(name, registry.version(name, 2).digest)
-        message = service.call("POST", "/refresh").json()["message"]
-        assert f"it is signed by key {stranger.id} alone" in message and "release 1 is served" in message
-
-
 def test_a_signed_version_under_another_models_name_is_held(registry, signer):
     with serving(registry) as service:
         release(registry, 1)
         for name, other in zip(NAMES, reversed(NAMES), strict=True):
             registry.signatures[name, 2] = signer.tags(other, registry.version(name, 2).digest)
         assert "is not of this artifact under this name" in service.call("POST", "/refresh").json()["message"]
-
-
-def test_a_service_that_starts_goes_back_to_the_last_signed_release(registry):
-    release(registry, 1)
-    with serving(registry) as service:
-        status = service.call("GET", "/status").json()
-        assert (status["release"], status["refresh"]["outcome"]) == (1, "held")
-        assert "is not signed" in status["refresh"]["message"]
-
-
-def test_a_service_does_not_start_where_nothing_is_signed_and_says_why(registry, tmp_path):
-    registry.signatures.clear()
-    with pytest.raises(SignatureError, match="is refused: it is not signed"):
-        BinsSystem(settings_for(tmp_path)).source(registry).load(None)
-
-
-def test_the_next_key_is_trusted_while_the_service_runs_and_then_the_former_one_no_more(registry, signer, tmp_path):
-    following, public = new_signer(tmp_path / "following")
-    trusted = tmp_path / "trusted"
-    trusted.mkdir()
-    (trusted / "release.pem").write_bytes((tmp_path / "keys" / "release.pub.pem").read_bytes())
-    registry.trust = Trust(trusted)
-    with serving(registry) as service:
-        release(registry, 1)
-        registry.sign(following)
-        assert service.call("POST", "/refresh").json()["outcome"] == "held"
-        (trusted / "following.pem").write_bytes(public.read_bytes())
-        assert service.call("POST", "/refresh").json()["outcome"] == "changed"
-        (trusted / "release.pem").unlink()
-        release(registry, 2)
-        registry.sign(signer)
-        assert service.call("POST", "/refresh").json()["outcome"] == "held"
-        (trusted / "following.pem").unlink()  # none is left: that is no permission to take anything
-        message = service.call("POST", "/refresh").json()["message"]
-        assert "PLIANT_TRUSTED_KEYS is" in message and "it has none" in message
-        assert service.call("GET", "/status").json()["release"] == 2
-        assert service.post("/predict", {"inputs": "a dog"}).status_code == 200
 
 
 def test_an_unsigned_release_is_looked_at_again_at_the_next_poll_after_it_was_signed_by_hand():

@@ -30,23 +30,3 @@ def test_a_rollback_serves_the_former_generation_at_once_and_so_does_the_way_for
         assert service.first.driver.stopped and second.driver.stopped
 
     run(scenario, released(1), standby_seconds=60.0)
-
-
-def test_before_another_release_starts_the_one_on_standby_has_stopped():
-    async def scenario(service):
-        service.registry.commit(a=2, b=1)
-        await service.poll()
-        stopped = []
-        start = service.start
-
-        async def watched(catalog):
-            stopped.append(service.first.driver.stopped)
-            return await start(catalog)
-
-        service.refresher._start = watched
-        service.registry.commit(a=3, b=1)
-        assert (await service.poll())[0] == "changed"
-        assert stopped == [True] and service.generations.standby.number == 2
-        await service.generations.stop()
-
-    run(scenario, released(1), standby_seconds=60.0)

@@ -12,7 +12,7 @@ from pliant.rollout.events import CanaryOutcome
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.loop.observe import Served
 from pliant.serving.loop.trial import Trial
-from pliant.serving.request_context import goes_to_challenger, set_request_key
+from pliant.serving.request_context import REQUEST_KEY, TO_CHALLENGER
 from tests.fixtures.fakes import run_virtually
 from tests.serving.loop.trial_service import Answer
 
@@ -33,12 +33,12 @@ class Ground:
 
     async def ask(self, key: str = "", sent: float = 0.0, deadline: float = 0.2) -> tuple[bool | None, float]:
         """Return which arm answered (None: neither) and the seconds from the request's head, whose body took `sent`."""
-        set_request_key(key)
+        REQUEST_KEY.set(key)
         arrived = self.clock()
         await asyncio.sleep(sent)
 
         async def call(since: float) -> Served:
-            by_challenger = goes_to_challenger()
+            by_challenger = TO_CHALLENGER.get()
             await self.does(by_challenger, since + deadline - self.clock())
             return Answer(float(by_challenger), 1).served
 

@@ -20,7 +20,6 @@ from pliant.serving.loop.load import (
     SLOTS,
     STREAM,
     WINDOW,
-    Course,
     LoadWatch,
     load_watch_from,
 )
@@ -116,27 +115,27 @@ def test_a_corrupt_state_is_refused(content):
         load_watch_from(content)
 
 
-def windows(course: Course, first: int, requests: float, looks: int = PER_WINDOW, many: int = 1) -> list:
+def windows(watch: LoadWatch, first: int, requests: float, looks: int = PER_WINDOW, many: int = 1) -> list:
     """Return what windows from number `first` on, with so many looks each, say when the next one begins."""
     ratios = []
     for number in range(first, first + many + 1):
         for minute in range(looks if number < first + many else 1):
-            ratio = course.count(requests, number * WINDOW + MINUTE * minute)
+            ratio = watch.ratio(requests, number * WINDOW + MINUTE * minute)
             ratios += [ratio] if minute == 0 else []
     return ratios[1:]
 
 
 def test_a_window_is_compared_with_the_same_time_of_former_days_and_counts_once_and_if_somebody_looked():
-    course = Course()
+    watch = LoadWatch()
     for day in range(LEAST):
-        assert windows(course, day * SLOTS, 7.0) == [None]
+        assert windows(watch, day * SLOTS, 7.0) == [None]
     last = LEAST * SLOTS
-    assert windows(course, last, 15.0) == [1.0]
-    before = course.to_dict()
-    assert windows(course, last - 10, 15.0, many=10) == [None] * 10, "a clock that is set back counts nothing twice"
-    assert course.to_dict() == before
-    assert windows(course, last + 5, 15.0) == [None], "another time of day"
-    assert windows(course, last + SLOTS, 1.0, looks=10) == [None], "nobody has looked for long"
+    assert windows(watch, last, 15.0) == [1.0]
+    before = watch.to_dict()
+    assert windows(watch, last - 10, 15.0, many=10) == [None] * 10, "a clock that is set back counts nothing twice"
+    assert watch.to_dict() == before
+    assert windows(watch, last + 5, 15.0) == [None], "another time of day"
+    assert windows(watch, last + SLOTS, 1.0, looks=10) == [None], "nobody has looked for long"
 
 
 class Service:

@@ -14,7 +14,7 @@ from pliant.rollout.measures import GUARDS, Measure
 from pliant.serving.lifecycle.generation import Generation, Generations
 from pliant.serving.loop.observe import Served
 from pliant.serving.loop.trials import TrialParts, Trials
-from pliant.serving.request_context import goes_to_challenger, is_copy, set_request_key
+from pliant.serving.request_context import REQUEST_KEY, TO_CHALLENGER, is_copy
 from pliant.serving.state_file import StateFile
 from tests.fixtures.observed import observed
 
@@ -136,13 +136,13 @@ class Service:
             self.generations.promote(self.generations.challenger)
 
     async def add(self, value: float, key: str) -> Answer:
-        set_request_key(key)
+        REQUEST_KEY.set(key)
 
         async def call(arrived: float) -> Served:
             number = self.generations.chosen.number
             await asyncio.sleep(0.02)
             answer = Answer(value, number)
-            if goes_to_challenger():
+            if TO_CHALLENGER.get():
                 answer = self.challenge(value, replace(answer))
             self.answered.append((value, number, is_copy()))
             return answer.served

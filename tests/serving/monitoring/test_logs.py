@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pliant.redaction import redact
 from pliant.serving.monitoring import logs
-from pliant.serving.request_context import set_request_id, set_request_tenant
+from pliant.serving.request_context import REQUEST_ID, TENANT
 from pliant.serving.workers.child_process import spawn
 from tests.fixtures.places import ROOT
 
@@ -74,8 +74,8 @@ def test_the_request_and_its_tenant_are_named_while_it_is_handled_and_by_what_it
         seen[name] = written()
 
     async def handle(name, tenant):
-        set_request_id(name)
-        set_request_tenant(tenant)
+        REQUEST_ID.set(name)
+        TENANT.set(tenant)
         await asyncio.create_task(later(name))
 
     async def main():

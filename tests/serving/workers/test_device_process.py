@@ -37,19 +37,6 @@ def arrived(outbox: ArrayOutbox, inbox: ArrayInbox, stream: io.BytesIO, message:
     return pickle.loads(body, buffers=arrays), len(content)
 
 
-def test_small_arrays_go_through_the_socket_and_large_ones_through_shared_memory(outbox):
-    stream = io.BytesIO()
-    inbox = ArrayInbox(stream, outbox.fds)
-    for count in (1, SHARED_BYTES // 2 - 1, SHARED_BYTES // 2, SHARED_BYTES):
-        sent = [np.arange(count, dtype=np.uint8), np.arange(count, dtype=np.uint8)[::-1].copy(), "a text"]
-        received, size = arrived(outbox, inbox, stream, sent)
-        for array, back in zip(sent[:2], received[:2], strict=True):
-            np.testing.assert_array_equal(array, back)
-        assert received[2] == "a text"
-        assert (size > 2 * count) is (2 * count < SHARED_BYTES)  # by the limit that is documented
-    assert size < 1000
-
-
 def call(device: Device, verb: str, *arguments: object) -> tuple[bool, object]:
     return device.answer(device.read(pickle.dumps((verb, arguments))))[:2]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import socket
 import threading
 from contextlib import suppress
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from pliant.errors import WorkerError
 from pliant.serving.workers import helper_process
 from pliant.serving.workers.child_process import receive
-from pliant.serving.workers.helper_process import LONG, PIECE, HelperProcess, _read_answer, _send_answer
+from pliant.serving.workers.helper_process import LONG, HelperProcess, _read_answer, _send_answer
 
 TEXTS = st.text(max_size=3) | st.sampled_from(["a" * (LONG + 1), "\u200b" * 3000, "\ud800" * 2000, "b" * LONG])
 VALUES = st.recursive(st.none() | st.integers() | TEXTS, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner))
@@ -53,25 +52,6 @@ def test_an_answer_is_the_same_on_the_other_side(value, piece):
 def repeat(content: bytes, times: int) -> object:
     """Return the content so many times as text, or an error for none."""
     return content.decode() * times if times else ValueError("no times")
-
-
-def main(channel: socket.socket, incoming: io.BufferedReader) -> None:
-    helper_process.help_out(channel, incoming, repeat)
-
-
-def test_content_and_arguments_reach_the_process_and_its_exceptions_come_back():
-    async def run() -> None:
-        helper = HelperProcess(f"{__name__}:main")
-        try:
-            content = b"abc" * 1_000_000
-            assert await helper.call(60, [content[:7], content[7:]], 2) == content.decode() * 2
-            with pytest.raises(ValueError, match="no times"):
-                await helper.call(60, [], 0)
-            assert await helper.call(60, [b""], 1) == ""
-        finally:
-            helper.end()
-
-    asyncio.run(run())
 
 
 # A helper in a thread of the test, with a socket as a process has it
@@ -179,14 +159,3 @@ def test_a_caller_that_leaves_in_its_turn_ends_the_process_and_one_that_waits_fo
         helper.end()
 
     asyncio.run(run())
-
-
-def test_only_long_texts_come_apart_and_each_once_in_its_place():
-    channel = Channel()
-    answer = ["a" * LONG, "b" * (LONG + 1), {"c" * (2 * LONG): "short"}, "d" * PIECE]
-    _send_answer(channel, answer)
-    stream = io.BytesIO(b"".join(channel.sent))
-    lists = list(iter(lambda: receive(stream), None))
-    assert lists == [["b" * (LONG + 1), "c" * (2 * LONG)], ["d" * PIECE]]
-    rest = stream.read()
-    assert b"a" * LONG in rest and b"bb" not in rest and len(rest) < LONG + 200

@@ -63,15 +63,6 @@ def test_without_an_address_a_cluster_of_this_machine_is_started_that_nobody_els
     assert ray.calls[-1] == "shutdown" and signal.getsignal(signal.SIGTERM) is handler
 
 
-def test_a_cluster_that_listens_is_joined_and_nothing_of_it_is_configured(ray, handler):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        RayPool(address)
-    ((joined, options),) = ray.calls
-    assert joined == address
-    assert set(options) == {"log_to_driver", "configure_logging", "namespace"}
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "127.0.0.1:port"])
 def test_where_nothing_listens_is_an_error_before_ray_tries_for_minutes(ray, address):
     with pytest.raises(WorkerError, match="no Ray cluster answers at"):
@@ -103,12 +94,6 @@ def test_where_ray_is_missing_the_error_says_how_to_get_it(monkeypatch):
         import_ray()
     assert os.environ[usage] == "1"  # who sets a variable means it
     assert {name: os.environ[name] for name in others} == {name: ENVIRONMENT[name] for name in others}
-
-
-def test_resources_are_named_for_people():
-    assert str(Resources()) == "1 CPU"
-    assert str(Resources(0.5, 2.0, {"TPU": 1.0})) == "0.5 CPU and 2 GPU and 1 TPU"
-    assert str(Resources(0.0)) == "nothing"
 
 
 class RayError(Exception):

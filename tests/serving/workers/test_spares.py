@@ -94,21 +94,6 @@ def spares_test(test):
 
 
 @spares_test
-async def test_a_spare_that_dies_standing_by_is_started_again_once_a_second_until_it_stands_by(spares, workers):
-    workers[0].failing_restarts = 1
-    workers[0].die()
-    assert spares.ready == 1 and workers[0].on_end is None
-    await asyncio.sleep(1.4)  # half a second to fail, and then one of rest
-    assert workers[0].calls == ["restart"] * 2
-    await asyncio.sleep(0.2)
-    assert workers[0].calls == ["restart"] * 3
-    await asyncio.sleep(0.5)
-    assert spares.ready == 2
-    workers[0].die()
-    assert spares.ready == 1, "its end is noticed again"
-
-
-@spares_test
 async def test_an_update_that_comes_while_a_spare_starts_starts_it_again_with_the_update(spares, workers):
     workers[0].die()
     await asyncio.sleep(0.1)

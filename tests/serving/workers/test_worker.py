@@ -39,16 +39,6 @@ def on_worker(check, build=EchoModel):
     asyncio.run(main())
 
 
-def test_launches_and_updates_reach_the_process():
-    async def check(worker):
-        assert worker.pid != os.getpid()
-        assert await worker.run(-5, ["x", "y"]) == ([("x", -5, ()), ("y", -5, ())], 0.001)
-        await worker.update("task b", EchoModel)
-        assert (await worker.run(0, ["z"]))[0] == [("z", 0, ("task b",))]
-
-    on_worker(check)
-
-
 def test_large_arrays_arrive_whole_whatever_came_before_them():
     """Large arrays lie in shared memory, which grows; small ones go through the socket."""
 
@@ -89,15 +79,6 @@ def test_a_process_killed_during_a_launch_is_an_error_and_a_restart_brings_all_u
         await worker.update("task c", partial(EchoModel, ("task b", "task c")))  # meets a dead process
         await worker.restart()
         assert (await worker.run(0, ["x"]))[0] == [("x", 0, ("task b", "task c"))]
-
-    on_worker(check)
-
-
-def test_signals_to_the_whole_family_do_not_end_the_process():
-    async def check(worker):
-        os.kill(worker.pid, signal.SIGTERM)
-        os.kill(worker.pid, signal.SIGINT)
-        assert (await worker.run(0, ["x"]))[0] == [("x", 0, ())]
 
     on_worker(check)
 

@@ -8,29 +8,9 @@ import time
 import pytest
 
 from pliant.protocol import Failed, Finished, Launch
-from pliant.serving.driver import Driver, loop_clock
 from pliant.serving.workers.worker import ModelError
 from pliant.serving.workers.worker_slot import FACTOR, FLOOR, LaunchLimit, WorkerSlot, within
-from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
-
-
-def test_a_request_does_not_wait_for_a_worker_that_died_idle_where_another_is_free():
-    async def main():
-        workers = [FakeWorker(), FakeWorker()]
-        driver = Driver(FifoScheduler(2), workers, [].append, loop_clock())
-        await driver.start()
-        workers[0].failing_restarts = 3  # 0.5 s each
-        workers[0].die()
-        await asyncio.sleep(0.1)
-        answers = [await driver.submit("a", 0.2, 1.0, number) for number in range(3)]
-        assert [answer.output for answer in answers] == [0, 1, 2]
-        assert all(answer.on_time for answer in answers)
-        await asyncio.sleep(10)
-        assert workers[0].calls.count("restart") >= 4
-        await driver.submit("a", 0.2, 1.0, "x")
-        await driver.stop()
-
-    run_virtually(main())
+from tests.fixtures.fakes import FakeWorker, run_virtually
 
 
 def test_an_update_whose_caller_leaves_reaches_the_worker_whole():
@@ -154,29 +134,6 @@ async def test_an_idle_death_is_counted_once_and_repaired_at_once_and_then_every
     assert len(deaths) == 2, "the restarted worker is listened to"
     await slot.stop()
     assert worker.calls[-1] == "stop" and not slot.up
-
-
-def two_launches(slot) -> tuple[asyncio.Task, asyncio.Task]:
-    """Carry out a launch, and another one behind it, as the driver does."""
-    slot.launch = first = Launch(0, 0, (1,))
-    carried = asyncio.create_task(slot.carry_out(first, ["x"]))
-    return carried, asyncio.create_task(follow(slot))
-
-
-async def follow(slot):
-    slot.next = second = Launch(1, 0, (2,))
-    return await slot.carry_out(second, ["y"])
-
-
-@slot_test
-async def test_the_next_launch_is_sent_while_the_present_one_runs_and_ends_after_it(slot, worker, deaths):
-    await slot.start()
-    first, second = two_launches(slot)
-    await asyncio.sleep(0.01)
-    assert worker.calls == ["start", ("x",), ("ahead", "y")]
-    assert (await first)[0].launch == 0 and (slot.launch.id, slot.next) == (1, None)
-    assert (await second)[0].launch == 1 and slot.launch is None
-    assert asyncio.get_running_loop().time() == pytest.approx(0.04)
 
 
 MOST = 60.0
