@@ -22,17 +22,20 @@ from pliant.registry.mlflow_client import DIGEST
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.mlflow_switch import switch
 from pliant.registry.package import Package, Published
-from pliant.registry.signing.key_files import is_public, key_id, read_private, write_pair
 from pliant.registry.signing.signatures import (
     SIGNATURE,
     Signer,
     Signing,
     Trust,
     TrustedKey,
+    is_public,
+    key_id,
     load_signer,
+    read_private,
     signer_ids,
     signing,
     statement,
+    write_pair,
 )
 from pliant.registry.signing.versions import sign_version
 from tests.fixtures.bins.tiny import some_bins
