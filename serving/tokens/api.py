@@ -30,8 +30,17 @@ from starlette.responses import Response
 from pliant.errors import InputError
 from pliant.serving.client import Client
 from pliant.serving.http.access.access import check_admin, client_of
-from pliant.serving.http.api_errors import ApiError, error_response, json_response
-from pliant.serving.http.app import add_refresh, add_status, arrival, complete, endpoint_of, new_app, unknown_task
+from pliant.serving.http.api_errors import ApiError, error_response
+from pliant.serving.http.app import (
+    add_refresh,
+    add_status,
+    arrival,
+    complete,
+    endpoint_of,
+    json_response,
+    new_app,
+    unknown_task,
+)
 from pliant.serving.http.bodies import (
     INLINE_BYTES,
     Closed,
