@@ -39,16 +39,6 @@ def test_the_bytes_are_those_that_the_model_really_caches():
     assert token_bytes(generator.config, "float32") == held // 3
 
 
-def test_a_configuration_without_layers_is_refused():
-    with pytest.raises(InputError, match="num_hidden_layers or n_layer"):
-        token_bytes(json.dumps({"hidden_size": 64}), "float32")
-
-
-def test_a_memory_that_holds_nothing_is_refused():
-    with pytest.raises(InputError, match="pages is 0"):
-        fitting_memory(PackingFlowConfig(memory=MemoryConfig(megabytes=0.0001), device="cpu"), GENERATOR)
-
-
 def test_without_a_number_the_pages_are_as_many_as_the_device_has_room_for(monkeypatch):
     page = 16 * token_bytes(GENERATOR.config, GENERATOR.precision)
     monkeypatch.setattr(measure, "free_bytes", lambda device: weight_bytes(GENERATOR) + 100 * page)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from dataclasses import replace
 
 import pytest
 
-from pliant.errors import InputError
 from pliant.packing.engine.submission import Sampling, Submission
 from pliant.packing.scheduling.request import FOREVER, Prompt
 from pliant.registry.names import PACKING_PREFIX
 from pliant.serving.client import Client
 from pliant.serving.packing.request import NO_TOOLS, GenerationRequest, PromptInput
-from tests.fixtures.packing.fakes import new_tokenizer
+from tests.fixtures.packing.fakes import TALE, new_tokenizer
 from tests.fixtures.packing.in_process import CONTEXT, publish
 from tests.fixtures.packing.in_process import serving as serving_registry
 from tests.fixtures.registry import FolderRegistry
@@ -126,30 +125,6 @@ def test_a_request_that_names_no_deadline_has_all_the_time_and_room_that_there_i
     assert reply.choices[0].echo == "Tell me"
 
 
-@pytest.mark.parametrize(
-    ("prompt", "threaded"),
-    [
-        (PromptInput("prompt", text=" " * 16383 + "a"), False),
-        (PromptInput("prompt", text=" " * 16384 + "a"), True),
-        (PromptInput("prompt", ids=(5,) * 16384), False),
-        (PromptInput("prompt", ids=(5,) * 16385), True),
-        (PromptInput("messages", messages=({"role": "user", "content": "a"},)), True),
-    ],
-)
-def test_long_prompts_and_conversations_are_read_in_a_thread(service, monkeypatch, prompt, threaded):
-    handler = service.assembly.generations.present.handlers["tales"]
-    threads = []
-
-    def read(self, prompt):
-        threads.append(threading.current_thread() is not threading.main_thread())
-        raise InputError("prompt", "read", "nothing more")
-
-    monkeypatch.setattr(type(handler.reader), "read", read)
-    with pytest.raises(InputError):
-        opened(service, prompts=(prompt,))
-    assert threads == [threaded]
-
-
 def test_a_request_that_is_read_while_a_new_champion_comes_is_read_again_by_it(service, registry):
     former = service.worker
 
@@ -172,3 +147,25 @@ def test_a_request_that_is_read_while_a_new_champion_comes_is_read_again_by_it(s
     assert (
         reply.usage()["system_fingerprint"] == "fp_" + service.registry.version(PACKING_PREFIX + "tales", 2).digest[:12]
     )
+
+
+def test_outputs_on_their_way_end_where_they_began(registry):
+    with serving_registry(registry) as service:
+        former = service.worker
+        former.held = True
+
+        async def taking_over():
+            asking = asyncio.create_task(service.posting("/completions", {"prompt": "a", "temperature": 0}))
+            await service.until(lambda: service.engine.pending == 1)
+            publish(registry, seed=1)
+            assert (await service.posting("/refresh", {})).json()["outcome"] == "changed"
+            told = (await service.posting("/completions", {"prompt": "a", "temperature": 0})).json()
+            assert told["choices"][0]["text"] == TALE and service.worker is not former
+            assert service.assembly.generations.draining == 1
+            former.held = False
+            assert (await asking).json()["choices"][0]["text"] == TALE
+            await service.until(lambda: former.stopped)
+
+        service.wait(taking_over())
+        assert service.status()["models"][0]["generator"]["version"] == 2
+        assert registry.discarded  # the former's files

@@ -9,8 +9,6 @@ from pliant.packing.engine import model as module
 from pliant.packing.engine.model import PredictorModel
 from tests.fixtures.packing.published import predictor
 
-TEXTS = ["a text", "a text", "quite another text of several words"]
-
 
 def test_a_gpu_takes_its_own_precision_and_a_cpu_float32(monkeypatch):
     monkeypatch.setattr(module, "has_bfloat16", lambda device: device.index == 0)
@@ -47,17 +45,3 @@ def test_prompts_of_similar_length_run_together_and_forecasts_keep_their_order(a
     assert module.PlacedPredictor(model, alike).predict(texts) == texts
     assert model.passes == passes
     assert module.PlacedPredictor(model, alike).predict([]) == []
-
-
-def test_prompts_are_brought_to_the_device_of_the_model():
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encoder = torch.nn.Embedding(5, 2)
-
-        def forward(self, ids_BN, mask_BN):
-            return self.encoder(ids_BN), mask_BN
-
-    model, ones_BN = Model(), torch.ones(2, 3, dtype=torch.long)
-    module.place(model, torch.device("meta"))
-    assert {output.device.type for output in model(ones_BN, ones_BN)} == {"meta"}

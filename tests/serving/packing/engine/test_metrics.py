@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pliant.packing.engine.submission import Sampling, Status
+from pliant.packing.engine.submission import Sampling
 from pliant.serving.packing.engine.forecaster import Forecast
 from pliant.serving.packing.engine.metrics import PackingMetrics, observation
 
@@ -83,20 +83,6 @@ def test_the_seconds_that_prompts_waited_for_their_forecasts_are_counted_but_for
     assert value("forecast_seconds_bucket", task="tales", le="0.005") == 1
     metrics.predictor_died("tales")
     assert value("predictor_failures_total", task="tales") == 1
-
-
-def test_the_state_of_an_engine_is_that_of_its_last_report(counted):
-    metrics, value = counted
-    first = {"running": 1, "waiting": 2, "pages": 30, "pages_used": 4, "host_pages_used": 5, "iterations": 6}
-    later = {"tokens": 7, "preemptions": 8, "recomputed": 9, "shared": 10}
-    rest = {"alive": True, "error": "", "sequences": 0, "busy": 0.0, "deciding": 0.0}
-    for waiting in (11, 2):
-        metrics.engine("tales", Status(**{**rest, **first, **later, "waiting": waiting}))
-    assert {name: value(name, task="tales") for name in first if name != "iterations"} == {
-        name: number for name, number in first.items() if name != "iterations"
-    }
-    counts = {"iterations": 6, **later}
-    assert {name: value(f"engine_{name}", task="tales") for name in counts} == counts
 
 
 def test_times_and_kept_targets_of_answers_are_counted(counted):
