@@ -134,19 +134,15 @@ class PackingFlowConfig:
     def __post_init__(self) -> None:
         config.resolve(self)
         if not self.name:
-            object.__setattr__(self, "name", _default_name(self.generator))
+            last = re.split(r"[:/]", self.generator.rstrip("/"))[-1]
+            name = CORPUS if self.generator == EMBEDDED else re.sub(r"[^\w.-]", "-", last).lstrip(".-")
+            object.__setattr__(self, "name", name)
         if not config.NAME.fullmatch(self.name) or self.name.startswith(PARTS):
             wanted = f"letters, digits, '_', '-' and '.' (not in front), and not to begin with {' or '.join(PARTS)}"
             raise InputError("name", repr(self.name), wanted)
         scheme, _, rest = self.generator.partition(":")
         if self.generator != EMBEDDED and (scheme not in ("path", "hub") or not rest):
             raise InputError("generator", self.generator, "embedded, path:FOLDER or hub:NAME")
-
-
-def _default_name(generator: str) -> str:
-    if generator == EMBEDDED:
-        return CORPUS
-    return re.sub(r"[^\w.-]", "-", re.split(r"[:/]", generator.rstrip("/"))[-1]).lstrip(".-")
 
 
 def sizes(config: PackingFlowConfig) -> str:
@@ -168,29 +164,21 @@ def read(source: config.Source = None, overrides: Mapping[str, Any] | None = Non
     """
     values = dict(overrides or {})
     if "data" in values:
-        values |= _prompts(values.pop("data"))
+        addresses = values.pop("data")
+        if not isinstance(addresses, list | tuple) or len(addresses) != 1:
+            raise InputError("data", addresses, "a list of one [NAME=]ADDRESS of prompts")
+        name, address = config.named_address(addresses[0])
+        values |= {"prompts": address} if name is None else {"prompts": address, "name": name}
     short = {"requests": values.pop("limit")} if "limit" in values else {}
     encoder = {"encoder": values.pop("predictor")} if isinstance(values.get("predictor"), str) else {}
     base = config.read(PackingFlowConfig, source, values)
     config.read(PackingFlowConfig, None, {"lengths": short})  # checked as the whole would be
-    if base.predictor == PREDICTOR and not encoder and not is_embedded(base.prompts) and (address := pretrained()):
-        encoder = {"encoder": address}
+    if base.predictor == PREDICTOR and not encoder and not is_embedded(base.prompts) and (start := pretrained()):
+        encoder = {"encoder": start}
+    embedded = base.generator == EMBEDDED and base.memory.follows_device
     return replace(
         base,
         lengths=replace(base.lengths, **short),
         predictor=replace(base.predictor, **encoder),
-        memory=_memory(base),
+        memory=replace(base.memory, pages=EMBEDDED_PAGES) if embedded else base.memory,
     )
-
-
-def _memory(flow_config: PackingFlowConfig) -> MemoryConfig:
-    memory = flow_config.memory
-    embedded = flow_config.generator == EMBEDDED and memory.follows_device
-    return replace(memory, pages=EMBEDDED_PAGES) if embedded else memory
-
-
-def _prompts(addresses: Any) -> dict[str, Any]:
-    if not isinstance(addresses, list | tuple) or len(addresses) != 1:
-        raise InputError("data", addresses, "a list of one [NAME=]ADDRESS of prompts")
-    name, address = config.named_address(addresses[0])
-    return {"prompts": address} if name is None else {"prompts": address, "name": name}

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from pliant.flows import settings
-from pliant.flows.champions import Champion
 from pliant.flows.packing import publish
 from pliant.flows.packing.champions import load_champions, origin_of
 from pliant.flows.packing.config import PackingFlowConfig
@@ -24,7 +23,6 @@ from pliant.flows.pipeline import Pipeline, Shown, U, Verdicts
 from pliant.flows.progress import tell
 from pliant.flows.release import Publication, Release, open_registry
 from pliant.flows.watch.deployments import Nightly
-from pliant.packing.artifact import Packing
 from pliant.progress import Progress
 from pliant.registry.names import PACKING_PREFIX
 
@@ -80,10 +78,14 @@ class PackingPipeline(JudgedPlans[ModelData, ModelResults]):
         registry = open_registry(settings.read(), "packing")
         champions = load_champions(registry)
         for result in results:
-            release = descended(champions.get(result.name), result)
-            if release is not None:
-                registry.commit(release.versions, kept=kept)  # the configuration may be another one nevertheless
-                return release
+            champion, digest = champions.get(result.name), result.plan.digest
+            if champion is None or champion.published.digest == digest or origin_of(champion) != digest:
+                continue
+            # The champion was trained or measured further from this very plan: it stays, unjudged.
+            why, version = "nothing has changed since the plan that the champion descends from", champion.published
+            release = Release(False, why, {version.name: version.version}, (), "")
+            registry.commit(release.versions, kept=kept)  # the configuration may be another one nevertheless
+            return release
         return None
 
     def challenger(self, result: ModelResults) -> Challenger:
@@ -93,15 +95,6 @@ class PackingPipeline(JudgedPlans[ModelData, ModelResults]):
 
     def register(self, published: Publication, result: ModelResults) -> list[str]:
         return publish.register(published, self.config, result)
-
-
-def descended(champion: Champion[Packing] | None, results: ModelResults) -> Release | None:
-    """Return a release that keeps the champion, unjudged, where it was trained or measured further from this very plan."""
-    digest = results.plan.digest
-    if champion is None or champion.published.digest == digest or origin_of(champion) != digest:
-        return None
-    name, version = champion.published.name, champion.published.version
-    return Release(False, "nothing has changed since the plan that the champion descends from", {name: version}, (), "")
 
 
 packing = PackingPipeline.flow()

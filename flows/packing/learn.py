@@ -77,39 +77,39 @@ def _read(path: Path) -> Iterator[Output]:
 
 
 def _output(line: str, where: str) -> Output:
+    def whole(least: int) -> Callable[[Any], bool]:
+        return lambda value: type(value) is int and value >= least
+
+    def text(value: Any) -> bool:
+        return isinstance(value, str)
+
+    def is_forecast(value: Any) -> bool:
+        if not isinstance(value, list) or len(value) != len(QUANTILES):
+            return False
+        return all(type(tokens) in (int, float) and math.isfinite(tokens) and tokens > 0 for tokens in value)
+
+    checks: Mapping[str, Callable[[Any], bool]] = {
+        "prompt": text,
+        "prompt_tokens": whole(1),
+        "tokens": whole(1),
+        "finish": lambda value: value in ("end", "string", "length"),
+        "limit": whole(1),
+        "forecast": is_forecast,
+        "bucket": whole(0),
+        "prediction": text,
+        "generator": text,
+    }
     try:
         record = json.loads(line)
     except ValueError as error:
         raise InputError(where, line[:60], f"a JSON object ({error})") from error
-    checks: Mapping[str, Callable[[Any], bool]] = {
-        "prompt": lambda value: isinstance(value, str),
-        "prompt_tokens": lambda value: _whole(value, 1),
-        "tokens": lambda value: _whole(value, 1),
-        "finish": lambda value: value in ("end", "string", "length"),
-        "limit": lambda value: _whole(value, 1),
-        "forecast": _is_forecast,
-        "bucket": lambda value: _whole(value, 0),
-        "prediction": lambda value: isinstance(value, str),
-        "generator": lambda value: isinstance(value, str),
-    }
     if not isinstance(record, dict):
         raise InputError(where, line[:60], "a JSON object")
     for key, fits in checks.items():
         if key not in record or not fits(record[key]):
-            raise InputError(
-                f"{where} {key}", record.get(key, "missing"), "as serving/packing/engine/observed.py writes it"
-            )
+            wanted = "as serving/packing/engine/observed.py writes it"
+            raise InputError(f"{where} {key}", record.get(key, "missing"), wanted)
     return Output(**{key: record[key] for key in checks} | {"forecast": tuple(map(float, record["forecast"]))})
-
-
-def _whole(value: Any, least: int) -> bool:
-    return type(value) is int and value >= least
-
-
-def _is_forecast(value: Any) -> bool:
-    if not isinstance(value, list) or len(value) != len(QUANTILES):
-        return False
-    return all(type(tokens) in (int, float) and math.isfinite(tokens) and tokens > 0 for tokens in value)
 
 
 def usable_outputs(outputs: Sequence[Output], generator: str, context: int) -> tuple[Output, ...]:
@@ -118,12 +118,12 @@ def usable_outputs(outputs: Sequence[Output], generator: str, context: int) -> t
     An output that its client's stop string ended, or a limit below the context, would have been longer: by how much nobody
     knows, so it is left out (training on it as it is would teach to forecast too little).
     """
-    own = (output for output in outputs if output.generator == generator)
-    return tuple(output for output in own if output.finish == "end" or _whole_context(output, context))
-
-
-def _whole_context(output: Output, context: int) -> bool:
-    return output.finish == "length" and output.prompt_tokens + output.limit >= context
+    return tuple(
+        output
+        for output in outputs
+        if output.generator == generator
+        and (output.finish == "end" or (output.finish == "length" and output.prompt_tokens + output.limit >= context))
+    )
 
 
 def drift(outputs: Sequence[Output]) -> dict[str, float]:
@@ -213,18 +213,10 @@ def too_little(observed: Observed, loaded: LoadedChampion, least: int) -> str:
     return ""
 
 
-def _observed_of(observed: Observed) -> dict[str, Any]:
-    return {"data": observed.data, "fit": observed.fit}
-
-
 def keep_observed(observed: Observed, progress: Progress) -> tuple[Observed, Notes]:
     """Keep what was observed as a stage keeps its result."""
     progress(0, 1)
     return observed, {"limited": observed.limited}
-
-
-def _predictor_of(config: PackingFlowConfig, champion: LoadedChampion) -> dict[str, Any]:
-    return {"config": asdict(config.retrain), "predictor": champion.champion.artifact.predictor}
 
 
 def make_predictor(
@@ -246,14 +238,6 @@ def make_predictor(
     }
 
 
-def _plan_of(config: PackingFlowConfig, champion: LoadedChampion) -> dict[str, Any]:
-    return {
-        "plan": asdict(config.plan),
-        "reference": asdict(config.reference),
-        "champion": champion.champion.published.digest,
-    }
-
-
 def make_plan(
     config: PackingFlowConfig,
     champion: LoadedChampion,
@@ -263,14 +247,7 @@ def make_plan(
 ) -> tuple[Packing, Notes]:
     """Plan with the champion's memory and step times, with the requests observed last and what is now forecast of them."""
     requests = requests_of(lengths.load(), predictor.load())
-    draft = replace(
-        champion.champion.artifact,
-        predictor=predictor.digest,
-        prompt_tokens=requests.prompt_tokens,
-        output_tokens=requests.output_tokens,
-        forecasts=requests.forecasts,
-        buckets=requests.buckets,
-    )
+    draft = replace(champion.champion.artifact, predictor=predictor.digest, **requests)
     planned, choice = finish(draft, champion.generator.context, config, progress)
     return planned, {"choice": asdict(choice)}
 
@@ -279,7 +256,7 @@ OBSERVED = Stage(
     "observed",
     Observed,
     keep_observed,
-    _observed_of,
+    lambda observed: {"data": observed.data, "fit": observed.fit},
     folder="packing/observed-{observed.name}",
     bar="{observed.name}: lengths",
     code=(observed_of, keep_observed),
@@ -288,7 +265,10 @@ PREDICTOR = Stage(
     "retrained predictor",
     Predictor,
     make_predictor,
-    _predictor_of,
+    lambda config, champion: {
+        "config": asdict(config.retrain),
+        "predictor": champion.champion.artifact.predictor,
+    },
     folder="packing/retrained-{champion.champion.artifact.name}",
     bar="{config.name}: retrain the predictor",
 )
@@ -296,7 +276,11 @@ PLAN = Stage(
     "plan anew",
     Packing,
     make_plan,
-    _plan_of,
+    lambda config, champion: {
+        "plan": asdict(config.plan),
+        "reference": asdict(config.reference),
+        "champion": champion.champion.published.digest,
+    },
     folder="packing/replanned-{champion.champion.artifact.name}",
     bar="{config.name}: plan",
 )

@@ -8,8 +8,9 @@ steps that were measured. Knows no Prefect and no registry.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -54,15 +55,13 @@ class Choice:
 
 def simulate_policy(packing: Packing, rules: Rules, loads: Sequence[ReferenceLoad]) -> PolicyFigures:
     """Return the mean figures over the loads."""
-    rows = np.mean([_figures(packing, rules, load) for load in loads], axis=0)
-    return PolicyFigures(rules.policy, rules.safety, rules.reorder_patience, *map(float, rows))
-
-
-def _figures(packing: Packing, rules: Rules, load: ReferenceLoad) -> tuple[float, ...]:
-    run = simulate(load.prompts, load.lengths, rules, packing.memory, packing.steps)
-    total = summary(run)
-    figures = (total.completion, total.p99, total.tokens_per_second, total.recomputed, total.preemptions, total.batch)
-    return *map(float, figures), total.dropped / max(total.dropped + total.finished, 1)
+    rows = []
+    for load in loads:
+        total = summary(simulate(load.prompts, load.lengths, rules, packing.memory, packing.steps))
+        unfinished = total.dropped / max(total.dropped + total.finished, 1)
+        figures = total.completion, total.p99, total.tokens_per_second, total.recomputed, total.preemptions, total.batch
+        rows.append((*figures, unfinished))
+    return PolicyFigures(rules.policy, rules.safety, rules.reorder_patience, *np.mean(rows, axis=0).tolist())
 
 
 def choose(
@@ -78,9 +77,10 @@ def choose(
     paged = simulate_policy(packing, rules_of(packing, context, "paged"), loads)
     progress(1, total)
     tried = []
-    for number, rules in enumerate(_grid(packing, context, config)):
+    for level, patience in product(config.levels, config.patience):
+        rules = rules_of(replace(packing, level=level, patience=patience), context)
         tried.append(simulate_policy(packing, rules, loads))
-        progress(number + 2, total)
+        progress(len(tried) + 1, total)
     best = min(tried, key=lambda figures: (excess(figures, paged, config), figures.mean))
     others = tuple(
         simulate_policy(packing, rules_of(packing, context, policy), loads) for policy in COMPARED if policy not in SEEN
@@ -91,12 +91,6 @@ def choose(
 
 SEED = 1_000_003  # of the load that parameters are chosen by
 SEEN = ("default", "paged")
-
-
-def _grid(packing: Packing, context: int, config: PlanConfig) -> Iterator[Rules]:
-    for level in config.levels:
-        for patience in config.patience:
-            yield rules_of(replace(packing, level=level, patience=patience), context)
 
 
 def excess(figures: PolicyFigures, paged: PolicyFigures, config: PlanConfig) -> float:

@@ -23,7 +23,7 @@ from pliant.flows.packing.stages import ModelResults
 from pliant.flows.release import TRAINING, Publication, commit, metric
 from pliant.flows.stage import Notes, StageResult
 from pliant.packing.artifact import Generator, Packing, Predictor
-from pliant.registry.mlflow_run import Run
+from pliant.registry.mlflow_store import Run
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from pliant.registry.package import Package
 
@@ -32,27 +32,47 @@ PLAN = "pliant.plan"
 """Tag of a plan's version: in a sentence, its figures in the simulator beside on-demand paging."""
 
 
-def register(published: Publication, config: PackingFlowConfig, results: ModelResults) -> list[str]:
+def register(published: Publication, config: PackingFlowConfig, model: ModelResults) -> list[str]:
     """Log and register a model's generator, predictor and plan, and return the names of their models in this order."""
-    log_model(published.run, results)
-    generator, result = results.generator.load(), results.generator
-    package = partial(generator_package, results.name, generator, result.folder, result.notes)
-    version = published.register(PACKING_GENERATOR + results.name, result.digest, package)
-    names = _register_plan(published, record(config), (generator, version), results.predictor, results.plan)
-    return [PACKING_GENERATOR + results.name, *names]
+    run, predictor, measured = published.run, model.predictor.load(), model.steps.load()
+    run.dataset(model.name, predictor.data, model.name)
+    stages: dict[str, StageResult[Any]] = {
+        "generator": model.generator,
+        "lengths": model.lengths,
+        "predictor": model.predictor,
+        "steps": model.steps,
+    }
+    notes = {name: dict(result.notes) for name, result in stages.items()}
+    run.document("stages", notes)
+    seconds = {f"seconds.{name}": float(noted.get("seconds", 0.0)) for name, noted in notes.items()}
+    run.metrics(seconds | predictor_metrics(predictor))
+    run.figure("steps", packing_figures.steps(measured.points, measured.steps, measured.device))
+    log_plan(run, model.plan.load(), choice_of(model.plan.notes))
+    if "pace" in model.plan.notes:  # not in a result that an earlier release has cached
+        pace = Pace(**model.plan.notes["pace"])
+        run.metrics(pace.metrics())
+        run.document("pace", {"told": pace.describe()})
+    generator, result = model.generator.load(), model.generator
+    package = partial(generator_package, model.name, generator, result.folder, result.notes)
+    version = published.register(PACKING_GENERATOR + model.name, result.digest, package)
+    record = Record(config.memory, config.steps, config.plan, config.reference, config.threads)
+    names = _register_plan(published, record, (generator, version), model.predictor, model.plan)
+    return [PACKING_GENERATOR + model.name, *names]
 
 
 def register_retrained(published: Publication, loaded: LoadedChampion, results: RetrainResults) -> list[str]:
-    """Log and register a predictor that was trained further, and its plan, as `register` does."""
-    log_retrained(published.run, results)
-    champion = loaded.champion
+    """Log and register a predictor that was trained further, and its plan, as `register` does.
+
+    Logged is how far predictions were off in service, and the predictor before and after.
+    """
+    run, predictor, champion = published.run, results.predictor.load(), loaded.champion
+    run.dataset(f"{results.name}-observed", predictor.data, results.name)
+    run.document("predictor", dict(results.predictor.notes))
+    run.metrics({f"observed.{name}": value for name, value in results.drift.items()} | predictor_metrics(predictor))
+    log_plan(run, results.plan.load(), choice_of(results.plan.notes))
     generator = loaded.generator, champion.version(GENERATOR)
     remembered, origin = champion.record(Record), origin_of(champion)
     return _register_plan(published, remembered, generator, results.predictor, results.plan, origin)
-
-
-def record(config: PackingFlowConfig) -> Record:
-    return Record(config.memory, config.steps, config.plan, config.reference, config.threads)
 
 
 def _register_plan(
@@ -75,38 +95,6 @@ def _register_plan(
     package = partial(plan_package, packing, context, versions, plan.folder, choice, record, trained.data, origin)
     published.register(names[1], plan.digest, package)
     return names
-
-
-def log_model(run: Run, model: ModelResults) -> None:
-    """Log metrics, reports, figures and the data set."""
-    packing, predictor = model.plan.load(), model.predictor.load()
-    stages: dict[str, StageResult[Any]] = {
-        "generator": model.generator,
-        "lengths": model.lengths,
-        "predictor": model.predictor,
-        "steps": model.steps,
-    }
-    run.dataset(model.name, predictor.data, model.name)
-    notes = {name: dict(result.notes) for name, result in stages.items()}
-    run.document("stages", notes)
-    seconds = {f"seconds.{name}": float(noted.get("seconds", 0.0)) for name, noted in notes.items()}
-    run.metrics(seconds | predictor_metrics(predictor))
-    measured = model.steps.load()
-    run.figure("steps", packing_figures.steps(measured.points, measured.steps, measured.device))
-    log_plan(run, packing, choice_of(model.plan.notes))
-    if "pace" in model.plan.notes:  # not in a result that an earlier release has cached
-        pace = Pace(**model.plan.notes["pace"])
-        run.metrics(pace.metrics())
-        run.document("pace", {"told": pace.describe()})
-
-
-def log_retrained(run: Run, retrained: RetrainResults) -> None:
-    """Log how far predictions were off in service, and the predictor before and after."""
-    packing, predictor = retrained.plan.load(), retrained.predictor.load()
-    run.dataset(f"{retrained.name}-observed", predictor.data, retrained.name)
-    run.document("predictor", dict(retrained.predictor.notes))
-    run.metrics({f"observed.{name}": value for name, value in retrained.drift.items()} | predictor_metrics(predictor))
-    log_plan(run, packing, choice_of(retrained.plan.notes))
 
 
 def log_plan(run: Run, packing: Packing, choice: Choice) -> None:

@@ -25,7 +25,6 @@ from tokenizers import Tokenizer
 import pliant.training.loading
 import pliant.training.packing.comparison
 import pliant.training.packing.corpus
-import pliant.training.packing.encoder
 import pliant.training.packing.generator
 import pliant.training.packing.predictor
 import pliant.training.packing.prompts
@@ -92,15 +91,20 @@ def measure(config: PackingFlowConfig, generator: Generator, progress: Progress)
 def fitting_memory(config: PackingFlowConfig, generator: Generator) -> Memory:
     """Return the memory to serve with, of as many pages as fit where the settings name no number.
 
-    Raises `InputError` where more is required than the device has free, and as `memory_of`.
+    Raises `InputError` where it holds less than two tokens, and where more is required than the device has free.
     """
     free, weights = free_bytes(config.device), weight_bytes(generator)
-    each = token_bytes(generator.config, generator.precision)
-    wanted = config.memory
-    if wanted.follows_device:
-        fitting = pages_within(free, weights, each * wanted.page_tokens, config.device != "cpu")
-        wanted = replace(wanted, pages=max(fitting, 1))
-    memory = memory_of(wanted, generator, each)
+    each, wanted = token_bytes(generator.config, generator.precision), config.memory
+    pages = wanted.pages or 1
+    if wanted.megabytes is not None:
+        pages = int(wanted.megabytes * 2**20 // (each * wanted.page_tokens))
+    elif wanted.pages is None:
+        pages = max(pages_within(free, weights, each * wanted.page_tokens, config.device != "cpu"), 1)
+    sequences = min(wanted.sequences, wanted.step_tokens)
+    memory = Memory(pages, wanted.page_tokens, wanted.host_pages, wanted.step_tokens, sequences)
+    if pages * memory.page_tokens < 2:
+        raise InputError("memory", f"{pages} pages of {memory.page_tokens} tokens", "at least 2 tokens")
+    memory = replace(memory, pages=min(pages, memory.need(generator.context) * sequences))
     check_fits(memory, each, weights, free, config.device)
     return memory
 
@@ -110,50 +114,23 @@ def weight_bytes(generator: Generator) -> int:
 
 
 def token_bytes(config: str, precision: str) -> int:
-    """Return the bytes of one token's keys and values in `precision`; `config` is transformers' config.json."""
-    return kv_bytes(config, BYTES[precision])
-
-
-def kv_bytes(config: str, element: int) -> int:
-    """Return the bytes of one token's keys and values in all layers; `element`: bytes of a number.
-
-    `config` is transformers' config.json.
+    """Return the bytes of one token's keys and values in all layers in `precision`; `config`: transformers' config.json.
 
     Raises `InputError` for a configuration that does not say how many heads and layers there are.
     """
-    values = json.loads(config)
-    layers, heads, width = (
-        _first(values, *names)
-        for names in (
-            ("num_hidden_layers", "n_layer", "num_layers"),
-            ("num_attention_heads", "n_head", "num_heads"),
-            ("hidden_size", "n_embd", "d_model"),
-        )
-    )
+    values, found = json.loads(config), []
+    for names in (
+        ("num_hidden_layers", "n_layer", "num_layers"),
+        ("num_attention_heads", "n_head", "num_heads"),
+        ("hidden_size", "n_embd", "d_model"),
+    ):
+        value = next((values[name] for name in names if values.get(name)), None)
+        if not isinstance(value, int):
+            raise InputError("the generator's configuration", "incomplete", f"one that has {' or '.join(names)}")
+        found.append(value)
+    layers, heads, width = found
     each = int(values.get("head_dim") or width // heads)
-    return 2 * layers * int(values.get("num_key_value_heads") or heads) * each * element
-
-
-def _first(values: Mapping[str, object], *names: str) -> int:
-    value = next((values[name] for name in names if values.get(name)), None)
-    if not isinstance(value, int):
-        raise InputError("the generator's configuration", "incomplete", f"one that has {' or '.join(names)}")
-    return value
-
-
-def memory_of(config: MemoryConfig, generator: Generator, token_bytes: int) -> Memory:
-    """Return the memory to serve with; `token_bytes`: of one token's keys and values.
-
-    Raises `InputError` where the memory holds no page.
-    """
-    pages = config.pages or 1
-    if config.megabytes is not None:
-        pages = int(config.megabytes * 2**20 // (token_bytes * config.page_tokens))
-    sequences = min(config.sequences, config.step_tokens)
-    memory = Memory(pages, config.page_tokens, config.host_pages, config.step_tokens, sequences)
-    if memory.pages * memory.page_tokens < 2:
-        raise InputError("memory", f"{memory.pages} pages of {memory.page_tokens} tokens", "at least 2 tokens")
-    return replace(memory, pages=min(memory.pages, memory.need(generator.context) * sequences))
+    return 2 * layers * int(values.get("num_key_value_heads") or heads) * each * BYTES[precision]
 
 
 def known_precision(config: PackingFlowConfig) -> str:
@@ -250,12 +227,6 @@ def select_prompts(config: PackingFlowConfig, corpus: Corpus | None) -> PromptSe
     return PromptSet(name, tuple(fit), tuple(held), _fingerprint(fit, held), repeats)
 
 
-def _memory(config: LengthsConfig, generator: Generator) -> Memory:
-    """Return the memory that prompts are run with: at least one sequence of the whole context."""
-    pages = max(config.pages, -(-generator.context // PAGE_TOKENS))
-    return Memory(pages, PAGE_TOKENS, step_tokens=2 * config.sequences, sequences=config.sequences)
-
-
 def _shuffled(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
     distinct = [texts[row] for row in groups.firsts(groups.of_texts(texts))]
     return [distinct[at] for at in rng.permutation(len(distinct))]
@@ -300,7 +271,8 @@ def observe(
     encoded = [tuple(encoding.ids) for encoding in tokenizer.encode_batch(texts, add_special_tokens=not own)]
     kept = [at for at, ids in enumerate(encoded) if 0 < len(ids) < generator.context]
     run = [encoded[at] for at in kept]
-    memory = _memory(config, generator)
+    pages = max(config.pages, -(-generator.context // PAGE_TOKENS))  # at least one sequence of the whole context
+    memory = Memory(pages, PAGE_TOKENS, step_tokens=2 * config.sequences, sequences=config.sequences)
     check_fits(
         memory, token_bytes(generator.config, generator.precision), weight_bytes(generator), free_bytes(device), device
     )
@@ -322,16 +294,6 @@ def observe(
         fit,
         f"sha256:{sha256(prompts.fingerprint.encode() + lengths.tobytes()).hexdigest()}",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """What a plan's reference workload draws from. Shapes: R requests, L levels."""
-
-    prompt_tokens: NDArray[np.int32]  # [R]
-    output_tokens: NDArray[np.int32]  # [R]
-    forecasts: NDArray[np.float32]  # [R, L]
-    buckets: NDArray[np.int32]  # [R]
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +320,7 @@ class ModelResults:
 def load_corpus(config: PackingFlowConfig) -> Corpus | None:
     """Return the corpus; None where nothing needs it. Generator and predictor's encoder are looked at before all work."""
     pliant.training.loading.look(config.generator, pliant.training.packing.generator.check)
-    read = partial(pliant.training.packing.encoder.read, max_length=config.predictor.max_length)
+    read = partial(pliant.training.packing.predictor.read_encoder, max_length=config.predictor.max_length)
     pliant.training.loading.look(config.predictor.encoder, read)
     if config.generator != EMBEDDED and config.prompts != CORPUS:
         return None
@@ -412,10 +374,6 @@ def _compare(config: PackingFlowConfig, generator: Generator) -> None:
         pliant.training.packing.comparison.compare(config.generator.partition(":")[2], generator, config.device)
 
 
-def _lengths_of(config: PackingFlowConfig, prompts: PromptSet) -> dict[str, Any]:
-    return {"config": asdict(config.lengths), "prompts": prompts.fingerprint, "seed": config.seed}
-
-
 def make_lengths(
     config: PackingFlowConfig, generator: StageResult[Generator], prompts: PromptSet, progress: Progress
 ) -> tuple[Observed, Notes]:
@@ -427,10 +385,6 @@ def make_lengths(
         "tokens": int(observed.output_tokens.sum()),
         "limited": observed.limited,
     }
-
-
-def _predictor_of(config: PackingFlowConfig) -> dict[str, Any]:
-    return {"config": asdict(config.predictor), "name": config.name, "transformers": version("transformers")}
 
 
 def make_predictor(
@@ -450,10 +404,6 @@ def make_predictor(
     return predictor, {"seconds": time.monotonic() - began, "judged": dict(predictor.metrics)}
 
 
-def _steps_of(config: PackingFlowConfig) -> dict[str, Any]:
-    return {"config": asdict(config.steps), "memory": asdict(config.memory), "device": _device(config)}
-
-
 def _device(config: PackingFlowConfig) -> tuple[object, ...]:
     """Return all that times depend on: two machines of one class may differ in cores and in instructions."""
     return configured_class(config), os.cpu_count(), has_bfloat16(config.device)
@@ -468,10 +418,6 @@ def make_steps(
     return measured, notes
 
 
-def _plan_of(config: PackingFlowConfig) -> dict[str, Any]:
-    return {"plan": asdict(config.plan), "reference": asdict(config.reference), "name": config.name}
-
-
 def make_plan(
     config: PackingFlowConfig,
     generator: StageResult[Generator],
@@ -481,7 +427,6 @@ def make_plan(
     progress: Progress,
 ) -> tuple[Packing, Notes]:
     loaded, forecaster, measured, observed = generator.load(), predictor.load(), steps.load(), lengths.load()
-    requests = requests_of(observed, forecaster)
     draft = Packing(
         name=config.name,
         generator=generator.digest,
@@ -492,12 +437,9 @@ def make_plan(
         steps=measured.steps,
         level=0.0,
         patience=0.0,
-        prompt_tokens=requests.prompt_tokens,
-        output_tokens=requests.output_tokens,
-        forecasts=requests.forecasts,
-        buckets=requests.buckets,
         seconds=config.plan.seconds,
         precision=measured.precision,
+        **requests_of(observed, forecaster),
     )
     planned, choice = finish(draft, loaded.context, config, progress)
     pace = measure_pace(forecaster, observed.part(held_out=True).prompts, planned, config.device)
@@ -513,11 +455,11 @@ def finish(draft: Packing, context: int, config: PackingFlowConfig, progress: Pr
     return replace(draft, level=choice.level, patience=choice.patience), choice
 
 
-def requests_of(observed: Observed, predictor: Predictor) -> Requests:
-    """Return the requests that were held out, with the predictor's forecasts of them."""
+def requests_of(observed: Observed, predictor: Predictor) -> dict[str, Any]:
+    """Return what a plan's reference workload draws from: the requests held out, with the predictor's forecasts of them."""
     forecasts, buckets = forecasts_of(predictor, observed.part(held_out=True).prompts)
-    rows = slice(observed.fit, None)
-    return Requests(observed.prompt_tokens[rows], observed.output_tokens[rows], forecasts, buckets)
+    tokens = {"prompt_tokens": observed.prompt_tokens, "output_tokens": observed.output_tokens}
+    return {name: each[observed.fit :] for name, each in tokens.items()} | {"forecasts": forecasts, "buckets": buckets}
 
 
 def forecasts_of(predictor: Predictor, prompts: tuple[str, ...]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
@@ -542,7 +484,11 @@ LENGTHS = Stage(
     "lengths",
     Observed,
     make_lengths,
-    _lengths_of,
+    lambda config, prompts: {
+        "config": asdict(config.lengths),
+        "prompts": prompts.fingerprint,
+        "seed": config.seed,
+    },
     folder="packing/lengths-{config.name}",
     bar="{config.name}: lengths",
     measured=True,
@@ -551,7 +497,11 @@ PREDICTOR = Stage(
     "predictor",
     Predictor,
     make_predictor,
-    _predictor_of,
+    lambda config: {
+        "config": asdict(config.predictor),
+        "name": config.name,
+        "transformers": version("transformers"),
+    },
     folder="packing/predictor-{config.name}",
     bar="{config.name}: predictor",
 )
@@ -559,7 +509,7 @@ STEPS = Stage(
     "steps",
     Measured,
     make_steps,
-    _steps_of,
+    lambda config: {"config": asdict(config.steps), "memory": asdict(config.memory), "device": _device(config)},
     folder="packing/steps-{config.name}",
     bar="{config.name}: step profile",
     code=(make_steps, MemoryConfig),
@@ -569,7 +519,7 @@ PLAN = Stage(
     "plan",
     Packing,
     make_plan,
-    _plan_of,
+    lambda config: {"plan": asdict(config.plan), "reference": asdict(config.reference), "name": config.name},
     folder="packing/plan-{config.name}",
     bar="{config.name}: plan",
     measured=True,

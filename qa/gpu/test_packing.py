@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pliant.packing.engine.page_attention import PageBatch, PageCache, page_cache
+from pliant.packing.engine.page_attention import Case, PageBatch, PageCache, page_cache
 from pliant.packing.engine.submission import Sampling
 from pliant.packing.scheduling.policy import Rules
 from tests.fixtures.packing.generators import (
@@ -77,8 +77,8 @@ def test_cancelled_texts_leave_their_pages_to_the_others(device, expected):
 @pytest.mark.gpu
 @pytest.mark.parametrize("groups", [8, 4])
 def test_attention_in_half_precision_is_one_call_for_all_sequences_and_is_the_references(groups):
-    sizes = 1, 64, 16, groups, 64, torch.bfloat16, torch.device("cuda")
-    cache, plain = page_cache(*sizes), PageCache(*sizes)
+    case = Case(16, groups, 1, 64, torch.bfloat16, torch.device("cuda"))
+    cache, plain = page_cache(1, 64, case), PageCache(1, 64, case)
     assert type(cache) is not PageCache
     rng = np.random.default_rng(0)
     queries, lengths = np.array([1, 17, 40, 1]), np.array([1, 17, 100, 257])

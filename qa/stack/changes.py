@@ -31,8 +31,8 @@ from pliant.errors import PliantError
 from pliant.flows import settings
 from pliant.flows.release import open_registry
 from pliant.progress import Progress
+from pliant.registry.mlflow_switch import TRIALS, WAITING
 from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event
-from pliant.serving.loop.record import ON_TRIAL, WAITING
 from pliant.serving.loop.trials import SUPERSEDED
 from qa.prefect_server import ENDED, Server, night
 from qa.stack.plans import PLANS, Plan
@@ -250,7 +250,7 @@ class _Pursuit:
 
     def _waits(self) -> bool:
         release = open_registry(settings.read(), self._system).release(self._system, "challenger")
-        return release is not None and release.state in (WAITING, *ON_TRIAL)
+        return release is not None and release.state in (WAITING, *TRIALS)
 
     def _served(self) -> float | None:
         since = next((sample.at for sample in self._follower.samples if sample.release == self._course.release), None)

@@ -66,8 +66,17 @@ from pliant.serving.bins.endpoint import (
 from pliant.serving.bins.messages import Output
 from pliant.serving.http import openai, tei
 from pliant.serving.http.access.access import client_of
-from pliant.serving.http.api_errors import ApiError, ErrorShape, error_response, json_response
-from pliant.serving.http.app import add_refresh, add_status, arrival, complete, endpoint_of, guarded, new_app
+from pliant.serving.http.api_errors import ApiError, ErrorShape, error_response
+from pliant.serving.http.app import (
+    add_refresh,
+    add_status,
+    arrival,
+    complete,
+    endpoint_of,
+    guarded,
+    json_response,
+    new_app,
+)
 from pliant.serving.http.bodies import (
     check_count,
     checked,

@@ -38,8 +38,17 @@ from pliant.serving.cascade.endpoint import CascadeEndpoint, TextRequest
 from pliant.serving.client import Client
 from pliant.serving.http import tei
 from pliant.serving.http.access.access import client_of
-from pliant.serving.http.api_errors import ApiError, error_response, json_response
-from pliant.serving.http.app import add_refresh, add_status, arrival, complete, endpoint_of, guarded, new_app
+from pliant.serving.http.api_errors import ApiError, error_response
+from pliant.serving.http.app import (
+    add_refresh,
+    add_status,
+    arrival,
+    complete,
+    endpoint_of,
+    guarded,
+    json_response,
+    new_app,
+)
 from pliant.serving.http.bodies import (
     Texts,
     check_count,

@@ -90,9 +90,5 @@ def error_content(api_error: ApiError) -> dict[str, Any]:
 
 def error_response(api_error: ApiError) -> Response:
     """Return an error as a response."""
-    return json_response(error_content(api_error), api_error.status, api_error.headers)
-
-
-def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return a JSON response."""
-    return Response(json.dumps(content), status, headers, media_type="application/json")
+    content = json.dumps(error_content(api_error))
+    return Response(content, api_error.status, api_error.headers, media_type="application/json")

@@ -6,6 +6,7 @@ The service puts its endpoint into `app.state.endpoint` before it accepts reques
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from inspect import isawaitable
@@ -24,7 +25,7 @@ from starlette.staticfiles import StaticFiles
 from pliant.errors import InputError, PliantError
 from pliant.registry.webhooks import moves_release, verified
 from pliant.serving.http.access.access import check_admin, client_of
-from pliant.serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response, json_response
+from pliant.serving.http.api_errors import ApiError, ErrorShape, api_error_of, error_response
 from pliant.serving.http.bodies import Body, BodyParser, read_body, request_body, shorten
 from pliant.serving.http.schemas import CommonStatus, Refresh, errors
 
@@ -178,6 +179,11 @@ def unknown_task(name: str, field: str, served: Iterable[str]) -> ApiError:
     """Return the error for a task that is not served."""
     known = ", ".join(sorted(served))
     return ApiError(404, "unknown_task", f"{field} is {shorten(name)}, but must be one of {known}", field)
+
+
+def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a JSON response."""
+    return Response(json.dumps(content), status, headers, media_type="application/json")
 
 
 async def _refresh(request: Request) -> Response:

@@ -7,7 +7,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from pliant.serving.http.api_errors import ApiError, json_response
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.app import json_response
 
 STATUS = dict.fromkeys(("invalid", "too_many_texts", "text_too_long", "wrong_head"), 400)
 """Our code -> OpenAI's status, where it differs from ours."""

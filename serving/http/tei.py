@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from starlette.responses import Response
 
-from pliant.serving.http.api_errors import ApiError, json_response
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.app import json_response
 from pliant.serving.http.bodies import FIRST_ERROR, CleanText, Lenient, Texts, check_count, or_none
 
 VERSION = "1.9.0"  # of TEI's interface that this follows

@@ -17,6 +17,7 @@ from typing_extensions import TypeVar  # with defaults, which the standard libra
 from pliant.errors import PliantError
 from pliant.fallbacks import Fallback
 from pliant.protocol import JournalEntry, Scheduler
+from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import system_of
 from pliant.registry.releases import RegistryRelease, ReleaseView
 from pliant.serving.client import ANYBODY, Client
@@ -30,9 +31,8 @@ from pliant.serving.lifecycle.generation import Generation, Generations, Running
 from pliant.serving.lifecycle.refresh import Extend, RefreshCounter, Refresher, Source, Tell, extend_never
 from pliant.serving.loop.observe import AnswerMetrics, Observer
 from pliant.serving.loop.outcomes import Outcomes
-from pliant.serving.loop.record import rollout_config, trial_record
 from pliant.serving.loop.trial import Call, Ended, Trial
-from pliant.serving.loop.trials import TrialParts, Trials
+from pliant.serving.loop.trials import TrialParts, TrialRecord, Trials, rollout_config
 from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
 from pliant.serving.metrics import Metrics, StateMetrics
 from pliant.serving.request_context import FrontDoor
@@ -115,12 +115,13 @@ class Endpoint(Generic[S, C, H, D, M]):
         deadline: float,
         arrived: float,
         client: Client,
+        utility: float = 1.0,
     ) -> tuple[H, Completed]:
         """Return the result of one request, and the handler of its task. Raises `ApiError` for a task that is not served,
         and for a request that is dropped.
         """
         handler, driver = self.handler(task), self._generations.chosen.driver
-        result = await driver.submit(task, deadline - (self.now - arrived), 1.0, payload, client=client)
+        result = await driver.submit(task, deadline - (self.now - arrived), utility, payload, client=client)
         if isinstance(result, Rejected):
             self.metrics.dropped(task, result.reason)
             raise api_error_of_drop(result, deadline)
@@ -308,15 +309,15 @@ def make_trials(
     None where nothing is tried. Raises `InputError` for settings that do not fit together.
     """
     system, generations = system_of(source.prefix) or "", refresher.generations
-    config, record = rollout_config(settings), trial_record(source.registry, system)
-    if config is None or record is None or not settings.refresh_seconds:
+    config, registry = rollout_config(settings), source.registry
+    if config is None or not isinstance(registry, MlflowRegistry) or not settings.refresh_seconds:
         return None
 
     def load(release: RegistryRelease) -> C:
         return source.load_from(ReleaseView(source.registry, release), generations.present.catalog)
 
     parts = TrialParts(
-        record=record,
+        record=TrialRecord(registry, system),
         generations=generations,
         load=load,
         start=builder.start,

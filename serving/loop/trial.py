@@ -107,7 +107,19 @@ class Trial:
         possible = arrived + deadline - begun > needed
         request = Tried(uuid4().hex, call, arrived, begun, ended, tenant, hidden and possible)
         if by_challenger:
-            return await self._by_challenger(request)
+            try:
+                with to_challenger():
+                    answer = await call(arrived)
+            except Exception as error:
+                self._failed += 1
+                if self._failed <= LOGGED:
+                    logger.warning("%s failed a request, which the champion answered: %s", self.release.name, error)
+                answer = await self._by_champion_instead(request, error)
+                late = api_error_of(error).code in OVERLOAD
+                self._feed_outcome(request, "canary", error=not late, late=late, utility=0.0)
+                return answer
+            self._answered(request, "canary", answer, None if self.rollout.decided else self._copy_to_champion)
+            return answer
         try:
             answer = await call(arrived)
         except Exception as error:
@@ -128,19 +140,6 @@ class Trial:
         if key and hidden:
             self._drawn.add(place)
         return place < self.rollout.share, hidden
-
-    async def _by_challenger(self, request: Tried[A]) -> Served[A]:
-        try:
-            with to_challenger():
-                answer = await request.call(request.arrived)
-        except Exception as error:
-            self._log(error)
-            answer = await self._by_champion_instead(request, error)
-            late = api_error_of(error).code in OVERLOAD
-            self._feed_outcome(request, "canary", error=not late, late=late, utility=0.0)
-            return answer
-        self._answered(request, "canary", answer, None if self.rollout.decided else self._copy_to_champion)
-        return answer
 
     async def _by_champion_instead(self, request: Tried[A], error: Exception) -> Served[A]:
         """Answer what the challenger failed. Where the request is at fault, the champion refuses it, too."""
@@ -247,9 +246,3 @@ class Trial:
     ) -> None:
         fair, tenant = request.fair, request.tenant
         self.feed(CanaryOutcome(request.id, arm, latency, error, late, utility, tenant, fair))
-
-    def _log(self, error: Exception) -> None:
-        """Log an error of the challenger, the first few times."""
-        self._failed += 1
-        if self._failed <= LOGGED:
-            logger.warning("%s failed a request, which the champion answered: %s", self.release.name, error)

@@ -11,27 +11,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
 from typing_extensions import TypeVar as DefaultedTypeVar
 
 from pliant.errors import InputError, PliantError
+from pliant.registry import mlflow_switch
+from pliant.registry.mlflow_store import CHALLENGER, MlflowRegistry
 from pliant.registry.releases import RegistryRelease
 from pliant.rollout.config import RolloutConfig
 from pliant.rollout.controller import Rollout, restored
 from pliant.rollout.events import Action, Broken, Cancelled, Note, Promote, SetShare, TakeBack, Tick
 from pliant.serving.driver import Clock, Driver
 from pliant.serving.lifecycle.generation import Generation, Generations, Running
-from pliant.serving.loop.record import TrialRecord
 from pliant.serving.loop.trial import Trial
+from pliant.serving.settings import Settings
 from pliant.serving.state_file import StateFile
 from pliant.serving.workers.child_process import lowest_priority
 
 logger = logging.getLogger("pliant.serving")
 
-A = TypeVar("A")
 C = TypeVar("C")
 H = TypeVar("H")
 D = DefaultedTypeVar("D", bound=Running, default=Driver)
@@ -43,6 +44,64 @@ SUPERSEDED = "another release is served or tried by now"
 ELSEWHERE = "another service, or somebody by hand, promoted it while it was tried here"
 Event = Callable[[str, Mapping[str, Any]], None]
 """Tells others what happened: a kind (trial, champion, rollback), and figures."""
+
+
+def rollout_config(settings: Settings) -> RolloutConfig | None:
+    """Return how challengers are tried; None where they are not. Raises `InputError`."""
+    if not settings.try_challengers:
+        return None
+    try:
+        steps = tuple(float(share) for share in settings.trial_steps.split(","))
+    except ValueError:
+        limit = "shares of the requests, separated by commas"
+        raise InputError("PLIANT_TRIAL_STEPS", repr(settings.trial_steps), limit) from None
+    return RolloutConfig(
+        shadow_share=settings.trial_copied,
+        shadow_requests=settings.trial_copies,
+        steps=steps,
+        step_requests=settings.trial_requests,
+        step_seconds=settings.trial_seconds,
+        max_seconds=3600 * settings.trial_hours,
+    )
+
+
+class TrialRecord:
+    """The releases of one system that are tried, in MLflow, for people and for other services to see.
+
+    Every method raises `RegistryError`.
+    """
+
+    def __init__(self, registry: MlflowRegistry, system: str) -> None:
+        self._registry, self._system = registry, system
+
+    def challenger(self) -> RegistryRelease | None:
+        """Return the release that waits to be tried or is being tried."""
+        release = self._registry.release(self._system, CHALLENGER)
+        present = self._registry.release(self._system)
+        if release is None or present is None or release.former != present.number:
+            return None
+        return release if release.state in (mlflow_switch.WAITING, *mlflow_switch.TRIALS) else None
+
+    def champion(self) -> RegistryRelease | None:
+        """Return the release that is served."""
+        return self._registry.release(self._system)
+
+    def unfinished(self) -> list[RegistryRelease]:
+        """Return the releases that are still marked as tried though their trial is over."""
+        return mlflow_switch.unfinished(self._registry, self._system)
+
+    def mark(self, release: RegistryRelease, state: str, reason: str) -> None:
+        """Write down the state of a release, and why; `shadow` and `canary` are aliases, too."""
+        mlflow_switch.label(self._registry, release, state if state in mlflow_switch.TRIALS else None)
+        mlflow_switch.note(self._registry, release, state, reason)
+
+    def promote(self, release: RegistryRelease, reason: str) -> None:
+        """Make the release the champion; if it is already, write only what is missing."""
+        present = self._registry.release(self._system)
+        if present is None or present.number != release.number:
+            mlflow_switch.switch(self._registry, self._system, release.number, reason)
+        else:
+            mlflow_switch.finish(self._registry, self._system, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,33 +157,37 @@ class Trials(Generic[C, H, D]):
         looked = saved = float("-inf")
         while True:
             try:
-                if clock() - looked >= seconds or self._due:
+                due = self._unwritten or (self.trial is not None and self.trial.rollout.decided)
+                if due or clock() - looked >= seconds:
                     looked = clock()
                     await self.look()
                     self._trouble = ""
                 if self.trial is not None:
-                    await self._reopen(self.trial)
-                    self._tick(self.trial)
+                    await self._follow(self.trial)
                     if clock() - saved >= SAVE_SECONDS:
                         saved = clock()
                         self._save()
             except Exception as error:
-                self._log(error)
+                if str(error) != self._trouble:  # the same one once only until the registry was read without any
+                    known = isinstance(error, PliantError)
+                    logger.error("the trial of a challenger waits: %s", error, exc_info=None if known else error)
+                self._trouble = str(error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._waiting.wait(), TICK_SECONDS)
             self._waiting.clear()
 
-    @property
-    def _due(self) -> bool:
-        """Whether something waits to be written into the registry."""
-        return bool(self._unwritten) or (self.trial is not None and self.trial.rollout.decided)
-
-    def _log(self, error: Exception) -> None:
-        """Log an error, but the same one once only until the registry was read without any."""
-        if str(error) != self._trouble:
-            known = isinstance(error, PliantError)
-            logger.error("the trial of a challenger waits: %s", error, exc_info=None if known else error)
-        self._trouble = str(error)
+    async def _follow(self, trial: Trial) -> None:
+        """Start a canary's models anew with the usual priority, until when it gets no requests; and let time pass."""
+        if not (trial.open or trial.rollout.decided):
+            try:
+                await self._start(trial.rollout)
+                trial.open = True
+            except Exception as error:
+                trial.feed(Broken(f"it could not be started as a canary: {error}"))
+        challenger = self._parts.generations.challenger
+        if challenger is not None and not challenger.driver.alive:
+            trial.feed(Broken("its scheduler has failed"))
+        trial.feed(Tick())
 
     async def stop(self) -> None:
         """Keep what is known of the trial for the next start."""
@@ -147,7 +210,8 @@ class Trials(Generic[C, H, D]):
         challenger = await self._parts.in_thread(self._parts.record.challenger)
         trial = self.trial
         if trial is not None and (challenger is None or challenger.number != trial.release.number):
-            if await self._is_champion(trial.release):
+            served = await self._parts.in_thread(self._parts.record.champion)
+            if served is not None and served.number == trial.release.number:
                 await self._end_promoted(trial, ELSEWHERE)
                 await self._write_marks()
             else:
@@ -155,10 +219,6 @@ class Trials(Generic[C, H, D]):
                 await self._conclude(trial)
         if self.trial is None and challenger is not None and challenger.number not in self._ended:
             await self._begin(challenger)
-
-    async def _is_champion(self, release: RegistryRelease) -> bool:
-        served = await self._parts.in_thread(self._parts.record.champion)
-        return served is not None and served.number == release.number
 
     async def _settle(self) -> None:
         """Write down how trials ended whose end a killed process did not write. Raises `RegistryError`."""
@@ -206,41 +266,24 @@ class Trials(Generic[C, H, D]):
         self._tell(rollout.stage, f"{kind}{100 * share:g}% of the requests")
 
     def _new_trial(self, release: RegistryRelease, rollout: Rollout, secret: str) -> Trial:
-        parts = self._parts
-        return Trial(release, rollout, parts.clock, self._idle, self._act, parts.copy_time, self._unused, secret)
+        parts, generations = self._parts, self._parts.generations
+        return Trial(
+            release,
+            rollout,
+            parts.clock,
+            idle=lambda: generations.present.driver.waiting == 0,
+            act=self._act,
+            copy_time=parts.copy_time,
+            unused=lambda: generations.present.driver.pending == 0,
+            secret=secret,
+        )
 
     async def _start(self, rollout: Rollout) -> None:
         assert self._catalog is not None, "it is loaded first"
-        if rollout.stage == "shadow":
-            with lowest_priority():
-                started = await self._parts.start(self._catalog)
-        else:
-            started = await self._parts.start(self._catalog)
         self._low = rollout.stage == "shadow"
+        with lowest_priority() if self._low else nullcontext():
+            started = await self._parts.start(self._catalog)
         self._parts.generations.challenge(started, promotable=not self._low)
-
-    async def _reopen(self, trial: Trial) -> None:
-        """Start a canary's models anew with the usual priority; until then it gets no requests."""
-        if trial.open or trial.rollout.decided:
-            return
-        try:
-            await self._start(trial.rollout)
-        except Exception as error:
-            trial.feed(Broken(f"it could not be started as a canary: {error}"))
-            return
-        trial.open = True
-
-    def _idle(self) -> bool:
-        return self._parts.generations.present.driver.waiting == 0
-
-    def _unused(self) -> bool:
-        return self._parts.generations.present.driver.pending == 0
-
-    def _tick(self, trial: Trial) -> None:
-        challenger = self._parts.generations.challenger
-        if challenger is not None and not challenger.driver.alive:
-            trial.feed(Broken("its scheduler has failed"))
-        trial.feed(Tick())
 
     def _act(self, actions: list[Action]) -> None:
         """Do what the controller wants; what takes time is done by `run`."""
@@ -250,7 +293,10 @@ class Trials(Generic[C, H, D]):
                 case Note(sentence):
                     logger.info("%s: %s", self.trial.release.name, sentence)
                 case SetShare(share):
-                    self._on_share(share)
+                    if share > 0 and self._low:  # also where it is all of them: shadow's processes answer no client
+                        self.trial.open = False
+                    if 0 < share < 1:
+                        self._tell("canary", f"{100 * share:g}% of the requests")
                 case TakeBack(reason):
                     self._parts.generations.end_challenge()
                     logger.warning("%s is %s", self.trial.release.name, reason)
@@ -258,13 +304,6 @@ class Trials(Generic[C, H, D]):
                     logger.info("%s is %s", self.trial.release.name, reason)
         self._save()
         self.wake()
-
-    def _on_share(self, share: float) -> None:
-        assert self.trial is not None, "only a trial acts"
-        if share > 0 and self._low:  # also where the first share is all of them: shadow's processes answer no client
-            self.trial.open = False
-        if 0 < share < 1:
-            self._tell("canary", f"{100 * share:g}% of the requests")
 
     def _tell(self, state: str, reason: str) -> None:
         """Have the state written into the registry, and tell others."""

@@ -27,8 +27,8 @@ from starlette.types import Receive, Scope, Send
 
 from pliant.serving.http import openai, tei
 from pliant.serving.http.access.access import client_of
-from pliant.serving.http.api_errors import ApiError, json_response
-from pliant.serving.http.app import add_refresh, add_status, arrival, complete, endpoint_of, new_app
+from pliant.serving.http.api_errors import ApiError
+from pliant.serving.http.app import add_refresh, add_status, arrival, complete, endpoint_of, json_response, new_app
 from pliant.serving.http.app import guarded as answering
 from pliant.serving.http.bodies import checked, given, ignored_header, read_fields
 from pliant.serving.packing.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeConversation, TokenizePrompt

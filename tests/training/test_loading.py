@@ -12,8 +12,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 from transformers import AutoModelForSequenceClassification as Classifiers
 
 import pliant.training.bins.encoder
-import pliant.training.packing.encoder
 import pliant.training.packing.generator
+import pliant.training.packing.predictor
 import pliant.training.starts
 from pliant.errors import InputError
 from pliant.training import loading
@@ -237,7 +237,7 @@ def test_weights_that_the_memory_cannot_hold_are_refused_before_they_are_read(tm
     ("read", "field"),
     [
         (lambda folder: pliant.training.packing.generator.load(f"path:{folder}"), "generator"),
-        (lambda folder: pliant.training.packing.encoder.read(f"path:{folder}", 16), "encoder"),
+        (lambda folder: pliant.training.packing.predictor.read_encoder(f"path:{folder}", 16), "encoder"),
         (lambda folder: pliant.training.bins.encoder.load(f"path:{folder}", "name"), "encoder"),
         (lambda folder: pliant.training.starts.pretrained(f"path:{folder}"), "model"),
     ],

@@ -15,8 +15,7 @@ from pliant.profiling.cascade.latency import LatencyConfig as CascadeLatencyConf
 from pliant.training import data, starts, texts
 from pliant.training.bins import encoder
 from pliant.training.classifier import ClassifierConfig
-from pliant.training.packing import encoder as predictor_encoder
-from pliant.training.packing import generator, prompts
+from pliant.training.packing import generator, predictor, prompts
 from pliant.training.packing.generator import GeneratorConfig
 from pliant.training.packing.predictor import PredictorConfig
 from pliant.training.precision import lowered
@@ -30,7 +29,7 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "the start of a level": (starts.pretrained, "model is"),
     "an encoder": (partial(encoder.load, name="mine"), "encoder is"),
     "a generator": (generator.load, "generator is"),
-    "a predictor's encoder": (partial(predictor_encoder.read, max_length=20), "encoder is"),
+    "a predictor's encoder": (partial(predictor.read_encoder, max_length=20), "encoder is"),
     "pictures": (data.load, "data is"),
     "texts": (texts.load, "data is"),
     "prompts": (prompts.load, "prompts is"),

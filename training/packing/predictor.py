@@ -1,13 +1,13 @@
 """Trains the predictor of output lengths: one DistilBERT for the quantiles of the log length and S3's classes.
 
-A linear model is fitted to the same prompts (training/packing/linear.py), and the one with the smaller pinball loss on
-those held out is taken.
+A linear model (ridge on TF-IDF) is fitted to the same prompts, and the one with the smaller pinball loss on those held out
+is taken. A predictor is judged beside constant predictions.
 
 Quantiles are trained by pinball loss (Koenker and Bassett 1978), and each is then shifted until it covers its share of
 the held-out prompts (split conformal: Romano, Patterson and Candes 2019). Training stops early, by the held-out pinball
 loss. A predictor can be trained further on what it predicted wrongly. Knows no generator but its digest.
 
-Shape suffixes: R prompts, B batch, L quantiles, K classes.
+Shape suffixes: R prompts, B batch, L quantiles, K classes, F features.
 """
 
 from __future__ import annotations
@@ -15,18 +15,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, vstack
+from scipy.stats import kendalltau
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pliant.errors import InputError
+from pliant.models.text import SHORTEST
 from pliant.packing.artifact import BUCKETS, Predictor
 from pliant.packing.engine.model import (
+    TOGETHER,
     LengthModel,
     LinearModel,
     PredictorModel,
@@ -35,16 +40,20 @@ from pliant.packing.engine.model import (
     tensors,
     tokenizer_of,
     weights,
+    without_pooler,
 )
-from pliant.packing.scheduling.forecast import QUANTILES
+from pliant.packing.scheduling.forecast import MEDIAN, QUANTILES, UPPER
 from pliant.progress import Progress, silent
-from pliant.training.packing import linear
-from pliant.training.packing.judge import judge as judge
+from pliant.training import loading
 from pliant.training.packing.lengths import LengthData, divide
-from pliant.training.starts import new_tokenizer
+from pliant.training.starts import new_tokenizer, raise_unreadable, read_tokenizer
 
 Floats = NDArray[np.float64]
 KINDS = ("best", "encoder", "linear")
+LINEAR_TOKENS = 512  # that the linear model reads of a prompt's end
+VOCABULARY, PAIRS = 4000, 8192  # of the linear model: tokens, and hashed pairs of them
+STRENGTH = 0.3  # of ridge's penalty
+NUMBERS = 64  # lengths of a class to try
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,7 @@ def train(
     width = -(-(config.limit or int(data.tokens.max())) // BUCKETS)
     runs: dict[str, _Run] = {}
     if config.kind != "encoder":
-        runs["linear"] = run = _linear(config, *linear.new(fit.prompts), width)
+        runs["linear"] = run = _linear(config, *new_linear(fit.prompts), width)
         run.fit(fit, held, np.ones(len(fit.tokens)))
     if config.kind != "linear":
         torch.manual_seed(config.seed)
@@ -179,7 +188,7 @@ class _Run:
     def fit(self, fit: LengthData, held: LengthData, weight_R: Floats) -> None:
         """Fit a linear model, calibrated."""
         assert isinstance(self.model, LinearModel)
-        linear.fit(self.model, self.tokenizer, fit, weight_R, self.width)
+        fit_linear(self.model, self.tokenizer, fit, weight_R, self.width)
         self._calibrate(self._rows(held, np.ones(len(held.tokens))))
 
     def epochs(self, fit: LengthData, held: LengthData, weight_R: Floats, progress: Progress) -> None:
@@ -270,13 +279,13 @@ class _Row:
 
 
 def _linear(config: PredictorConfig, model: LinearModel, tokenizer: Tokenizer, width: int) -> _Run:
-    return _Run(replace(config, max_length=linear.LENGTH), model, tokenizer, width, torch.device("cpu"), fresh=True)
+    return _Run(replace(config, max_length=LINEAR_TOKENS), model, tokenizer, width, torch.device("cpu"), fresh=True)
 
 
 def pinball(logs_BL: Tensor, target_B: Tensor) -> Tensor:
     """Return the pinball loss [B], averaged over the quantiles."""
     over_BL = target_B[:, None] - logs_BL
-    level_L = torch.tensor(QUANTILES, device=logs_BL.device)
+    level_L = torch.tensor(QUANTILES, dtype=logs_BL.dtype, device=logs_BL.device)
     return torch.maximum(level_L * over_BL, (level_L - 1) * over_BL).mean(1)
 
 
@@ -306,25 +315,19 @@ def _start(config: PredictorConfig, texts: Iterable[str]) -> tuple[Any, Tokenize
     """Return a new small DistilBERT with a new vocabulary, or the encoder and tokenizer at the address."""
     if config.encoder == "embedded":
         tokenizer = new_tokenizer(texts, config.vocabulary)
-        return new_encoder(_distilbert(config, tokenizer)), cutting(tokenizer, config.max_length)
-    from pliant.training.packing.encoder import read
-
-    encoder, tokenizer = read(config.encoder, config.max_length)
+        sizes = {
+            "model_type": "distilbert",
+            "vocab_size": tokenizer.get_vocab_size(),
+            "dim": config.width,
+            "n_layers": config.layers,
+            "n_heads": config.heads,
+            "hidden_dim": 4 * config.width,
+            "max_position_embeddings": config.max_length,
+            "pad_token_id": 0,
+        }
+        return new_encoder(sizes), cutting(tokenizer, config.max_length)
+    encoder, tokenizer = read_encoder(config.encoder, config.max_length)
     return encoder, cutting(tokenizer, config.max_length)
-
-
-def _distilbert(config: PredictorConfig, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the config.json of a DistilBERT of these sizes."""
-    return {
-        "model_type": "distilbert",
-        "vocab_size": tokenizer.get_vocab_size(),
-        "dim": config.width,
-        "n_layers": config.layers,
-        "n_heads": config.heads,
-        "hidden_dim": 4 * config.width,
-        "max_position_embeddings": config.max_length,
-        "pad_token_id": 0,
-    }
 
 
 def _stored(run: _Run, name: str, generator: str, data: LengthData) -> Predictor:
@@ -338,3 +341,134 @@ def _stored(run: _Run, name: str, generator: str, data: LengthData) -> Predictor
         data=data.fingerprint,
         weights=trained,
     )
+
+
+def read_encoder(address: str, max_length: int) -> tuple[nn.Module, Tokenizer]:
+    """Return the encoder and tokenizer at `path:FOLDER` or `hub:NAME`; `max_length`: tokens that it must read.
+
+    Raises `InputError`, and `OfflineError` if the hub is out of reach.
+    """
+    scheme, _, rest = address.partition(":")
+    if scheme == "path" and not Path(rest).is_dir():
+        raise InputError("encoder", rest, "an existing folder with config.json, tokenizer.json and weights")
+    if scheme not in ("path", "hub") or not rest:
+        raise InputError("encoder", address, "embedded, path:FOLDER or hub:NAME")
+    try:
+        encoder, tokenizer = _load(rest, max_length), read_tokenizer(rest)
+        _try(encoder, rest)
+        loading.check_tokens(tokenizer, encoder, rest, "encoder")
+    except Exception as error:  # whatever a reader or the network raises
+        raise_unreadable(scheme, rest, error, "encoder", "the embedded encoder (embedded)")
+    return encoder, tokenizer
+
+
+def _try(encoder: nn.Module, name: str) -> None:
+    """Raise `InputError` for a model that cannot be read by a predictor, such as one that wants a second text."""
+    try:
+        LengthModel(encoder)(*tensors([range(SHORTEST)]))
+    except Exception as error:  # models raise all kinds for what they are not made for
+        value = f"{name}, whose {type(encoder).__name__} cannot be run by token ids and a mask alone"
+        raise InputError("encoder", value, "an encoder of transformers") from error
+
+
+def _load(name: str, max_length: int) -> nn.Module:
+    from transformers import AutoModel
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # what it would list at length is looked at by loading.load
+    logging.disable_progress_bar()
+    model = loading.load(AutoModel, name, "encoder", loading.headless, dtype=torch.float32)
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions is not None and max_length > positions:
+        raise InputError("max_length", max_length, f"at most {positions} for this encoder")
+    encoder: nn.Module = without_pooler(model)
+    return encoder
+
+
+def new_linear(prompts: Iterable[str]) -> tuple[LinearModel, Tokenizer]:
+    """Return a model that predicts nothing yet, with the inverse document frequencies of these prompts."""
+    texts = list(prompts)
+    tokenizer = cutting(new_tokenizer(texts, VOCABULARY), LINEAR_TOKENS)
+    model = LinearModel(tokenizer.get_vocab_size(), PAIRS)
+    torch.nn.init.zeros_(model.head.weight)
+    torch.nn.init.zeros_(model.head.bias)
+    having_F = np.asarray((_features(model, tokenizer, texts) > 0).sum(0)).ravel()
+    model.idf.copy_(torch.from_numpy(np.log((1 + len(texts)) / (1 + having_F)) + 1))
+    return model, tokenizer
+
+
+def fit_linear(
+    model: LinearModel, tokenizer: Tokenizer, data: LengthData, weight_R: NDArray[np.float64], width: int
+) -> None:
+    """Fit what the model leaves unexplained of the log lengths and classes: a new one from nothing, another one further.
+
+    `width`: of a class, in tokens.
+    """
+    from sklearn.linear_model import Ridge
+
+    feature_RF = _features(model, tokenizer, list(data.prompts))
+    class_R = np.minimum((data.tokens - 1) // width, BUCKETS - 1)
+    wanted_RK = np.column_stack([np.log(data.tokens), np.eye(BUCKETS)[class_R]])
+    weight_KF, bias_K = model.head.weight.detach().numpy(), model.head.bias.detach().numpy()
+    ridge = Ridge(STRENGTH).fit(feature_RF, wanted_RK - (feature_RF @ weight_KF.T + bias_K), sample_weight=weight_R)
+    with torch.no_grad():
+        model.head.weight.add_(torch.from_numpy(ridge.coef_).float())
+        model.head.bias.add_(torch.from_numpy(ridge.intercept_).float())
+
+
+@torch.no_grad()
+def _features(model: LinearModel, tokenizer: Tokenizer, texts: list[str]) -> csr_matrix:
+    """Return what the model's layer reads of the prompts [R, F]."""
+    starts = range(0, len(texts), TOGETHER)
+    batches = ([each.ids for each in tokenizer.encode_batch(texts[at : at + TOGETHER])] for at in starts)
+    return vstack([csr_matrix(model.features(*tensors(ids)).numpy()) for ids in batches], format="csr")
+
+
+def judge(predictor: Predictor, data: LengthData) -> dict[str, float]:
+    """Return the figures of a predictor on these prompts:
+
+    bucket_accuracy, majority_class   accuracy of the predicted classes of length, and of the most frequent class
+    tau                               Kendall's tau-b of the predicted medians and the lengths
+    pinball, constant_pinball         mean loss of the log quantiles, and of the training lengths' own quantiles
+    majority_pinball                  loss of the one length of the most frequent class that fits these prompts best
+    coverage_LEVEL                    share of outputs of at most that quantile
+    over_0.9, under_0.9               tokens a prompt reserved too many and too few, at the quantile 0.9
+    over_bucket, under_bucket         the same at the predicted class's bound
+    over_constant, under_constant     the same at the training lengths' own quantile 0.9
+    """
+    forecasts = PredictorModel.of(predictor).predict(data.prompts)
+    quantile_RL = np.array([forecast.tokens for forecast in forecasts])
+    constant_RL = np.broadcast_to(np.maximum(predictor.marginal, 1.0), quantile_RL.shape)
+    bound_R, width = np.array([forecast.bucket for forecast in forecasts]), predictor.bucket_tokens
+    class_R = np.minimum((data.tokens - 1) // width, BUCKETS - 1)
+    shares_K = np.bincount(class_R, minlength=BUCKETS) / len(class_R)
+    majority = int(shares_K.argmax())
+    numbers = np.unique(np.rint(np.geomspace(majority * width + 1, (majority + 1) * width, NUMBERS)))
+    return {
+        "bucket_accuracy": float(np.mean(bound_R // width - 1 == class_R)),
+        "majority_class": float(shares_K.max()),
+        "tau": float(np.nan_to_num(kendalltau(quantile_RL[:, MEDIAN], data.tokens).statistic)),
+        "pinball": _loss(quantile_RL, data.tokens),
+        "constant_pinball": _loss(constant_RL, data.tokens),
+        "majority_pinball": min(_loss(np.full_like(quantile_RL, number), data.tokens) for number in numbers),
+        **{
+            f"coverage_{level:g}": float(np.mean(data.tokens <= quantile_RL[:, k])) for k, level in enumerate(QUANTILES)
+        },
+        **_reserved("0.9", quantile_RL[:, UPPER], data.tokens),
+        **_reserved("bucket", bound_R, data.tokens),
+        **_reserved("constant", constant_RL[:, UPPER], data.tokens),
+    }
+
+
+def _loss(quantile_RL: Floats, tokens_R: NDArray[np.int32]) -> float:
+    """Return the pinball loss of the log lengths, averaged over prompts and quantiles."""
+    logs_RL, tokens = torch.from_numpy(np.log(quantile_RL)), torch.from_numpy(np.log(tokens_R.astype(float)))
+    return float(pinball(logs_RL, tokens).mean())
+
+
+def _reserved(name: str, bound_R: NDArray[Any], tokens_R: NDArray[np.int32]) -> dict[str, float]:
+    over_R = bound_R - tokens_R
+    return {
+        f"over_{name}": float(np.mean(np.maximum(over_R, 0))),
+        f"under_{name}": float(np.mean(np.maximum(-over_R, 0))),
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
@@ -15,7 +15,6 @@ from pliant.progress import Progress as Report
 from pliant.progress import silent
 
 SILENCE = 120.0  # seconds without any token after which the engine counts as failed
-ENDED = ("stop", "length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +23,6 @@ class Completion:
 
     tokens: tuple[int, ...]
     finished: str
-
-
-@dataclass(slots=True)
-class _Pending:
-    tokens: list[int] = field(default_factory=list)
-    finished: str = ""
 
 
 def complete(
@@ -50,52 +43,36 @@ def complete(
     """
     if not prompts:
         return []
-    submissions = [
-        _submission(generator, memory, number, ids, limit, temperature, seed) for number, ids in enumerate(prompts)
-    ]
+    submissions, most = [], min(generator.context, memory.pages * memory.page_tokens)
+    for number, ids in enumerate(prompts):
+        room = most - len(ids)
+        if not ids or room < 1:
+            raise InputError(f"prompt {number}", f"{len(ids)} tokens", f"from 1 to {most - 1}")
+        tokens = min(limit or room, room)
+        # A forecast that nothing reads: "paged" admits in the order of arrival.
+        prompt = Prompt(number, 0.0, len(ids), tokens, (float(tokens),) * 8, offline=True)
+        submissions.append(Submission(prompt, tuple(ids), Sampling(temperature=temperature, seed=seed + number)))
     reports: queue.SimpleQueue[list[Progress]] = queue.SimpleQueue()
     rules = Rules("paged", generator.context, recalibrate=False)
     engine = Engine(generator, memory, rules, reports.put, device, threads, temperature > 0)
     engine.start()
+    made: list[list[int]] = [[] for _ in submissions]
+    ended: dict[int, str] = {}
     try:
         for submission in submissions:
             engine.submit(submission)
-        return _collect(reports, len(submissions), progress)
+        while len(ended) < len(submissions):
+            try:
+                news = reports.get(timeout=SILENCE)
+            except queue.Empty as error:
+                raise WorkerError(f"the engine has made no token in {SILENCE:.0f} seconds and is given up") from error
+            for report in news:
+                made[report.id] += report.tokens
+                if report.finished:
+                    ended[report.id] = report.finished
+            progress(len(ended), len(submissions))
     finally:
         engine.stop()
-
-
-def _submission(
-    generator: Generator,
-    memory: Memory,
-    number: int,
-    ids: Sequence[int],
-    limit: int | None,
-    temperature: float,
-    seed: int,
-) -> Submission:
-    room = min(generator.context, memory.pages * memory.page_tokens) - len(ids)
-    if not ids or room < 1:
-        raise InputError(f"prompt {number}", f"{len(ids)} tokens", f"from 1 to {len(ids) + room - 1}")
-    tokens = min(limit or room, room)
-    # A forecast that nothing reads: "paged" admits in the order of arrival.
-    prompt = Prompt(number, 0.0, len(ids), tokens, (float(tokens),) * 8, offline=True)
-    return Submission(prompt, tuple(ids), Sampling(temperature=temperature, seed=seed + number))
-
-
-def _collect(reports: queue.SimpleQueue[list[Progress]], count: int, progress: Report) -> list[Completion]:
-    pending, done = [_Pending() for _ in range(count)], 0
-    while done < count:
-        try:
-            news = reports.get(timeout=SILENCE)
-        except queue.Empty as error:
-            raise WorkerError(f"the engine has made no token in {SILENCE:.0f} seconds and is given up") from error
-        for report in news:
-            pending[report.id].tokens += report.tokens
-            pending[report.id].finished = report.finished
-            done += bool(report.finished)
-        progress(done, count)
-    bad = {text.finished for text in pending} - set(ENDED)
-    if bad:
+    if bad := set(ended.values()) - {"stop", "length"}:
         raise WorkerError(f"the engine ended a prompt as {', '.join(sorted(bad))} and not by itself")
-    return [Completion(tuple(text.tokens), text.finished) for text in pending]
+    return [Completion(tuple(tokens), ended[number]) for number, tokens in enumerate(made)]

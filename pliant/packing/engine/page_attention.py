@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from inspect import signature
 from itertools import pairwise
+from math import inf, isnan
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,18 @@ from pliant.errors import InputError, PliantError
 
 NAME = "pliant_pages"  # of this attention in transformers' registry
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What attention is chosen for. `heads` have keys of their own, each shared by `sharing` heads of queries."""
+
+    page_tokens: int
+    heads: int
+    sharing: int
+    width: int
+    dtype: torch.dtype
+    device: torch.device
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +86,11 @@ class PageCache:
     `pairs` counts those of a query and a key that were computed, for every head of every layer.
     """
 
-    def __init__(
-        self,
-        layers: int,
-        pages: int,
-        page_tokens: int,
-        heads: int,
-        width: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        self.pages, self.page_tokens, self.width, self.pairs = pages, page_tokens, width, 0
-        self.tensor_L2CPGD = torch.zeros(layers, 2, pages + 1, page_tokens, heads, width, dtype=dtype, device=device)
-        self._flat = self.tensor_L2CPGD.view(layers, 2, (pages + 1) * page_tokens, heads, width)
+    def __init__(self, layers: int, pages: int, case: Case) -> None:
+        self.pages, self.page_tokens, self.width, self.pairs = pages, case.page_tokens, case.width, 0
+        shape = layers, 2, pages + 1, case.page_tokens, case.heads, case.width
+        self.tensor_L2CPGD = torch.zeros(shape, dtype=case.dtype, device=case.device)
+        self._flat = self.tensor_L2CPGD.flatten(2, 3)
 
     def views(self) -> list[Tensor]:
         """Return tensors that together are the cache; their first axis is pages."""
@@ -293,44 +298,21 @@ PEAK = 8.0  # score of the key that a query is close to; so about half of its at
 BLOCK = 64  # tokens whose keys a kernel reads together, at least
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What attention is chosen for. `heads` have keys of their own, each shared by `sharing` heads of queries."""
-
-    page_tokens: int
-    heads: int
-    sharing: int
-    width: int
-    dtype: torch.dtype
-    device: torch.device
-
-
 class WrongAttentionError(Exception):
     """An attention ran and gave something else than plain torch."""
 
 
-def page_cache(
-    layers: int,
-    pages: int,
-    page_tokens: int,
-    heads: int,
-    width: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    sharing: int = 1,
-) -> PageCache:
-    """Return the cache with the fastest attention that runs and is right for these heads, this precision and this device.
+def page_cache(layers: int, pages: int, case: Case) -> PageCache:
+    """Return the cache with the fastest attention that runs and is right for this case.
 
-    `heads` have keys of their own, and `sharing` heads of queries share each of them. Raises `PliantError` where not even
-    plain torch is right.
+    Raises `PliantError` where not even plain torch is right.
     """
     kinds: Sequence[type[PageCache]] = ()
-    if device.type == "cpu" and dtype == torch.float32 and width % 4 == 0:
+    if case.device.type == "cpu" and case.dtype == torch.float32 and case.width % 4 == 0:
         kinds = (CompiledPageCache,)
-    elif device.type == "cuda" and dtype in (torch.bfloat16, torch.float16):
+    elif case.device.type == "cuda" and case.dtype in (torch.bfloat16, torch.float16):
         kinds = (VariedLengthPageCache, GatheredPageCache)
-    kind = chosen(kinds, Case(page_tokens, heads, sharing, width, dtype, device))
-    return kind(layers, pages, page_tokens, heads, width, dtype, device)
+    return chosen(kinds, case)(layers, pages, case)
 
 
 def chosen(kinds: Sequence[type[PageCache]], case: Case) -> type[PageCache]:
@@ -371,18 +353,14 @@ def check(kind: type[PageCache], case: Case) -> None:
 
     Raises `WrongAttentionError` if they differ by more than rounding, and whatever the kernel raises.
     """
-    worst = max(differences(kind, case), key=_badness)
+    worst = max(differences(kind, case), key=lambda difference: inf if isnan(difference) else difference)
     if not worst <= TOLERANCES[case.dtype]:  # NaN is not
         raise WrongAttentionError(f"it is off by {worst:.2g}, and rounding alone by at most {TOLERANCES[case.dtype]:g}")
 
 
-def _badness(difference: float) -> float:
-    return float("inf") if difference != difference else difference
-
-
 def differences(kind: type[PageCache], case: Case) -> Iterator[float]:
     """Yield the largest difference of two iterations: the cached tokens are read, then those that follow."""
-    page_tokens, heads, width = case.page_tokens, case.heads, case.width
+    page_tokens = case.page_tokens
     cached_S = [page_tokens - 1, 2 * page_tokens, 0]
     totals_S = [page_tokens + 1, 2 * page_tokens + 1, max(page_tokens, BLOCK) + 2]
     need_S = [-(-total // page_tokens) for total in totals_S]
@@ -390,41 +368,32 @@ def differences(kind: type[PageCache], case: Case) -> Iterator[float]:
     table_SM = np.zeros((len(totals_S), max(need_S)), np.int32)
     for row, (end, need) in enumerate(zip(np.cumsum(need_S), need_S, strict=True)):
         table_SM[row, :need] = pages[end - need : end]
-    sizes = 1, len(pages), page_tokens, heads, width
-    cache, plain = kind(*sizes, case.dtype, case.device), PageCache(*sizes, torch.float32, torch.device("cpu"))
-    texts = [_Text(total, heads, case.sharing, width, seed).to(case.dtype) for seed, total in enumerate(totals_S)]
+    reference = replace(case, dtype=torch.float32, device=torch.device("cpu"))
+    cache, plain = kind(1, len(pages), case), PageCache(1, len(pages), reference)
+    texts = [_text(case, total, seed) for seed, total in enumerate(totals_S)]
     for begins, ends in (([0, 0], cached_S[:2]), (cached_S, totals_S)):
         batch = _batch(begins, ends, table_SM, page_tokens, cache)
-        parts = [text.part(begin, end) for text, begin, end in zip(texts, begins, ends, strict=False)]
+        parts = [[part[:, begin:end] for part in text] for text, begin, end in zip(texts, begins, ends, strict=False)]
         query, key, value = (torch.cat(tensors, 1)[None] for tensors in zip(*parts, strict=True))
-        scale = PEAK / width
+        scale = PEAK / case.width
         there = query.to(case.device), key.to(case.device), value.to(case.device)
         out = batch.attend(0, *there, scale).float().cpu()
         expected = replace(batch, cache=plain).attend(0, query.float(), key.float(), value.float(), scale)
         yield float((out - expected).abs().max())
 
 
-class _Text:
-    """Queries, keys and values of a sequence, each [H or G, N, D]; keys are as long as a vector of ones."""
-
-    def __init__(self, total: int, groups: int, sharing: int, width: int, seed: int) -> None:
-        drawn = torch.Generator().manual_seed(seed)
-        key_GND = torch.randn(groups, total, width, generator=drawn)
-        self.key = key_GND / key_GND.norm(dim=-1, keepdim=True) * width**0.5
-        self.value = torch.randn(groups, total, width, generator=drawn)
-        own_N = torch.arange(total)
-        # By the number of the query, and of the head among those that share keys: its own key, the first, one between.
-        targets = torch.stack(
-            [torch.stack([own_N, 0 * own_N, own_N // 2])[(own_N + h) % 3, own_N] for h in range(sharing)]
-        )
-        self.query = self.key[:, targets].flatten(0, 1)
-
-    def to(self, dtype: torch.dtype) -> _Text:
-        self.query, self.key, self.value = (t.to(dtype) for t in (self.query, self.key, self.value))
-        return self
-
-    def part(self, begin: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
-        return self.query[:, begin:end], self.key[:, begin:end], self.value[:, begin:end]
+def _text(case: Case, total: int, seed: int) -> list[Tensor]:
+    """Return queries, keys and values of a sequence, each [H or G, N, D]; keys are as long as a vector of ones."""
+    drawn = torch.Generator().manual_seed(seed)
+    key_GND = torch.randn(case.heads, total, case.width, generator=drawn)
+    key_GND = key_GND / key_GND.norm(dim=-1, keepdim=True) * case.width**0.5
+    value_GND = torch.randn(case.heads, total, case.width, generator=drawn)
+    own_N = torch.arange(total)
+    # By the number of the query, and of the head among those that share keys: its own key, the first, one between.
+    near = torch.stack([own_N, 0 * own_N, own_N // 2])
+    targets = torch.stack([near[(own_N + head) % 3, own_N] for head in range(case.sharing)])
+    query_HND = key_GND[:, targets].flatten(0, 1)
+    return [part.to(case.dtype) for part in (query_HND, key_GND, value_GND)]
 
 
 def _batch(

@@ -1,15 +1,18 @@
 """Judges a request by its head, before any route: the name of the service, the key, its role, and what its tenant may use.
 
-BentoML's own routes, such as /metrics, are judged too.
+A page of any website can let its own name point to 127.0.0.1 (DNS rebinding), and then read what a service on the visitor's
+machine answers. Its requests name that website in their Host header, so only known names are answered. BentoML's own routes,
+such as /metrics, are judged too.
 """
 
 from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
+from ipaddress import ip_address
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -18,7 +21,6 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.serving.client import ANYBODY, Client
-from pliant.serving.http.access.hosts import KnownHosts, is_loopback
 from pliant.serving.http.access.keys import KeySource, Tenant
 from pliant.serving.http.api_errors import ApiError, ErrorShape
 from pliant.serving.http.bodies import check_type
@@ -31,6 +33,53 @@ _OPEN_PATHS = frozenset(("/livez", "/readyz", "/healthz", "/health", "/v2/health
 _SIGNED_PATHS = frozenset(("/registry-events", "/v1/registry-events"))
 """Paths whose requests are signed instead (serving/http/app.py)."""
 MONITOR_PATHS = frozenset(("/metrics", "/status", "/v1/status"))
+ANY_NAME = "*"
+_LOCAL = "localhost"
+CACHED = 64  # Host headers whose judgement is kept, as the same few come again and again
+
+
+class KnownHosts:
+    """The names of one service. `bound` is the address that it listens on, `allowed` are further names.
+
+    `*` allows every name, `*.example.org` every name below. A service that listens on all addresses may be called by any
+    address: only names can be rebound.
+    """
+
+    def __init__(self, bound: str, allowed: Iterable[str] = ()) -> None:
+        names = [name.lower() for name in allowed]
+        self._any = ANY_NAME in names
+        self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))
+        self._names = frozenset((_LOCAL, bound.lower(), *names))
+        self._any_address = is_wildcard(bound)
+        self.knows = lru_cache(CACHED)(self._knows)
+        """Whether the value of a Host header, with or without a port, is a name of this service."""
+
+    def _knows(self, header: str) -> bool:
+        bare = header.partition(":")[0].lower().removesuffix(".")
+        name = header[1:].partition("]")[0] if header.startswith("[") else bare
+        if name in self._names or self._any:
+            return bool(name)
+        return is_loopback(name) or (self._any_address and is_address(name)) or name.endswith(self._suffixes)
+
+
+@lru_cache(CACHED)
+def is_loopback(host: str) -> bool:
+    """Whether an address, or the name localhost, reaches this machine alone."""
+    return host == _LOCAL or (is_address(host) and ip_address(host).is_loopback)
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether the address stands for all addresses of the machine."""
+    return is_address(host) and ip_address(host).is_unspecified
+
+
+def is_address(host: str) -> bool:
+    """Whether this is an address of IP rather than a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_open(scope: Mapping[str, Any]) -> bool:
@@ -60,13 +109,6 @@ def check_admin(request: Request, what: str) -> Client:
     return client
 
 
-def check_path(scope: Mapping[str, Any], client: Client) -> None:
-    """Raise `ApiError` (403) unless the client may use the path at all: `use`, or `monitor` for status and metrics."""
-    role = "monitor" if scope["path"] in MONITOR_PATHS else "use"
-    if role not in client.roles:
-        raise ApiError(403, "forbidden", f"this key may not use this path: that needs the role {role}")
-
-
 class Access:
     """Who may call one service. Without a `source` of keys everybody on this machine may, and others if it `is_open`."""
 
@@ -87,13 +129,28 @@ class Access:
                 host = b"" if host is not None else value  # two of them: none is known
             elif name == b"authorization":
                 authorization = b"" if authorization is not None else value
-        self._check_host(host)
+        if host is None or not self._hosts.knows(host.decode("latin-1")):
+            message = "the Host header names another service; allow further names with --allowed-host NAME"
+            raise ApiError(421, "unknown_host", message, "host")
         if self._source is None:
-            return self._without_keys(scope)
-        client = self._source().client(_bearer(authorization))
+            address = scope.get("client")
+            if self._is_open or (address and is_loopback(address[0])):
+                return ANYBODY
+            message = (
+                "this service has no keys, so only its own machine may call it; make keys, or start it with --open"
+            )
+            raise ApiError(403, "no_keys", message)
+        scheme, _, key = (authorization or b"").partition(b" ")
+        client = self._source().client(key.strip().decode("latin-1") if scheme.lower() == b"bearer" else "")
         if client is None:
-            raise _unauthorized(authorization is not None)
-        check_path(scope, client)
+            message, challenge = "a key is missing: send it in the header Authorization, as `Bearer KEY`", "Bearer"
+            if authorization is not None:
+                message = "the key in the header Authorization is unknown or revoked, or the header is not `Bearer KEY`"
+                challenge = 'Bearer error="invalid_token"'
+            raise ApiError(401, "unauthorized", message, "authorization", headers={"www-authenticate": challenge})
+        role = "monitor" if scope["path"] in MONITOR_PATHS else "use"
+        if role not in client.roles:
+            raise ApiError(403, "forbidden", f"this key may not use this path: that needs the role {role}")
         return client
 
     def sender(self, scope: Mapping[str, Any]) -> Client | None:
@@ -106,35 +163,6 @@ class Access:
     def tenant(self, name: str) -> Tenant:
         """Return the limits of a tenant."""
         return self._source().tenant(name) if self._source else Tenant()
-
-    def _check_host(self, host: bytes | None) -> None:
-        if host is None or not self._hosts.knows(host.decode("latin-1")):
-            message = "the Host header names another service; allow further names with --allowed-host NAME"
-            raise ApiError(421, "unknown_host", message, "host")
-
-    def _without_keys(self, scope: Mapping[str, Any]) -> Client:
-        address = scope.get("client")
-        if not self._is_open and not (address and is_loopback(address[0])):
-            message = (
-                "this service has no keys, so only its own machine may call it; make keys, or start it with --open"
-            )
-            raise ApiError(403, "no_keys", message)
-        return ANYBODY
-
-
-def _bearer(authorization: bytes | None) -> str:
-    """Return the key in an Authorization header; empty if there is none."""
-    scheme, _, key = (authorization or b"").partition(b" ")
-    return key.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
-
-
-def _unauthorized(with_key: bool) -> ApiError:
-    if with_key:
-        message = "the key in the header Authorization is unknown or revoked, or the header is not `Bearer KEY`"
-        challenge = 'Bearer error="invalid_token"'
-    else:
-        message, challenge = "a key is missing: send it in the header Authorization, as `Bearer KEY`", "Bearer"
-    return ApiError(401, "unauthorized", message, "authorization", headers={"www-authenticate": challenge})
 
 
 class TokenBucket:
@@ -165,48 +193,28 @@ class TenantLimits:
         self.waiting: collections.Counter[str] = collections.Counter()
 
     def enter(self, name: str, tenant: Tenant, now: float) -> None:
-        """Take in a request, until `leave`. Raises `ApiError` (429) beyond the tenant's limits."""
+        """Take in a request, until it is taken from `waiting`. Raises `ApiError` (429) beyond the tenant's limits."""
         waiting = self.waiting[name]
         if tenant.max_waiting is not None and waiting >= tenant.max_waiting:
             message = f"of this key's tenant {waiting} requests wait for their answers, and no more may"
             raise ApiError(429, "too_many_waiting", message)
         if tenant.rate is not None:
-            seconds = self._bucket(name, tenant.rate).take(now)
-            if seconds:
+            bucket = self._buckets.get(name)
+            if bucket is None or bucket.rate != tenant.rate:
+                bucket = self._buckets[name] = TokenBucket(tenant.rate)
+            if seconds := bucket.take(now):
                 message = f"this key's tenant may send {tenant.rate:g} requests a second"
                 raise ApiError(429, "rate_limited", message, retry_after=seconds)
         self.waiting[name] += 1
 
-    def leave(self, name: str) -> None:
-        """A request that was taken in has ended."""
-        self.waiting[name] -= 1
-
-    def _bucket(self, name: str, rate: float) -> TokenBucket:
-        bucket = self._buckets.get(name)
-        if bucket is None or bucket.rate != rate:
-            bucket = self._buckets[name] = TokenBucket(rate)
-        return bucket
-
 
 class TenantMetrics:
-    """Counts the requests of each tenant. What is written for a tenant is looked up once: a request writes four times."""
+    """The metrics of each tenant, by its name (and status, or code). Each is looked up once: a request writes four times."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._arrivals, self._answers, self._refusals, self._waiting = (
+        self.arrivals, self.answers, self.refusals, self.waiting = (
             cache(each.labels) for each in register(ACCESS, registry).values()
         )
-
-    def arrived(self, tenant: str) -> None:
-        self._arrivals(tenant).inc()
-
-    def answered(self, tenant: str, status: int) -> None:
-        self._answers(tenant, str(status)).inc()
-
-    def refused(self, tenant: str, code: str) -> None:
-        self._refusals(tenant, code).inc()
-
-    def waiting(self, tenant: str, count: int) -> None:
-        self._waiting(tenant).set(count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +231,21 @@ class Gate:
     clock: Callable[[], float] = time.monotonic
     limits: TenantLimits = field(default_factory=TenantLimits)
     trusted: frozenset[str] = frozenset()
+
+    def enter(self, scope: Scope) -> str:
+        """Take in a request, note whose it is, and return its tenant. Raises `ApiError`."""
+        scope[CLIENT] = client = self.access.judge(scope)
+        tenant = client.tenant
+        TENANT.set(tenant)
+        EVIDENCE.set(tenant if client.capped and tenant not in self.trusted else "")
+        self.metrics.arrivals(tenant).inc()
+        try:
+            self.limits.enter(tenant, self.access.tenant(tenant), self.clock())
+        except ApiError as error:
+            self.metrics.refusals(tenant, error.code).inc()
+            raise
+        self.metrics.waiting(tenant).set(self.limits.waiting[tenant])
+        return tenant
 
 
 class AccessMiddleware:
@@ -242,35 +265,19 @@ class AccessMiddleware:
             raise RuntimeError("only HTTP is let in")
         gate: Gate = self._state.gate
         try:
-            scope[CLIENT] = client = gate.access.judge(scope)
-            TENANT.set(client.tenant)
-            EVIDENCE.set(client.tenant if client.capped and client.tenant not in gate.trusted else "")
-            _enter(gate, client)
+            tenant = gate.enter(scope)
         except ApiError as error:
             gate.count(error.code)
             await gate.shape_of(scope["path"])(error)(scope, receive, send)
             return
+
+        async def count_and_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                gate.metrics.answers(tenant, str(message["status"])).inc()
+            await send(message)
+
         try:
-            await self._app(scope, receive, _counting(gate, client, send))
+            await self._app(scope, receive, count_and_send)
         finally:
-            gate.limits.leave(client.tenant)
-            gate.metrics.waiting(client.tenant, gate.limits.waiting[client.tenant])
-
-
-def _enter(gate: Gate, client: Client) -> None:
-    gate.metrics.arrived(client.tenant)
-    try:
-        gate.limits.enter(client.tenant, gate.access.tenant(client.tenant), gate.clock())
-    except ApiError as error:
-        gate.metrics.refused(client.tenant, error.code)
-        raise
-    gate.metrics.waiting(client.tenant, gate.limits.waiting[client.tenant])
-
-
-def _counting(gate: Gate, client: Client, send: Send) -> Callable[[Message], Any]:
-    async def count_and_send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            gate.metrics.answered(client.tenant, message["status"])
-        await send(message)
-
-    return count_and_send
+            gate.limits.waiting[tenant] -= 1
+            gate.metrics.waiting(tenant).set(gate.limits.waiting[tenant])

@@ -13,8 +13,7 @@ from cryptography import x509
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from pliant.errors import InputError
-from pliant.serving.http.access.access import Access
-from pliant.serving.http.access.hosts import KnownHosts, check_address, is_loopback
+from pliant.serving.http.access.access import Access, KnownHosts, is_address, is_loopback
 from pliant.serving.http.access.keys import key_source
 from pliant.serving.monitoring.metric_list import CERTIFICATE, register
 from pliant.serving.settings import Settings
@@ -28,7 +27,9 @@ logger = logging.getLogger("pliant.serving")
 
 def check_access(settings: Settings) -> None:
     """Raise `InputError` for keys, a certificate or addresses that are not valid, and for an open door that nobody wants."""
-    check_address(settings.host)
+    if settings.host != "localhost" and not is_address(settings.host):
+        limit = "an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::1, or localhost"
+        raise InputError("host", repr(settings.host), limit)
     for proxy in names(settings.trusted_proxies):
         try:
             ip_network(proxy, strict=False)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import resource
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -28,9 +26,8 @@ class DoorLimits:
     head_bytes: int = 64 * 1024  # request line and headers together; also what a body may add besides its content
     headers: int = 100
     head_seconds: float = 10.0  # from a head's first byte until it is complete
-    idle_seconds: float = (
-        75.0  # that a connection may be idle: longer than clients and proxies keep theirs, usually 60 s
-    )
+    # That a connection may be idle: longer than clients and proxies keep theirs, usually 60 s.
+    idle_seconds: float = 75.0
     body_seconds: float = 60.0  # from a complete head to a complete body, and that an answer may wait for its reader
     pipelined: int = 16  # requests on a connection that wait for the answer of the first
     connections: int = 1024
@@ -57,13 +54,9 @@ class Connections:
     """
 
     def __init__(self, limits: DoorLimits) -> None:
-        self.most = limits.connections
-        self._seconds = {
-            Stage.HEAD: limits.head_seconds,
-            Stage.IDLE: limits.idle_seconds,
-            Stage.BODY: limits.body_seconds,
-        }
-        self._reading = limits.body_seconds
+        self.most, self._reading = limits.connections, limits.body_seconds
+        head, idle, body = limits.head_seconds, limits.idle_seconds, limits.body_seconds
+        self._seconds = {Stage.HEAD: head, Stage.IDLE: idle, Stage.BODY: body}
         self._since: dict[Stage, dict[Connection, float]] = {stage: {} for stage in Stage}  # in order of time
         self._stage: dict[Connection, Stage] = {}
         self._owner: dict[Connection, str] = {}  # tenants of the open connections; "" until they are known
@@ -147,31 +140,19 @@ class Connections:
     def sweep(self, now: float) -> None:
         """Close the connections that have been in their stage for too long, or whose client does not read."""
         for stage, seconds in self._seconds.items():
-            for connection in list(self._older(stage, now - seconds)):
-                self.leave(connection)
-                connection.expire(stage)
+            for connection, since in list(self._since[stage].items()):
+                if since > now - seconds:
+                    break
+                self._give_up(connection)
+        former, self._unread = self._unread, {}
         for connection in list(self._stage):
-            self._check_reading(connection, now)
-        self._unread = {connection: seen for connection, seen in self._unread.items() if connection in self._stage}
-
-    def _older(self, stage: Stage, limit: float) -> Iterator[Connection]:
-        for connection, since in self._since[stage].items():
-            if since > limit:
-                return
-            yield connection
-
-    def _check_reading(self, connection: Connection, now: float) -> None:
-        count = connection.unread()
-        before, since = self._unread.get(connection, (0, now))
-        if not count:
-            self._unread.pop(connection, None)
-        elif count < before:
-            self._unread[connection] = count, now
-        elif now - since > self._reading:
-            self.leave(connection)
-            connection.abort()
-        else:
-            self._unread[connection] = count, since
+            count = connection.unread()
+            before, since = former.get(connection, (0, now))
+            if count and before <= count and now - since > self._reading:
+                self.leave(connection)
+                connection.abort()
+            elif count:
+                self._unread[connection] = count, now if count < before else since
 
     def _longest_idle(self, now: float) -> Connection | None:
         """Return the connection on which nothing has come for longest; None if all make progress or wait for answers.
@@ -185,16 +166,3 @@ class Connections:
         if begun is None or now - begun[1] < STALLED:
             return None if idle is None else idle[0]
         return begun[0] if idle is None or begun[1] < idle[1] else idle[0]
-
-
-NOFILE = 65_536
-"""The most open files that a service asks its system for."""
-
-
-def raise_open_files() -> int:
-    """Let this process open as many files as the system lets it, up to `NOFILE`, and return how many that are."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = NOFILE if hard == resource.RLIM_INFINITY else min(NOFILE, hard)
-    if soft != resource.RLIM_INFINITY and soft < files:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    return files

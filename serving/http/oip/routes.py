@@ -23,8 +23,8 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from pliant.errors import InputError
-from pliant.serving.http.api_errors import ApiError, ErrorShape, json_response
-from pliant.serving.http.app import E, Handler, arrival, docs_page, endpoint_of, guarded
+from pliant.serving.http.api_errors import ApiError, ErrorShape
+from pliant.serving.http.app import E, Handler, arrival, docs_page, endpoint_of, guarded, json_response
 from pliant.serving.http.bodies import (
     HEAVY,
     INLINE_BYTES,

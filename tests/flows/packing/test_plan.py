@@ -13,7 +13,7 @@ from pliant.errors import InputError
 from pliant.flows.packing import stages as measure
 from pliant.flows.packing.config import MemoryConfig, PackingFlowConfig, PlanConfig
 from pliant.flows.packing.plan import choose, describe, excess
-from pliant.flows.packing.stages import fitting_memory, kv_bytes, memory_of, token_bytes, weight_bytes
+from pliant.flows.packing.stages import fitting_memory, token_bytes, weight_bytes
 from pliant.packing.scheduling.reference import ReferenceConfig
 from pliant.progress import silent
 from tests.fixtures.packing.tiny import CONTEXT, some_packing
@@ -36,17 +36,17 @@ def test_the_bytes_are_those_that_the_model_really_caches():
     with torch.no_grad():
         cache = load_generator(generator)(torch.tensor([[1, 2, 3]]), use_cache=True).past_key_values
     held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    assert kv_bytes(generator.config, 4) == held // 3
+    assert token_bytes(generator.config, "float32") == held // 3
 
 
 def test_a_configuration_without_layers_is_refused():
     with pytest.raises(InputError, match="num_hidden_layers or n_layer"):
-        kv_bytes(json.dumps({"hidden_size": 64}), 4)
+        token_bytes(json.dumps({"hidden_size": 64}), "float32")
 
 
 def test_a_memory_that_holds_nothing_is_refused():
     with pytest.raises(InputError, match="pages is 0"):
-        memory_of(MemoryConfig(megabytes=0.001), GENERATOR, 1024)
+        fitting_memory(PackingFlowConfig(memory=MemoryConfig(megabytes=0.0001), device="cpu"), GENERATOR)
 
 
 def test_without_a_number_the_pages_are_as_many_as_the_device_has_room_for(monkeypatch):

@@ -17,8 +17,7 @@ from pliant.registry import mlflow_switch as switching
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.loop import trial
-from pliant.serving.loop.record import TrialRecord
-from pliant.serving.loop.trials import ELSEWHERE, UNKNOWN, Trials
+from pliant.serving.loop.trials import ELSEWHERE, UNKNOWN, TrialRecord, Trials
 from pliant.serving.state_file import StateFile
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.half_publishes import Client, Killed, Steps

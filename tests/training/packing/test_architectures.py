@@ -17,8 +17,8 @@ from pliant.packing.engine.model import new_encoder
 from pliant.packing.engine.page_attention import PageBatch
 from pliant.training.packing import architecture
 from pliant.training.packing.comparison import compare
-from pliant.training.packing.encoder import read
 from pliant.training.packing.generator import load
+from pliant.training.packing.predictor import read_encoder as read
 from tests.fixtures.architectures import GENERATING, tiny_config, written
 
 EVERY = tuple(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) if os.environ.get("PLIANT_ALL_ARCHITECTURES") else ()

@@ -53,11 +53,6 @@ def test_each_form_asks_for_a_part_of_the_docstring(form, asked, answer):
     assert MAKERS[form](READER) == expected
 
 
-def test_markup_is_taken_out():
-    docstring = Docstring("one", "a.py", "class", ("Holds *all*.", "The :class:`Reader` keeps ``lines`` of it."), 0)
-    assert MAKERS["one"](docstring) == ("Holds all.", "The Reader keeps lines of it.")
-
-
 def test_the_prompt_is_what_the_chat_template_makes_of_the_message(corpus):
     generator = Generator("g", "{}", "", CHAT_TEMPLATE, 64, (1,), "", {})
     asks = [chat[0]["content"] for chat in messages(corpus, "test")]

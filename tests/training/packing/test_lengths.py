@@ -19,12 +19,6 @@ def test_observed_pairs_keep_their_order_and_have_a_fingerprint_of_their_own():
     assert data.fingerprint != observed("seen", [*PAIRS[:-1], ("prompt 19", 7)]).fingerprint
 
 
-@pytest.mark.parametrize(("pairs", "told"), [([], "none"), ([("a", 0)], "0 tokens")])
-def test_lengths_to_learn_nothing_from_are_refused(pairs, told):
-    with pytest.raises(InputError, match=f"lengths is {told}"):
-        observed("seen", pairs)
-
-
 def test_equal_prompts_are_not_divided():
     data = observed("seen", [(f"prompt {n % 7}", n + 1) for n in range(70)])
     fit, test = divide(data, 0.3, seed=1)
@@ -42,14 +36,6 @@ def test_a_data_sets_answers_are_counted_by_a_tokenizer_trained_on_them(tmp_path
     assert data.tokens.tolist() == [len(tokenizer.encode(text).ids) + 1 for text in ("a word or two", "b")]
     assert data.prompts == (alpaca_prompt("Say a"), alpaca_prompt("Say b", "please"))
     assert data.name == "some"
-
-
-def test_the_alpaca_form_is_the_published_one():
-    assert alpaca_prompt("Do it.") == (
-        "Below is an instruction that describes a task. Write a response that appropriately completes the request."
-        "\n\n### Instruction:\nDo it.\n\n### Response:\n"
-    )
-    assert "### Input:\nthis\n\n### Response:" in alpaca_prompt("Do it.", "this")
 
 
 def test_a_file_that_is_none_or_lacks_a_column_is_told(tmp_path):

@@ -15,10 +15,8 @@ from pliant.packing.artifact import BUCKETS, Predictor
 from pliant.packing.engine.model import LinearModel, PredictorModel
 from pliant.packing.scheduling.forecast import QUANTILES
 from pliant.registry import codec
-from pliant.training.packing.judge import judge
-from pliant.training.packing.judge import pinball as judged_pinball
 from pliant.training.packing.lengths import LengthData, observed
-from pliant.training.packing.predictor import PredictorConfig, mispredicted, pinball, retrain, train
+from pliant.training.packing.predictor import PredictorConfig, judge, mispredicted, retrain, train
 from pliant.training.starts import new_tokenizer
 
 KINDS = {"word": 2, "sentence": 20, "paragraph": 80, "essay": 300}
@@ -62,27 +60,6 @@ def test_every_forecast_ascends_between_one_token_and_the_longest_output(predict
         assert said.bucket in range(60, 601, 60)
 
 
-def test_the_artifact_says_what_it_was_made_of(predictor):
-    lengths = data(1000)
-    assert (predictor.name, predictor.generator, predictor.data, predictor.bucket_tokens) == (
-        "small",
-        "abc",
-        lengths.fingerprint,
-        60,
-    )
-    assert predictor.marginal == tuple(np.quantile(lengths.tokens, QUANTILES))
-    assert predictor.metrics["tau"] > 0.7
-
-
-def test_it_says_the_same_after_it_was_saved_as_json_and_safetensors(predictor, tmp_path):
-    codec.save(predictor, tmp_path / "kept")
-    assert {path.suffix for path in (tmp_path / "kept").iterdir()} == {".json", ".safetensors"}
-    loaded = codec.load(Predictor, tmp_path / "kept")
-    prompts = data(50, seed=8).prompts
-    assert PredictorModel.of(loaded).predict(prompts) == PredictorModel.of(predictor).predict(prompts)
-    assert (loaded.config, loaded.metrics, loaded.marginal) == (predictor.config, predictor.metrics, predictor.marginal)
-
-
 def test_the_better_of_an_encoder_and_a_linear_model_is_taken_and_both_are_noted():
     test = data(100, seed=2)
     hasty = train(replace(SMALL, kind="best", epochs=1), data(200), test=test)
@@ -107,12 +84,6 @@ def test_a_linear_predictor_beats_the_majority_is_kept_without_a_pickle_and_lear
     assert isinstance(PredictorModel.of(after).model, LinearModel)
 
 
-def test_a_seed_gives_the_same_predictor_again():
-    first, again, other = (train(replace(SMALL, epochs=1, seed=seed), data(60)) for seed in (0, 0, 1))
-    assert all(np.array_equal(array, again.weights[name]) for name, array in first.weights.items())
-    assert any(not np.array_equal(array, other.weights[name]) for name, array in first.weights.items())
-
-
 def test_a_predictor_learns_on_from_a_generator_that_has_become_longer(predictor):
     later = data(400, seed=4, factor=1.7)
     weight_R = mispredicted(predictor, later, 3.0)
@@ -125,24 +96,6 @@ def test_a_predictor_learns_on_from_a_generator_that_has_become_longer(predictor
     assert after.metrics["pinball"] < 0.8 * before["pinball"]
     assert abs(after.metrics["coverage_0.5"] - 0.5) < 0.15 < before["coverage_0.9"]
     assert (after.bucket_tokens, after.generator, after.max_length) == (predictor.bucket_tokens, "abc", 16)
-
-
-def test_prompts_of_no_weight_are_not_learnt_from(predictor):
-    """Half of the outputs of words become long; as long as they weigh nothing, a word stays short."""
-    lengths = data(200, seed=6)
-    longer = [
-        (f"{p} {i}", 500 if " word " in p and i % 2 else int(t))
-        for i, (p, t) in enumerate(zip(lengths.prompts, lengths.tokens, strict=False))
-    ]
-    odd = observed("odd", longer)
-    config = replace(SMALL, epochs=3, patience=9, rate=2e-3)
-    medians = []
-    for weight in (0.0, 20.0):
-        weight_R = np.where(odd.tokens == 500, weight, 1.0)
-        model = PredictorModel.of(retrain(predictor, odd, weight_R, config))
-        model.model.shift.zero_()
-        medians.append(model.predict(["write a word for me"])[0].tokens[QUANTILES.index(0.75)])
-    assert medians[0] < 0.5 * medians[1]
 
 
 def test_figures_are_those_of_a_plain_computation(predictor):
@@ -161,13 +114,6 @@ def test_figures_are_those_of_a_plain_computation(predictor):
         np.mean([max(0, s.bucket - n) for s, n in zip(said, lengths, strict=True)])
     )
     assert figures["tau"] == pytest.approx(kendalltau([forecast.tokens[3] for forecast in said], lengths).statistic)
-
-
-def test_the_loss_that_is_trained_is_the_one_that_is_judged():
-    rng = np.random.default_rng(0)
-    quantiles, tokens = np.sort(rng.uniform(1, 99, (7, len(QUANTILES)))), rng.integers(1, 99, 7).astype(np.int32)
-    trained = pinball(torch.tensor(np.log(quantiles)), torch.tensor(tokens).log())
-    assert float(trained.mean()) == pytest.approx(judged_pinball(quantiles, tokens), rel=1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert"])

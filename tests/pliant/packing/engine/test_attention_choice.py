@@ -43,7 +43,7 @@ def use(monkeypatch: pytest.MonkeyPatch, kernel: Any) -> None:
     ],
 )
 def test_the_fastest_way_that_runs_is_taken(device, dtype, width, kind) -> None:
-    cache = page_cache(2, 3, PAGE, 2, width, dtype, torch.device(device), sharing=2)
+    cache = page_cache(2, 3, Case(PAGE, 2, 2, width, dtype, torch.device(device)))
     assert type(cache) is kind
     assert (cache.pages, cache.pairs, bool(cache.tensor_L2CPGD.any())) == (3, 0, False), "what was tried left nothing"
 
@@ -105,7 +105,7 @@ def test_compiled_loops_that_are_wrong_in_a_row_are_not_used(monkeypatch, row) -
         return out
 
     monkeypatch.setattr(CompiledPageCache, "attend", spoilt)
-    assert type(page_cache(2, 3, PAGE, 2, 8, torch.float32, CPU)) is PageCache
+    assert type(page_cache(2, 3, Case(PAGE, 2, 1, 8, torch.float32, CPU))) is PageCache
 
 
 def test_where_even_plain_torch_is_wrong_the_engine_does_not_start(monkeypatch) -> None:
@@ -116,4 +116,4 @@ def test_where_even_plain_torch_is_wrong_the_engine_does_not_start(monkeypatch) 
 
     monkeypatch.setattr(PageCache, "attend", spoilt)
     with pytest.raises(PliantError, match=r"bfloat16 is wrong on cpu: it is off by nan.*Use another device"):
-        page_cache(2, 3, PAGE, 2, 8, torch.bfloat16, CPU)
+        page_cache(2, 3, Case(PAGE, 2, 1, 8, torch.bfloat16, CPU))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pliant.errors import InputError
+from pliant.packing.engine import page_attention
 from pliant.packing.engine.page_attention import (
     CompiledPageCache,
     GatheredPageCache,
@@ -37,7 +38,7 @@ class Case:
         lengths = np.array([sum(pair) for pair in sequences])
         need = -(-lengths // PAGE)
         pages = rng.permutation(int(need.sum()) + 3)
-        self.cache = kind(2, len(pages), PAGE, groups, WIDTH, torch.float32, CPU)
+        self.cache = kind(2, len(pages), page_attention.Case(PAGE, groups, 1, WIDTH, torch.float32, CPU))
         table = np.zeros((len(sequences), int(need.max())), np.int32)
         for row, (start, end) in enumerate(zip(np.cumsum(need) - need, np.cumsum(need), strict=True)):
             table[row, : end - start] = pages[start:end]

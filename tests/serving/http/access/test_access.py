@@ -20,12 +20,12 @@ from pliant.serving.http.access.access import (
     Access,
     AccessMiddleware,
     Gate,
+    KnownHosts,
     TenantMetrics,
     TokenBucket,
     check_admin,
     client_of,
 )
-from pliant.serving.http.access.hosts import KnownHosts
 from pliant.serving.http.access.keys import Keys, Tenant, new_key
 from pliant.serving.http.api_errors import ApiError, error_response
 

@@ -9,9 +9,8 @@ import pytest
 
 from pliant.serving.http.api_errors import ApiError, error_response
 from pliant.serving.http.door.connections import DoorLimits, Stage
-from pliant.serving.http.door.door import Door
+from pliant.serving.http.door.door import Door, LimitedProtocol
 from pliant.serving.http.door.load import LoopLoad
-from pliant.serving.http.door.protocol import LimitedProtocol
 from pliant.serving.request_context import FrontDoor
 from tests.fixtures.door import answer, behind_the_door, next_reply, post, rest, status, until
 from tests.fixtures.fakes import run_virtually

@@ -8,7 +8,7 @@ import pytest
 
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.http.door.connections import Stage
-from pliant.serving.http.door.protocol import HELD_BYTES
+from pliant.serving.http.door.door import HELD_BYTES
 from tests.fixtures.door import Driven, Held, answer, post, settled
 from tests.fixtures.fakes import run_virtually
 

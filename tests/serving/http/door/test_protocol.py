@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from pliant.serving.http.api_errors import error_response
-from pliant.serving.http.door.door import Door
+from pliant.serving.http.door.door import Door, LimitedProtocol, install, path_of_post
 from pliant.serving.http.door.load import MeasuredLoop
-from pliant.serving.http.door.protocol import LimitedProtocol, install, path_of_post
 from tests.fixtures.door import Held, answer, behind_the_door, post, rest, status, until
 
 
