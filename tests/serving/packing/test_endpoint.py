@@ -1,8 +1,9 @@
-"""A request becomes submissions to the engine, one a choice, with their own prompts, limits, forecasts and seeds."""
+"""A request becomes submissions to the engine, one a choice, or is refused at once where its targets cannot be kept."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from pliant.registry.names import PACKING_PREFIX
 from pliant.serving.client import Client
 from pliant.serving.packing.request import NO_TOOLS, GenerationRequest, PromptInput
 from tests.fixtures.packing.fakes import TALE, new_tokenizer
-from tests.fixtures.packing.in_process import CONTEXT, publish
+from tests.fixtures.packing.in_process import CONTEXT, error_of, predict, publish, serving
 from tests.fixtures.packing.in_process import serving as serving_registry
 from tests.fixtures.registry import FolderRegistry
 
@@ -169,3 +170,65 @@ def test_outputs_on_their_way_end_where_they_began(registry):
         service.wait(taking_over())
         assert service.status()["models"][0]["generator"]["version"] == 2
         assert registry.discarded  # the former's files
+
+
+@pytest.fixture
+def running(registry):
+    with serving(registry) as running:
+        yield running
+
+
+@pytest.fixture
+def busy(running):
+    """A running whose engine makes no step, with more waiting than it has places for."""
+    running.worker.held = True
+    replies = [
+        running.wait(running.endpoint.open(replace(PLAIN, max_tokens=100), running.endpoint.now)) for _ in range(300)
+    ]
+    yield running
+    for reply in replies:
+        reply.cancel()
+    running.worker.held = False
+
+
+def test_an_answer_says_when_its_tokens_came_and_whether_its_targets_were_kept(running):
+    (choice,) = running.complete(slo_ttft_ms=50_000, slo_tpot_ms=10_000).json()["choices"]
+    facts = choice["pliant"]
+    assert 0 < facts["tpot_seconds"] < facts["ttft_seconds"] < 50 and facts["on_time"]
+    assert running.sample("pliant_targets_total", task="tales", kept="true") == 1
+    running.complete()
+    assert running.sample("pliant_targets_total", task="tales", kept="true") == 1, "it had none"
+
+
+def test_what_cannot_be_kept_is_refused_at_once_with_the_time_to_come_again(busy):
+    before, began = len(busy.worker.sent), time.perf_counter()
+    response = busy.complete(slo_ttft_ms=1)
+    assert time.perf_counter() - began < 1.0
+    error = error_of(response)
+    assert (response.status_code, error["code"]) == (503, "late")
+    assert "first token within 0.001 s" in error["message"] and int(response.headers["retry-after"]) >= 1
+    assert len(busy.worker.sent) == before, "the engine never hears of it"
+    assert busy.sample("pliant_outcomes_total", task="tales", outcome="dropped_refused") == 1
+    pending = busy.status()["pending"]
+    assert pending == 300
+
+
+def test_what_no_forecast_could_keep_is_refused_without_one(busy):
+    predicted = list[str]()
+    busy.predict = lambda texts: predicted.extend(texts) or predict(texts)
+    assert busy.complete(slo_ttft_ms=1).status_code == 503 and not predicted
+
+
+def test_deadline_and_targets_leave_time_for_the_way_back_and_are_what_the_door_goes_by(running, monkeypatch):
+    front = running.endpoint.front_door
+    assert front.usual_deadline == 10.0
+    monkeypatch.setattr(front, "way_back", lambda _now: 2.0)
+    before = running.endpoint.now
+    assert running.complete(deadline=50, slo_ttft_ms=30_000).status_code == 200
+    (prompt,) = [arguments[0].prompt for verb, arguments in running.worker.sent if verb == "submit"]
+    assert before - 2.0 <= prompt.arrival <= running.endpoint.now - 2.0
+    assert (prompt.deadline - prompt.arrival, prompt.ttft) == (pytest.approx(50.0), 30.0)
+    assert front.usual_deadline == 10.0, "an output takes seconds by itself: no deadline counts for more"
+    for _ in range(10):
+        running.complete(deadline=50, slo_ttft_ms=100)
+    assert front.usual_deadline < 10.0
