@@ -57,7 +57,13 @@ class CudaCapture:
         """Capture a call. A failure raises `RuntimeError`, and later captures and calls run as if it had not been tried."""
         with torch.cuda.device(self._device):
             present, apart = torch.cuda.current_stream(), capture_stream(torch.cuda.current_device())
-            self._warm_up(call, present, apart)
+            # The call runs first on the other stream, as libraries choose kernels and allocate then: not to be recorded.
+            apart.wait_stream(present)
+            with torch.cuda.stream(apart):
+                for _ in range(3):
+                    call()
+            present.wait_stream(apart)
+            torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
             try:
                 with torch.cuda.graph(graph, pool=self._pool, stream=apart):
@@ -72,15 +78,6 @@ class CudaCapture:
             return out
 
         return replay
-
-    def _warm_up(self, call: Callable[[], Tensor], present: torch.cuda.Stream, apart: torch.cuda.Stream) -> None:
-        """Run the call first on the other stream, as libraries choose kernels and allocate then: not to be recorded."""
-        apart.wait_stream(present)
-        with torch.cuda.stream(apart):
-            for _ in range(3):
-                call()
-        present.wait_stream(apart)
-        torch.cuda.synchronize()
 
     def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
         """Undo what a failed capture leaves in torch's allocators.

@@ -49,12 +49,10 @@ class Pieces:
             except torch.OutOfMemoryError:
                 if part is None or (most is not None and len(piece) == 1):
                     raise
-                self._lower(key, name, len(piece))
+                self._most[key] = most = max(1, len(piece) // 2)
+                lack = f"{name} runs at most {most} at a time: the device lacked memory for {len(piece)}"
+                self._lacks[key] = lack
+                fallbacks.note("memory", lack, key, most)
             if self._device.type == "cuda":
                 torch.cuda.empty_cache()  # after the error is gone, whose frames hold what the call had allocated
         return results
-
-    def _lower(self, key: int, name: str, tried: int) -> None:
-        self._most[key] = most = max(1, tried // 2)
-        self._lacks[key] = f"{name} runs at most {most} at a time: the device lacked memory for {tried}"
-        fallbacks.note("memory", self._lacks[key], key, most)
