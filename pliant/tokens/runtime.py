@@ -24,9 +24,7 @@ from torch import Tensor
 
 from pliant.device import prepare_attention
 from pliant.errors import BackboneError, InputError
-from pliant.models.graphs import BUCKETS, Capture, CudaCapture, Graphs
-from pliant.models.packed import can_pack
-from pliant.models.pieces import Pieces
+from pliant.models.execution import BUCKETS, Capture, CudaCapture, Graphs, Pieces, can_pack
 from pliant.precision import dtype_of, has_bfloat16
 from pliant.tokens.artifact import Backbone, Task
 from pliant.tokens.model import AdaptiveViT, create_vit, pack
