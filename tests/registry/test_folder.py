@@ -96,11 +96,3 @@ def test_what_is_kept_under_a_key_is_never_replaced_and_its_notes_are_there_with
     assert store.kept("tokens/backbone/a") == first == (codec.digest(store.path("tokens/backbone/a")), {"seconds": 1.5})
     assert store.load(Backbone, "tokens/backbone/a", first[0]).source == "random weights, seed 0"
     assert [path.name for path in store.path("tokens/backbone").iterdir()] == ["a"]
-
-
-def test_notes_that_cannot_be_read_are_a_sentence_that_says_what_to_do(tmp_path):
-    store = FolderStore(tmp_path)
-    store.keep("tokens/backbone/a", tiny_backbone(), {})
-    (store.path("tokens/backbone/a") / "notes.json").write_text("{")
-    with pytest.raises(RegistryError, match="remove its folder"):
-        store.kept("tokens/backbone/a")

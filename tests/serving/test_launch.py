@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import ssl
 from contextlib import closing
 from pathlib import Path
 
@@ -12,10 +11,9 @@ import pytest
 
 from pliant.errors import InputError, WorkerError
 from pliant.serving import launch
-from pliant.serving.launch import DRAIN_SECONDS, Service
+from pliant.serving.launch import Service
 from pliant.serving.settings import from_environment
 from pliant.serving.tokens.settings import TokensSettings
-from tests.fixtures.certificate import make_certificate
 
 
 class Process:
@@ -47,26 +45,6 @@ def test_one_that_ends_before_is_an_error_that_names_status_and_log(monkeypatch)
         service(Process(ends=1, status=3), Path("the-log")).wait_until_ready()
     with pytest.raises(WorkerError, match=r"before it was ready$"):
         service(Process(ends=0, status=3)).wait_until_ready()
-
-
-def test_one_that_takes_too_long_is_an_error(monkeypatch):
-    monkeypatch.setattr(Service, "_is_ready", lambda self: False)
-    with pytest.raises(WorkerError, match=r"was not ready within 0\.01 s"):
-        service(Process()).wait_until_ready(0.01)
-
-
-def test_nothing_that_answers_is_not_ready():
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))  # bound, and not listening
-        assert not Service(Process(), f"http://127.0.0.1:{free.getsockname()[1]}", None)._is_ready()
-
-
-def test_stopping_sends_sigterm_once_and_gives_pending_requests_their_time():
-    running, ended = Process(status=0), Process(ends=0, status=5)
-    assert service(running).stop() == 0
-    assert running.signals == [signal.SIGTERM] and running.seconds > DRAIN_SECONDS
-    assert service(ended).stop() == 5
-    assert ended.signals == []
 
 
 def test_with_a_certificate_it_is_https_and_bentoml_gets_both_files():
@@ -140,13 +118,6 @@ def test_serving_passes_signals_on_once_and_gives_them_back(monkeypatch):
     assert launch.serve(TokensSettings(), Path("state"), 1, while_starting) == 7
     assert process.signals == [signal.SIGTERM] * 2
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-
-
-def test_a_service_with_any_certificate_is_probed_also_one_that_has_expired(tmp_path):
-    certificate, _ = make_certificate(tmp_path)
-    context = launch._tls(certificate)
-    assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_NONE)
-    assert launch._tls(None) is None
 
 
 def started(monkeypatch) -> list[list[str]]:

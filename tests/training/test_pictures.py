@@ -46,14 +46,6 @@ def test_any_batches_are_the_same_with_and_without_holding_and_each_picture_is_d
     assert set(counted.counts.values()) == {1}
 
 
-def test_pictures_too_many_to_be_held_are_decoded_each_time():
-    counted = CountedImages(ArrayImages(PIXELS))
-    held = HeldImages(counted, max_bytes=12 * 8 * 8 * 3 - 1)
-    for _ in range(3):
-        held.batch(np.array([5]), 8)
-    assert counted.counts == {5: 3}
-
-
 @given(st.lists(st.integers(0, 16), min_size=1, max_size=12))
 def test_joined_pictures_are_the_first_ones_and_then_the_second(index):
     more = tuple(PIXELS[number, : 4 + number] for number in range(5))  # of different sizes

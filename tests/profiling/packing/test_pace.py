@@ -8,10 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pliant.errors import InputError
 from pliant.profiling.packing import pace
 from pliant.serving.packing.engine.forecaster import MAX_TEXTS
-from tests.fixtures.packing.published import predictor
 
 
 @pytest.fixture
@@ -34,8 +32,3 @@ def test_it_is_measured_alone_and_with_as_many_as_are_served_together_in_one_thr
     sizes = [size for size, _ in itertools.groupby(size for size, _ in clocked)]
     assert sizes == [1, pace.TOGETHER] and {threads for _, threads in clocked} == {1}
     assert pace.TOGETHER == MAX_TEXTS
-
-
-def test_without_a_prompt_nothing_can_be_measured():
-    with pytest.raises(InputError, match="prompts is 0, but must be at least one"):
-        pace.measure(predictor("g"), [], "cpu")

@@ -8,10 +8,9 @@ import shutil
 import pytest
 
 from pliant.errors import ArtifactError
-from pliant.serving.bins.assembly import BinsSystem
 from pliant.serving.lifecycle.catalog import load_last_whole
 from tests.fixtures.bins.in_process import serving
-from tests.fixtures.bins.published import publish_tiny, settings_for
+from tests.fixtures.bins.published import publish_tiny
 from tests.fixtures.registry import FolderRegistry
 
 ENCODER, PLAN = "pliant-bins-encoder-colours", "pliant-bins-colours"
@@ -58,14 +57,6 @@ def test_a_service_that_starts_goes_back_to_the_last_whole_release_and_says_so(r
         assert status["refresh"]["outcome"] == "held"
         assert "the last release is broken" in status["refresh"]["message"]
         assert "release 2 is served" in service.call("POST", "/refresh").json()["message"]
-
-
-def test_where_no_release_is_whole_the_error_is_that_of_the_last(registry, tmp_path):
-    release(registry, 1)
-    for number in (1, 2):
-        damage(registry, ENCODER, number)
-    with pytest.raises(Exception, match=f"{ENCODER} has no version 2"):
-        BinsSystem(settings_for(tmp_path)).source(registry).load(None)
 
 
 def test_an_artifact_that_took_anothers_place_under_its_number_breaks_a_release(registry):

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.errors import InputError, SignatureError
+from pliant.errors import SignatureError
 from pliant.registry.signing.signatures import Trust
-from pliant.serving.lifecycle.catalog import open_registry
 from tests.fixtures.bins.in_process import serving
-from tests.fixtures.bins.published import publish_tiny, settings_for
+from tests.fixtures.bins.published import publish_tiny
 from tests.registry.signing.keys import SignedRegistry, new_signer
 from tests.serving.lifecycle.refreshing import Registry, run
 
@@ -61,14 +60,6 @@ def test_an_unsigned_champion_is_held_and_the_former_goes_on_and_the_status_log_
         assert service.call("GET", "/status").json()["release"] == 2
 
 
-def test_a_signed_version_under_another_models_name_is_held(registry, signer):
-    with serving(registry) as service:
-        release(registry, 1)
-        for name, other in zip(NAMES, reversed(NAMES), strict=True):
-            registry.signatures[name, 2] = signer.tags(other, registry.version(name, 2).digest)
-        assert "is not of this artifact under this name" in service.call("POST", "/refresh").json()["message"]
-
-
 def test_an_unsigned_release_is_looked_at_again_at_the_next_poll_after_it_was_signed_by_hand():
     """No request is needed: `pliant sign` leaves a mark on the release, which every poll reads anyway."""
     registry = Registry()
@@ -88,11 +79,3 @@ def test_an_unsigned_release_is_looked_at_again_at_the_next_poll_after_it_was_si
         await asyncio.sleep(0)
 
     run(scenario, registry)
-
-
-def test_the_settings_say_whom_a_service_trusts_and_a_path_without_keys_is_an_error_at_the_start(tmp_path, signer):
-    assert open_registry(settings_for(tmp_path)).signing.trust is None
-    trusting = open_registry(settings_for(tmp_path, trusted_keys=tmp_path / "keys" / "release.pub.pem"))
-    assert list(trusting.signing.trust.read()) == [signer.id]
-    with pytest.raises(InputError, match="PLIANT_TRUSTED_KEYS is"):
-        open_registry(settings_for(tmp_path, trusted_keys=tmp_path / "nothing"))
