@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import psutil
 
 from pliant.benchmarks.load_generator import allow_many_connections
-from pliant.cli.service import service_settings
+from pliant.cli.options import service_settings
 from pliant.errors import PliantError
 from pliant.flows import servers, settings
 from pliant.progress import Progress, silent

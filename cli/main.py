@@ -188,7 +188,7 @@ def _profile(args: Namespace) -> None:
 def _serve(args: Namespace) -> int:
     import os
 
-    from pliant.cli.service import service_settings
+    from pliant.cli.options import service_settings
     from pliant.flows import servers, settings
     from pliant.flows.progress import stage
     from pliant.serving.launch import READY_SECONDS, serve

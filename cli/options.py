@@ -5,10 +5,14 @@ from __future__ import annotations
 from argparse import Action, ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from pliant.flows.settings import Settings as Project
+    from pliant.serving.settings import Settings
     from pliant.settings import EnvironmentSettings
+
+S = TypeVar("S", bound="Settings")
 
 DEVICE = "auto (the GPU where there is one, else the CPU), cpu, cuda, cuda:1, ... (default: auto)"
 
@@ -102,3 +106,12 @@ def run_flow(args: Namespace) -> dict[str, Any]:
 def given(args: Namespace, names: Iterable[str]) -> dict[str, Any]:
     """Return those of the options `names` that were given."""
     return {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+
+
+def service_settings(project: Project, kind: type[S], **options: object) -> S:
+    """Return a service's settings for the registry of `project`; `options` as in `serving/<system>/settings.py`.
+
+    Raises `InputError` for an option that the system does not have.
+    """
+    registry = {"registry_uri": project.tracking_uri, "artifact_root": str(project.artifact_root), "home": project.home}
+    return kind(**{"threads": 1, **options, **registry})  # type: ignore[arg-type]

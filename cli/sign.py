@@ -64,7 +64,7 @@ def run(args: Namespace) -> int:
 
 
 def _new_key(file: Path) -> int:
-    from pliant.registry.signing.key_files import write_pair
+    from pliant.registry.signing.signatures import write_pair
 
     public, id_ = write_pair(file)
     print(f"Key {id_}: {file} is private, and {public} is public.")

@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from pliant.registry.mlflow_run import Run
+from pliant.registry.mlflow_store import Run
 from pliant.training.classifier import Curves
 
 matplotlib.use("Agg")

@@ -15,13 +15,11 @@ from typing import Any
 
 from pliant.errors import RefusedError, UnreachableError
 from pliant.flows.settings import Settings
-from pliant.registry.descriptions import of_release
-from pliant.registry.mlflow_run import Run
-from pliant.registry.mlflow_store import CHALLENGER, CHAMPION, MlflowRegistry
+from pliant.registry.mlflow_store import CHALLENGER, CHAMPION, MlflowRegistry, Run
 from pliant.registry.mlflow_switch import REFUSED, WAITING
 from pliant.registry.names import experiment, system_of
 from pliant.registry.package import Package
-from pliant.registry.releases import RegistryRelease
+from pliant.registry.releases import RegistryRelease, of_release
 from pliant.registry.signing.signatures import signing
 from pliant.settings import FlowSettings
 

@@ -20,7 +20,7 @@ from pliant.flows.progress import shares
 from pliant.flows.release import commit, open_registry, publish_champion
 from pliant.progress import Progress
 from pliant.registry.codec import Artifact
-from pliant.registry.mlflow_run import Run
+from pliant.registry.mlflow_store import Run
 from pliant.registry.package import Package
 from pliant.registry.store import FolderStore
 

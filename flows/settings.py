@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pliant import redaction
 from pliant.errors import InputError
-from pliant.registry.address import database
+from pliant.registry.mlflow_client import database
 from pliant.registry.signing.signatures import SIGNING_KEY, TRUSTED_KEYS
 
 _QUIET = {

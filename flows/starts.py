@@ -20,7 +20,7 @@ def is_embedded(address: str) -> bool:
 @cache
 def pretrained() -> str:
     """Return the address of a pretrained encoder; empty where none can be had, which is said in one line, once."""
-    from pliant.training.hub import find_encoder
+    from pliant.training.loading import find_encoder
 
     address, reason = find_encoder()
     sentence = (

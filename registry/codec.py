@@ -8,14 +8,19 @@
 Equal artifacts give equal bytes, hence equal digests, whatever the order of their mappings' keys. What is read is verified
 before it is parsed. Knows any dataclass with `KIND` and `SCHEMA`, and none by name. cattrs makes values of JSON; this file
 says what it accepts as an array and as a union of plain types, and makes one sentence of its groups of exceptions.
+
+Arrays are read as views of the file's content, so that loading takes little longer than its digest, and none is there twice.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
+from math import prod
+from mmap import ACCESS_COPY, MADV_WILLNEED, mmap
 from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Protocol, TypeVar, Union, get_args, get_origin
@@ -30,9 +35,10 @@ from cattrs.errors import (
     IterableValidationError,
 )
 from numpy.typing import NDArray
+from safetensors import TensorSpec, serialize
 
+from pliant.bfloat16 import BFLOAT16
 from pliant.errors import ArtifactError, DigestError, RegistryError, SchemaError
-from pliant.registry import tensors
 from pliant.registry.folder import replace_folder
 
 VALUES, TENSORS, DIGESTS = "artifact.json", "tensors.safetensors", "digests.json"
@@ -40,6 +46,27 @@ REFERENCE = "$tensor"
 
 Array = NDArray[Any]
 Content = bytes | memoryview
+
+TYPES = {
+    "BOOL": np.dtype(np.bool_),
+    "U8": np.dtype(np.uint8),
+    "I8": np.dtype(np.int8),
+    "U16": np.dtype(np.uint16),
+    "I16": np.dtype(np.int16),
+    "U32": np.dtype(np.uint32),
+    "I32": np.dtype(np.int32),
+    "U64": np.dtype(np.uint64),
+    "I64": np.dtype(np.int64),
+    "F16": np.dtype(np.float16),
+    "BF16": BFLOAT16,
+    "F32": np.dtype(np.float32),
+    "F64": np.dtype(np.float64),
+}
+"""The types of safetensors that an artifact can hold."""
+
+LENGTH = 8  # bytes in front, which say how many the header has
+LINE = 64  # bytes of a line of a processor's cache
+MAPPED = 1 << 26  # bytes from which a file is mapped; copying 2 GB costs a core as long as digesting it
 
 PLAIN = (bool, int, float, str, type(None))
 
@@ -95,7 +122,7 @@ def encode(artifact: Artifact) -> dict[str, bytes]:
     # Encoded and decoded once: that fails now rather than at load, and makes an integer given for a float a float.
     values, arrays = _flatten(structure(type(artifact), _place(values, arrays), artifact.KIND))
     document = {"kind": artifact.KIND, "schema": artifact.SCHEMA, "values": values}
-    files = {VALUES: _json(document), TENSORS: tensors.write(arrays)}
+    files = {VALUES: _json(document), TENSORS: write_tensors(arrays)}
     return files | {DIGESTS: _json({name: _hash(content) for name, content in files.items()})}
 
 
@@ -115,7 +142,7 @@ def decode(cls: type[T], files: Mapping[str, Content], folder: Path) -> T:
         actual = f"{document['kind']} of schema {document['schema']}"
         raise SchemaError(f"{folder} holds {actual}, but {cls.KIND} of schema {cls.SCHEMA} is needed{advice}")
     try:
-        arrays = tensors.parse(files[TENSORS])
+        arrays = parse_tensors(files[TENSORS])
     except ValueError as error:
         raise ArtifactError(f"{folder / TENSORS} is no safetensors file that this version reads: {error}") from error
     where = str(folder / VALUES)
@@ -136,7 +163,7 @@ def _plain(value: Any, path: str, arrays: dict[str, Array]) -> Any:
     """Return JSON values, mappings in their keys' order, and move every array to `arrays`."""
     match value:
         case np.ndarray():
-            if value.dtype.newbyteorder("=") not in tensors.TYPES.values():
+            if value.dtype.newbyteorder("=") not in TYPES.values():
                 raise ArtifactError(f"{path} is an array of {value.dtype}, which an artifact cannot hold")
             arrays[path] = np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
             return {REFERENCE: path}
@@ -205,7 +232,7 @@ def _digested(folder: Path, name: str, expected: str) -> tuple[memoryview, str]:
     if not folder.is_dir():
         raise RegistryError(f"there is no artifact at {folder}")
     try:
-        return tensors.read(folder / name)
+        return read_tensors(folder / name)
     except FileNotFoundError as error:
         raise DigestError(str(folder / name), expected, "no such file") from error
     except OSError as error:
@@ -277,3 +304,58 @@ def _fitting_plain(value: Any, kind: Any) -> Any:
     if type(value) not in get_args(kind):
         raise TypeError(f"{value!r} where {kind} is needed")
     return value
+
+
+def write_tensors(arrays: dict[str, Array]) -> bytes:
+    """Return the content of a file with these arrays, each in C order and of the machine's byte order."""
+    specs = {}
+    for name, array in arrays.items():
+        dtype = "bfloat16" if array.dtype == BFLOAT16 else array.dtype.name
+        specs[name] = TensorSpec(dtype=dtype, shape=array.shape, data_ptr=array.ctypes.data, data_len=array.nbytes)
+    return bytes(serialize(specs))
+
+
+def read_tensors(path: Path) -> tuple[memoryview, str]:
+    """Return a file's content and the sha256 of just that. Raises `OSError`.
+
+    A large file is mapped: its pages are the system's own copy, which other processes share. It may therefore be
+    replaced or removed, but not be overwritten while it is used.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < MAPPED:
+            content = _copied(file.readall())
+        else:
+            mapping = mmap(file.fileno(), 0, access=ACCESS_COPY)  # what is written to its pages stays in this process
+            mapping.madvise(MADV_WILLNEED)  # the disk reads ahead of the digest
+            content = memoryview(mapping)
+    return content, sha256(content).hexdigest()
+
+
+def _copied(content: bytes) -> memoryview:
+    """Return a copy that may be written to, in which the arrays begin with a line of the processor's cache."""
+    whole = np.empty(len(content) + LINE, np.uint8)
+    start = LENGTH + int.from_bytes(content[:LENGTH], "little")
+    skip = -(whole.ctypes.data + start) % LINE
+    copy = whole.data[skip : skip + len(content)]
+    copy[:] = content
+    return copy
+
+
+def parse_tensors(content: bytes | memoryview) -> dict[str, Array]:
+    """Return the arrays of a file as views of its content. Raises `ValueError` for what is no such file."""
+    size = int.from_bytes(content[:LENGTH], "little")
+    try:
+        header = json.loads(bytes(content[LENGTH : LENGTH + size]))
+        named = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        return {name: _array(entry, content, LENGTH + size) for name, entry in named.items()}
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"its header is broken ({type(error).__name__}: {error})") from error
+
+
+def _array(entry: Any, content: bytes | memoryview, start: int) -> Array:
+    """Return the array of an entry of the header. `start`: the first byte after the header."""
+    dtype, shape, (begin, end) = TYPES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]
+    if not 0 <= begin <= end <= len(content) - start or end - begin != prod(shape) * dtype.itemsize:
+        raise ValueError(f"an array of {dtype} and shape {list(shape)} lies at bytes {begin} to {end}")
+    return np.ndarray(shape, dtype, content, start + begin)

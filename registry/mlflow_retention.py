@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pliant.registry.address import is_local
-from pliant.registry.mlflow_client import DIGEST, all_pages, find_versions, unless_missing
+from pliant.registry.mlflow_client import DIGEST, all_pages, find_versions, is_local, unless_missing
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import release, system_of
 from pliant.registry.releases import FORMER, NOTES

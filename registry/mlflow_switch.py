@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pliant.errors import RegistryError, UnreachableError
-from pliant.registry import descriptions
+from pliant.registry import releases
 from pliant.registry.mlflow_store import CHALLENGER, CHAMPION, PREVIOUS, MlflowRegistry
 from pliant.registry.names import release as release_model
 from pliant.registry.releases import LEFT, RegistryRelease
@@ -123,7 +123,7 @@ def former_of(registry: MlflowRegistry, system: str) -> int:
 def note(registry: MlflowRegistry, release: RegistryRelease, state: str, reason: str) -> None:
     """Write on a release in which state it is since now, and why (`descriptions.note`). Raises `RegistryError`."""
     with registry.asking(f"{release.name} could not be marked") as client:
-        descriptions.note(client, release, state, reason)
+        releases.note(client, release, state, reason)
 
 
 def label(registry: MlflowRegistry, release: RegistryRelease, alias: str | None) -> None:

@@ -19,8 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pliant.errors import InputError, RegistryError
-from pliant.registry.address import shown
-from pliant.registry.mlflow_client import all_pages
+from pliant.registry.mlflow_client import all_pages, shown
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import release
 

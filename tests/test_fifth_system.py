@@ -138,7 +138,7 @@ def test_it_is_trained_judged_served_and_replayed(tmp_path):
     from fifth.flow import champions_of
     from fifth.scheduler import WordsScheduler
 
-    from pliant.cli.service import service_settings
+    from pliant.cli.options import service_settings
     from pliant.flows import settings
 
     task, journal = champions_of()["kind"], tmp_path / "journal.jsonl"

@@ -7,7 +7,8 @@ difficulty.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from errno import ENOENT
@@ -20,7 +21,6 @@ import numpy as np
 
 from pliant.errors import InputError, OfflineError
 from pliant.models.image import MAX_PIXELS, decode, pixel_passes, read
-from pliant.training.folders import TEST, VALIDATION, labelled_files
 from pliant.training.groups import Repeats, of_keys, separate
 from pliant.training.groups import Split as Split
 from pliant.training.pictures import ArrayImages, FileImages, HeldImages, Images, Index
@@ -28,6 +28,17 @@ from pliant.training.tables import VALID, Faults, cause, classes_of, label_fault
 
 COMPARED, SIDE = 32, 64  # test pictures whose files are read again, and the size of their pixels
 TOGETHER = 64  # files that are looked at together
+
+FIT, TEST, VALIDATION = "fit", "test", "validation"
+PARTS = {
+    **dict.fromkeys(("train", "training"), FIT),
+    **dict.fromkeys(("test", "testing"), TEST),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), VALIDATION),
+}
+"""The parts of the data by the names of their folders."""
+NOTES = frozenset({".txt", ".md", ".rst", ".pdf", ".html", ".ini", ".db", ".yaml", ".yml", ".xml"})
+TABLES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # which `datasets` would take labels from
+LAYOUT = "a folder with one sub-folder of images per class, or with such folders named train and test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +139,7 @@ def parquet(
 
 
 def folder(path: Path, seed: int = 0, limit: int | None = None) -> ImageData:
-    """Return a folder with one sub-folder of images per class, or such folders for parts of the data (training/folders.py).
+    """Return a folder with one sub-folder of images per class, or such folders for parts of the data (`labelled_files`).
 
     A test and a validation part that are there are used: the second is what is planned by.
     """
@@ -323,3 +334,68 @@ def _assembled(
     for part in (labels, chosen.fit, chosen.profiling, chosen.test):
         mark.update(part.tobytes())
     return ImageData(name, images, labels, classes, chosen, f"sha256:{mark.hexdigest()}", repeats)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledFile:
+    path: Path
+    label: str
+    part: str  # FIT, TEST or VALIDATION
+
+
+def labelled_files(folder: Path) -> Sequence[LabelledFile]:
+    """Return the pictures of a folder, in the order of their paths. Raises `InputError` for any other layout.
+
+    A class is a sub-folder, `FOLDER/CLASS/*.jpg`, in which pictures may lie at any depth. Or all sub-folders are parts of
+    the data, `FOLDER/train/CLASS/*.jpg` and `FOLDER/test/CLASS/*.jpg`, perhaps `validation`, too; a folder `train` that
+    holds pictures itself is a class of that name. Every file is a picture, but for hidden ones and notes such as
+    `README.txt`: a picture that cannot be read is refused by name, not left out.
+    """
+    if not folder.is_dir():
+        raise InputError("data", folder, f"an existing folder: {LAYOUT}")
+    try:
+        inner = _folders(folder)
+        parts = {part: PARTS[part.name.lower()] for part in inner if part.name.lower() in PARTS and _folders(part)}
+        if parts and len(parts) < len(inner):
+            others = ", ".join(each.name for each in inner if each not in parts)
+            beside = ", ".join(part.name for part in parts)
+            raise InputError("data", f"{folder}, where {others} stands beside {beside}", LAYOUT)
+        if parts and FIT not in parts.values():
+            raise InputError("data", f"{folder}, which has no folder train", LAYOUT)
+        files = [file for part, name in (parts or {folder: FIT}).items() for file in _of_part(part, name)]
+    except OSError as error:
+        raise InputError("data", f"{error.filename} ({error.strerror})", "a folder that can be read") from None
+    if not files:
+        raise InputError("data", folder, LAYOUT)
+    if lacking := {file.label for file in files} - {file.label for file in files if file.part == FIT}:
+        raise InputError("data", f"{folder}, where {', '.join(sorted(lacking))} is in no train folder", LAYOUT)
+    return files
+
+
+def _of_part(folder: Path, part: str) -> Iterator[LabelledFile]:
+    for file in sorted(folder.iterdir()):
+        if file.name in TABLES:
+            raise InputError(
+                "data", f"{file}, a table of labels", "sub-folders named by their classes, or a parquet file"
+            )
+        if _is_picture(file):
+            raise InputError("data", f"{file}, which lies in no class's folder", LAYOUT)
+    for label in _folders(folder):
+        for root, folders, files in os.walk(label, onerror=_raise, followlinks=True):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            if Path(root).parent.resolve().is_relative_to(Path(root).resolve()):
+                raise InputError("data", f"{root}, a link to a folder that it lies in", LAYOUT)
+            pictures = filter(_is_picture, (Path(root, name) for name in sorted(files)))
+            yield from (LabelledFile(path, label.name, part) for path in pictures)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
+
+
+def _is_picture(file: Path) -> bool:
+    return not file.is_dir() and not file.name.startswith(".") and file.suffix.lower() not in NOTES

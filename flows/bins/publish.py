@@ -25,7 +25,7 @@ from pliant.flows.champions import RECORD, record_to_json
 from pliant.flows.release import TRAINING, Publication, commit
 from pliant.flows.stage import Notes
 from pliant.latency import LatencyTable
-from pliant.registry.mlflow_run import Run
+from pliant.registry.mlflow_store import Run
 from pliant.registry.names import BINS_ENCODER, BINS_PREFIX
 from pliant.registry.package import Example, Package
 

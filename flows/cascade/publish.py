@@ -29,7 +29,7 @@ from pliant.flows.champions import RECORD, record_to_json
 from pliant.flows.release import TRAINING, Publication, commit, metric
 from pliant.flows.stage import Notes
 from pliant.models.artifact import Classifier
-from pliant.registry.mlflow_run import Run
+from pliant.registry.mlflow_store import Run
 from pliant.registry.names import CASCADE_TASK, LEVEL_TAG, cascade_level
 from pliant.registry.package import Example, Option, Package
 

@@ -23,7 +23,7 @@ from pliant.flows.packing.stages import ModelResults
 from pliant.flows.release import TRAINING, Publication, commit, metric
 from pliant.flows.stage import Notes, StageResult
 from pliant.packing.artifact import Generator, Packing, Predictor
-from pliant.registry.mlflow_run import Run
+from pliant.registry.mlflow_store import Run
 from pliant.registry.names import PACKING_GENERATOR, PACKING_PREDICTOR, PACKING_PREFIX
 from pliant.registry.package import Package
 

@@ -20,7 +20,7 @@ from pliant.flows.release import TRAINING, Publication, commit
 from pliant.flows.stage import Notes, StageResult
 from pliant.flows.tokens.gate import Side, Verdict
 from pliant.flows.tokens.stages import Bundle, TokensResults
-from pliant.registry.mlflow_run import Run
+from pliant.registry.mlflow_store import Run
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from pliant.registry.package import Package
 from pliant.tokens.artifact import Profile, Task

@@ -9,8 +9,8 @@ import pytest
 
 from pliant.cli.bins import simulate as bins_simulation
 from pliant.cli.main import Command, command_line
+from pliant.cli.options import service_settings
 from pliant.cli.packing import simulate as packing_simulation
-from pliant.cli.service import service_settings
 from pliant.errors import InputError
 from pliant.flows import settings
 from pliant.packing.scheduling.policies import BY_NAME

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pliant.flows import starts
-from pliant.training import hub
 
 MODEL = "path:/models/encoder"
 GIVEN: dict[str, dict[str, Any]] = {
@@ -51,7 +50,7 @@ def test_an_installed_package_carries_a_model_and_where_there_is_none_one_line_s
     installed, unasked, monkeypatch, capsys
 ):
     spec = ModuleSpec("package", None, origin="/site/package/__init__.py") if installed else None
-    monkeypatch.setattr(hub, "find_spec", lambda _name: spec)
+    monkeypatch.setattr("pliant.training.loading.find_spec", lambda _name: spec)
     assert [starts.pretrained() for _ in range(2)] == ["path:/site/package/model" if installed else ""] * 2
     line = capsys.readouterr().err
     assert line.count("\n") == 1 and ("random weights" in line) != installed

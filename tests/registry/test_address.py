@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pliant.errors import RegistryError, UnreachableError
-from pliant.registry import address
-from pliant.registry.address import (
+from pliant.registry import mlflow_client
+from pliant.registry.mlflow_client import (
     CLIENT,
     TRUSTED,
     UNCHECKED,
@@ -71,7 +71,7 @@ def test_a_database_file_in_anothers_place_has_another_address_of_the_same_path(
     ],
 )
 def test_a_postgres_address_gets_the_driver_that_is_installed(installed, uri, address_, monkeypatch):
-    monkeypatch.setattr(address, "find_spec", lambda name: name if name in installed else None)
+    monkeypatch.setattr(mlflow_client, "find_spec", lambda name: name if name in installed else None)
     assert driver_address(uri) == address_
 
 
@@ -79,7 +79,7 @@ def test_a_postgres_address_gets_the_driver_that_is_installed(installed, uri, ad
     ("uri", "driver"), [("postgres://me:hidden@h/db", "psycopg"), ("postgresql+pg8000://me:hidden@h/db", "pg8000")]
 )
 def test_without_its_driver_a_postgres_address_is_an_error_that_says_what_to_install(uri, driver, monkeypatch):
-    monkeypatch.setattr(address, "find_spec", lambda name: None)
+    monkeypatch.setattr(mlflow_client, "find_spec", lambda name: None)
     with pytest.raises(RegistryError, match=f"its driver {driver} is missing here") as raised:
         driver_address(uri)
     assert "hidden" not in str(raised.value) and "[postgres]" in str(raised.value)

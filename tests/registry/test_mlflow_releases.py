@@ -13,10 +13,9 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from pliant.errors import RegistryError, UnreachableError
-from pliant.registry import codec, descriptions, mlflow_store
+from pliant.registry import codec, mlflow_store, releases
 from pliant.registry import mlflow_switch as switching
-from pliant.registry.mlflow_run import Run
-from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.mlflow_store import MlflowRegistry, Run
 from pliant.registry.package import Package, Published
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.mlflow_client import RELEASES, A, B, Client, two_models
@@ -60,7 +59,7 @@ def says(client, name):
 
 
 def test_versions_say_since_when_they_are_served_and_what_took_their_place(registry, client, monkeypatch):
-    monkeypatch.setattr(descriptions, "now_text", lambda: "2026-11-27T00:10:00+00:00")
+    monkeypatch.setattr(releases, "now_text", lambda: "2026-11-27T00:10:00+00:00")
     registry.commit({A: 2})
     at = "2026-11-27 00:10 UTC"
     assert says(client, A) == {

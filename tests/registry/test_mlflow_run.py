@@ -12,7 +12,7 @@ from requests.exceptions import HTTPError
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
 from pliant.registry.mlflow_client import PASSWORD, TOKEN, USER, registry_errors
-from pliant.registry.mlflow_run import Run
+from pliant.registry.mlflow_store import Run
 
 URI = "postgresql://ann:geheim@db/registry"
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from mlflow import MlflowClient
 
 from pliant.errors import RegistryError
-from pliant.registry.address import PROBE_SECONDS
+from pliant.registry.mlflow_client import PROBE_SECONDS
 from pliant.registry.mlflow_store import MlflowRegistry
 from tests.fixtures.light_mlflow import lay_database
 from tests.registry.conftest import BACKBONE
@@ -54,7 +54,7 @@ def test_publishing_prints_and_warns_of_nothing(registry, shelf, capfd, recwarn)
 
 def test_a_server_that_never_answers_fails_when_the_probe_has_waited(monkeypatch):
     assert PROBE_SECONDS <= 5
-    monkeypatch.setattr("pliant.registry.address.PROBE_SECONDS", 0.3)
+    monkeypatch.setattr("pliant.registry.mlflow_client.PROBE_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         _fails_soon(f"http://user:secret@127.0.0.1:{silent.getsockname()[1]}")
 

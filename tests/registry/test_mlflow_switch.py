@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import RegistryError
-from pliant.registry import descriptions
 from pliant.registry import mlflow_switch as switching
+from pliant.registry import releases
 from pliant.registry.mlflow_store import MlflowRegistry
 from tests.fixtures.mlflow_client import RELEASES, A, B, two_models
 
@@ -18,7 +18,7 @@ from tests.fixtures.mlflow_client import RELEASES, A, B, two_models
 def patched(monkeypatch, whole=True):
     client = two_models(monkeypatch, note_lock=False)
     monkeypatch.setattr(MlflowRegistry, "intact", lambda self, published: whole)
-    monkeypatch.setattr(descriptions, "now_text", lambda: "2026-11-27T00:00:00+00:00")
+    monkeypatch.setattr(releases, "now_text", lambda: "2026-11-27T00:00:00+00:00")
     return client
 
 

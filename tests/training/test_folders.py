@@ -10,7 +10,7 @@ from PIL import Image
 
 from pliant.errors import InputError
 from pliant.training import data
-from pliant.training.folders import labelled_files
+from pliant.training.data import labelled_files
 
 
 def write(folder: Path, *names: str) -> Path:

@@ -7,7 +7,7 @@ import socket
 import pytest
 from huggingface_hub import constants
 
-from pliant.training.hub import quick_if_offline
+from pliant.training.loading import quick_if_offline
 
 
 @pytest.fixture(autouse=True)

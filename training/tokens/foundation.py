@@ -21,7 +21,7 @@ from pliant.progress import Progress, silent
 from pliant.tokens.artifact import Backbone, Option
 from pliant.tokens.model import AdaptiveViT, create_vit
 from pliant.training.data import ImageData
-from pliant.training.hub import quick_if_offline
+from pliant.training.loading import quick_if_offline
 from pliant.training.pictures import AUGMENTATIONS, augmentation
 from pliant.training.precision import PRECISIONS, lowered
 

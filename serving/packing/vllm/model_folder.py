@@ -14,7 +14,7 @@ from pliant.errors import InputError, WorkerError
 from pliant.packing.artifact import Generator
 from pliant.packing.engine.model import architecture
 from pliant.packing.scheduling.request import Memory
-from pliant.registry import tensors
+from pliant.registry import codec
 
 WEIGHTS = "model.safetensors"
 CPU_MULTIPLE = 32  # tokens of a page on a CPU, or several times as many
@@ -33,7 +33,7 @@ def write(generator: Generator, folder: Path) -> Path:
         (folder / "config.json").write_text(json.dumps(config))
         (folder / "tokenizer.json").write_text(generator.tokenizer)
         (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
-        partial.write_bytes(tensors.write(dict(generator.weights)))
+        partial.write_bytes(codec.write_tensors(dict(generator.weights)))
         partial.replace(folder / WEIGHTS)  # last: what is complete has weights
     except OSError as error:
         with suppress(OSError):

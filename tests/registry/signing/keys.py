@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pliant.registry.signing.key_files import public_file, write_pair
-from pliant.registry.signing.signatures import Signer, Trust, load_signer
+from pliant.registry.signing.signatures import Signer, Trust, load_signer, public_file, write_pair
 from tests.fixtures.registry import FolderRegistry
 
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.errors import InputError
-from pliant.registry.signing.key_files import is_public, read_private, write_pair
-from pliant.registry.signing.signatures import Trust, load_signer
+from pliant.registry.signing.signatures import Trust, is_public, load_signer, read_private, write_pair
 from tests.registry.signing.keys import new_signer
 
 

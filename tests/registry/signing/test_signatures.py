@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from pliant.errors import ArtifactError, InputError, SignatureError
 from pliant.registry import codec
 from pliant.registry.package import Published
-from pliant.registry.signing.key_files import key_id
 from pliant.registry.signing.signatures import (
     SIGNATURE,
     Signer,
     Signing,
     Trust,
     TrustedKey,
+    key_id,
     signer_ids,
     signing,
     statement,
