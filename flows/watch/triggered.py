@@ -43,8 +43,7 @@ from prefect.states import Completed, Scheduled
 
 from pliant.errors import RegistryError
 from pliant.flows import settings
-from pliant.flows.registry_retry import current_run
-from pliant.flows.release import Release, check_registry, open_registry
+from pliant.flows.release import Release, check_registry, current_run, open_registry
 from pliant.flows.watch import deployments
 from pliant.flows.watch.guard import PrefectRun, guarded
 
