@@ -93,11 +93,6 @@ For each function call, return a JSON object with the function's name and argume
 </tool_call>"""
 
 
-def format_of(template: str) -> ToolFormat | None:
-    """Return the format in which a chat template that takes tools writes calls; None for an unknown one."""
-    return next((form for form, sign in _SIGNS if sign in template), None)
-
-
 def described(messages: Sequence[Message], tools: Sequence[Tool], system: bool = True) -> list[Message]:
     """Return a conversation in which tools, calls and results are texts, for a template that knows none.
 
@@ -151,14 +146,17 @@ class CallParser:
         self._held += text
         if self._form.end:
             yield from self._tagged()
-        elif not self._may_be_untagged():
+            return
+        start = self._held.lstrip()  # calls without an end mark must come first
+        if self._begun or not (start.startswith(self._form.begin) or self._form.begin.startswith(start)):
             yield from self._text(self._held)
             self._held = ""
 
     def end(self) -> Iterator[str | ToolCall]:
         """End the text. Yield what is left of it."""
         held, self._held = self._held, ""
-        calls = [] if self._form.end else self._read(held.strip().removeprefix(_mark(self._form)))
+        mark = "" if self._form is LLAMA else self._form.begin
+        calls = [] if self._form.end else self._read(held.strip().removeprefix(mark))
         if calls:
             yield from self._counted(calls)
         else:
@@ -169,7 +167,7 @@ class CallParser:
         while True:
             before, mark, rest = self._held.partition(form.begin)
             if not mark:
-                kept = _beginning(self._held, form.begin)
+                kept = beginning(self._held, form.begin)
                 text, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
                 yield from self._text(text)
                 return
@@ -181,11 +179,6 @@ class CallParser:
             calls = self._read(body)
             yield from self._counted(calls) if calls else self._text(mark + body + end)
             self._held = rest
-
-    def _may_be_untagged(self) -> bool:
-        """Whether the text so far may be calls without an end mark, which must come first."""
-        start = self._held.lstrip()
-        return not self._begun and (start.startswith(self._form.begin) or self._form.begin.startswith(start))
 
     def _text(self, text: str) -> Iterator[str]:
         """Yield a text, unless it is the space between calls."""
@@ -224,7 +217,8 @@ def _plain(message: Message) -> Message:
     if not message.get("tool_calls"):
         return message
     calls = [
-        f"<tool_call>\n{json.dumps(_function(call), ensure_ascii=False)}\n</tool_call>"
+        f"<tool_call>\n{json.dumps({key: call['function'][key] for key in ('name', 'arguments')}, ensure_ascii=False)}\n"
+        "</tool_call>"
         for call in message["tool_calls"]
     ]
     return {"role": message["role"], "content": "\n".join([text for text in (_text(message), *calls) if text])}
@@ -234,15 +228,7 @@ def _text(message: Message) -> str:
     return message.get("content") or ""
 
 
-def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"name": call["function"]["name"], "arguments": call["function"]["arguments"]}
-
-
-def _mark(form: ToolFormat) -> str:
-    return "" if form is LLAMA else form.begin
-
-
-def _beginning(text: str, mark: str) -> int:
+def beginning(text: str, mark: str) -> int:
     """Return the largest number of characters at the end of `text` with which the mark begins."""
     return next((size for size in range(min(len(mark) - 1, len(text)), 0, -1) if mark.startswith(text[-size:])), 0)
 
@@ -336,8 +322,16 @@ class _Environment(ImmutableSandboxedEnvironment):
         return _bounded(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if operator != "+" and _grows(operator, left, right):
-            raise TemplateLimitError(f"it makes too large a value with {operator}")
+        if operator != "+":
+            if isinstance(left, int) and isinstance(right, int):
+                large = (
+                    left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
+                ) > BITS
+            else:
+                count, repeated = (left, right) if isinstance(left, int) else (right, left)
+                large = isinstance(count, int) and hasattr(repeated, "__len__") and len(repeated) * count > CHARACTERS
+            if large:
+                raise TemplateLimitError(f"it makes too large a value with {operator}")
         return _bounded(super().call_binop(context, operator, left, right))
 
 
@@ -408,14 +402,6 @@ def _raise(message: str) -> NoReturn:
     raise TemplateRefusalError(message or "it says no reason")
 
 
-def _grows(operator: str, left: Any, right: Any) -> bool:
-    """Whether a product or power is out of bounds."""
-    if isinstance(left, int) and isinstance(right, int):
-        return (left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()) > BITS
-    count, repeated = (left, right) if isinstance(left, int) else (right, left)
-    return isinstance(count, int) and hasattr(repeated, "__len__") and len(repeated) * count > CHARACTERS
-
-
 SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 TOOL_USE = "tool_use"  # the name of the template for conversations with tools, where there is one
 REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -441,18 +427,14 @@ class ChatTemplate:
         self._tool_program = self._program if with_tools == source else ChatProgram(with_tools)
         self.writes_tools = self._tool_program is not None and "tools" in self._tool_program.names
         self._writes_calls = self.writes_tools or "tool_calls" in source
-        self._format = format_of(with_tools) if self.writes_tools else None
+        signs = [form for form, sign in _SIGNS if sign in with_tools] if self.writes_tools else []
+        self.tool_format = signs[0] if signs else HERMES  # in which the model is asked to write calls
         self._troubles: dict[bool, str] = {}
 
     @property
     def given(self) -> bool:
         """Whether there is a template, which then sets special tokens itself."""
         return self._program is not None
-
-    @property
-    def tool_format(self) -> ToolFormat:
-        """How the model is asked to write calls of tools."""
-        return self._format or HERMES
 
     def render(
         self, messages: Sequence[Message], variables: Mapping[str, Any] | None = None, tools: Sequence[Tool] = ()
@@ -500,17 +482,16 @@ class ChatTemplate:
     def _trouble(self, tools: bool) -> str:
         """Return why the template fails on a plain conversation; empty where it does not."""
         if tools not in self._troubles:
-            self._troubles[tools] = next(filter(None, (self._fails(plain, tools) for plain in PLAIN)), "")
+            self._troubles[tools] = ""
+            for plain in PLAIN:
+                try:
+                    self._render(plain, {}, [PLAIN_TOOL] if tools else [])
+                except TemplateRefusalError:
+                    continue
+                except Exception as error:
+                    self._troubles[tools] = _reason(error)
+                    break
         return self._troubles[tools]
-
-    def _fails(self, messages: Sequence[Message], tools: bool) -> str:
-        try:
-            self._render(messages, {}, [PLAIN_TOOL] if tools else [])
-        except TemplateRefusalError:
-            return ""
-        except Exception as error:
-            return _reason(error)
-        return ""
 
 
 def template_of(generator: Generator, tokenizer: Tokenizer) -> ChatTemplate:

@@ -34,7 +34,6 @@ from pliant.serving.packing.engine.engine_process import (
     Build,
     EngineBuild,
     EngineProcess,
-    EngineWorker,
     PredictorBuild,
     VllmBuild,
 )
@@ -50,7 +49,7 @@ from pliant.serving.workers.worker import ProcessWorker, Worker
 
 logger = logging.getLogger("pliant.serving")
 
-WorkerFactory = Callable[[Callable[[], Build]], EngineWorker]
+WorkerFactory = Callable[[Callable[[], Build]], EngineProcess]
 """Makes a worker, not started, that gets its build plan at each start."""
 PredictorFactory = Callable[[PredictorBuild], Worker]
 """Makes the worker of a predictor, not started."""
@@ -164,7 +163,10 @@ class Maker:
             logger.warning(text, name, served.packing.engine, *2 * (settings.engine,))
         served = spread(settings, served)
         reader = PromptReader(served.generator.artifact, served.context)
-        forecaster = self._forecaster(served, used[0])
+        predictor, plan = served.predictor, DevicePlan(settings.predict_device or used[0], PREDICTOR_THREADS, None, ())
+        worker = self._predictor_factory(PredictorBuild(predictor.folder, predictor.digest, plan))
+        limits = ForecastLimits(settings.predict_limit, settings.launch_limit)
+        forecaster = Forecaster(name, worker, predictor.artifact.marginal, limits, self._metrics)
         engine = EngineGroup([(device, self._engine(served, device)) for device in used])
         path = observed_path(settings.home, name)
         observed = ObservedLengths(path, settings.observed_bytes) if settings.observe else None
@@ -179,13 +181,6 @@ class Maker:
         keeps = BY_NAME[by.policy].targets and by.cost is not None
         admission = Admission(by.cost, served.packing.memory) if keeps and by.cost is not None else None
         return EngineDriver(worker, self._clock, limits, self._metrics.died, sequences, admission)
-
-    def _forecaster(self, served: ServedModel, device: str) -> Forecaster:
-        settings, predictor = self._settings, served.predictor
-        plan = DevicePlan(settings.predict_device or device, PREDICTOR_THREADS, None, ())
-        worker = self._predictor_factory(PredictorBuild(predictor.folder, predictor.digest, plan))
-        limits = ForecastLimits(settings.predict_limit, settings.launch_limit)
-        return Forecaster(served.packing.name, worker, predictor.artifact.marginal, limits, self._metrics)
 
     def _build(self, served: ServedModel, device: str, sequences: SequenceLimit) -> EngineBuild:
         """Return the build plan of the next engine process. Each has a journal of its own, which replays by itself."""

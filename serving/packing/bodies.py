@@ -47,13 +47,9 @@ def _arguments(value: Any) -> Any:
         raise refused("a text with a JSON object") from None
 
 
-def _check_size(text: str) -> None:
+def _form_text(text: str) -> str:
     if len(text) > FORM_CHARACTERS:
         raise refused(f"at most {FORM_CHARACTERS} characters", f"{len(text)} characters")
-
-
-def _form_text(text: str) -> str:
-    _check_size(text)
     return text
 
 
@@ -61,7 +57,7 @@ def _json_schema(value: Any) -> Any:
     if not isinstance(value, dict | bool):
         raise refused("a JSON schema, which is an object")
     try:
-        _check_size(json.dumps(value))
+        _form_text(json.dumps(value))
     except (RecursionError, ValueError):
         raise refused("a JSON schema of reasonable depth", "nested too deep") from None
     return value
@@ -75,7 +71,7 @@ def _parsed_schema(value: Any) -> Any:
 
 
 def _choices(value: list[str]) -> list[str]:
-    _check_size("".join(value))
+    _form_text("".join(value))
     return value
 
 

@@ -118,6 +118,7 @@ class GrammarChecks:
         """Raise `InputError` for a grammar that cannot be used; `name` is its field.
 
         Raises `ApiError` if the tenant has too many waiting or the machine no time, `WorkerError` without a
+        process.
         """
         key = _key(grammar)
         trouble = self._known[key] if key in self._known else await self._tried(key, grammar, client)
@@ -129,7 +130,7 @@ class GrammarChecks:
         self._remember(_key(grammar), COSTLY)
 
     def stop(self) -> None:
-        """End the  What waits goes on untried: to the next generation, which tries it, or to an engine that ends."""
+        """End the process. What waits goes on untried: to the next generation, which tries it, or to an engine that ends."""
         if self._running is not None:
             self._running.cancel()
         for waiting in self._waiting.values():
@@ -184,7 +185,13 @@ class GrammarChecks:
                     waiting, ApiError(503, "late", "there was no time to try the form of the output", retry_after=1.0)
                 )
                 continue
-            self._remember(waiting.key, _trouble(outcome, reason))
+            troubles: dict[str, Trouble] = {
+                FINE: None,
+                TIME: ("too complex", f"one that is compiled in {SECONDS:g} s of a processor"),
+                REFUSED: reason,
+            }
+            beyond = ("too complex", f"one that is compiled within {MEMORY >> 20} MiB")
+            self._remember(waiting.key, troubles.get(outcome, beyond))
             self._end(waiting, None)
 
     def _end(self, waiting: _Waiting, error: Exception | None) -> None:
@@ -204,12 +211,3 @@ class GrammarChecks:
 
 def _key(grammar: str) -> bytes:
     return hashlib.sha256(grammar.encode()).digest()
-
-
-def _trouble(outcome: str, reason: tuple[str, str]) -> Trouble:
-    troubles: dict[str, Trouble] = {
-        FINE: None,
-        TIME: ("too complex", f"one that is compiled in {SECONDS:g} s of a processor"),
-        REFUSED: reason,
-    }
-    return troubles.get(outcome, ("too complex", f"one that is compiled within {MEMORY >> 20} MiB"))

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 from pliant.errors import ArtifactError, InputError
 from pliant.packing.artifact import Generator
-from pliant.packing.chat import ToolFormat, template_of
+from pliant.packing.chat import ToolFormat, beginning, template_of
 from pliant.packing.engine.grammar import Grammars
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.packing.grammar import GrammarChecks
@@ -103,7 +103,7 @@ class Writer:
             self.stopped = True
             self._held, complete = "", whole[: min(starts)]
         else:
-            kept = _begun(whole, self._stops)
+            kept = max((beginning(whole, stop) for stop in self._stops), default=0)
             self._held, complete = whole[len(whole) - kept :], whole[: len(whole) - kept]
         self._give(complete)
         return self.stopped
@@ -112,16 +112,6 @@ class Writer:
         if text:
             self._ready.append(text)
             self.waiting += len(text)
-
-
-def _begun(text: str, stops: tuple[str, ...]) -> int:
-    """Return the largest number of characters at the end of `text` with which a stop string begins."""
-    longest = max((len(stop) for stop in stops), default=1) - 1
-    for size in range(min(longest, len(text)), 0, -1):
-        end = text[-size:]
-        if any(stop.startswith(end) for stop in stops):
-            return size
-    return 0
 
 
 BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -275,7 +265,11 @@ class PromptReader:
 
     def _ids(self, prompt: PromptInput) -> tuple[list[int], str]:
         if prompt.ids:
-            return self._from_ids(prompt)
+            if len(prompt.ids) >= self.context:
+                raise self._too_long(prompt.name, f"{len(prompt.ids)} tokens")
+            self.check_tokens(prompt.ids, prompt.name)
+            ids = list(prompt.ids)
+            return ids, self._tokenizer.decode(ids, skip_special_tokens=True)
         text = prompt.text
         if prompt.messages:
             text = self._template.render(prompt.messages, prompt.template, prompt.tools)
@@ -286,13 +280,6 @@ class PromptReader:
         ids = self._tokenizer.encode(text, add_special_tokens=special).ids
         self.check_tokens(ids, prompt.name)
         return ids, text
-
-    def _from_ids(self, prompt: PromptInput) -> tuple[list[int], str]:
-        if len(prompt.ids) >= self.context:
-            raise self._too_long(prompt.name, f"{len(prompt.ids)} tokens")
-        self.check_tokens(prompt.ids, prompt.name)
-        ids = list(prompt.ids)
-        return ids, self._tokenizer.decode(ids, skip_special_tokens=True)
 
     def _too_long(self, name: str, size: str) -> ApiError:
         message = f"{name} is {size}, but must be at most {self.context - 1} tokens, to leave one for the output"

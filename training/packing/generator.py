@@ -115,7 +115,10 @@ def train(config: GeneratorConfig, corpus: Corpus, progress: Progress = silent, 
     torch.manual_seed(config.seed)
     turns = select(corpus, "fit")
     tokenizer = new_tokenizer([turn.text for turn in turns], config.vocabulary)
-    rows = [_Row(prompt, whole) for prompt, whole in _encoded(tokenizer, turns) if len(whole) <= config.context]
+    asked = tokenizer.encode_batch([turn.prompt for turn in turns])
+    said = tokenizer.encode_batch([turn.text[len(turn.prompt) :] for turn in turns])
+    rows = [_Row(len(ask.ids), ask.ids + answer.ids) for ask, answer in zip(asked, said, strict=True)]
+    rows = [row for row in rows if len(row.ids) <= config.context]
     if not rows:
         raise InputError("context", config.context, "as long as one of the texts at least")
     model = new_model(config, tokenizer)
@@ -201,15 +204,6 @@ class _Row:
     ids: list[int]
 
 
-def _encoded(tokenizer: Tokenizer, turns: Iterable[Any]) -> Iterator[tuple[int, list[int]]]:
-    """Yield for each turn the number of tokens of its question, and all its ids."""
-    listed = list(turns)
-    prompts = tokenizer.encode_batch([turn.prompt for turn in listed])
-    answers = tokenizer.encode_batch([turn.text[len(turn.prompt) :] for turn in listed])
-    for prompt, answer in zip(prompts, answers, strict=True):
-        yield len(prompt.ids), prompt.ids + answer.ids
-
-
 def _fit(model: Any, rows: list[_Row], config: GeneratorConfig, progress: Progress) -> None:
     """Train in place. Layers beyond the `first` join at last, behind those: they add nothing until they have learnt to.
 
@@ -223,7 +217,14 @@ def _fit(model: Any, rows: list[_Row], config: GeneratorConfig, progress: Progre
     each = _batches(rows, config.batch_tokens, rng)
     steps = max(1, math.ceil(config.epochs * len(each)))
     alone = math.floor((1 - config.joined) * steps)
-    optimizers = _optimizers(model, config)
+    # Muon (Jordan et al. 2024) is for the matrices of the layers, Adam for embeddings and norms.
+    matrices = [parameter for parameter in model.model.layers.parameters() if parameter.ndim == 2]
+    of_layers = {id(parameter) for parameter in matrices}
+    others = [parameter for parameter in model.parameters() if id(parameter) not in of_layers]
+    optimizers: tuple[torch.optim.Optimizer, ...] = (
+        torch.optim.Muon(matrices, config.matrix_rate, config.decay),
+        torch.optim.AdamW(others, config.rate, (0.9, 0.98), weight_decay=0.0, fused=True),
+    )
     peaks = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
     model.train()
     for step in range(steps):
@@ -241,17 +242,6 @@ def _fit(model: Any, rows: list[_Row], config: GeneratorConfig, progress: Progre
         for optimizer in optimizers:
             optimizer.step()
         progress(step + 1, steps)
-
-
-def _optimizers(model: Any, config: GeneratorConfig) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
-    """Return Muon (Jordan et al. 2024) for the matrices of the layers, and Adam for embeddings and norms."""
-    matrices = [parameter for parameter in model.model.layers.parameters() if parameter.ndim == 2]
-    of_layers = {id(parameter) for parameter in matrices}
-    others = [parameter for parameter in model.parameters() if id(parameter) not in of_layers]
-    return (
-        torch.optim.Muon(matrices, config.matrix_rate, config.decay),
-        torch.optim.AdamW(others, config.rate, (0.9, 0.98), weight_decay=0.0, fused=True),
-    )
 
 
 def _batches(rows: list[_Row], tokens: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:

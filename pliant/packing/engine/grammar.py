@@ -89,8 +89,19 @@ class Grammars:
     def load(self) -> None:
         """Read the tokenizer, which takes some tenths of a second in which nothing else runs in this process."""
         with self._lock:
-            if self._tokenizer is None and not self._trouble:
-                self._read_tokenizer()
+            if self._tokenizer is not None or self._trouble:
+                return
+            if not self._ends:
+                self._trouble = "the model has no token that ends an output"
+                return
+            try:
+                from llguidance import LLTokenizer
+
+                self._tokenizer = LLTokenizer(self._text, n_vocab=self._vocabulary, eos_token=self._ends)
+            except ImportError:
+                self._trouble = "the package llguidance is not installed"
+            except Exception as error:  # the library raises nothing narrower
+                self._trouble = f"llguidance cannot read the model's tokenizer ({_sentence(str(error))})"
 
     def matcher(self, grammar: str, tokens: Sequence[int] = ()) -> Matcher:
         """Return the state of a text that has these tokens already."""
@@ -121,19 +132,6 @@ class Grammars:
                 del self._recent[next(iter(self._recent))]
         return matcher
 
-    def _read_tokenizer(self) -> None:
-        if not self._ends:
-            self._trouble = "the model has no token that ends an output"
-            return
-        try:
-            from llguidance import LLTokenizer
-
-            self._tokenizer = LLTokenizer(self._text, n_vocab=self._vocabulary, eos_token=self._ends)
-        except ImportError:
-            self._trouble = "the package llguidance is not installed"
-        except Exception as error:  # the library raises nothing narrower
-            self._trouble = f"llguidance cannot read the model's tokenizer ({_sentence(str(error))})"
-
 
 class Matcher:
     """What a grammar allows next in one text. `costly`: its masks have taken more time than they may."""
@@ -156,8 +154,9 @@ class Matcher:
         allowed_V = self.allowed()[: len(scores_V)]
         self._left = min(self._left + TOKEN_SECONDS - (time.thread_time() - began), BURST_SECONDS)
         if not self.stuck:
-            excluded_V = scores_V.new_tensor(allowed_V == 0, dtype=_bool())
-            scores_V.masked_fill_(excluded_V, -np.inf)
+            import torch
+
+            scores_V.masked_fill_(scores_V.new_tensor(allowed_V == 0, dtype=torch.bool), -np.inf)
 
     def allowed(self) -> np.ndarray[Any, Any]:
         """Return uint8 [V or somewhat more], 1 for each token that may come next; all the same, if it is stuck."""
@@ -172,12 +171,6 @@ def _memory() -> int:
     """Return the resident bytes of this process; 0 where the system does not say."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text().split()[1]) * resource.getpagesize() if statm.is_file() else 0
-
-
-def _bool() -> Any:
-    import torch
-
-    return torch.bool
 
 
 def _sentence(trouble: str) -> str:

@@ -310,15 +310,27 @@ class PagedEngine:
         with torch.inference_mode():
             scores_BV = self._forward(batch, counts_S, starts_S1, rows)
             chosen = self._choose(scores_BV[: len(new)], sequences)
-            logprobs = _logprobs(scores_BV, sequences, chosen)
-            prompt_logprobs = _prompt_logprobs(scores_BV[len(new) : len(rows)], places)
-        for sequence, tokens in batch:
-            sequence.read += tokens
+            logprobs: tuple[tuple[int, TokenLogprobs], ...] = ()
+            if asked := [at for at, sequence in enumerate(sequences) if LOGPROBS in sequence.sampling]:
+                top = [sequences[at].sampling[LOGPROBS] for at in asked]
+                known = logprobs_of(scores_BV[asked], [chosen[at] for at in asked], top)
+                logprobs = tuple(zip([sequences[at].id for at in asked], known, strict=True))
+            prompt_logprobs = []
+            for begin in range(0, len(places), LOGPROBS_AT_ONCE):
+                part = places[begin : begin + LOGPROBS_AT_ONCE]
+                tokens = [sequence.tokens[place] for _, sequence, place in part]
+                top = [sequence.sampling[PROMPT_LOGPROBS][0] for _, sequence, _ in part]
+                known = logprobs_of(scores_BV[len(new) + begin :][: len(part)], tokens, top)
+                prompt_logprobs += [(s.id, place, each) for (_, s, place), each in zip(part, known, strict=True)]
+        for sequence, count in batch:
+            sequence.read += count
         taken = [self._take(sequence, token) for sequence, token in zip(sequences, chosen, strict=True)]
         held = [sequence for sequence in sequences if sequence.matcher is not None]
         stuck = tuple([sequence.id for sequence in held if sequence.stuck])
         costly = tuple([s.id for s in held if s.id in self._sequences and s.matcher is not None and s.matcher.costly])
-        return StepResult(tuple(taken), logprobs=logprobs, prompt_logprobs=prompt_logprobs, stuck=stuck, costly=costly)
+        return StepResult(
+            tuple(taken), logprobs=logprobs, prompt_logprobs=tuple(prompt_logprobs), stuck=stuck, costly=costly
+        )
 
     def _forward(self, batch: list[tuple[_Sequence, int]], counts_S: Any, starts_S1: Any, last_B: Any) -> Tensor:
         """Return the scores of the next tokens [B, V] or, with some rows more behind them, of a padded batch."""
@@ -401,31 +413,6 @@ def _places(start: int, sequence: _Sequence, tokens: int) -> Iterator[tuple[int,
     if len(sequence.tokens) == prompt:
         for place in range(sequence.read + 1, min(sequence.read + tokens, prompt - 1) + 1):
             yield start + place - sequence.read - 1, sequence, place
-
-
-def _logprobs(
-    scores_BV: Tensor, sequences: list[_Sequence], tokens: list[int]
-) -> tuple[tuple[int, TokenLogprobs], ...]:
-    """Return the log-probabilities of new tokens, by sequence, where they were requested."""
-    rows = [at for at, sequence in enumerate(sequences) if LOGPROBS in sequence.sampling]
-    if not rows:
-        return ()
-    ids, top = [sequences[at].id for at in rows], [sequences[at].sampling[LOGPROBS] for at in rows]
-    return tuple(zip(ids, logprobs_of(scores_BV[rows], [tokens[at] for at in rows], top), strict=True))
-
-
-def _prompt_logprobs(
-    scores_NV: Tensor, places: list[tuple[int, _Sequence, int]]
-) -> tuple[tuple[int, int, TokenLogprobs], ...]:
-    """Return the log-probabilities of tokens of prompts; the rows are those of `places`."""
-    logprobs = []
-    for begin in range(0, len(places), LOGPROBS_AT_ONCE):
-        part = places[begin : begin + LOGPROBS_AT_ONCE]
-        tokens = [sequence.tokens[place] for _, sequence, place in part]
-        top = [sequence.sampling[PROMPT_LOGPROBS][0] for _, sequence, _ in part]
-        each = logprobs_of(scores_NV[begin : begin + len(part)], tokens, top)
-        logprobs += [(sequence.id, place, known) for (_, sequence, place), known in zip(part, each, strict=True)]
-    return tuple(logprobs)
 
 
 def pack(model: nn.Module) -> None:

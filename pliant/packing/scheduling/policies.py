@@ -77,7 +77,9 @@ class PastFuture(OnDemand):
     """
 
     def choose(self, queue: WaitingQueue, view: View, room: int) -> list[Waiting]:
-        held_N, left_N = self._running_lengths(view)
+        running = view.running
+        held_N = (running.column("cached") + running.column("unread")).astype(float)
+        left_N = drawn_left(view, *(running.column(name) for name in ("id", "generated", "limit")))
         most = (1.0 - KEPT_FREE) * view.memory.pages * view.memory.page_tokens
         free, queries = view.free, view.queries
         taken: list[Waiting] = []
@@ -86,23 +88,13 @@ class PastFuture(OnDemand):
             if len(taken) == room or queries <= 0 or pages > free:
                 break
             held_N = np.append(held_N, float(waiting.cached + waiting.unread))
-            left_N = np.append(left_N, self._left(view, waiting))
+            one = (waiting.prompt.id, waiting.generated, waiting.prompt.limit)
+            left_N = np.append(left_N, drawn_left(view, *(np.array([value]) for value in one)))
             if peak(held_N, left_N) > most and (view.running.count or taken):
                 break
             taken.append(waiting)
             free, queries = free - pages, queries - max(waiting.unread, 1)
         return taken
-
-    def _running_lengths(self, view: View) -> tuple[Floats, Floats]:
-        """Return for each running sequence [N] the tokens that it holds, and those that it is to generate yet."""
-        running = view.running
-        held_N = (running.column("cached") + running.column("unread")).astype(float)
-        columns = (running.column(name) for name in ("id", "generated", "limit"))
-        return held_N, drawn_left(view, *columns)
-
-    def _left(self, view: View, waiting: Waiting) -> float:
-        columns = (np.array([value]) for value in (waiting.prompt.id, waiting.generated, waiting.prompt.limit))
-        return float(drawn_left(view, *columns)[0])
 
 
 class Reserving(Policy):
@@ -215,7 +207,14 @@ class Predicted(Policy):
             mean_T, variance_T = mean_T + more_T, variance_T + spread_T
             pages_for_all -= view.of_beginning(waiting) - shared
             peak = float((mean_T + view.safety * np.sqrt(variance_T)).max())
-            if (peak > pages_for_all or not _keeps_pace(view, taken, waiting)) and (view.running.count or taken):
+            crowded = peak > pages_for_all
+            if view.pace is not None and not crowded:  # whether texts keep their pace if this one runs, too
+                together = [*taken, waiting]
+                cached = int((view.running.column("cached") + view.running.column("unread")).sum())
+                cached += sum(each.first_tokens for each in together)
+                tightest = min(each.prompt.tpot for each in together)
+                crowded = not view.pace.allows(view.running.count + len(together), cached, tightest)
+            if crowded and (view.running.count or taken):
                 break
             if view.chances is not None and not view.chances.gain(taken, waiting):
                 break
@@ -228,17 +227,6 @@ class Predicted(Policy):
     def last_first(self, running: Running) -> NDArray[np.int64]:
         """The last in priority goes first."""
         return _last_in_priority(running)
-
-
-def _keeps_pace(view: View, taken: Sequence[Waiting], waiting: Waiting) -> bool:
-    """Whether texts keep their pace if these run, too."""
-    if view.pace is None:
-        return True
-    together = [*taken, waiting]
-    cached = int((view.running.column("cached") + view.running.column("unread")).sum())
-    cached += sum(each.first_tokens for each in together)
-    tightest = min(each.prompt.tpot for each in together)
-    return view.pace.allows(view.running.count + len(together), cached, tightest)
 
 
 BY_NAME: dict[str, type[Policy]] = {

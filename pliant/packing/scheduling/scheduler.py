@@ -295,7 +295,9 @@ class PackingScheduler:
         reserved = self._policy.reserve(prompt)
         self._typical += (RECENT if self._typical else 1.0) * (size(prompt, forecast) - self._typical)
         owner = self._owner(prompt)
-        if not prompt.offline and not self._waits_online(owner):
+        first = self._queue.first()
+        online = first is not None and not first.prompt.offline  # somebody waits that is not of an offline batch
+        if not prompt.offline and not (online and self._fairness.waits(owner)):
             self._delays.forget(owner)
         recent = Recent(self._typical, self._delays.of(owner))
         priority = self._policy.priority(prompt, forecast, reserved, recent)
@@ -304,11 +306,6 @@ class PackingScheduler:
         self._pace.arrive(prompt, mean(forecast))
         self._deadlines.add(prompt)
         self._in_time.arrive(prompt)
-
-    def _waits_online(self, owner: str) -> bool:
-        """Return whether a request of this tenant waits, and one of anybody's that is not of an offline batch."""
-        first = self._queue.first()
-        return first is not None and not first.prompt.offline and self._fairness.waits(owner)
 
     def _wait(self, waiting: Waiting) -> None:
         prompt, contended = waiting.prompt, self._fairness.contended

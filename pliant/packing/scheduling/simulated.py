@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -80,10 +80,8 @@ def simulate(
     that was refused or dropped at this time. Raises `InputError` for a prompt that can never
     run, a prompt without a length, and an id that occurs twice.
     """
-    simulation = _Simulation(prompts, lengths, PackingScheduler(rules, memory), cost, observe, admission)
-    simulation.give_up, simulation.course, simulation.door, simulation.retry = give_up, course, door, retry
-    simulation.run(leaps and course is None and door is None and retry is None)
-    return simulation.result()
+    simulation = _Simulation(PackingScheduler(rules, memory), cost, observe, admission, give_up, course, door, retry)
+    return simulation.run(prompts, lengths, leaps and course is None and door is None and retry is None)
 
 
 @dataclass(slots=True)
@@ -116,43 +114,49 @@ class _Life:
         )
 
 
+@dataclass(slots=True, eq=False)
 class _Simulation:
-    def __init__(
-        self,
-        prompts: Sequence[Prompt],
-        lengths: Mapping[int, int],
-        scheduler: PackingScheduler,
-        cost: IterationCost,
-        observe: Observer | None,
-        admission: Admission | None,
-    ) -> None:
-        self.scheduler, self.cost, self.observe, self.admission = scheduler, cost, observe, admission
-        self.coming = [(prompt.arrival, prompt.id) for prompt in prompts]
-        heapq.heapify(self.coming)
-        self.passed: deque[tuple[float, int]] = deque()  # through the front door: when, and which
-        self.lives: dict[int, _Life] = {}
+    scheduler: PackingScheduler
+    cost: IterationCost
+    observe: Observer | None
+    admission: Admission | None
+    give_up: bool
+    course: Course | None
+    door: FrontDoor | None
+    retry: Retry | None
+    coming: list[tuple[float, int]] = field(default_factory=list)
+    passed: deque[tuple[float, int]] = field(default_factory=deque)  # through the front door: when, and which
+    lives: dict[int, _Life] = field(default_factory=dict)
+    first_due: list[tuple[float, int]] = field(default_factory=list)  # of those that were accepted
+    now: float = 0.0
+    finished: tuple[int, ...] = ()
+    iterations: int = 0
+    sequences: int = 0
+    moved: int = 0
+
+    def run(self, prompts: Sequence[Prompt], lengths: Mapping[int, int], leaps: bool) -> Run:
         for prompt in prompts:
-            scheduler.validate(prompt)
+            self.scheduler.validate(prompt)
             length = lengths.get(prompt.id, 0)
             if length < 1:
                 raise InputError(f"length of prompt {prompt.id}", length, "at least 1 token")
             self.lives[prompt.id] = _Life(prompt, min(length, prompt.limit))
         if len(self.lives) < len(prompts):
             raise InputError("ids", f"{len(self.lives)} for {len(prompts)} prompts", "all different")
-        self.give_up = False
-        self.course: Course | None = None
-        self.door: FrontDoor | None = None
-        self.retry: Retry | None = None
-        self.first_due: list[tuple[float, int]] = []  # of those that were accepted
-        self.began = self.now = min((prompt.arrival for prompt in prompts), default=0.0)
-        self.finished: tuple[int, ...] = ()
-        self.iterations = self.sequences = self.moved = 0
-
-    def run(self, leaps: bool) -> None:
+        self.coming = [(prompt.arrival, prompt.id) for prompt in prompts]
+        heapq.heapify(self.coming)
+        began = self.now = min((prompt.arrival for prompt in prompts), default=0.0)
         while self.coming or self.passed or self.scheduler.waiting or self.scheduler.running:
             if not self.scheduler.waiting and not self.scheduler.running:
                 self.now = max(self.now, self._next_arrival())
-            step_input = StepInput(self._arrived(), self.finished, self._given_up())
+            arrived = self._arrived()
+            gone = []  # clients cancel what waits when the time of its first token has passed
+            while self.give_up and self.first_due and self.first_due[0][0] < self.now:
+                life = self.lives[heapq.heappop(self.first_due)[1]]
+                if life.started == float("inf") and not life.dropped:
+                    life.dropped, life.ended = "given up", self.now
+                    gone.append(life.prompt.id)
+            step_input = StepInput(arrived, self.finished, tuple(gone))
             plan = self.scheduler.handle(step_input, self.now)
             if self.observe is not None:
                 self.observe(self.now, step_input, plan, self.scheduler)
@@ -161,12 +165,10 @@ class _Simulation:
                 self.admission.learn(self.scheduler.slowness, self.now)
             if leaps and not self.finished and self.scheduler.running:
                 self._leap()
-
-    def result(self) -> Run:
         fates = tuple(life.fate() for _, life in sorted(self.lives.items()))
         return Run(
             fates,
-            seconds=self.now - self.began,
+            seconds=self.now - began,
             iterations=self.iterations,
             batch=self.sequences / self.iterations if self.iterations else float("nan"),
             generated=sum(fate.generated for fate in fates),
@@ -185,29 +187,18 @@ class _Simulation:
         while self.coming and self.coming[0][0] <= self.now:
             arrival, id = heapq.heappop(self.coming)
             self.passed.append((self.door.passes(arrival) if self.door is not None else arrival, id))
-        arrived = []
+        accepted = []
         while self.passed and self.passed[0][0] <= self.now:
             at, id = self.passed.popleft()
-            arrived.append((at, self.lives[id].prompt))
-        return tuple([prompt for at, prompt in arrived if self._accepts(prompt, at)])
-
-    def _given_up(self) -> tuple[int, ...]:
-        """Return the prompts that clients cancel, since they wait and the time of their first token has passed."""
-        gone = []
-        while self.give_up and self.first_due and self.first_due[0][0] < self.now:
-            life = self.lives[heapq.heappop(self.first_due)[1]]
-            if life.started == float("inf") and not life.dropped:
-                life.dropped, life.ended = "given up", self.now
-                gone.append(life.prompt.id)
-        return tuple(gone)
-
-    def _accepts(self, prompt: Prompt, at: float) -> bool:
-        """Offer a prompt when it has come: nothing has begun or ended since the last iteration."""
-        if self.admission is None or self.admission.offer(prompt, at) is None:
-            heapq.heappush(self.first_due, (prompt.arrival + prompt.ttft, prompt.id))
-            return True
-        self._drop(prompt.id, "refused", at)
-        return False
+            prompt = self.lives[
+                id
+            ].prompt  # offered when it has come: nothing has begun or ended since the last iteration
+            if self.admission is None or self.admission.offer(prompt, at) is None:
+                heapq.heappush(self.first_due, (prompt.arrival + prompt.ttft, id))
+                accepted.append(prompt)
+            else:
+                self._drop(id, "refused", at)
+        return tuple(accepted)
 
     def _drop(self, id: int, reason: str, at: float) -> None:
         """Give a prompt no more; its client may send another one."""

@@ -277,7 +277,12 @@ class Chances:
         for places in by_group.values():
             if len(places) > 1:
                 group = [order[place] for place in places]
-                for place, best in zip(places, self._worst_last(group), strict=True):
+                rows_WG, generated_W, left_W = self._waiting(group)
+                chance_W = self._chances(rows_WG, generated_W, left_W, np.array([self._pace(())]))[:, 0]
+                steps_W = np.maximum((1.0 - rows_WG) @ self._in_time.widths_G - generated_W, 1.0)
+                utility_W = np.array([each.prompt.utility for each in group])
+                worth_W = np.minimum(chance_W, SURE) * utility_W / steps_W
+                for place, best in zip(places, np.lexsort((left_W, -worth_W)).tolist(), strict=True):
                     order[place] = group[best]
         return order
 
@@ -292,18 +297,6 @@ class Chances:
     def of_started(self, taken: Sequence[Waiting]) -> Floats:
         """Return [W] the chances of texts that start together."""
         return self._chances(*self._waiting(taken), np.array([self._pace(taken)]))[:, 0] if taken else np.zeros(0)
-
-    def _worst_last(self, group: Sequence[Waiting]) -> list[int]:
-        """Return the places of these texts, the one that is worth most for its iterations first."""
-        rows_WG, generated_W, left_W = self._waiting(group)
-        pace = self._pace(())
-        chance_W = self._chances(rows_WG, generated_W, left_W, np.array([pace]))[:, 0]
-        tokens_W = (1.0 - rows_WG) @ self._in_time.widths_G - generated_W
-        steps_W = np.maximum(tokens_W, 1.0)
-        utility_W = np.array([each.prompt.utility for each in group])
-        worth_W = np.minimum(chance_W, SURE) * utility_W / steps_W
-        order: list[int] = np.lexsort((left_W, -worth_W)).tolist()
-        return order
 
     def _pace(self, together: Sequence[Waiting]) -> float:
         """Return the seconds of an iteration if these run, too."""
@@ -402,7 +395,8 @@ class Admission:
             return None
         within = min(prompt.ttft, prompt.deadline - prompt.arrival, PROBE_SECONDS)
         self._within += SHARE * (within - self._within)
-        if self._probes(now):
+        # An idle engine that was not measured recently accepts one, to find out how fast it is.
+        if not self._waiting and not self._running and now - self._learned_at > PROBES * self._within:
             return None
         late = self._lateness(accepted, now)
         return late if late > 0 else None
@@ -436,10 +430,6 @@ class Admission:
         elif self._running.pop(id, None) is not None:
             self._fairness.ended(id)
 
-    def _probes(self, now: float) -> bool:
-        """Whether a request is accepted to find out how fast the engine is: it is idle, and was not measured recently."""
-        return not self._waiting and not self._running and now - self._learned_at > PROBES * self._within
-
     def _lateness(self, accepted: _Accepted, now: float) -> float:
         """Return by how many seconds the worst target would be missed if the request was accepted; 0 or less: by none."""
         prompt = accepted.prompt
@@ -461,7 +451,7 @@ class Admission:
 
     def _in_turn(self, waiting: Iterable[_Accepted]) -> list[_Accepted]:
         """Return them in the order in which they begin."""
-        ahead = sorted(waiting, key=_order)
+        ahead = sorted(waiting, key=lambda each: (each.prompt.priority, each.due, each.prompt.id))
         return list(in_turn(ahead, self._fairness, self._service)) if self._fairness.contended else ahead
 
     def _most(self) -> int:
@@ -527,7 +517,3 @@ class Admission:
         full = self.clock.seconds(running + room, running, cached + room)
         last_W: Floats = self.clock.ratio * self.clock.cost.seconds(running + rest_W, running, cached + rest_W)  # type: ignore[arg-type]
         return whole_W * full + last_W
-
-
-def _order(accepted: _Accepted) -> tuple[int, float, int]:
-    return accepted.prompt.priority, accepted.due, accepted.prompt.id

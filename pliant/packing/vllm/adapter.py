@@ -33,7 +33,7 @@ from pliant.packing.scheduling.forecast import ordered
 from pliant.packing.scheduling.policy import Rules
 from pliant.packing.scheduling.request import FOREVER, Memory, Prompt
 from pliant.packing.vllm import settings as reading
-from pliant.packing.vllm.decisions import Decisions, Journal, State, Step
+from pliant.packing.vllm.decisions import Decisions, Journal, State
 from pliant.packing.vllm.forecasts import LearnedLengths, Predictions
 from pliant.packing.vllm.journal import JournalFile
 
@@ -140,7 +140,8 @@ class PliantScheduler(AsyncScheduler):
         self._given: dict[str, Prompt] = {}  # prompts that came as Pliant's own, with their forecasts
         self._late: list[str] = []
         self.deciding = 0.0  # seconds so far that decisions took, without vLLM's own part
-        self.forecasts = self._predictions()
+        predictor, tokenizer = self.settings.predictor, self.vllm_config.model_config.tokenizer
+        self.forecasts = Predictions(predictor, tokenizer) if predictor else None
         logger.info(
             "Pliant schedules by policy %s: %d pages of %d tokens, %d tokens and %d requests a step; lengths by %s",
             *(rules.policy, pages, self.block_size, self.memory.step_tokens, self.memory.sequences),
@@ -156,7 +157,8 @@ class PliantScheduler(AsyncScheduler):
             self.encoder_cache_mismatch_reqs.add(request.request_id)  # ends it with an error
             return
         self._coming[request.request_id] = time.monotonic()
-        if (prompt := given_prompt(request)) is not None:
+        extra = request.sampling_params.extra_args if request.sampling_params is not None else None
+        if isinstance(prompt := (extra or {}).get(EXTRA), Prompt):
             self._given[request.request_id] = prompt
         elif self.forecasts is not None:
             self._unrequested[request.request_id] = None
@@ -172,13 +174,23 @@ class PliantScheduler(AsyncScheduler):
         self._arrive()
         began = time.monotonic()
         step = self.decisions.decide(began)
-        paused = self._arrange(step)
+        self._stop({*step.preempted, *step.dropped})
+        self._late += step.dropped
+        if step.reading:  # the running ones stand in the order in which they get their tokens
+            place = {name: at for at, name in enumerate(step.reading)}
+            self.running.sort(key=lambda request: place.get(request.request_id, -1))
+        self.waiting.offer(step.admitted)
+        paused = [request for request in self.running if request.request_id in step.paused] if step.paused else []
+        if paused:  # for others; they are put back after the step
+            self.running = [request for request in self.running if request.request_id not in step.paused]
         self.deciding += time.monotonic() - began
         output = super().schedule(throttle_prefills)
         began = time.monotonic()
         self.waiting.offer(())
         self.running += paused
-        self._note(output)
+        for name in output.num_scheduled_tokens if self._given else ():
+            if (prompt := self._given.get(name)) is not None:
+                self._scheduled[prompt.id] = self.requests[name].num_preemptions, self._discarded.get(name, 0)
         names = [request.request_id for request in self.running]
         self.decisions.report(step, names, output.num_scheduled_tokens, self._state)
         self.deciding += time.monotonic() - began
@@ -314,27 +326,6 @@ class PliantScheduler(AsyncScheduler):
         scheduled, self._scheduled = self._scheduled, {}
         return scheduled
 
-    def _note(self, output: SchedulerOutput) -> None:
-        for name in output.num_scheduled_tokens if self._given else ():
-            if (prompt := self._given.get(name)) is not None:
-                self._scheduled[prompt.id] = self.requests[name].num_preemptions, self._discarded.get(name, 0)
-
-    def _arrange(self, step: Step) -> list[Request]:
-        """Preempt, and put the running requests in the order in which they get their tokens.
-
-        Returns those that pause for others, which are to be put back after the step.
-        """
-        self._stop({*step.preempted, *step.dropped})
-        self._late += step.dropped
-        if step.reading:
-            place = {name: at for at, name in enumerate(step.reading)}
-            self.running.sort(key=lambda request: place.get(request.request_id, -1))
-        self.waiting.offer(step.admitted)
-        paused = [request for request in self.running if request.request_id in step.paused] if step.paused else []
-        if paused:
-            self.running = [request for request in self.running if request.request_id not in step.paused]
-        return paused
-
     def _stop(self, names: set[str]) -> None:
         """Preempt those of these requests that run."""
         gone = [request for request in self.running if request.request_id in names] if names else []
@@ -346,18 +337,6 @@ class PliantScheduler(AsyncScheduler):
     def _state(self, name: str) -> State:
         request = self.requests[name]
         return State(request.num_computed_tokens, request.num_tokens + request.num_output_placeholders)
-
-    def _predictions(self) -> Predictions | None:
-        if not self.settings.predictor:
-            return None
-        return Predictions(self.settings.predictor, self.vllm_config.model_config.tokenizer)
-
-
-def given_prompt(request: Request) -> Prompt | None:
-    """Return the prompt that a process of Pliant's own gave with a request."""
-    extra = request.sampling_params.extra_args if request.sampling_params is not None else None
-    prompt = (extra or {}).get(EXTRA)
-    return prompt if isinstance(prompt, Prompt) else None
 
 
 def embedded(embedding: Embedding) -> type[PliantScheduler]:

@@ -185,15 +185,12 @@ class Decisions:
         if not runs:
             self._again(entry, now)
             return
-        real = self._real(entry, now)
+        left, generated = now.total - now.cached, now.total - entry.prompt.tokens
+        unread = left if left > 1 or not generated else 0
+        real = Correction(entry.prompt.id, now.cached, unread, generated)
         if real != held:
             self.deviations += 1
             self._corrected[real.id] = real
-
-    def _real(self, entry: _Entry, state: State) -> Correction:
-        left = state.total - state.cached
-        generated = state.total - entry.prompt.tokens
-        return Correction(entry.prompt.id, state.cached, left if left > 1 or not generated else 0, generated)
 
     def _again(self, entry: _Entry, state: State) -> None:
         """Let a request that does not run, though the scheduler let it, leave and come again with what it has."""

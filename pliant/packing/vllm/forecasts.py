@@ -57,10 +57,6 @@ class LearnedLengths:
         outputs = self._classes.get(prompt_tokens.bit_length())
         if outputs is not None and len(outputs.latest) >= ENOUGH:
             return outputs.quantiles
-        return self.marginal()
-
-    def marginal(self) -> tuple[float, ...]:
-        """Return the quantiles of all outputs."""
         return self._all.quantiles
 
     def add(self, prompt_tokens: int, output_tokens: int) -> None:
@@ -146,33 +142,24 @@ class Predictions:
         self._thread.join(10)
 
     def _run(self) -> None:
-        while self._may_start():
+        while not self._stopping and self.starts < STARTS:
+            self.starts += 1
             try:
                 self._serve()
             except (OSError, ValueError) as error:
                 logger.error("the length predictor could not be used: %s", error)
-            with self._changed:
-                self._forsake()
+            with self._changed:  # what the process has not answered is given up
+                self._to_write.put("")
+                self._to_write = SimpleQueue()
+                self._process, self._ready, self._owing = None, False, 0.0
+                self.failed += len(self._asked)
+                self._asked.clear()
+                self._changed.notify_all()
         with self._changed:
             self._over = True
             self._asked.clear()
         if not self._stopping:
             logger.error("the length predictor ended %d times; lengths are forecast by those of all outputs", STARTS)
-
-    def _may_start(self) -> bool:
-        if self._stopping or self.starts >= STARTS:
-            return False
-        self.starts += 1
-        return True
-
-    def _forsake(self) -> None:
-        """Give up what the process has not answered."""
-        self._to_write.put("")
-        self._to_write = SimpleQueue()
-        self._process, self._ready, self._owing = None, False, 0.0
-        self.failed += len(self._asked)
-        self._asked.clear()
-        self._changed.notify_all()
 
     def _serve(self) -> None:
         process = subprocess.Popen(

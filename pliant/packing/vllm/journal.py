@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
@@ -102,39 +101,27 @@ def read(path: Path) -> list[Run]:
 
     Raises `InputError` for a file that cannot be read, and for a line that is none of a journal.
     """
-    return list(_runs(path))
-
-
-def _runs(path: Path) -> Iterator[Run]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("journal", path, f"a file that can be read ({error})") from None
-    run: Run | None = None
+    runs: list[Run] = []
     lines = text.split("\n")[:-1]  # what follows the last line end is incomplete
     for number, line in enumerate(lines, 1):
+        place, shown = f"line {number} of {path}", repr(line[:80])
         # A run that was killed left an incomplete line, to which the next run's first one was appended.
         head = line.find('{"rules": ')
         if head >= 0:
-            if run is not None:
-                yield run
-            run = _head(path, number, line[head:])
-        elif run is None:
-            raise InputError(f"line {number} of {path}", repr(line[:80]), "that of a run, with its rules")
+            try:
+                values = json.loads(line[head:])
+                runs.append(Run(Rules(**values["rules"]), Memory(**values["memory"]), []))
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(place, shown, f"rules and memory of this version ({error})") from None
+        elif not runs:
+            raise InputError(place, shown, "that of a run, with its rules")
         else:
-            run.entries.append(decode(line))
-    if run is not None:
-        yield run
-
-
-def _head(path: Path, number: int, line: str) -> Run:
-    try:
-        values = json.loads(line)
-        return Run(Rules(**values["rules"]), Memory(**values["memory"]), [])
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"line {number} of {path}", repr(line[:80]), f"rules and memory of this version ({error})"
-        ) from None
+            runs[-1].entries.append(decode(line))
+    return runs
 
 
 def main(path: str) -> int:

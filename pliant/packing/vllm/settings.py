@@ -56,26 +56,23 @@ class Settings:
 def read(environment: Mapping[str, str] | None = None) -> Settings:
     """Return the settings of the environment. Raises `InputError` for an unknown name, a wrong type, and a missing file."""
     given = os.environ if environment is None else environment
-    values = _file(Path(given[FILE])) if given.get(FILE) else {}
+    values: dict[str, Any] = {}
+    if given.get(FILE):
+        try:
+            values = tomllib.loads(Path(given[FILE]).read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InputError(FILE, given[FILE], f"a readable TOML file ({error})") from None
     types = {field.name: type(field.default) for field in fields(Settings)}
     for name in values:
         if name not in types:
             raise InputError("setting", name, f"one of {', '.join(types)}")
-    for variable in given:
-        if variable.startswith(f"{FILE}_") and variable.removeprefix(f"{FILE}_").lower() not in types:
-            raise InputError("variable", variable, f"{FILE}_ and one of {', '.join(types).upper()}")
-    for name, kind in types.items():
-        text = given.get(f"{FILE}_{name.upper()}")
-        if text is not None:
-            values[name] = _parsed(name, text, kind)
+    for variable, text in given.items():
+        name = variable.removeprefix(f"{FILE}_").lower()
+        if variable.startswith(f"{FILE}_"):
+            if name not in types:
+                raise InputError("variable", variable, f"{FILE}_ and one of {', '.join(types).upper()}")
+            values[name] = _parsed(name, text, types[name])
     return Settings(**{name: _typed(name, value, types[name]) for name, value in values.items()})
-
-
-def _file(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(FILE, path, f"a readable TOML file ({error})") from None
 
 
 def _parsed(name: str, text: str, kind: type) -> Any:

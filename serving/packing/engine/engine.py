@@ -24,7 +24,7 @@ from pliant.packing.scheduling.forecast import MEDIAN
 from pliant.packing.scheduling.request import Prompt
 from pliant.packing.scheduling.targets import Admission
 from pliant.serving.driver import Clock
-from pliant.serving.packing.engine.engine_process import NO_STATUS, EngineWorker
+from pliant.serving.packing.engine.engine_process import NO_STATUS, EngineProcess
 from pliant.serving.packing.text import Writer
 
 OPEN_CHARACTERS = 64 * 1024  # of text that nobody has read, after which the output is cancelled
@@ -105,7 +105,8 @@ class InFlightOutput:
         self.writer.end()
         self.finish, self.fault = finish, fault
         self.on_progress(self)
-        self.on_progress = _nothing  # it knows the reply, which knows this output: garbage collectors are slow
+        # It knows the reply, which knows this output: garbage collectors are slow.
+        self.on_progress = lambda _output: None
 
     def _read(self, tokens: tuple[int, ...]) -> str:
         """Take tokens. Return how the output ends with one of them; empty: it goes on."""
@@ -116,10 +117,6 @@ class InFlightOutput:
                 self.at_stop_string = True
                 return "stop"
         return "slow" if self.writer.waiting > self.max_open else ""
-
-
-def _nothing(_output: InFlightOutput) -> None:
-    """What follows the end of an output."""
 
 
 MAX_CRASHES = 2  # of the process, without progress between them, after which an output is suspect
@@ -240,7 +237,7 @@ class EngineDriver:
 
     def __init__(
         self,
-        worker: EngineWorker,
+        worker: EngineProcess,
         clock: Clock,
         limits: EngineLimits = EngineLimits(),
         died: Callable[[], None] = lambda: None,

@@ -99,25 +99,11 @@ class PredictorBuild(BuildPlan):
     plan: DevicePlan
 
 
-class EngineWorker(Protocol):
-    """One engine. `on_message` is called with each message's kind and value; `on_end` once if it dies by itself."""
-
-    on_message: Callable[[str, Any], None]
-    on_end: Callable[[], None]
-
-    async def start(self) -> None:
-        """Start from any state, and return when the engine runs. Raises `WorkerError`."""
-
-    def send(self, verb: str, *arguments: Any) -> None: ...
-
-    def kill(self) -> None:
-        """End the process at once."""
-
-    async def stop(self) -> None: ...
-
-
 class EngineProcess:
-    """An engine in a process of its own. `next_build` gives the build of every start."""
+    """An engine in a process of its own. `next_build` gives the build of every start.
+
+    `on_message` is called with each message's kind and value; `on_end` once if the process dies by itself.
+    """
 
     def __init__(self, next_build: Callable[[], Build], start_limit: float = 300.0) -> None:
         self.on_message: Callable[[str, Any], None] = lambda _kind, _value: None
@@ -132,10 +118,16 @@ class EngineProcess:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
+        """Start from any state, and return when the engine runs. Raises `WorkerError`."""
         await self.stop()
         try:
             async with asyncio.timeout(self._start_limit):
-                reader = await self._spawn()
+                build, variables = alone(self._next_build(), os.environ)
+                interpreter = getattr(build, "interpreter", None)
+                entry = "pliant.serving.packing.engine.engine_process:main"
+                connection, self._process = spawn(entry, variables=variables, interpreter=interpreter)
+                reader, self._writer = await asyncio.open_connection(sock=connection)
+                self._writer.write(pack(build))
                 kind, value = await _receive(reader)
         except TimeoutError:
             raise await self._failed(f"was not ready within {self._start_limit:.0f} s") from None
@@ -150,6 +142,7 @@ class EngineProcess:
             self._writer.write(pack((verb, arguments)))
 
     def kill(self) -> None:
+        """End the process at once."""
         if self._process is not None:
             self._process.kill()
 
@@ -165,14 +158,6 @@ class EngineProcess:
             writer.close()
         if process is not None:
             await asyncio.to_thread(_reap, process)
-
-    async def _spawn(self) -> asyncio.StreamReader:
-        build, variables = alone(self._next_build(), os.environ)
-        entry, interpreter = "pliant.serving.packing.engine.engine_process:main", getattr(build, "interpreter", None)
-        connection, self._process = spawn(entry, variables=variables, interpreter=interpreter)
-        reader, self._writer = await asyncio.open_connection(sock=connection)
-        self._writer.write(pack(build))
-        return reader
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         with suppress(asyncio.IncompleteReadError, OSError):
@@ -236,15 +221,14 @@ class MessageSender:
     def _send(self) -> None:
         try:
             while True:
-                for message in joined([self._waiting.get(), *self._gathered()]):
+                first = self._waiting.get()
+                more = [self._waiting.get_nowait() for _ in range(self._waiting.qsize())]
+                for message in joined([first, *more]):
                     packed_message = pack(compact(message))
                     with self._sending:
                         self._channel.sendall(packed_message)
         except OSError:
             return  # the parent has closed the socket, which `main` notices too
-
-    def _gathered(self) -> list[tuple[str, Any]]:
-        return [self._waiting.get_nowait() for _ in range(self._waiting.qsize())]
 
 
 def joined(messages: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -290,7 +274,11 @@ def serve(incoming: IO[bytes], sender: MessageSender, build: Build) -> None:
                 case "cancel":
                     server.cancel(*arguments)
                 case "poll":
-                    fault = accounting_error(engine)  # first: it waits for an iteration
+                    fault = ""  # of the accounting of pages
+                    try:
+                        engine.check()  # first: it waits for an iteration
+                    except AssertionError as error:
+                        fault = str(error) or "the pages in use do not match those of the outputs"
                     sender.put("report", (*arguments, engine.status(), fault))
     finally:
         engine.stop()
@@ -363,12 +351,3 @@ class EngineServer:
         if status is not None and status.out_of_memory:
             self._sender.put_now("out_of_memory", status.running)
         os._exit(1)
-
-
-def accounting_error(engine: Engine) -> str:
-    """Return what is wrong with the accounting of pages; empty: nothing."""
-    try:
-        engine.check()
-    except AssertionError as error:
-        return str(error) or "the pages in use do not match those of the outputs"
-    return ""

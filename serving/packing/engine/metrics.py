@@ -27,53 +27,35 @@ OCTAVES = 4.0  # by which a forecast is worth nothing: 16 times too long or too 
 
 def observation(model: str, version: int, choice: Choice) -> Observation:
     """Return what is known of a choice that has ended; `version` is that of its generator."""
-    output = choice.output
+    output, forecast, length = choice.output, choice.forecast, len(choice.output.tokens)
     answered = output.finish in ("stop", "length")
+    predicted = forecast.origin == "predicted"
+    measured = {
+        "queue_seconds": output.queued,
+        "ttft_seconds": choice.ttft,
+        "tpot_seconds": choice.tpot,
+        "observed_tokens": length,
+        "predicted_tokens": choice.predicted if predicted else nan,
+    }
+    readings = [Reading(f"tokens of prompts of {model}", output.first.prompt.tokens, LENGTHS)]
+    if answered and choice.typical:  # it ended by itself or at its limit, and not as its request alone made it
+        readings.append(Reading(f"tokens of outputs of {model}", length, LENGTHS))
+    nearness = None
+    if choice.typical and predicted and output.finish == "stop":
+        readings.append(Reading(f"forecast of {model}", bisect_left(forecast.tokens, length), PLACES))
+        # A forecast loses by the logarithm of median over length: it is what the scheduler's order goes by.
+        nearness = 1 - min(1.0, abs(log2((1 + forecast.tokens[MEDIAN]) / (1 + length))) / OCTAVES)
     return Observation(
         task=model,
         version=version,
         outcome=f"dropped_{output.finish}" if output.finish in ("late", "full") else output.finish,
         origin={"generator_version": version} if answered else {},
-        measured=_measured(choice) if answered else {},
+        measured={name: value for name, value in measured.items() if not isnan(value)} if answered else {},
         label=None if output.first.sampling.temperature > 0 else tuple(output.tokens),
-        confidence=_nearness(choice),
+        confidence=nearness,
         late=not choice.on_time if choice.has_targets else None,
-        readings=_readings(model, choice),
+        readings=readings,
     )
-
-
-def _measured(choice: Choice) -> dict[str, float]:
-    values = {
-        "queue_seconds": choice.output.queued,
-        "ttft_seconds": choice.ttft,
-        "tpot_seconds": choice.tpot,
-        "observed_tokens": len(choice.output.tokens),
-        "predicted_tokens": choice.predicted if choice.forecast.origin == "predicted" else nan,
-    }
-    return {name: value for name, value in values.items() if not isnan(value)}
-
-
-def _nearness(choice: Choice) -> float | None:
-    """Return how near the forecast was to the length, from 0 to 1; None where none was made or the length is not typical.
-
-    A forecast loses by the logarithm of median over length: it is what the scheduler's order goes by.
-    """
-    if not (choice.typical and choice.forecast.origin == "predicted" and choice.output.finish == "stop"):
-        return None
-    ratio = (1 + choice.forecast.tokens[MEDIAN]) / (1 + len(choice.output.tokens))
-    return 1 - min(1.0, abs(log2(ratio)) / OCTAVES)
-
-
-def _readings(model: str, choice: Choice) -> list[Reading]:
-    """Return the lengths of the prompt, and of an output that ended by itself or at its limit, and not as its request alone
-    made it; and the place of the latter among the quantiles of its forecast."""
-    output, length = choice.output, len(choice.output.tokens)
-    readings = [Reading(f"tokens of prompts of {model}", output.first.prompt.tokens, LENGTHS)]
-    if output.finish in ("stop", "length") and choice.typical:
-        readings.append(Reading(f"tokens of outputs of {model}", length, LENGTHS))
-        if choice.forecast.origin == "predicted" and output.finish == "stop":
-            readings.append(Reading(f"forecast of {model}", bisect_left(choice.forecast.tokens, length), PLACES))
-    return readings
 
 
 TENANT_OUTCOMES = {
@@ -128,7 +110,12 @@ class PackingMetrics:
             self._tenants.ended(tenant, TENANT_OUTCOMES[output.finish])
         full_length = output.finish == "stop" and choice.typical and not output.at_stop_string
         if choice.forecast.origin == "predicted" and full_length:
-            self._count_coverage(task, choice)
+            before = self._calibrations.get(
+                task, Calibration()
+            )  # of the predictor's own, which the scheduler recalibrates
+            self._calibrations[task] = before.after(choice.forecast.tokens, len(output.tokens))
+            for level, share in self.coverage(task).items():
+                self._of["coverage"].labels(task, level).set(share)
 
     def engine(self, task: str, status: Status) -> None:
         """Set the gauges of an engine."""
@@ -156,13 +143,6 @@ class PackingMetrics:
             return {}
         shares = self._calibrations[task].coverage
         return {str(level): round(share, 4) for level, share in zip(QUANTILES, shares, strict=True)}
-
-    def _count_coverage(self, task: str, choice: Choice) -> None:
-        """Count an answer for the coverage of the predictor's own forecasts, which the scheduler recalibrates."""
-        before = self._calibrations.get(task, Calibration())
-        self._calibrations[task] = before.after(choice.forecast.tokens, len(choice.output.tokens))
-        for level, share in self.coverage(task).items():
-            self._of["coverage"].labels(task, level).set(share)
 
 
 def add_generation(traced: Traced, model: str, operation: str, output: InFlightOutput, now: float) -> None:

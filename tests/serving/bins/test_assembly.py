@@ -38,7 +38,8 @@ from tests.fixtures.bins.published import (
     publish_compiled,
     publish_tiny,
 )
-from tests.fixtures.tokens.http import FolderRegistry
+from tests.fixtures.in_process import ANY
+from tests.fixtures.registry import FolderRegistry
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_overload_is_429_with_retry_after_and_what_was_taken_is_answered(registr
 def test_a_device_that_dies_in_a_launch_is_started_again_and_its_text_answered(registry):
     publish_tiny(registry)
     with serving(registry) as service:
-        service.devices[0].trouble = "die"
+        service.devices[0].trouble = {ANY: "die"}
         assert service.wait(embed(service, TEXT)).status_code == 200
         assert service.wait(embed(service, TEXT)).status_code == 200
 

@@ -15,9 +15,8 @@ from pliant.serving.cascade.agreement import agree
 from pliant.serving.cascade.assembly import CascadeSystem, make_knowledge, make_scheduler
 from pliant.serving.client import Client
 from pliant.serving.journal import read
-from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
+from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serve
 from tests.fixtures.cascade.published import publish_tiny, tiny_cascade
-from tests.fixtures.fakes import run_virtually
 from tests.fixtures.registry import FolderRegistry
 
 ALL = QUIET.replace(agreement_share=1.0)
@@ -31,21 +30,13 @@ def registry(tmp_path_factory):
     return registry
 
 
-def serve(registry, check, settings=ALL):
-    async def main():
-        async with serving(registry, settings) as service:
-            return await check(service)
-
-    return run_virtually(main())
-
-
 def figures(service, candidate="default"):
     rows = service.endpoint.status()["agreement"]
     return next(((row["compared"], row["agreed"]) for row in rows if row["candidate"] == candidate), None)
 
 
 def launches_of(service, model=LARGE):
-    return sum(size for device in service.devices for number, size in device.launches if number == model)
+    return sum(len(texts) for device in service.devices for number, texts in device.launches if number == model)
 
 
 def test_an_early_answer_is_compared_with_what_the_large_model_says(registry):
@@ -62,7 +53,7 @@ def test_an_early_answer_is_compared_with_what_the_large_model_says(registry):
         assert taken["agreement of colours by default"] == [0, 2]
         assert taken["agreement of colours by small"] == [1, 0]
 
-    serve(registry, check)
+    serve(registry, check, ALL)
 
 
 def test_answers_of_the_large_model_and_those_cut_short_are_not_compared(registry):
@@ -76,7 +67,7 @@ def test_answers_of_the_large_model_and_those_cut_short_are_not_compared(registr
         assert service.endpoint.status()["agreement"] == []
         assert launches_of(service) == 2
 
-    serve(registry, check)
+    serve(registry, check, ALL)
 
 
 def test_while_anything_waits_or_runs_or_has_just_been_answered_none_runs(registry):
@@ -97,7 +88,7 @@ def test_while_anything_waits_or_runs_or_has_just_been_answered_none_runs(regist
         await asyncio.sleep(5)
         assert launches_of(service) == figures(service)[0] == 16  # the latest of them; the others are forgotten
 
-    serve(registry, check)
+    serve(registry, check, ALL)
 
 
 def test_a_comparison_leaves_no_trace_among_answers_tenants_labels_and_deadlines(registry):
@@ -123,7 +114,7 @@ def test_a_comparison_leaves_no_trace_among_answers_tenants_labels_and_deadlines
         assert sum(taken["class of colours"]) == sum(taken["level of colours by default"]) == 1
         assert service.endpoint.outcome(answer["id"], "blue", client)["level"] == "small"
 
-    serve(registry, check)
+    serve(registry, check, ALL)
 
 
 def test_a_worker_that_dies_meanwhile_loses_no_more_than_the_comparison(registry):
@@ -139,7 +130,7 @@ def test_a_worker_that_dies_meanwhile_loses_no_more_than_the_comparison(registry
         assert service.endpoint.status()["pending"] == 0
         assert service.sample("pliant_outcomes_total", task="colours", outcome="on_time") == 11
 
-    serve(registry, check)
+    serve(registry, check, ALL)
 
 
 def test_another_version_is_compared_anew(tmp_path):
@@ -159,7 +150,7 @@ def test_another_version_is_compared_anew(tmp_path):
         await asyncio.sleep(1)
         assert figures(service) == (1, 1)
 
-    serve(registry, check)
+    serve(registry, check, ALL)
 
 
 def test_the_journal_with_comparisons_replays_to_itself(registry, tmp_path):

@@ -19,42 +19,8 @@ from pliant.serving.cascade.catalog import load_catalog
 from pliant.serving.http.api_errors import ApiError
 from pliant.serving.journal import read
 from pliant.serving.lifecycle import system
-from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
+from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serve, serving
 from tests.fixtures.cascade.published import LEVELS, publish_tiny, tiny_cascade, tiny_classifier
-from tests.fixtures.fakes import run_virtually
-from tests.fixtures.tokens.http import FolderRegistry
-
-
-@pytest.fixture
-def registry(tmp_path):
-    registry = FolderRegistry(tmp_path)
-    publish_tiny(registry)
-    return registry
-
-
-def serve(registry, check, settings=QUIET):
-    async def main():
-        async with serving(registry, settings) as service:
-            await check(service)
-
-    run_virtually(main())
-
-
-def test_a_sure_text_is_answered_by_the_small_model_and_an_unsure_one_goes_on(registry):
-    async def check(service):
-        sure, unsure = await service.ask(SURE, UNSURE)
-        assert (sure["label"], sure["level"], sure["levels"]) == ("blue", "small", ["small"])
-        assert sure["versions"] == {"task": 1, "models": {"small": 1}}
-        assert (unsure["label"], unsure["level"], unsure["levels"]) == ("green", "large", ["small", "large"])
-        assert unsure["versions"] == {"task": 1, "models": {"small": 1, "large": 1}}
-        for answer in (sure, unsure):
-            assert answer["confidence"] == max(answer["probabilities"].values()) > 0.95
-            assert (answer["candidate"], answer["pruned"], answer["truncated"]) == ("default", [], False)
-            assert (answer["cut_short"], answer["reason"], answer["on_time"]) == (False, "", True)
-        assert sure["run_seconds"] == pytest.approx(0.01)
-        assert unsure["run_seconds"] == pytest.approx(0.02)
-
-    serve(registry, check)
 
 
 def test_targets_choose_the_candidate_and_one_out_of_reach_is_refused_with_the_best(registry):
@@ -83,7 +49,7 @@ def test_many_texts_are_answered_in_their_order_and_share_launches(registry):
         answers = await service.ask(*[SURE, UNSURE] * 20)
         assert [answer["level"] for answer in answers] == ["small", "large"] * 20
         assert len({answer["id"] for answer in answers}) == 40
-        assert max(size for _, size in service.devices[0].launches) > 8
+        assert max(len(texts) for _, texts in service.devices[0].launches) > 8
 
     serve(registry, check)
 
@@ -103,19 +69,9 @@ def test_where_some_texts_find_no_room_the_others_have_answers_and_where_none_do
     serve(registry, check, QUIET.replace(max_waiting=2))
 
 
-def test_a_deadline_that_the_large_model_would_miss_leaves_the_small_ones_answer_marked_so(registry):
-    async def check(service):
-        service.devices[0].seconds = 0.5
-        (answer,) = await service.ask(UNSURE, deadline=0.589)
-        assert (answer["level"], answer["cut_short"], answer["reason"]) == ("small", True, "late")
-        assert (answer["pruned"], answer["on_time"]) == ([], True)
-
-    serve(registry, check)
-
-
 def test_after_a_worker_died_in_the_large_models_launch_it_is_run_again(registry):
     async def check(service):
-        service.devices[0].trouble = {1: "die"}
+        service.devices[0].trouble, service.devices[0].restart_seconds = {1: "die"}, 0.2
         (answer,) = await service.ask(UNSURE)
         assert (answer["level"], answer["label"], service.devices[0].restarts) == ("large", "green", 1)
 
@@ -143,17 +99,6 @@ def test_a_hung_worker_is_restarted_and_its_texts_are_answered(registry, tmp_pat
     assert [e.event.reason for e in read(tmp_path / "journal.jsonl") if isinstance(e.event, Failed)] == [
         "it was still running after 1 s"
     ]
-
-
-def test_later_labels_are_held_against_the_promise_of_the_answer(registry):
-    async def check(service):
-        sure, unsure = await service.ask(SURE, UNSURE)
-        assert service.endpoint.outcome(sure["id"], "blue")["correct"] is True
-        taken = service.endpoint.outcome(unsure["id"], "red")
-        assert (taken["correct"], taken["level"], taken["promise"]["promised"]) == (False, "large", 0.9)
-        assert service.endpoint.status()["outcomes"][0]["labels"] == 2
-
-    serve(registry, check)
 
 
 def test_the_journal_replays_to_itself_on_a_fresh_scheduler(registry, tmp_path):

@@ -5,26 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pliant.cascade.scheduler import CascadeScheduler
+from pliant.errors import InputError
 from pliant.fallbacks import Fallback
-from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serving
-from tests.fixtures.cascade.published import publish_tiny
-from tests.fixtures.fakes import run_virtually
-from tests.fixtures.registry import FolderRegistry
-
-
-@pytest.fixture
-def registry(tmp_path):
-    registry = FolderRegistry(tmp_path)
-    publish_tiny(registry)
-    return registry
-
-
-def serve(registry, check, settings=QUIET):
-    async def main():
-        async with serving(registry, settings) as service:
-            await check(service)
-
-    run_virtually(main())
+from pliant.serving.cascade import bodies
+from tests.fixtures.cascade.in_process import QUIET, SURE, UNSURE, serve
+from tests.fixtures.documented import check_answer
 
 
 def without(fields: dict, *names: str) -> dict:
@@ -79,6 +64,7 @@ def test_an_answer_that_came_late_says_so_and_one_that_was_cut_short_stands_unde
     async def check(service):
         service.devices[0].seconds = 0.5
         (cut_short,) = await service.ask(UNSURE, deadline=0.589)
+        assert (cut_short["cut_short"], cut_short["reason"], cut_short["pruned"]) == (True, "late", [])
         taken = service.endpoint.outcome(cut_short["id"], "red")
         assert (taken["level"], taken["promise"]["promised"], taken["promise"]["labels"]) == ("small", None, 0)
         service.devices[0].seconds = 2.0
@@ -110,13 +96,17 @@ def test_the_status_says_what_is_served_by_how_many_workers_and_what_labels_have
     serve(registry, check, QUIET.replace(workers=2, placement="own"))
 
 
-def test_an_error_of_one_text_is_counted_and_stands_in_its_place(registry):
+def test_answers_tasks_and_status_have_the_documented_fields_and_no_other(registry):
     async def check(service):
-        answers = await service.ask(*[SURE] * 5)
-        assert answers[-1] == {
-            "error": {"code": "full", "field": None, "message": answers[-1]["error"]["message"]},
-        }
-        assert service.sample("pliant_refusals_total", code="full") == 2
-        assert service.sample("pliant_outcomes_total", task="colours", outcome="dropped_full") == 2
+        sure, unsure = await service.ask(SURE, UNSURE)
+        (pruned,) = await service.ask(UNSURE, accuracy=0.92)
+        for answer in (sure, unsure, pruned):
+            check_answer(bodies.Answer, {**answer, "cleaned": 0})  # which the route adds
+        check_answer(bodies.TakenOutcome, service.endpoint.outcome(sure["id"], "blue"))
+        for task in service.endpoint.tasks():
+            check_answer(bodies.TaskDescription, task)
+        check_answer(bodies.Status, service.endpoint.status())
+        with pytest.raises(InputError):
+            await service.ask(accuracy=1.0)
 
-    serve(registry, check, QUIET.replace(max_waiting=2))
+    serve(registry, check)

@@ -8,24 +8,8 @@ import pytest
 
 from pliant.registry.names import CASCADE_TASK, cascade_level
 from pliant.serving.http.api_errors import ApiError
-from tests.fixtures.cascade.in_process import QUIET, UNSURE, serving
+from tests.fixtures.cascade.in_process import UNSURE, serve
 from tests.fixtures.cascade.published import publish_tiny, tiny_classifier
-from tests.fixtures.tokens.http import FolderRegistry
-
-
-@pytest.fixture
-def registry(tmp_path):
-    registry = FolderRegistry(tmp_path)
-    publish_tiny(registry)
-    return registry
-
-
-def serve(registry, check, settings=QUIET):
-    async def main():
-        async with serving(registry, settings) as service:
-            await check(service)
-
-    asyncio.run(main())
 
 
 async def until(condition) -> None:
@@ -58,7 +42,7 @@ def test_a_new_champion_answers_new_requests_and_the_former_one_those_that_it_ha
         assert {str(folder) for folder in registry.discarded} == {*models, *tasks}
         assert service.sample("pliant_refreshes_total", outcome="changed") == 1
 
-    serve(registry, check)
+    serve(registry, check, run=asyncio.run)
 
 
 def test_a_classifier_promoted_before_its_task_waits_for_it_and_is_not_fetched_at_every_poll(registry):
@@ -74,7 +58,7 @@ def test_a_classifier_promoted_before_its_task_waits_for_it_and_is_not_fetched_a
         publish_tiny(registry, seed=1)
         assert (await service.endpoint.refresh())["outcome"] == "changed"
 
-    serve(registry, check)
+    serve(registry, check, run=asyncio.run)
 
 
 def test_tasks_come_and_go_with_the_alias(registry):
@@ -88,16 +72,4 @@ def test_tasks_come_and_go_with_the_alias(registry):
         with pytest.raises(ApiError, match="must be one of colours"):
             await service.ask(task="shades")
 
-    serve(registry, check)
-
-
-def test_what_did_not_change_is_not_fetched_again(registry):
-    async def check(service):
-        fetched = len(registry.fetched)
-        publish_tiny(registry, "shades", seed=1)
-        await service.endpoint.refresh()
-        assert registry.fetched[fetched:] == [
-            f"{name}/1" for name in (CASCADE_TASK + "shades", *(cascade_level("shades", x) for x in ("small", "large")))
-        ]
-
-    serve(registry, check)
+    serve(registry, check, run=asyncio.run)
