@@ -17,14 +17,13 @@ import numpy as np
 
 from pliant.benchmarks.bins import traces
 from pliant.bins.artifact import Bins, Shape
-from pliant.bins.planning.edges import fixed_edges
 from pliant.errors import InputError
 from pliant.latency import LatencyTable
 
 STEP = 64  # tokens from one step of the latency to the next
 LONGEST = 512
 LOAD_SECONDS = 1.0  # of a swap to another runtime
-EDGES = fixed_edges(LONGEST, STEP)  # the paper's bins
+EDGES = (*range(STEP, LONGEST, STEP), LONGEST)  # the paper's bins
 DYNAMIC = (1.22, 3.56)  # least and largest factor of dynamic shapes
 
 

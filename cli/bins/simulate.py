@@ -47,20 +47,15 @@ Scheme = tuple[str, str, str, Mapping[str, Any]]
 
 
 def run(args: Namespace) -> None:
-    """`pliant simulate bins`."""
-    simulate_load(args.load, args.dispatch or DEFAULT, args.placement, args.workers, args.seed, args.policy)
-
-
-def simulate_load(
-    load: str, dispatch: str, placement: str | None, workers: int, seed: int, policy: str = "default"
-) -> None:
-    """Print a table: one line a scheme. Raises `InputError` for bad values, `RegistryError` without a champion."""
+    """`pliant simulate bins`: print a table, one line a scheme. Raises `InputError`; without a champion `RegistryError`."""
     project = settings.read()
     settings.prepare(project)
     streams = list(champion_artifacts(project).values())
     if not streams:
         raise RegistryError("the registry holds no champion of the bins system: run `pliant train bins` first")
-    Console(emoji=False).print(compared(streams, load, dispatch, placement, workers, seed, policy))
+    dispatch = args.dispatch or DEFAULT
+    table = compared(streams, args.load, dispatch, args.placement, args.workers, args.seed, args.policy)
+    Console(emoji=False).print(table)
 
 
 def compared(
@@ -116,7 +111,14 @@ def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], work
     name, runtimes, placement, changes = scheme
     known = knowledge_of(bins, runtimes, placement)
     device = SimulatedBins(known, requests, np.random.default_rng(seed), JITTER)
-    config = Config(workers, deployed=_deployed(known, bins, workers), **changes)
+    deployed: tuple[int, ...] = ()  # which runtime each device holds before the first plan
+    if known.placement == "single":
+        shares: list[float] = []
+        for stream, artifact in zip(known.streams, bins, strict=True):
+            at = np.searchsorted([runtime.length for runtime in stream.runtimes], typical(artifact))
+            shares += (np.bincount(at, minlength=len(stream.runtimes)) / (TYPICAL * len(bins))).tolist()
+        deployed = tuple(start_plan(known, workers, shares))
+    config = Config(workers, deployed=deployed, **changes)
     observed = observations(simulate(BinsScheduler(known, config), requests, device))
     report = summarise(observed)
     latencies = [fate.answered - fate.request.arrival for fate in observed if fate.answered is not None]
@@ -124,17 +126,6 @@ def _row(scheme: Scheme, bins: Sequence[Bins], requests: Sequence[Request], work
     drops = ", ".join(f"{reason}: {count}" for reason, count in report.drops.items()) or "-"
     figures = *(f"{1e3 * seconds:.1f}" for seconds in latency), f"{report.batch:.2f}"
     return name, str(report.requests), f"{report.attainment:.1%}", *figures, _lengths(known, report.settings), drops
-
-
-def _deployed(known: Knowledge, bins: Sequence[Bins], workers: int) -> tuple[int, ...]:
-    """Return which runtime each device holds before the first plan; empty where every device holds all."""
-    if known.placement == "shared":
-        return ()
-    shares: list[float] = []
-    for stream, artifact in zip(known.streams, bins, strict=True):
-        at = np.searchsorted([runtime.length for runtime in stream.runtimes], typical(artifact))
-        shares += (np.bincount(at, minlength=len(stream.runtimes)) / (TYPICAL * len(bins))).tolist()
-    return tuple(start_plan(known, workers, shares))
 
 
 def _lengths(known: Knowledge, used: Mapping[int, int]) -> str:
@@ -151,8 +142,12 @@ def _lengths(known: Knowledge, used: Mapping[int, int]) -> str:
 def requests_of(load: str, bins: Sequence[Bins], workers: int, seed: int) -> list[Request]:
     """Return the load's requests in order of arrival. Raises `InputError` for an unknown load, or one too large."""
     rng = np.random.default_rng(seed)
-    if load == "reference":
-        return _reference(bins, workers, seed)
+    if load == "reference":  # shorter where the devices are so fast that it would have too many requests
+        throughput = workers * capacity(knowledge_of(bins))
+        config = ReferenceConfig(seconds=min(ReferenceConfig().seconds, MOST_REFERENCE / (SHARES * throughput)))
+        lengths = {stream.name: typical(stream).tolist() for stream in bins}
+        slos = {stream.name: stream.slo for stream in bins}
+        return list(reference_load(lengths, slos, throughput, seed, config).requests)
     if load.startswith(loads.TRACE):
         trace = loads.trace(load, ("length",), MOST_REQUESTS)
         if trace["length"].min() < 1:
@@ -160,16 +155,6 @@ def requests_of(load: str, bins: Sequence[Bins], workers: int, seed: int) -> lis
         return _drawn(trace[loads.SECONDS], trace["length"].astype(np.int64), bins, rng)
     drawn = loads.drawn(load, MOST_REQUESTS, rng)
     return _drawn(loads.counted(load, KINDS, MOST_REQUESTS, rng) if drawn is None else drawn, None, bins, rng)
-
-
-def _reference(bins: Sequence[Bins], workers: int, seed: int) -> list[Request]:
-    """Return the reference load, shorter where the devices are so fast that it would have too many requests."""
-    throughput = workers * capacity(knowledge_of(bins))
-    config = ReferenceConfig(seconds=min(ReferenceConfig().seconds, MOST_REFERENCE / (SHARES * throughput)))
-    lengths = {stream.name: typical(stream).tolist() for stream in bins}
-    return list(
-        reference_load(lengths, {stream.name: stream.slo for stream in bins}, throughput, seed, config).requests
-    )
 
 
 def _drawn(

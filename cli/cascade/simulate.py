@@ -6,7 +6,6 @@ Texts are those of the champion's test split, of which every level's output is k
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,14 +13,13 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from pliant.cascade.artifact import Cascade, Outputs
-from pliant.cascade.knowledge import Knowledge, knowledge
+from pliant.cascade.knowledge import knowledge
 from pliant.cascade.route import number_of
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import (
     ReferenceConfig,
     ReferenceLoad,
     SimulatedCascade,
-    Walks,
     capacity,
     reference_load,
     walks,
@@ -30,7 +28,6 @@ from pliant.cli import loads
 from pliant.errors import InputError, RegistryError
 from pliant.flows import settings
 from pliant.flows.cascade.champions import load_champions, outputs_on_test
-from pliant.flows.champions import Champion
 from pliant.flows.release import open_registry
 from pliant.protocol import Request
 from pliant.registry.store import FolderStore
@@ -46,42 +43,36 @@ HEADINGS = ("candidate", "requests", "utility", "in time", "acc.", "p50 ms", "p9
 
 
 def run(args: Namespace) -> None:
-    """`pliant simulate cascade`."""
-    simulate_load(args.load, args.candidate, args.workers, args.seed)
+    """`pliant simulate cascade`: print a table for every task with a champion, one line a candidate.
 
-
-def simulate_load(load: str, candidate: str | None, workers: int, seed: int) -> None:
-    """Print a table for every task with a champion: one line a candidate. Raises `InputError`, `RegistryError`."""
+    Raises `InputError`, `RegistryError`.
+    """
     project = settings.read()
     settings.prepare(project)
     tasks = load_champions(open_registry(project, "cascade"))
     if not tasks:
         raise RegistryError("the registry holds no champion of the cascade system: run `pliant train cascade` first")
     for champion in tasks.values():
-        _simulate(champion, FolderStore(project.store), load, candidate, workers, seed)
-
-
-def _simulate(
-    champion: Champion[Cascade], store: FolderStore, load: str, candidate: str | None, workers: int, seed: int
-) -> None:
-    cascade, outputs = champion.artifact, outputs_on_test(champion, store)
-    if outputs is None:
-        raise RegistryError(
-            f"the saved outputs of {cascade.task} are gone from the store: run `pliant train cascade` again"
-        )
-    known, walked = knowledge([cascade], workers), {cascade.task: walks(cascade, outputs)}
-    offered = _load(load, cascade, outputs, workers * capacity(known, walked), seed)
-    first, *others = HEADINGS
-    table = Table(Column(first, no_wrap=True), *others, title=f"{cascade.task}: {load} on {workers} x {cascade.device}")
-    for number in _numbers(cascade, candidate):
-        table.add_row(*_row(cascade, number, _run(known, walked, offered, number, workers, seed)))
-    Console(emoji=False).print(table)
-
-
-def _numbers(cascade: Cascade, candidate: str | None) -> Sequence[int]:
-    if candidate is not None:
-        return [number_of(cascade, candidate)]
-    return [number for number, known in enumerate(cascade.candidates) if known.name in COMPARED]
+        cascade, outputs = champion.artifact, outputs_on_test(champion, FolderStore(project.store))
+        if outputs is None:
+            raise RegistryError(
+                f"the saved outputs of {cascade.task} are gone from the store: run `pliant train cascade` again"
+            )
+        known, walked = knowledge([cascade], args.workers), {cascade.task: walks(cascade, outputs)}
+        load = _load(args.load, cascade, outputs, args.workers * capacity(known, walked), args.seed)
+        numbers = [number for number, each in enumerate(cascade.candidates) if each.name in COMPARED]
+        if args.candidate is not None:
+            numbers = [number_of(cascade, args.candidate)]
+        first, *others = HEADINGS
+        title = f"{cascade.task}: {args.load} on {args.workers} x {cascade.device}"
+        table = Table(Column(first, no_wrap=True), *others, title=title)
+        for number in numbers:
+            requests = [replace(request, setting=number) for request in load.requests]
+            rng = np.random.default_rng(args.seed)
+            device = SimulatedCascade(known, walked, requests, load.rows, rng, jitter=0.05)
+            journal = simulate(CascadeScheduler(known, args.workers), requests, device)
+            table.add_row(*_row(cascade, number, report(journal)))
+        Console(emoji=False).print(table)
 
 
 def _load(load: str, cascade: Cascade, outputs: Outputs, throughput: float, seed: int) -> ReferenceLoad:
@@ -102,14 +93,6 @@ def _load(load: str, cascade: Cascade, outputs: Outputs, throughput: float, seed
         for number, (at, row) in enumerate(zip(times, rows, strict=True))
     )
     return ReferenceLoad(requests, tuple(rows), (), frozenset())
-
-
-def _run(
-    known: Knowledge, walked: dict[str, Walks], load: ReferenceLoad, number: int, workers: int, seed: int
-) -> Report:
-    requests = [replace(request, setting=number) for request in load.requests]
-    device = SimulatedCascade(known, walked, requests, load.rows, np.random.default_rng(seed), jitter=0.05)
-    return report(simulate(CascadeScheduler(known, workers), requests, device))
 
 
 def _row(cascade: Cascade, number: int, result: Report) -> tuple[str, ...]:

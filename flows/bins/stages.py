@@ -69,12 +69,12 @@ class Lengths:
 
 def digests(stream: StreamConfig) -> list[str]:
     """Return the digests of the files that hold lengths, as they are now: a journal grows."""
-    found = []
+    sums = []
     for source in stream.lengths:
         for path in _paths(source) if source != DATA else ():
             with path.open("rb") as file:
-                found.append(hashlib.file_digest(file, "sha256").hexdigest())
-    return found
+                sums.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return sums
 
 
 def observe(

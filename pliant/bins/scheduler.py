@@ -11,12 +11,11 @@ less, and for the dispatch "packing", which searches all devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 from math import inf
-from typing import Protocol
 
-from pliant.bins.knowledge import Config, Knowledge, Work, latest_end
+from pliant.bins.knowledge import Config, Knowledge, latest_end
 from pliant.bins.planning.scaling import Scaler
 from pliant.bins.shared import SharedPool
 from pliant.bins.single import SinglePool
@@ -38,63 +37,12 @@ from pliant.protocol import (
     Woke,
 )
 
+Pool = SharedPool | SinglePool
+"""The waiting requests, and what a free worker does next.
 
-class Pool(Protocol):
-    """The waiting requests, and what a free worker does next.
-
-    Methods that return workers return those that may take something now, or the one that a request went to.
-    """
-
-    @property
-    def waiting(self) -> int:
-        """Number of waiting requests."""
-
-    @property
-    def late(self) -> int:
-        """Number of waiting requests that were put behind all others, as they cannot be in time."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether a device in use has nothing to do."""
-
-    def add(self, request: Request, now: float) -> int | None:
-        """Take in a request that arrived."""
-
-    def retry(self, request: Request, now: float) -> int | None:
-        """Take in a request whose launch failed."""
-
-    def take(self, worker: int, now: float) -> Work | None:
-        """Return what a free worker does next."""
-
-    def ended(self, worker: int, kind: str, count: int, now: float) -> list[int]:
-        """Note that a launch of `count` requests ended, and that its worker is up."""
-
-    def lost(self, worker: int, now: float) -> Iterable[int]:
-        """Note that the worker failed; the requests that it ran come back by `retry`, before a worker is asked for."""
-
-    def cancel(self, request: int) -> None:
-        """Remove a waiting request, whose client has left."""
-
-    def expire(self, now: float) -> list[Request]:
-        """Remove and return the requests that are to be dropped as late."""
-
-    def woken(self, now: float) -> list[int]:
-        """Do what `wake_at` was for."""
-
-    def wake_at(self) -> float | None:
-        """Return when `woken` should come."""
-
-    def enlist(self, worker: int) -> list[int]:
-        """Let a spare worker serve."""
-
-    def retire(self, active: Sequence[int]) -> int | None:
-        """Choose one of these workers to become spare."""
-
-    def ids(self) -> list[int]:
-        """Return the ids of all waiting requests."""
-
-    def check(self) -> None:
-        """Raise `AssertionError` if the pool is inconsistent."""
+Methods that return workers return those that may take something now, or the one that a request went to. `lost` is called
+before the requests that the failed worker ran come back by `retry`, and before a worker is asked for.
+"""
 
 
 class BinsScheduler:
@@ -109,7 +57,7 @@ class BinsScheduler:
         self._longest = {stream.name: stream.max_length for stream in knowledge.streams}
         self._devices: Devices[Request] = Devices(self._config.workers, self._config.restart_pause)
         self._fairness = Fairness(self._config.fairness)
-        kind = SharedPool if knowledge.placement == "shared" else SinglePool
+        kind: type[SharedPool] | type[SinglePool] = SharedPool if knowledge.placement == "shared" else SinglePool
         # Until when the last free device is kept for somebody. With placement "single" others may not take what it holds.
         self._returns, self._kept, self._shared = Returns(self._fairness), inf, knowledge.placement == "shared"
         self._retries = Retries(self._config.attempts)

@@ -14,7 +14,7 @@ Utilities are expected ones: a lucky run can earn more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -68,15 +68,6 @@ class _Step:
         return self.utility / self.seconds
 
 
-@dataclass(frozen=True, slots=True)
-class _Windows:
-    """Requests gathered into J windows, by ascending release: work on each may run from release to deadline."""
-
-    release: Floats  # [J] seconds
-    deadline: Floats  # [J]
-    count_JK: Floats  # requests by window and kind
-
-
 def fluid(requests: Sequence[Request], devices: Devices, width: float = 0.05) -> Bound:
     """Return the bound with arrivals gathered into bins of `width` seconds.
 
@@ -87,92 +78,84 @@ def fluid(requests: Sequence[Request], devices: Devices, width: float = 0.05) ->
     """
     if not width > 0:
         raise InputError("width", width, "above 0 seconds")
-    kinds, kind_N = _kinds(requests)
-    if not kinds:
-        return Bound(0.0, 0.0, {})
-    arrival_N, deadline_N = (np.array([getattr(r, name) for r in requests]) for name in ("arrival", "deadline"))
-    windows = _windows(arrival_N, deadline_N, kind_N, kinds, width)
-    steps = _steps(kinds, devices)
-    return _bound(kinds, steps, _amounts(windows, steps, devices.workers))
-
-
-def _kinds(requests: Iterable[Request]) -> tuple[list[RequestKind], NDArray[np.intp]]:
-    """Return the kinds of request and each request's index into them; times to deadlines are rounded to microseconds."""
-    index: dict[tuple[str, float, float], int] = {}
+    index: dict[tuple[str, float, float], int] = {}  # times to deadlines are rounded to microseconds
     keys = ((r.task, round(r.deadline - r.arrival, 6), r.utility) for r in requests)
     kind_N = np.fromiter((index.setdefault(key, len(index)) for key in keys), dtype=np.intp)
     if len(index) > MAX_KINDS:
         raise InputError("kinds of request (task, time to deadline, utility)", len(index), f"at most {MAX_KINDS}")
-    return [RequestKind(*key) for key in index], kind_N
+    if not index:
+        return Bound(0.0, 0.0, {})
+    kinds = [RequestKind(*key) for key in index]
+    # All kinds' steps by descending density; a kind's own steps stay in the order of its hull.
+    steps = [step for number, kind in enumerate(kinds) for step in _hull(number, kind, devices)]
+    steps.sort(key=lambda step: -step.density)
+    taken = _taken(requests, kinds, kind_N, steps, devices.workers, width)
+    served: dict[RequestKind, dict[int, float]] = {kind: {} for kind in kinds}
+    last: dict[int, int] = {}  # kind -> gamma of its step before
+    for step, seconds in zip(steps, taken, strict=True):
+        # Requests that reach a step but not the next one of their kind are served at its gamma.
+        reached, amounts = seconds / step.seconds, served[kinds[step.kind]]
+        if step.kind in last:
+            amounts[last[step.kind]] = max(amounts[last[step.kind]] - reached, 0.0)
+        amounts[step.gamma], last[step.kind] = reached, step.gamma
+    utility = sum(step.density * seconds for step, seconds in zip(steps, taken, strict=True))
+    return Bound(float(utility), float(sum(taken)), served)
 
 
-def _windows(
-    arrival_N: Floats, deadline_N: Floats, kind_N: NDArray[np.intp], kinds: Sequence[RequestKind], width: float
-) -> _Windows:
-    spans = sorted({kind.deadline for kind in kinds})
-    span_N = np.array([spans.index(kind.deadline) for kind in kinds])[kind_N]
-    bin_N = np.floor(arrival_N / width)
-    _, window_N = np.unique(bin_N * len(spans) + span_N, return_inverse=True)
-    windows = int(window_N.max()) + 1
-    release, deadline = np.full(windows, np.inf), np.full(windows, -np.inf)
-    np.minimum.at(release, window_N, arrival_N)
-    np.maximum.at(deadline, window_N, deadline_N)
-    count_JK = np.bincount(window_N * len(kinds) + kind_N, minlength=windows * len(kinds)).reshape(windows, len(kinds))
-    order = np.argsort(release, kind="stable")
-    return _Windows(release[order], deadline[order], count_JK[order].astype(float))
+def _hull(number: int, kind: RequestKind, devices: Devices) -> list[_Step]:
+    """Return the concave hull of (seconds, utility) over "not served" and the gammas, as steps of falling density.
 
-
-def _steps(kinds: Sequence[RequestKind], devices: Devices) -> list[_Step]:
-    """Return all kinds' steps by descending density; a kind's own steps stay in the order of its hull."""
-    steps = [step for index, kind in enumerate(kinds) for step in _hull(index, kind, devices)]
-    return sorted(steps, key=lambda step: -step.density)
-
-
-def _hull(index: int, kind: RequestKind, devices: Devices) -> list[_Step]:
-    """Return the concave hull of (seconds, utility) over "not served" and the gammas, as steps of falling density."""
-    points = _points(kind, devices)  # what earns more also takes longer, or it would have been steeper before
-    steps: list[_Step] = []
-    at = (0.0, 0.0)
-    while points := [p for p in points if p[1] > at[1]]:
-        seconds, utility, gamma = max(points, key=lambda p: ((p[1] - at[1]) / (p[0] - at[0]), p[0]))
-        steps.append(_Step(index, gamma, seconds - at[0], utility - at[1]))
-        at = (seconds, utility)
-    return steps
-
-
-def _points(kind: RequestKind, devices: Devices) -> list[tuple[float, float, int]]:
-    """Return per gamma the least seconds a request costs in any batch that ends within its time, and what it earns."""
+    A request costs the least seconds at a gamma in any batch that ends within its time.
+    """
     shares = devices.accuracy.get(kind.task)
     if shares is None:
         raise InputError("task", kind.task, f"one of {', '.join(devices.accuracy)}")
     sizes = np.arange(1, devices.max_batch + 1)
-    points = []
+    points = []  # what earns more also takes longer, or it would have been steeper before
     for gamma, seconds_N in zip(devices.latency.settings, devices.latency.dense(devices.max_batch)[:, 1:], strict=True):
         possible = seconds_N <= kind.deadline + 1e-6  # deadlines of kinds are rounded to microseconds
         if gamma in shares and possible.any():
             points.append((float((seconds_N / sizes)[possible].min()), kind.utility * shares[gamma], gamma))
-    return points
+    steps: list[_Step] = []
+    at = (0.0, 0.0)
+    while points := [p for p in points if p[1] > at[1]]:
+        seconds, utility, gamma = max(points, key=lambda p: ((p[1] - at[1]) / (p[0] - at[0]), p[0]))
+        steps.append(_Step(number, gamma, seconds - at[0], utility - at[1]))
+        at = (seconds, utility)
+    return steps
 
 
-def _amounts(windows: _Windows, steps: Sequence[_Step], workers: int) -> list[float]:
-    """Return the device-seconds that each step adds to those before it."""
-    release, deadline = windows.release.tolist(), windows.deadline.tolist()
-    room = workers * _length(windows) * (1 - 1e-12)
-    demand_J = np.zeros(len(release))
-    work = [0.0]
+def _taken(
+    requests: Sequence[Request],
+    kinds: Sequence[RequestKind],
+    kind_N: NDArray[np.intp],
+    steps: Sequence[_Step],
+    workers: int,
+    width: float,
+) -> list[float]:
+    """Return the device-seconds that each step adds to those before it, with requests gathered into J windows."""
+    arrival_N, deadline_N = (np.array([getattr(r, name) for r in requests]) for name in ("arrival", "deadline"))
+    spans = sorted({kind.deadline for kind in kinds})
+    span_N = np.array([spans.index(kind.deadline) for kind in kinds])[kind_N]
+    _, window_N = np.unique(np.floor(arrival_N / width) * len(spans) + span_N, return_inverse=True)
+    windows = int(window_N.max()) + 1
+    release_J, deadline_J = np.full(windows, np.inf), np.full(windows, -np.inf)
+    np.minimum.at(release_J, window_N, arrival_N)
+    np.maximum.at(deadline_J, window_N, deadline_N)
+    count_JK = np.bincount(window_N * len(kinds) + kind_N, minlength=windows * len(kinds)).reshape(windows, len(kinds))
+    order = np.argsort(release_J, kind="stable")
+    release_J, deadline_J, count_JK = release_J[order], deadline_J[order], count_JK[order].astype(float)
+    before_J = np.maximum.accumulate(np.concatenate([[-np.inf], deadline_J[:-1]]))
+    length = float(np.maximum(deadline_J - np.maximum(release_J, before_J), 0.0).sum())  # seconds in any window
+    room, demand_J, work = workers * length * (1 - 1e-12), np.zeros(windows), [0.0]
+    release, deadline = release_J.tolist(), deadline_J.tolist()
     for step in steps:
-        if work[-1] < room:  # Once no time is left no further sweep is needed.
-            demand_J += windows.count_JK[:, step.kind] * step.seconds
+        if work[-1] < room:  # once no time is left no further sweep is needed
+            demand_J += count_JK[:, step.kind] * step.seconds
             work.append(max(work[-1], _most_work(release, deadline, demand_J.tolist(), workers)))
         else:
             work.append(work[-1])
     return [after - before for before, after in pairwise(work)]
-
-
-def _length(windows: _Windows) -> float:
-    """Return the seconds that lie in any window."""
-    before = np.maximum.accumulate(np.concatenate([[-np.inf], windows.deadline[:-1]]))
-    return float(np.maximum(windows.deadline - np.maximum(windows.release, before), 0.0).sum())
 
 
 def _most_work(release: Sequence[float], deadline: Sequence[float], seconds: Sequence[float], workers: int) -> float:
@@ -195,16 +178,3 @@ def _most_work(release: Sequence[float], deadline: Sequence[float], seconds: Seq
         if demanded:
             heappush(waiting, (end, demanded / workers))
     return done * workers
-
-
-def _bound(kinds: Sequence[RequestKind], steps: Sequence[_Step], taken: Sequence[float]) -> Bound:
-    """Return the bound; requests that reach a step but not the next one of their kind are served at its gamma."""
-    served: dict[RequestKind, dict[int, float]] = {kind: {} for kind in kinds}
-    last: dict[int, int] = {}  # kind -> gamma of its step before
-    for step, seconds in zip(steps, taken, strict=True):
-        reached, amounts = seconds / step.seconds, served[kinds[step.kind]]
-        if step.kind in last:
-            amounts[last[step.kind]] = max(amounts[last[step.kind]] - reached, 0.0)
-        amounts[step.gamma], last[step.kind] = reached, step.gamma
-    utility = sum(step.density * seconds for step, seconds in zip(steps, taken, strict=True))
-    return Bound(float(utility), float(sum(taken)), served)

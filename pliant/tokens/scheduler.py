@@ -268,6 +268,7 @@ class TokensScheduler:
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event and return what is to be done now. A launch's `worker` numbers the devices from 0."""
+        devices = self._devices
         match event:
             case Arrived(request):
                 actions = self._arrive(request, now)
@@ -285,7 +286,7 @@ class TokensScheduler:
                 actions = []
             case Cancelled(request_id):
                 self._retries.forget(request_id)
-                if not self._devices.cancel(request_id):
+                if not devices.cancel(request_id):
                     self._policy.cancel(request_id)
                     self._fairness.leave(request_id)
                 self._returns.ended(request_id, now)
@@ -295,26 +296,28 @@ class TokensScheduler:
         actions += self._drop(self._policy.expire(now, self._hope(now)), "late")
         for action in actions:
             self._returns.ended(action.request, now)  # type: ignore[union-attr]  # nothing is launched yet
-        actions += self._devices.restarts(now)
-        while len(self._policy) and (opening := self._opening(now)) is not None:
-            worker, begin = opening
-            if self._is_kept(now):
+        actions += devices.restarts(now)
+        while len(self._policy):
+            if devices.free:
+                worker, begin = next(iter(devices.free)), now
+            elif self._lead and (ahead := devices.ahead(now, self._lead)) is not None:
+                worker, begin = ahead
+            else:
                 break
+            if self._fairness.contended and len(devices.free) <= 1:
+                kept = self._returns.until(now)
+                self._kept = inf if kept is None else kept
+                if kept is not None:  # the last free device, for somebody who will be back at once
+                    break
             decision = self._decide(worker, begin, now)
             if decision.idle:
                 break
             actions += self._carry_out(decision, worker, now)
-        self._forget(actions)
+        for action in actions if self._retries else ():
+            if isinstance(action, Drop):
+                self._retries.forget(action.request)
         self._now = now
         return actions
-
-    def _is_kept(self, now: float) -> bool:
-        """Whether the last free device is kept for somebody who will be back at once."""
-        if not self._fairness.contended or len(self._devices.free) > 1:
-            return False
-        kept = self._returns.until(now)
-        self._kept = inf if kept is None else kept
-        return kept is not None
 
     def _hope(self, now: float) -> float:
         """Return the slowdown at which nothing is hopeless that may be in time: the least of the latest launches.
@@ -325,12 +328,6 @@ class TokensScheduler:
         devices = self._devices
         stale = devices.free and not devices.running and now - devices.ended >= self._span
         return 0.0 if stale else devices.least_slowdown
-
-    def _opening(self, now: float) -> tuple[int, float] | None:
-        """Return the worker to be given work now, and when it begins with that; None for none."""
-        if self._devices.free:
-            return next(iter(self._devices.free)), now
-        return self._devices.ahead(now, self._lead) if self._lead else None
 
     def wake_at(self) -> float | None:
         """Return when `Woke` should come if nothing else happens before; None for never."""
@@ -348,16 +345,14 @@ class TokensScheduler:
             surplus = self._fairness.surplus(*self._tenant(request))
             if surplus is None:
                 return [Drop(request.id, "full")]
-        self._add(replace(request, deadline=min(request.deadline, inner), utility=self._value(request)), now)
+        utility = request.utility
+        if self._policy.fair:
+            utility = self._fairness.value(request.tenant, request.weight, utility)
+        self._add(replace(request, deadline=min(request.deadline, inner), utility=utility), now)
         if surplus is None:
             return []
         self._policy.cancel(surplus)
         return self._drop([surplus], "full")
-
-    def _value(self, request: Request) -> float:
-        if not self._policy.fair:
-            return request.utility
-        return self._fairness.value(request.tenant, request.weight, request.utility)
 
     def _add(self, request: Request, now: float, again: bool = False) -> None:
         """Raises `InputError` for an unknown task; nothing has changed then."""
@@ -407,7 +402,9 @@ class TokensScheduler:
         if decision.run or decision.load:
             kind = "load" if decision.load else "run"
             run = self._apart(decision.run, now)
-            expected = self._seconds(decision, len(run))
+            expected = decision.seconds
+            if len(run) < len(decision.run) and self._latency is not None:
+                expected = self._policy.knowledge.at(decision.setting, len(run))
             launch = self._devices.launch(worker, run, expected, now, decision.setting, kind)
             self._fairness.launch(launch.id, launch.requests, expected)
             self._returns.launched(launch.expected)
@@ -425,12 +422,6 @@ class TokensScheduler:
             if request.id not in together:
                 self._policy.add(request, now, again=True)
         return tuple(request for request in requests if request.id in together)
-
-    def _seconds(self, decision: Decision, count: int) -> float:
-        """Return the seconds by the profile of `count` of the decision's requests."""
-        if count == len(decision.run) or self._latency is None:
-            return decision.seconds
-        return self._policy.knowledge.at(decision.setting, count)
 
     def _finish(self, event: Finished, now: float) -> list[Action]:
         running = self._devices.finish(event, now)
@@ -467,11 +458,6 @@ class TokensScheduler:
         except InputError:  # its task was removed after the launch
             return False
         return True
-
-    def _forget(self, actions: list[Action]) -> None:
-        for action in actions if self._retries else ():
-            if isinstance(action, Drop):
-                self._retries.forget(action.request)
 
     def check(self) -> None:
         """Assert that workers are accounted for and that each request either waits or runs, in one place."""

@@ -13,7 +13,7 @@ import pytest
 from pliant.flows import settings
 from pliant.flows.release import open_registry
 from pliant.registry.mlflow_store import CHAMPION
-from qa.flows.deployments import BEGUN, ENDED, POOL, Server, await_run, logs, prefect_of, worker
+from qa.prefect_server import BEGUN, ENDED, POOL, Server, await_run, logs, prefect_of, worker
 from tests.fixtures.places import ROOT
 from tests.fixtures.runs import PATIENCE
 

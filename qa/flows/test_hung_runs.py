@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from qa.flows.deployments import ENDED, POOL, Server, await_run, logs, prefect_of, worker
+from qa.prefect_server import ENDED, POOL, Server, await_run, logs, prefect_of, worker
 from tests.fixtures.runs import PATIENCE
 
 HOURS = 0.001  # 3.6 s, and 1 s of grace

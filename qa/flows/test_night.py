@@ -10,7 +10,7 @@ import pytest
 
 from pliant.flows import settings
 from pliant.serving.events import ALARM, Event, EventOutbox, server_of
-from qa.flows.deployments import ENDED, Server, await_run, logs, notices, prefect_of, python, schedule, until, worker
+from qa.prefect_server import ENDED, Server, await_run, logs, notices, prefect_of, python, schedule, until, worker
 from tests.fixtures.runs import PATIENCE
 
 REASON = "tokens: the share of class 3 of digit rose from 0.1 to 0.31"

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from pliant.flows import servers, settings
-from qa.flows.deployments import ENDED, POOL, await_run, logs, notices, prefect_of, python, until, worker
+from qa.prefect_server import ENDED, POOL, await_run, logs, notices, prefect_of, python, until, worker
 from tests.fixtures.runs import PATIENCE
 
 SECONDS = {

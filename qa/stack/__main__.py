@@ -28,7 +28,7 @@ from qa.stack.monitoring import check_rules, prometheus
 from qa.stack.programs import program
 from qa.stack.proxy import proxy
 from qa.stack.stack import SYSTEMS, stack
-from qa.stack.whole import TRAINED, make_keys, whole
+from qa.stack.whole import TRAINED, new_key, whole
 
 
 def _rules(_context: Context) -> Measured:
@@ -65,7 +65,7 @@ def look() -> int:
     """Start everything, print the addresses, and wait. What was trained and recorded goes with the stack's Postgres."""
     home, console = settings.read().home / "stack", Console()
     with ExitStack() as running:
-        client, monitor = make_keys(home / "keys.json")
+        client, monitor = new_key(home / "keys.json", "use"), new_key(home / "keys.json", "monitor")
         console.print("Postgres, MLflow, Prefect and a worker start ...")
         given = running.enter_context(stack(home, home / "keys.json"))
         console.print(f"MLflow is at {given.mlflow}, Prefect at {given.prefect.url}", markup=False)

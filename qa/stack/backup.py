@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from rich.console import Console
 
@@ -24,11 +25,11 @@ from pliant.benchmarks.results import Target
 from pliant.flows import servers, settings
 from pliant.flows.release import open_registry
 from pliant.progress import Progress
+from qa.prefect_server import ENDED
 from qa.stack.backup_picture import Picture, broken_of, differences, picture, versions_of
 from qa.stack.backup_publisher import Publisher, size_of
-from qa.stack.changes import ENVIRONMENT, variables
+from qa.stack.changes import ENVIRONMENT
 from qa.stack.dashboards_load import OK, Clients, Endpoint, await_all
-from qa.stack.night import ENDED
 from qa.stack.page import Shell, Step, commands
 from qa.stack.postgres import OWNER, Postgres
 from qa.stack.programs import FOLDERS, program
@@ -42,14 +43,9 @@ STATE_BACK, RUNS_BACK = "State and keys back", "Runs that were under way"
 """Headings of the page, each with one block of commands."""
 SYSTEM = "tokens"
 """Whose endpoint takes labels, and whose flow is the quickest of those that learn from them."""
-SERVICE: Mapping[str, object] = {
-    "watch_seconds": 1.0,
-    "refresh_seconds": 2.0,
-    "try_challengers": False,
-    "trusted_labels": "stack",
-}
-TEACHERS = {"PLIANT_TRUSTED_LABELS": "stack"}
+TEACHERS = "stack"
 """The tenant whose labels flows learn from."""
+SERVICE = {"watch_seconds": 1.0, "refresh_seconds": 2.0, "try_challengers": False, "trusted_labels": TEACHERS}
 UNDER_WAY = ("RUNNING", "PENDING", "CANCELLING")
 SIZES: Sizes = {SYSTEM: {"foundation": {"images": 1_000}}}
 """A sixth of the demo's: how good the model is does not matter here, and false labels break any promise."""
@@ -96,7 +92,10 @@ def backup(context: Context) -> Measured:
     home = place / "home"
     places = {"BACKUP": str(place / "copy"), "STATE": str(home), "KEYS": str(home / "keys.json")}
     places |= {"ARTIFACTS": str(home / "artifacts"), "PATH": path}
-    with variables({**ENVIRONMENT, **TEACHERS}), context.stage("back-up") as progress:
+    with (
+        patch.dict(os.environ, {**ENVIRONMENT, "PLIANT_TRUSTED_LABELS": TEACHERS}),
+        context.stage("back-up") as progress,
+    ):
         saved = _save(home, places, progress)
         shutil.rmtree(home)  # Postgres has gone with its folder
         progress(3, 6)
@@ -143,13 +142,18 @@ def _save(home: Path, places: Mapping[str, str], progress: Progress) -> Saved:
         plan = given.plans[SYSTEM]
         clients = Clients(Endpoint(url, client), plan.speech, plan.before.examples, falsely=True)
         running.enter_context(clients.running(CLIENTS))
-        await_all("a run that an alarm started", ALARMED, {SYSTEM: lambda: bool(_alarmed(given))})
+
+        def alarmed() -> bool:
+            return any(run.reason and run.state == "RUNNING" for run in given.prefect.flow_runs())
+
+        await_all("a run that an alarm started", ALARMED, {SYSTEM: alarmed})
+
         publisher = Publisher(open_registry(given.project, SYSTEM), SYSTEM)
         running.enter_context(publisher.running())
         next_run = given.schedule(SYSTEM, NEXT)
         before = picture(given, SYSTEM, client, admin)
         progress(2, 6)
-        first, under_way = publisher.published, sum(run.state in UNDER_WAY for run in given.prefect.runs())
+        first, under_way = publisher.published, sum(run.state in UNDER_WAY for run in given.prefect.flow_runs())
         own = {**places, **_libpq(given.database)}
         # A version comes between every two commands, however quick they are.
         steps = follow(DATABASES, own, publisher.await_next)
@@ -160,17 +164,9 @@ def _save(home: Path, places: Mapping[str, str], progress: Progress) -> Saved:
         return Saved(client, admin, before, after, steps, published, next_run, under_way)
 
 
-def _alarmed(given: Stack) -> list[str]:
-    return [run.id for run in given.prefect.runs() if run.reason and run.state == "RUNNING"]
-
-
 def _libpq(database: Postgres) -> dict[str, str]:
-    return {
-        "PGHOST": servers.HOST,
-        "PGPORT": str(database.port),
-        "PGUSER": OWNER,
-        "PGPASSWORD": database.password,
-    }
+    host, port = servers.HOST, str(database.port)
+    return {"PGHOST": host, "PGPORT": port, "PGUSER": OWNER, "PGPASSWORD": database.password}
 
 
 def _restore(home: Path, places: Mapping[str, str], saved: Saved, progress: Progress) -> Restored:
@@ -186,36 +182,31 @@ def _restore(home: Path, places: Mapping[str, str], saved: Saved, progress: Prog
 
     with ExitStack() as running:
         given = running.enter_context(stack(home, home / "keys.json", (SYSTEM,), Restoration(databases, runs), SIZES))
-        running.enter_context(given.endpoint(SYSTEM, **{**given.plans[SYSTEM].service, **SERVICE}))
+        url = running.enter_context(given.endpoint(SYSTEM, **{**given.plans[SYSTEM].service, **SERVICE}))
         up = time.monotonic() - begun
         progress(4, 6)
         seen = picture(given, SYSTEM, saved.client, saved.admin)
-        registry = open_registry(given.project, SYSTEM)
+        registry, plan = open_registry(given.project, SYSTEM), given.plans[SYSTEM]
         versions = versions_of(registry, SYSTEM)
         broken = broken_of(registry, versions)
-        keys = _wrong_keys(given, saved.client)
+        # The client's key opens the endpoint, and another one does not.
+        body, keys = plan.speech.body(plan.before.examples[0], 30.0), list[str]()
+        for key, expected in ((saved.client, OK), (f"{saved.client[:-4]}0000", NO_KEY)):
+            status, _ = Endpoint(url, key).post(plan.speech.path, body)
+            keys += [] if status == expected else [f"a key gets {status}"]
         progress(5, 6)
         return Restored(seen, steps, versions, broken, keys, _next_run(given, saved), up)
 
 
-def _wrong_keys(given: Stack, client: str) -> list[str]:
-    """Return what is wrong: the client's key opens the endpoint, and another one does not."""
-    endpoint, plan = Endpoint(given.services[SYSTEM], client), given.plans[SYSTEM]
-    body = plan.speech.body(plan.before.examples[0], 30.0)
-    right, _ = endpoint.post(plan.speech.path, body)
-    wrong, _ = endpoint.post(plan.speech.path, body, f"{client[:-4]}0000")
-    return [f"a key gets {status}" for status, expected in ((right, OK), (wrong, NO_KEY)) if status != expected]
-
-
 def _next_run(given: Stack, saved: Saved) -> str:
     """Return how the run ended that the schedule had planned, or what is there instead."""
-    until = saved.next_run + RAN
-    while time.time() < until:
-        for run in given.prefect.runs():
+    while time.time() < saved.next_run + RAN:
+        for run in given.prefect.flow_runs():
             if run.begun >= saved.next_run - 1 and run.state in ENDED:
                 return run.word
         time.sleep(1.0)
-    return ", ".join(f"{run.name} is {run.word}" for run in given.prefect.runs() if run.state not in ENDED) or "no run"
+    left = [f"{run.name} is {run.word}" for run in given.prefect.flow_runs() if run.state not in ENDED]
+    return ", ".join(left) or "no run"
 
 
 def _measured(saved: Saved, restored: Restored, folder: Path) -> Measured:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pliant.benchmarks.places import ROOT
-from pliant.errors import ArtifactError, PliantError, RegistryError
+from pliant.errors import ArtifactError, RegistryError
 from pliant.flows.release import open_registry
 from pliant.outcomes.files import folder_of, read_labels
 from pliant.registry import codec
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import prefix
+from qa.prefect_server import ENDED, python
 from qa.stack.dashboards_load import DEADLINE, Endpoint
-from qa.stack.night import ENDED
 from qa.stack.stack import Stack
 
 EXAMPLES = 8  # that are sent, one after the other
@@ -43,27 +40,36 @@ class Picture:
 def picture(given: Stack, system: str, key: str, admin: str) -> Picture:
     """Look at everything that is there of a system. Raises `PliantError`."""
     endpoint, registry = Endpoint(given.services[system], key), open_registry(given.project, system)
-    shown, speech = _status(system), given.plans[system].speech
+    shown, speech = json.loads(python("-m", "pliant.cli", "status", system, "--json"))[0], given.plans[system].speech
     outcomes = endpoint.get(given.plans[system].status, admin)["outcomes"]
     alarms = endpoint.get("/v1/outcomes/alarms", admin)["alarms"]
-    examples = given.plans[system].before.examples[:EXAMPLES]
-    versions = versions_of(registry, system)
     kept = {f"release {each['number']}": each["versions"] for each in shown["releases"]}
-    kept |= {f"{name} {number}": digest for name, each in versions.items() for number, digest in each.items()}
-    kept |= {f"run {run.id}": run.state for run in given.prefect.runs() if run.state in ENDED}
+    kept |= {
+        f"{name} {n}": digest for name, each in versions_of(registry, system).items() for n, digest in each.items()
+    }
+    kept |= {f"run {run.id}": run.state for run in given.prefect.flow_runs() if run.state in ENDED}
     counts = {f"labels of {_candidate(each)}": each["labels"] for each in outcomes}
     counts["lines of labels"] = len(read_labels(folder_of(given.project.home, system)))
-    counts["events"] = _lines(given, "events.jsonl")
+    events = given.project.home / "events.jsonl"
+    counts["events"] = len(events.read_text().splitlines()) if events.is_file() else 0
+    answers = []
+    for example in given.plans[system].before.examples[:EXAMPLES]:
+        status, content = endpoint.post(speech.path, speech.body(example, DEADLINE))
+        said = {name: content[name] for name in ("label", "probabilities", "versions") if name in content}
+        answers.append(said if status == 200 else {"status": status, "content": content})
     return Picture(
         live=int(shown["live"]["number"]),
-        answers=[_answer(*endpoint.post(speech.path, speech.body(each, DEADLINE))) for each in examples],
+        answers=answers,
         kept=kept,
         counts=counts,
         known=frozenset(
             [f"the promise {_candidate(each)}" for each in outcomes if each["broken"]]
             + [f"the alarm {each['id']}" for each in alarms]
         ),
-        schedules=_schedules(given),
+        schedules={
+            row["entrypoint"]: sorted(json.dumps(each["schedule"], sort_keys=True) for each in row["schedules"])
+            for row in given.prefect.call("POST", "/deployments/filter", {})
+        },
     )
 
 
@@ -127,35 +133,7 @@ def near(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def _status(system: str) -> Any:
-    command = [sys.executable, "-m", "pliant.cli", "status", system, "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise PliantError(f"pliant status fails: {done.stderr[-300:]}")
-    return json.loads(done.stdout)[0]
-
-
-def _answer(status: int, content: Any) -> Mapping[str, Any]:
-    """Return what the model says: label, probabilities, versions."""
-    if status != 200:
-        return {"status": status, "content": content}
-    return {name: content[name] for name in ("label", "probabilities", "versions") if name in content}
-
-
 def _candidate(figures: Mapping[str, Any]) -> str:
     """Return the name of what figures in a service's status are of."""
     names = ("task", "version", "operating_point", "candidate")
     return " ".join(str(figures[name]) for name in names if name in figures)
-
-
-def _lines(given: Stack, name: str) -> int:
-    path = given.project.home / name
-    return len(path.read_text().splitlines()) if path.is_file() else 0
-
-
-def _schedules(given: Stack) -> dict[str, list[str]]:
-    rows = given.prefect.call("POST", "/deployments/filter", {})
-    texts = {
-        row["entrypoint"]: [json.dumps(each["schedule"], sort_keys=True) for each in row["schedules"]] for row in rows
-    }
-    return {name: sorted(each) for name, each in texts.items()}

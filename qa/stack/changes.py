@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import inf, isnan, nan
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from rich.console import Console
 
@@ -33,7 +34,7 @@ from pliant.progress import Progress
 from pliant.registry.mlflow_switch import TRIALS, WAITING
 from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event
 from pliant.serving.loop.trials import SUPERSEDED
-from qa.stack.night import ENDED, Night, night
+from qa.prefect_server import ENDED, Server, night
 from qa.stack.plans import PLANS, Plan
 
 LIMIT = 15 * 60.0  # seconds from a change to the first answer of what was learnt from it
@@ -92,32 +93,18 @@ class Course:
 def changes(system: str, context: Context) -> Measured:
     """Plant the changes of a system one after the other, and follow each."""
     home = settings.read().home / "bench" / "changes" / system
-    with own_environment(home), variables(ENVIRONMENT), context.stage(f"changes in {system}") as progress:
+    with own_environment(home), patch.dict(os.environ, ENVIRONMENT), context.stage(f"changes in {system}") as progress:
         project = settings.read()
         clear(home)
         (home / "mlruns").mkdir(parents=True, exist_ok=True)
         settings.prepare(project)
         plan = PLANS[system](project.home)
         with night(project, plan.parameters) as given:
-            first = given.await_end(given.start(plan.first), TRAINING)
+            first = given.await_end(given.start(given.deployment(plan.first)), TRAINING)
             if first.state != "COMPLETED":
                 raise PliantError(f"the first flow of {system} ended as {first.word}: {first.message}")
             courses, sent, failed = _follow(system, plan, given, progress)
     return _targets(system, courses, sent, failed, plan)
-
-
-@contextmanager
-def variables(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of the environment while the context lasts."""
-    former = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in former.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 def _targets(system: str, courses: Sequence[Course], sent: int, failed: int, plan: Plan) -> Measured:
@@ -145,7 +132,7 @@ def _targets(system: str, courses: Sequence[Course], sent: int, failed: int, pla
     return targets, details
 
 
-def _follow(system: str, plan: Plan, given: Night, progress: Progress) -> tuple[list[Course], int, int]:
+def _follow(system: str, plan: Plan, given: Server, progress: Progress) -> tuple[list[Course], int, int]:
     project, console = settings.read(), Console()
     show: Callable[[str], None] = partial(console.print, markup=False, highlight=False)
     courses: list[Course] = []
@@ -175,15 +162,17 @@ def _follow(system: str, plan: Plan, given: Night, progress: Progress) -> tuple[
     return courses, len(clients.answers), len(clients.failures)
 
 
+def has_learnt(status: Mapping[str, Any]) -> bool:
+    """Return whether a watch knows what is usual, by its service's status."""
+    rows = [row for row in (status.get("watch") or {}).get("streams", ()) if not row["stream"].startswith(SLOW)]
+    return bool(rows) and all(row["state"] != "learning" for row in rows)
+
+
 def _learnt(follower: Follower, clients: Clients) -> None:
     """Wait until the watch of the release that is served knows what is usual."""
 
     def learnt() -> bool | None:
-        rows = [
-            row for row in (follower.status.get("watch") or {}).get("streams", ()) if not row["stream"].startswith(SLOW)
-        ]
-        ready = rows and all(row["state"] != "learning" for row in rows) and not follower.status.get("trial")
-        return True if ready else None
+        return (has_learnt(follower.status) and not follower.status.get("trial")) or None
 
     follower.wait("what is usual", LEARNING, learnt, clients)
     time.sleep(SETTLED)
@@ -193,7 +182,7 @@ def _learnt(follower: Follower, clients: Clients) -> None:
 class _Pursuit:
     """Follows one change to the first answers of what was learnt from it."""
 
-    def __init__(self, system: str, given: Night, follower: Follower, clients: Clients, course: Course) -> None:
+    def __init__(self, system: str, given: Server, follower: Follower, clients: Clients, course: Course) -> None:
         self._system, self._given, self._follower, self._clients = system, given, follower, clients
         self._course, self._seen = course, set[str]()
         self._at, self._wall = follower.clock.now(), time.time()
@@ -242,7 +231,7 @@ class _Pursuit:
             course.canary = last.at - self._at
 
     def _note_runs(self) -> None:
-        runs, course = self._given.runs(self._wall), self._course
+        runs, course = self._given.flow_runs(self._wall), self._course
         for run in runs:
             if not isnan(run.begun) and run.id not in self._seen:
                 self._seen.add(run.id)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
 from rich.console import Console
@@ -20,6 +19,7 @@ from pliant.benchmarks.results import Target
 from pliant.errors import PliantError
 from pliant.flows import servers
 from qa.stack.page import Shell, commands
+from qa.targets import exchange
 
 PAGE = ROOT / "docs" / "deploy.md"
 SECTION = "Without containers"
@@ -43,7 +43,8 @@ def clean_environment(folder: Path, environment: Mapping[str, str]) -> dict[str,
 def follow(context: Context) -> Measured:
     """Run the commands in an empty folder, then ask what they have started without a key and without TLS."""
     lines = commands(PAGE.read_text(encoding="utf-8"), SECTION)
-    need_port()
+    if servers.free_port(PORT) != PORT:
+        raise PliantError(f"something listens on port {PORT}, which the page's commands use: stop it first")
     # Not under .pliant: BentoML builds nothing in a folder whose path has a hidden part.
     with tempfile.TemporaryDirectory(prefix="pliant-commands-", ignore_cleanup_errors=True) as name:
         folder, begun = Path(name), time.monotonic()
@@ -69,36 +70,18 @@ def follow(context: Context) -> Measured:
     return targets, {"commands": lines, "seconds": seconds, "wrong": wrong}
 
 
-def need_port() -> None:
-    """Raise `PliantError` where something listens on the page's port."""
-    if servers.free_port(PORT) != PORT:
-        raise PliantError(f"something listens on port {PORT}, which the page's commands use: stop it first")
-
-
 def wide_open(certificate: Path) -> list[str]:
     """Return what a stranger gets that he should not: an answer without a key, or without TLS."""
     wrong = list[str]()
-    request = urllib.request.Request(f"https://localhost:{PORT}/predict", BODY, {"content-type": "application/json"})
     try:
-        with urllib.request.urlopen(
-            request, timeout=30, context=ssl.create_default_context(cafile=certificate)
-        ) as answer:
-            wrong.append(f"a request without a key is answered with {answer.status}")
-    except urllib.error.HTTPError as error:
-        if error.code != NO_KEY:
-            wrong.append(f"a request without a key is answered with {error.code}")
-    except OSError as error:
+        status, *_ = exchange(f"https://localhost:{PORT}", "POST", "/predict", BODY, timeout=30.0, trusted=certificate)
+        if status != NO_KEY:
+            wrong.append(f"a request without a key is answered with {status}")
+    except (OSError, HTTPException) as error:
         wrong.append(f"a request without a key has no answer: {error}")
     with socket.create_connection((servers.HOST, PORT), timeout=10) as plain:
         plain.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        if _received(plain).startswith(b"HTTP/"):
-            wrong.append("a request without TLS is answered")
+        with suppress(OSError):  # a connection that is closed or reset
+            if plain.recv(100).startswith(b"HTTP/"):
+                wrong.append("a request without TLS is answered")
     return wrong
-
-
-def _received(connection: socket.socket) -> bytes:
-    """Return the first bytes that come; a connection that is closed or reset has none."""
-    try:
-        return connection.recv(100)
-    except OSError:
-        return b""

@@ -8,6 +8,7 @@ watch raises an alarm over, and false labels, which break a promise of accuracy.
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 import time
@@ -16,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from rich.console import Console
 
@@ -24,11 +26,11 @@ from pliant import systems
 from pliant.benchmarks.harness import Context, Measured
 from pliant.benchmarks.results import Target
 from pliant.flows import settings
-from qa.stack.changes import SLOW, variables
-from qa.stack.dashboards_load import Clients, Endpoint, await_all, clients_of, misbehave
+from qa.stack.changes import has_learnt
+from qa.stack.dashboards_load import Clients, Endpoint, await_all, misbehave
 from qa.stack.monitoring import Prometheus, prometheus
-from qa.stack.stack import Sizes, Stack, stack
-from qa.stack.whole import INTERVAL, TRAINED, make_keys, new_key
+from qa.stack.stack import Sizes, stack
+from qa.stack.whole import INTERVAL, TRAINED, new_key
 
 SERVICE: Mapping[str, object] = {
     "watch_seconds": 1.0,
@@ -67,30 +69,23 @@ class Results:
     with_zero: list[DashboardQuery]
     silent: list[DashboardQuery]
 
-    @property
-    def count(self) -> int:
-        return len(self.with_series) + len(self.with_zero) + len(self.silent)
-
 
 def dashboards(context: Context) -> Measured:
-    """Ask for the queries of all systems."""
-    return ask_all(context, systems.names())
-
-
-def ask_all(context: Context, names: Sequence[str]) -> Measured:
-    """Ask for the queries of the overview and of these systems. Raises `PliantError`, `Skipped` without Prometheus."""
-    home, begun = settings.read().home / "bench" / "dashboards", time.monotonic()
+    """Ask for the queries of the overview and of all systems. Raises `PliantError`, `Skipped` without Prometheus."""
+    home, names, begun = settings.read().home / "bench" / "dashboards", systems.names(), time.monotonic()
     shutil.rmtree(home, ignore_errors=True)
     keys = home / "keys.json"
     # A challenger waits and is not tried: another release would learn anew what is usual.
-    with variables({"PLIANT_ROLLOUT": "canary"}), ExitStack() as running, context.stage("dashboards") as progress:
-        client, monitor = make_keys(keys)
+    canary = patch.dict(os.environ, {"PLIANT_ROLLOUT": "canary"})
+    with canary, ExitStack() as running, context.stage("dashboards") as progress:
+        client, monitor = new_key(keys, "use"), new_key(keys, "monitor")
         limited = new_key(keys, "use", "limited", rate=1.0)
         given = running.enter_context(stack(home, keys, names, sizes=SIZES))
-        trusted, scheduled = given.certificate.path, {system: given.schedule(system) for system in names}
+        plans, trusted = given.plans, given.certificate.path
+        scheduled = {system: given.schedule(system) for system in names}
         for number, system in enumerate(names, start=1):
             given.await_scheduled(system, scheduled[system], TRAINED)
-            options = {**given.plans[system].service, **SERVICE, **OF_SYSTEMS.get(system, {})}
+            options = {**plans[system].service, **SERVICE, **OF_SYSTEMS.get(system, {})}
             options |= {"tls_cert": trusted, "tls_key": given.certificate.key}
             running.enter_context(given.endpoint(system, **options))
             progress(number, len(names) + 2)
@@ -98,32 +93,26 @@ def ask_all(context: Context, names: Sequence[str]) -> Measured:
         endpoints = {system: Endpoint(url, client, limited, trusted) for system, url in given.services.items()}
         targets = {system: url.removeprefix("https://") for system, url in given.services.items()}
         server = running.enter_context(prometheus(given.project, home / "prometheus", targets, monitor, trusted))
-        with clients_of(endpoints, given.plans, CLIENTS) as clients:
-            wrong = [
-                f"{system}: {each}" for system in names for each in misbehave(endpoints[system], given.plans[system])
-            ]
-            _change(given, monitor, clients)
+        with ExitStack() as sending:
+            clients = {
+                system: Clients(endpoint, plans[system].speech, plans[system].before.examples)
+                for system, endpoint in endpoints.items()
+            }
+            for each in clients.values():
+                sending.enter_context(each.running(CLIENTS))
+            wrong = [f"{system}: {each}" for system in names for each in misbehave(endpoints[system], plans[system])]
+
+            def learnt(system: str) -> bool:
+                return has_learnt(endpoints[system].get(plans[system].status, monitor))
+
+            await_all("what is usual", LEARNING, {system: partial(learnt, system) for system in clients})
+            for system, each in clients.items():
+                each.examples, each.falsely = plans[system].planted[CHANGES.get(system, -1)].mix.examples, True
             progress(len(names) + 1, len(names) + 2)
             results = _ask(server, names)
         progress(1, 1)
     wrong += [f"{system}: {each}" for system in names for each in clients[system].failures]
     return _measured(results, wrong, clients, served, time.monotonic() - begun)
-
-
-def _change(given: Stack, monitor: str, clients: Mapping[str, Clients]) -> None:
-    """Let the clients send something else, and report false labels, once all watches know what is usual."""
-
-    def learnt(system: str) -> bool:
-        return _has_learnt(clients[system].endpoint.get(given.plans[system].status, monitor))
-
-    await_all("what is usual", LEARNING, {system: partial(learnt, system) for system in clients})
-    for system, each in clients.items():
-        each.examples, each.falsely = given.plans[system].planted[CHANGES.get(system, -1)].mix.examples, True
-
-
-def _has_learnt(status: Any) -> bool:
-    rows = [row for row in (status.get("watch") or {}).get("streams", ()) if not row["stream"].startswith(SLOW)]
-    return bool(rows) and all(row["state"] != "learning" for row in rows)
 
 
 def _ask(server: Prometheus, names: Sequence[str]) -> Results:
@@ -139,7 +128,8 @@ def _ask(server: Prometheus, names: Sequence[str]) -> Results:
             break
         time.sleep(1.0)
     for query in wanted:
-        (results.with_zero if has_zero(server.query(query.expr), query) else results.silent).append(query)
+        nothing_happened = query.expr.endswith("or vector(0)") and server.query(query.expr)
+        (results.with_zero if nothing_happened else results.silent).append(query)
     return results
 
 
@@ -151,11 +141,6 @@ def has_series(result: Sequence[Mapping[str, Any]], query: DashboardQuery, names
     if query.dashboard == "overview":
         return {row["metric"].get("system") for row in rows} >= set(names)
     return bool(rows)
-
-
-def has_zero(result: Sequence[Mapping[str, Any]], query: DashboardQuery) -> bool:
-    """Return whether a query says that nothing has happened."""
-    return query.expr.endswith("or vector(0)") and bool(result)
 
 
 def is_not_here(query: DashboardQuery) -> bool:
@@ -176,9 +161,8 @@ def _measured(
         why = next((why for name, why in NOT_HERE.items() if name in query.expr), "it did not come in time")
         console.print(f"0, as there was no event ({why}): {query.dashboard}, {query.panel}", markup=False)
     requests = {system: each.answered for system, each in clients.items()}
-    console.print(
-        f"{results.count} queries: {len(results.with_series)} with series, {len(results.with_zero)} with 0 alone"
-    )
+    count = len(results.with_series) + len(results.with_zero) + len(results.silent)
+    console.print(f"{count} queries: {len(results.with_series)} with series, {len(results.with_zero)} with 0 alone")
     console.print(f"requests answered: {requests}; served after {served:.0f} s, all asked after {seconds:.0f} s")
     targets = [
         Target("queries of all dashboards without data", len(results.silent), "<=", 0, f"of {results.count}"),

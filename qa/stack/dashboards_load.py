@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 from pliant.benchmarks.demo.story_load import Speech
 from pliant.errors import PliantError
 from qa.stack.plans import Plan
+from qa.targets import bearer, exchange, sent
 
 DEADLINE = 30.0  # seconds of a request, so that none is refused because the machine is slow
 TIMEOUT = 60.0
 PAUSE = 0.05  # seconds between two requests of a client
 PERIOD = 10.0  # seconds
-SILENCE = (
-    2.0  # seconds at the beginning of each period in which no client sends: some things happen in idle moments alone
-)
+SILENCE = 2.0  # seconds at the beginning of each period without a request: some things happen in idle moments alone
 OK, MANY = 200, 429
 BURST = 5  # requests at once of a tenant that may send one a second
 
@@ -41,30 +39,25 @@ class Endpoint:
 
     def post(self, path: str, body: Any, key: str = "") -> tuple[int, Any]:
         """Return the status of an answer, and what it says; 0 and the error where none came."""
+        data, headers = json.dumps(body).encode(), bearer(key or self.key)
         try:
-            with self._open(path, body, key) as answer:
-                return answer.status, json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as error:
-            return error.code, error.read()[:300].decode(errors="replace")
-        except (OSError, ValueError) as error:
+            status, _, content = exchange(self.url, "POST", path, data, headers, TIMEOUT, self.trusted)
+            return status, json.loads(content or b"null") if status < 400 else content[:300].decode(errors="replace")
+        except (OSError, HTTPException, ValueError) as error:
             return 0, f"{type(error).__name__}: {error}"
 
     def leave(self, path: str, body: Any) -> None:
         """Begin to read a stream, and leave before its end."""
-        with self._open(path, body, "") as answer:
+        data = json.dumps(body).encode()
+        with sent(self.url, "POST", path, data, bearer(self.key), TIMEOUT, self.trusted) as answer:
             answer.readline()
 
     def get(self, path: str, key: str) -> Any:
-        """Return what the endpoint says to a request without a body. Raises `OSError`."""
-        with self._open(path, None, key) as answer:
-            return json.loads(answer.read())
-
-    def _open(self, path: str, body: Any, key: str) -> Any:
-        headers = {"content-type": "application/json", "authorization": f"Bearer {key or self.key}"}
-        data = None if body is None else json.dumps(body).encode()
-        context = None if self.trusted is None else ssl.create_default_context(cafile=str(self.trusted))
-        request = urllib.request.Request(f"{self.url}{path}", data, headers)
-        return urllib.request.urlopen(request, timeout=TIMEOUT, context=context)
+        """Return what the endpoint says to a request without a body. Raises `PliantError`."""
+        status, _, content = exchange(self.url, "GET", path, None, bearer(key), TIMEOUT, self.trusted)
+        if status != OK:
+            raise PliantError(f"{self.url}{path} is answered with {status}: {content[:300]!r}")
+        return json.loads(content)
 
 
 @dataclass(slots=True)
@@ -116,21 +109,6 @@ class Clients:
             self.endpoint.post("/v1/outcomes", label)
 
 
-@contextmanager
-def clients_of(
-    endpoints: Mapping[str, Endpoint], plans: Mapping[str, Plan], count: int
-) -> Iterator[dict[str, Clients]]:
-    """Run so many clients of each system, with what they send before any change."""
-    with ExitStack() as running:
-        listed = {
-            system: Clients(endpoint, plans[system].speech, plans[system].before.examples)
-            for system, endpoint in endpoints.items()
-        }
-        for clients in listed.values():
-            running.enter_context(clients.running(count))
-        yield listed
-
-
 def misbehave(endpoint: Endpoint, plan: Plan) -> list[str]:
     """Send what is refused, and leave a stream where the interface has them; return what was not refused as it should be."""
     speech, example, wrong = plan.speech, plan.before.examples[0], list[str]()
@@ -138,15 +116,8 @@ def misbehave(endpoint: Endpoint, plan: Plan) -> list[str]:
     if not 400 <= status < 500:
         wrong.append(f"an empty request to {speech.path} gets {status}: {answer}")
     body = speech.body(example, DEADLINE)
-    statuses = list[int]()
-    threads = [
-        threading.Thread(target=lambda: statuses.append(endpoint.post(speech.path, body, endpoint.limited)[0]))
-        for _ in range(BURST)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(TIMEOUT)
+    with ThreadPoolExecutor(BURST) as pool:
+        statuses = list(pool.map(lambda _: endpoint.post(speech.path, body, endpoint.limited)[0], range(BURST)))
     if MANY not in statuses or OK not in statuses:
         wrong.append(f"{BURST} requests at once of a tenant that may send one a second get {statuses}")
     if speech.path.endswith("/chat/completions"):

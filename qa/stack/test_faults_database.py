@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,14 +13,14 @@ import pytest
 from pliant.benchmarks.harness import Skipped
 from pliant.flows import settings
 from pliant.flows.release import open_registry
-from pliant.serving.launch import launch
-from qa.flows.deployments import ENDED, POOL, Server, await_run, logs, prefect_of, worker
+from qa.prefect_server import ENDED, POOL, Server, await_run, logs, prefect_of, until, worker
 from qa.stack.postgres import Postgres, postgres
 from qa.stack.programs import program
 from qa.stack.publishing import NAME
 from qa.stack.stack import mlflow_server
+from qa.targets import exchange
 from tests.fixtures.bins.published import settings_for
-from tests.fixtures.clients import free_port
+from tests.fixtures.live import running
 from tests.fixtures.runs import PATIENCE
 
 AWAY = 25.0  # seconds without Postgres
@@ -43,7 +39,7 @@ class Clients:
     def _run(self) -> None:
         while not self._ended.wait(0.1):
             try:
-                ask(f"{self._url}/predict", {"inputs": "a dog"})
+                ask(self._url, "/predict", {"inputs": "a dog"})
                 self.answered += 1
             except (OSError, ValueError) as error:
                 self.failed.append(f"{time.monotonic() - self._begun:.1f} s: {error}")
@@ -53,11 +49,11 @@ class Clients:
         self._thread.join(PATIENCE)
 
 
-def ask(url: str, body: Any = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
+def ask(url: str, path: str, body: Any = None) -> Any:
+    status, _, content = exchange(url, "POST" if body else "GET", path, json.dumps(body).encode() if body else None)
+    if status != 200:
+        raise ValueError(f"{path} is answered with {status}: {content[:200]!r}")
+    return json.loads(content)
 
 
 @pytest.fixture(scope="module")
@@ -75,38 +71,17 @@ def database(tmp_path_factory) -> Iterator[Postgres]:
 def server(database, tmp_path_factory) -> Iterator[tuple[Server, str]]:
     """Prefect with a worker and the deployment, and its identifier; a first release is in the registry."""
     home = tmp_path_factory.mktemp("stack")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PLIANT_HOME", str(home / "home"))
-        connection = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": database.address("prefect", "asyncpg")}
-        with (
-            mlflow_server(home, database) as mlflow,
-            prefect_of(home, MLFLOW_TRACKING_URI=mlflow, **connection) as given,
-        ):
-            given.call("POST", "/work_pools/", {"name": POOL, "type": "process"})
-            deployment = given.deploy(FLOW, "publishing")
-            with worker():
-                given.start(deployment, folder=str(home), seed=100)
-                await_run(given, deployment, ENDED)
-                yield given, deployment
-
-
-@contextmanager
-def endpoint(folder: Path) -> Iterator[str]:
-    uri = settings.read().tracking_uri
-    own = settings_for(folder, registry_uri=uri, refresh_seconds=2.0)
-    service = launch(own, folder / "state", free_port(), folder / "serve.log")
-    try:
-        service.wait_until_ready(PATIENCE)
-        yield service.url
-    finally:
-        assert service.stop() == 0
-
-
-def until(condition: Callable[[], Any]) -> None:
-    limit = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < limit, logs()
-        time.sleep(0.1)
+    connection = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": database.address("prefect", "asyncpg")}
+    with (
+        mlflow_server(home, database.address("mlflow", "psycopg"), home / "home") as mlflow,
+        prefect_of(home, MLFLOW_TRACKING_URI=mlflow, **connection) as given,
+    ):
+        given.call("POST", "/work_pools/", {"name": POOL, "type": "process"})
+        deployment = given.deploy(FLOW, "publishing")
+        with worker():
+            given.start(deployment, folder=str(home), seed=100)
+            await_run(given, deployment, ENDED)
+            yield given, deployment
 
 
 @pytest.mark.parametrize("moment", ["work", "commit"])
@@ -115,7 +90,9 @@ def test_a_run_outlasts_postgres_and_clients_notice_nothing(moment, server, data
     before = len(prefect.runs(deployment))
     registry = open_registry(settings.read(), "bins")
     first = registry.release("bins")
-    with endpoint(tmp_path) as url:
+    own = settings_for(tmp_path, registry_uri=settings.read().tracking_uri, refresh_seconds=2.0)
+    with running(own, tmp_path) as service:
+        url = service.url
         clients = Clients(url)
         (tmp_path / f"hold-{moment}").touch()
         run = prefect.start(deployment, folder=str(tmp_path), seed=before)
@@ -123,11 +100,11 @@ def test_a_run_outlasts_postgres_and_clients_notice_nothing(moment, server, data
         database.stop()
         (tmp_path / f"hold-{moment}").unlink()
         time.sleep(AWAY)
-        during = ask(f"{url}/status")
+        during = ask(url, "/status")
         database.start()
         ended = {each["id"]: each for each in await_run(prefect, deployment, ENDED, before + 1)}
         assert ended[run]["state_type"] == "COMPLETED", logs()
-        until(lambda: ask(f"{url}/status")["release"] == first.number + 1)
+        until(lambda: ask(url, "/status")["release"] == first.number + 1)
         clients.end()
     release = registry.release("bins")
     assert set(release.versions) == {f"pliant-bins-{NAME}", f"pliant-bins-encoder-{NAME}"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Mapping
@@ -17,7 +18,8 @@ from pliant.flows import settings
 from pliant.serving.http.access.keys import Tenant
 from qa.stack.monitoring import Prometheus, prometheus
 from qa.stack.proxy import Proxy, proxy
-from qa.stack.stack import SYSTEMS, Answer, Stack, ask, stack
+from qa.stack.stack import SYSTEMS, Stack, stack
+from qa.targets import bearer, exchange
 from qa.targets import make_keys as keys_in
 
 LIMIT = 300.0  # seconds, from nothing to the served version
@@ -35,7 +37,7 @@ def whole(context: Context) -> Measured:
     shutil.rmtree(home, ignore_errors=True)
     with ExitStack() as running, context.stage("the stack") as progress:
         steps = len(SYSTEMS) + 5
-        client, monitor = make_keys(home / "keys.json")
+        client, monitor = new_key(home / "keys.json", "use"), new_key(home / "keys.json", "monitor")
         given = running.enter_context(stack(home, home / "keys.json"))
         progress(1, steps)
         scheduled = {system: given.schedule(system) for system in SYSTEMS}
@@ -47,7 +49,12 @@ def whole(context: Context) -> Measured:
         progress(steps - 3, steps)
         answers = {system: _ask(given, door, system, client) for system in SYSTEMS}
         served = time.monotonic() - begun
-        wrong = _wrong(given, door, answers)
+        wrong = [
+            f"{system} answers with {status}: {content[:200]!r}"
+            for system, (status, headers, content) in answers.items()
+            if status != OK or "x-request-id" not in headers
+        ]
+        wrong += _wrong(given, door)
         progress(steps - 2, steps)
         silent, count = _unanswered(running, given, home / "prometheus", client, door, monitor)
         progress(steps, steps)
@@ -60,11 +67,6 @@ def whole(context: Context) -> Measured:
     if count:
         targets.append(Target("queries of dashboards without data", len(silent), "<=", 0, f"of {count}"))
     return targets, {"seconds": served, "proxy": door is not None, "wrong": wrong, "silent": silent}
-
-
-def make_keys(path: Path) -> tuple[str, str]:
-    """Make a key for a client and one for Prometheus, and return both."""
-    return new_key(path, "use"), new_key(path, "monitor")
 
 
 def new_key(path: Path, role: str, tenant: str = "stack", rate: float | None = None) -> str:
@@ -83,30 +85,25 @@ def _door(running: ExitStack, given: Stack, folder: Path) -> Proxy | None:
         return None
 
 
-def _ask(given: Stack, door: Proxy | None, system: str, key: str) -> Answer:
+def _ask(given: Stack, door: Proxy | None, system: str, key: str) -> tuple[int, Mapping[str, str], bytes]:
+    """Return status, headers and content of the answer to a request with a key, or without."""
     speech, example = given.plans[system].speech, given.plans[system].before.examples[0]
     address = given.services[system] if door is None else f"{door.url}/{system}"
-    return ask(
-        f"{address}{speech.path}",
-        given.certificate,
-        speech.body(example, DEADLINE),
-        {"authorization": f"Bearer {key}"} if key else {},
-    )
+    body = json.dumps(speech.body(example, DEADLINE)).encode()
+    return exchange(address, "POST", speech.path, body, bearer(key), 60.0, given.certificate.path)
 
 
-def _wrong(given: Stack, door: Proxy | None, answers: Mapping[str, Answer]) -> list[str]:
-    """Return what is not as it should be: an answer with the key, none without, and no metrics for strangers."""
+def _wrong(given: Stack, door: Proxy | None) -> list[str]:
+    """Return what a stranger gets that he should not: an answer without a key, and metrics through the proxy."""
     wrong = []
-    for system, answer in answers.items():
-        if answer.status != OK or "x-request-id" not in {name.lower() for name in answer.headers}:
-            wrong.append(f"{system} answers with {answer.status}: {str(answer.content)[:200]}")
-        keyless = _ask(given, door, system, "")
-        if keyless.status != NO_KEY:
-            wrong.append(f"{system} answers a request without a key with {keyless.status}")
+    for system in SYSTEMS:
+        keyless, *_ = _ask(given, door, system, "")
+        if keyless != NO_KEY:
+            wrong.append(f"{system} answers a request without a key with {keyless}")
         if door is not None:
-            metrics = ask(f"{door.url}/{system}/metrics", given.certificate)
-            if metrics.status != NOT_THERE:
-                wrong.append(f"the proxy answers {system}'s /metrics with {metrics.status}")
+            metrics, *_ = exchange(f"{door.url}/{system}", "GET", "/metrics", trusted=given.certificate.path)
+            if metrics != NOT_THERE:
+                wrong.append(f"the proxy answers {system}'s /metrics with {metrics}")
     return wrong
 
 

@@ -94,8 +94,16 @@ def build_plan(settings: BinsSettings, catalog: Catalog, worker: int) -> BinsBui
     """Return the build plan of one worker's device."""
     required_device = None if settings.any_profile else catalog.device
     plan = DevicePlan(process_device(settings, worker), settings.threads, required_device, ())
-    streams = tuple(_stream_build(settings, served) for served in catalog.streams.values())
-    return BinsBuild(streams, catalog.placement, _first(settings, catalog, worker), plan)
+    streams, first = [], None
+    for served in catalog.streams.values():
+        bins, encoder, folder = served.bins, served.encoder, compiled(settings, served)
+        files = dict(bins.files)
+        streams.append(
+            StreamBuild(encoder.folder, encoder.digest, bins.engine, bins.shapes, folder, files, bins.precision)
+        )
+    if runtimes := deployed(settings, catalog):
+        first = knowledge_of(catalog.plans).runtimes[runtimes[worker]].settings[0]
+    return BinsBuild(tuple(streams), catalog.placement, first, plan)
 
 
 def process_device(settings: BinsSettings, worker: int) -> str:
@@ -110,15 +118,3 @@ def process_device(settings: BinsSettings, worker: int) -> str:
 def compiled(settings: BinsSettings, served: ServedStream) -> Path:
     """Return the folder of a stream's compiled files."""
     return cache_folder(settings.home, served.encoder.digest, served.bins.device_class)
-
-
-def _first(settings: BinsSettings, catalog: Catalog, worker: int) -> int | None:
-    runtimes = deployed(settings, catalog)
-    return knowledge_of(catalog.plans).runtimes[runtimes[worker]].settings[0] if runtimes else None
-
-
-def _stream_build(settings: BinsSettings, served: ServedStream) -> StreamBuild:
-    bins, encoder = served.bins, served.encoder
-    folder = compiled(settings, served)
-    files = dict(bins.files)
-    return StreamBuild(encoder.folder, encoder.digest, bins.engine, bins.shapes, folder, files, bins.precision)

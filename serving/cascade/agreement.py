@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from pliant.serving.cascade.catalog import Catalog
 from pliant.serving.cascade.metric_list import AGREEMENT
 from pliant.serving.cascade.reading import Draw, Handler, TextInProgress, begin
 from pliant.serving.client import ANYBODY
-from pliant.serving.driver import Clock, Completed, Driver
+from pliant.serving.driver import Clock, Completed
 from pliant.serving.lifecycle.generation import Generations
 from pliant.serving.loop.copies import Copies
 from pliant.serving.loop.observe import DriftCounter, Kind, Reading
@@ -36,26 +36,7 @@ COMPARISONS = Kind(classes(("differs", "agrees")), burn_in=0.1)  # they are a sm
 LEAST_UTILITY = 1e-9  # so that whatever comes meanwhile is worth more
 
 
-@dataclass(frozen=True, slots=True)
-class Early:
-    """An answer that a level before the last gave. `text`: the text, and the second one of a pair."""
-
-    handler: Handler
-    candidate: str
-    text: tuple[str, str | None]
-    label: str | float
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """How many early answers of one candidate were compared, since its version was taken up, and how many agreed."""
-
-    version: int
-    compared: int = 0
-    agreed: int = 0
-
-    def with_one(self, agrees: bool) -> Compared:
-        return Compared(self.version, self.compared + 1, self.agreed + agrees)
+Text = tuple[str, str | None]
 
 
 class AgreementCounter:
@@ -86,7 +67,8 @@ class Agreement:
         self._counter, self._clock, self._front = counter, clock, front
         self._draw: Callable[[], float] = draw or random.Random().random
         self._busy = float("-inf")  # when something was last answered or seen to run
-        self._compared: dict[tuple[str, str], Compared] = {}
+        # by task and candidate: the version that was taken up, and how many comparisons since then agreed
+        self._compared: dict[tuple[str, str], tuple[int, Counter[bool]]] = {}
         self._copies = Copies(self._idle)
 
     async def run(self) -> None:
@@ -104,16 +86,18 @@ class Agreement:
         last = len(progress.handler.served.cascade.levels) - 1
         if progress.candidate.levels[progress.levels_done - 1] == last or self._draw() >= self._share:
             return
-        early = Early(progress.handler, progress.candidate.name, progress.original, progress.label)
-        self._copies.offer(partial(self._compare, early))
+        read_again = partial(
+            self._compare, progress.handler, progress.candidate.name, progress.original, progress.label
+        )
+        self._copies.offer(read_again)
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return what a status says: for each task and candidate, how many answers were compared and how many agreed."""
         handlers = self._generations.present.handlers
         return [
-            {"task": task, "candidate": candidate, "compared": each.compared, "agreed": each.agreed}
-            for (task, candidate), each in self._compared.items()
-            if task in handlers and handlers[task].served.version == each.version
+            {"task": task, "candidate": candidate, "compared": results.total(), "agreed": results[True]}
+            for (task, candidate), (version, results) in self._compared.items()
+            if task in handlers and handlers[task].served.version == version
         ]
 
     def _idle(self) -> bool:
@@ -123,46 +107,36 @@ class Agreement:
             self._busy = now
         return now - self._busy >= QUIET and all(generations.present.driver.up)
 
-    async def _compare(self, early: Early) -> None:
-        """Let the last level read the text, and count whether it says the same. Raises as `Driver.submit`."""
-        cascade, present = early.handler.served.cascade, self._generations.present
-        number = large_alone(cascade)
-        if number is None or not self._serves(early.handler):
+    async def _compare(self, handler: Handler, candidate: str, text: Text, label: str | float) -> None:
+        """Let the last level read a text, and count whether it says the same. Raises as `Driver.submit`.
+
+        It reads for no tenant, and may give no answer in time. `text`: with the second one of a pair; `candidate`, `label`:
+        what gave the early answer, and that answer.
+        """
+        served, cascade = handler.served, handler.served.cascade
+        last = (len(cascade.levels) - 1,)
+        number = next((number for number, each in enumerate(cascade.candidates) if each.levels == last), None)
+        if number is None or not self._serves(handler):
             return
         with to_champion_as_copy():
-            label = await self._read(present.driver, early, number)
-        if label is not None and self._serves(early.handler):
-            self._count(early, agree(cascade, early.label, label))
+            progress = begin(handler, number, *text, self._draw)
+            deadline = max(self._front.usual_deadline, ROOM * cascade.candidates[number].seconds)
+            result = await self._generations.present.driver.submit(
+                cascade.task, deadline, LEAST_UTILITY, progress.payload, progress.length, number, progress, ANYBODY
+            )
+        if not isinstance(result, Completed) or not self._serves(handler):
+            return
+        agrees, key = agree(cascade, label, progress.label), (cascade.task, candidate)
+        version, results = self._compared.get(key, (served.version, Counter()))
+        if version != served.version:
+            results = Counter()
+        results[agrees] += 1
+        self._compared[key] = served.version, results
+        self._counter.count(cascade.task, candidate, agrees)  # also for the watch: this is no copy any more
+        self._drift.count([Reading(f"agreement of {cascade.task} by {candidate}", agrees, COMPARISONS)])
 
     def _serves(self, handler: Handler) -> bool:
         return self._generations.present.handlers.get(handler.served.cascade.task) is handler
-
-    async def _read(self, driver: Driver, early: Early, number: int) -> str | float | None:
-        """Return the label that the last level gives, for no tenant; None if it gives none in time."""
-        cascade = early.handler.served.cascade
-        progress = begin(early.handler, number, *early.text, self._draw)
-        deadline = max(self._front.usual_deadline, ROOM * cascade.candidates[number].seconds)
-        submitted = driver.submit(
-            cascade.task, deadline, LEAST_UTILITY, progress.payload, progress.length, number, progress, ANYBODY
-        )
-        return progress.label if isinstance(await submitted, Completed) else None
-
-    def _count(self, early: Early, agrees: bool) -> None:
-        """Count a comparison, also for the watch: this is no copy any more."""
-        served = early.handler.served
-        task, key = served.cascade.task, (served.cascade.task, early.candidate)
-        known = self._compared.get(key)
-        if known is None or known.version != served.version:
-            known = Compared(served.version)
-        self._compared[key] = known.with_one(agrees)
-        self._counter.count(task, early.candidate, agrees)
-        self._drift.count([Reading(f"agreement of {task} by {early.candidate}", agrees, COMPARISONS)])
-
-
-def large_alone(cascade: Cascade) -> int | None:
-    """Return the number of the candidate that is the last level by itself; None where there is none."""
-    last = (len(cascade.levels) - 1,)
-    return next((number for number, each in enumerate(cascade.candidates) if each.levels == last), None)
 
 
 def agree(cascade: Cascade, first: str | float, second: str | float) -> bool:

@@ -193,16 +193,11 @@ def main(channel: socket.socket, incoming: IO[bytes]) -> None:
 
 
 def _answer(body: bytes) -> Any:
+    """Return the value of a body, or the error of one that is no JSON or has too many parts."""
     try:
         value = parse_value(body)
-        _check_cost(value)
     except (ApiError, PliantError) as error:
         return error
-    return value
-
-
-def _check_cost(value: Any) -> None:
-    """Raise `ApiError` (413) for a value of too many parts."""
     cost, left = 0, [value]
     while left:
         item = left.pop()
@@ -210,7 +205,8 @@ def _check_cost(value: Any) -> None:
             cost += CONTAINER + len(item)
             left += item.values() if isinstance(item, dict) else item
         if cost > MAX_COST:
-            raise ApiError(413, "body_too_large", "body has too many values", "body")
+            return ApiError(413, "body_too_large", "body has too many values", "body")
+    return value
 
 
 IGNORED = "x-pliant-ignored"

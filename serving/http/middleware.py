@@ -37,7 +37,8 @@ class RequestIdMiddleware:
             await self._app(scope, receive, send)
             return
         id = request_id(scope["headers"])
-        REQUEST_KEY.set(_key(scope["headers"]))
+        keys = (value.decode("latin-1") for name, value in scope["headers"] if name == KEY_HEADER)
+        REQUEST_KEY.set(next(keys, ""))
         REQUEST_ID.set(id.decode())
 
         async def send_with_id(message: Message) -> None:
@@ -47,11 +48,6 @@ class RequestIdMiddleware:
             await send(message)
 
         await self._app(scope, receive, send_with_id)
-
-
-def _key(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the key by which a client's requests stay with one release while another one is tried; empty without."""
-    return next((value.decode("latin-1") for name, value in headers if name == KEY_HEADER), "")
 
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

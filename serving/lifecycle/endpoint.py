@@ -115,12 +115,13 @@ class Endpoint(Generic[S, C, H, D, M]):
         deadline: float,
         arrived: float,
         client: Client,
+        utility: float = 1.0,
     ) -> tuple[H, Completed]:
         """Return the result of one request, and the handler of its task. Raises `ApiError` for a task that is not served,
         and for a request that is dropped.
         """
         handler, driver = self.handler(task), self._generations.chosen.driver
-        result = await driver.submit(task, deadline - (self.now - arrived), 1.0, payload, client=client)
+        result = await driver.submit(task, deadline - (self.now - arrived), utility, payload, client=client)
         if isinstance(result, Rejected):
             self.metrics.dropped(task, result.reason)
             raise api_error_of_drop(result, deadline)

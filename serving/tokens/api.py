@@ -28,7 +28,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pliant.errors import InputError
-from pliant.serving.client import Client
 from pliant.serving.http.access.access import check_admin, client_of
 from pliant.serving.http.api_errors import ApiError, error_response
 from pliant.serving.http.app import (
@@ -181,12 +180,11 @@ async def read_image(value: object) -> bytes:
 
 async def _from_base64(text: str) -> bytes:
     """Return the bytes. Raises `ValueError` for what is no base64."""
-    if len(text) <= BASE64_AT_ONCE:
-        return base64.b64decode(text, validate=True)
     parts = []
     for start in range(0, len(text), BASE64_AT_ONCE):
+        if start:
+            await asyncio.sleep(0)
         parts.append(base64.b64decode(text[start : start + BASE64_AT_ONCE], validate=True))
-        await asyncio.sleep(0)
     return b"".join(parts)
 
 
@@ -289,16 +287,6 @@ def _predict_body() -> dict[str, Any]:
 def create_app(swagger: Path) -> FastAPI:
     """Return the app. `swagger` is a folder with the files of Swagger UI, so that the page needs no internet."""
     app = new_app("Pliant tokens")
-    _add_routes(app)
-    return complete(app, {"/predict": _predict}, swagger, lambda path: shape_of(path, error_response))
-
-
-def create_root(app: FastAPI) -> FastAPI:
-    """Return the app to be mounted at the root, which serves beside `app`: the Open Inference Protocol, below /v2."""
-    return routes.create_root(app, SERVED)
-
-
-def _add_routes(app: FastAPI) -> None:
     app.add_api_route(
         "/predict",
         _predict,
@@ -319,6 +307,12 @@ def _add_routes(app: FastAPI) -> None:
     add_outcomes(app, TakenOutcome, Alarm, "7")
     add_refresh(app, TokensRefresh)
     add_status(app, Status, "Status of the service, and accuracy by reported labels")
+    return complete(app, {"/predict": _predict}, swagger, lambda path: shape_of(path, error_response))
+
+
+def create_root(app: FastAPI) -> FastAPI:
+    """Return the app to be mounted at the root, which serves beside `app`: the Open Inference Protocol, below /v2."""
+    return routes.create_root(app, SERVED)
 
 
 async def _predict(request: Request) -> Response:
@@ -382,16 +376,18 @@ def describe(endpoint: TokensEndpoint, name: str) -> Model:
 async def infer(request: Request, endpoint: TokensEndpoint, body: InferRequest, arrived: float) -> InferAnswer:
     """Answer a request as /predict does for each image."""
     maximum, client = endpoint.settings.max_deadline, client_of(request)
-    deadline = body.parameters.seconds(maximum)
-    seconds = maximum if deadline is None else deadline
+    given = body.parameters.seconds(maximum)
+    seconds = maximum if given is None else given
     worth = body.parameters.utility if isinstance(body.parameters, ImageParameters) else 1.0
     files = await _files(body)
-    ids = _ids(body.id, client, len(files))
 
     async def predict(numbered: tuple[int, bytes]) -> dict[str, Any]:
         index, file = numbered
+        id = str(body.id) if len(files) == 1 else f"{body.id}/{index}"
         try:
-            image = ImageRequest(file, body.model.name, seconds, worth, client, ids[index])
+            image = ImageRequest(
+                file, body.model.name, seconds, worth, client, chosen_id(client, id) if body.id else ""
+            )
             return await endpoint.predict(image, arrived)
         except InputError as error:
             raise _named(error, index) from None
@@ -403,13 +399,6 @@ async def infer(request: Request, endpoint: TokensEndpoint, body: InferRequest, 
         version=one_version(answer["versions"].get("task") for answer in answers),
         parameters={name: max(answer[name] for answer in answers) for name in ("queue_seconds", "run_seconds")},
     )
-
-
-def _ids(id: str | None, client: Client, count: int) -> list[str]:
-    """Return the ids under which the answers of a request are remembered; empty ones: they are not."""
-    if not id:
-        return [""] * count
-    return [chosen_id(client, id if count == 1 else f"{id}/{index}") for index in range(count)]
 
 
 async def _files(body: InferRequest) -> Sequence[bytes]:

@@ -57,11 +57,6 @@ class DecodeQueue:
             self._present -= 1
 
 
-def process_count(cores: int) -> int:
-    """Return how many processes decode usual images on a machine of so many cores."""
-    return min(max(1, cores - OTHERS), MOST_PROCESSES)
-
-
 class DecoderProcesses:
     """Decodes usual images in `count` processes, each one at a time.
 
@@ -129,7 +124,7 @@ class Decoders:
 
     def __init__(self, max_pixels: int) -> None:
         self._max_pixels, self._process = max_pixels, HelperProcess(ENTRY)
-        self._processes = DecoderProcesses(process_count(len(os.sched_getaffinity(0))))
+        self._processes = DecoderProcesses(min(max(1, len(os.sched_getaffinity(0)) - OTHERS), MOST_PROCESSES))
         self._usual = DecodeQueue(self._processes.decode, self._processes.count)
         self._large = DecodeQueue(self._in_process, 1)
 

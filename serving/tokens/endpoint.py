@@ -71,26 +71,17 @@ class TokensEndpoint(LabelledEndpoint[TokensSettings, Catalog, TaskInfo]):
         return await self.route_trial(partial(self._predict, request), arrived, request.deadline)
 
     async def _predict(self, request: ImageRequest, arrived: float) -> Served[dict[str, Any]]:
-        size = self._serving(request.task).catalog.backbone.image_size
+        self.handler(request.task)
+        size = self._generations.chosen.catalog.backbone.image_size
         try:
             pixels = await self._decoders.decode(request.image, size, request.deadline - (self.now - arrived))
         except TimeoutError:
-            answer: Completed | Rejected = Rejected("late")
-            generation = self._serving(request.task)
-        else:
-            generation = self._serving(request.task)  # decoding may have taken a while
-            left = request.deadline - (self.now - arrived)
-            payload = (request.task, pixels)
-            answer = await generation.driver.submit(request.task, left, request.utility, payload, client=request.client)
-        if isinstance(answer, Rejected):
-            self.metrics.dropped(request.task, answer.reason)
-            raise api_error_of_drop(answer, request.deadline)
-        return self._served(request, answer, generation, pixels)
-
-    def _serving(self, task: str) -> TokensGeneration:
-        """Return the generation that the request goes to. Raises as `handler`."""
-        self.handler(task)
-        return self._generations.chosen
+            self.metrics.dropped(request.task, "late")
+            raise api_error_of_drop(Rejected("late"), request.deadline) from None
+        generation, payload = self._generations.chosen, (request.task, pixels)  # decoding may have taken a while
+        deadline, client, utility = request.deadline, request.client, request.utility
+        _, completed = await self.run_one(request.task, payload, deadline, arrived, client, utility)
+        return self._served(request, completed, generation, pixels)
 
     def _served(
         self, request: ImageRequest, completed: Completed, generation: TokensGeneration, pixels: NDArray[np.uint8]

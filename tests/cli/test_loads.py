@@ -26,15 +26,6 @@ def test_numbers_that_are_none_are_refused(kind, numbers):
         loads.drawn(f"{kind}:{numbers}", 1000, RNG(0))
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_trace_comes_in_order_from_its_first_second_on(tmp_path, kind):
-    table = pandas.DataFrame({"seconds": [7.0, 5.0, 6.5], "length": [1, 2, 3], "note": ["a", "b", "c"]})
-    path = tmp_path / f"trace.{kind}"
-    table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
-    trace = loads.trace(f"trace:{path}", ("length",), 10)
-    assert trace["seconds"].tolist() == [0.0, 1.5, 2.0] and trace["length"].tolist() == [2, 3, 1]
-
-
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
@@ -55,3 +46,14 @@ def test_a_trace_that_cannot_be_used_is_refused(tmp_path, table, sentence):
 def test_a_file_that_is_not_there_is_answered_with_what_there_is(tmp_path):
     with pytest.raises(InputError, match=r"absent.csv, but must be trace:FILE, a csv or parquet file"):
         loads.trace(f"trace:{tmp_path / 'absent.csv'}", (), 3)
+
+
+@pytest.mark.parametrize(
+    ("column", "match"),
+    [(["a", "b"], "numeric column"), ([1.0, -1.0], "at least 0"), ([1.0, None], "at least 0"), ([0, 0], "1 to")],
+)
+def test_a_recorded_load_holds_counts(tmp_path, column, match):
+    path = tmp_path / "trace.parquet"
+    pandas.DataFrame({"count": column}).to_parquet(path)
+    with pytest.raises(InputError, match=match):
+        loads.counted(str(path), "", 10, RNG(0))

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.cli.unprivileged import UNPRIVILEGED, needs_unprivileged
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny
 from tests.fixtures.places import ROOT
 
+UNPRIVILEGED: Sequence[str] = ()
+"""What stands before a command."""
+if os.geteuid() == 0:
+    UNPRIVILEGED = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+
+needs_unprivileged = pytest.mark.skipif(
+    bool(UNPRIVILEGED) and shutil.which("setpriv") is None,
+    reason="root may read and write everything, and setpriv (Debian: util-linux) is not there to take that away",
+)
 pytestmark = [pytest.mark.slow, needs_unprivileged]
 
 

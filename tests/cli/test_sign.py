@@ -11,7 +11,7 @@ from pliant.registry.mlflow_client import DIGEST
 from pliant.registry.signing.signatures import SIGNATURE
 from tests.cli.test_releases import BINS, place, published
 from tests.fixtures.commands import refused, shown
-from tests.registry.signing.keys import new_signer
+from tests.fixtures.signing import new_signer
 
 __all__ = ["place", "published"]  # fixtures
 
@@ -77,10 +77,3 @@ def test_a_version_that_was_altered_after_it_was_signed_is_named_and_not_signed_
 )
 def test_whatever_is_missing_is_said_in_one_sentence(place, capsys, words, sentence):
     assert sentence in refused(words, capsys)
-
-
-def test_a_key_that_is_there_is_never_replaced(here, capsys):
-    shown(["sign", "--new-key", "release.pem"], capsys)
-    before = (here / "release.pem").read_bytes()
-    assert "a key that is there is never replaced" in refused(["sign", "--new-key", "release.pem"], capsys)
-    assert (here / "release.pem").read_bytes() == before

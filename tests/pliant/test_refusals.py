@@ -10,7 +10,7 @@ from pliant import systems
 from pliant.bins.artifact import Encoder, Shape
 from pliant.bins.knowledge import Config, knowledge_of
 from pliant.bins.planning.allocate import Demand, allocate_streams
-from pliant.bins.planning.edges import choose_edges, fixed_edges, padding_cost, worthwhile_batches
+from pliant.bins.planning.edges import choose_edges, padding_cost, worthwhile_batches
 from pliant.bins.policies import make as make_bins
 from pliant.bins.runtimes.padding import check as check_texts
 from pliant.bins.scheduler import BinsScheduler
@@ -99,7 +99,6 @@ PLANNING = [
     (partial(choose_edges, [0, 1], [1.0, INF], 1), "seconds_by_length"),
     *((partial(choose_edges, [0, 1], [1.0, 1.0], 1, [length]), "candidates") for length in (0, 2)),
     *((partial(padding_cost, edges, [0, 1, 1], [1.0] * 3), "edges") for edges in ((0, 2), (1, 3))),
-    *((partial(fixed_edges, *sizes), "step and max_length") for sizes in ((0,), (8, 0))),
     *((partial(worthwhile_batches, some), "seconds_by_batch") for some in ({4: 1.0, 2: 1.0}, {1: 1.0, 2: NAN})),
 ]
 CASCADE = [

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import RegistryError
-from pliant.registry import lock
 from pliant.registry.lock import LEASE_SECONDS, SAFE_SECONDS, Lease, file_lock, lease
 from pliant.registry.mlflow_store import MlflowRegistry
 from tests.fixtures.light_mlflow import lay_database, light
@@ -88,25 +87,3 @@ def test_releases_are_committed_under_a_lease_where_the_registry_is_no_file(tmp_
     assert registry.names("pliant-lock-") == []
     assert registry.release("tokens", "previous").number == released.former == 1
     assert registry.commit({}, without=[PROFILE]).versions == {}
-
-
-class Clock:
-    """Time that passes only while somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now, self.slept = 50.0, []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    time = monotonic
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    monkeypatch.setattr(lock, "time", clock := Clock())
-    return clock

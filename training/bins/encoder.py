@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from pliant.bins.artifact import Encoder
 from pliant.bins.runtimes.model import load_model as load_headed
@@ -64,20 +64,9 @@ def of_classifier(classifier: Classifier, name: str, max_length: int) -> Encoder
     A ModernBERT has rotary positions and a mean for its head, so it may read more than it was trained on. Raises
     `InputError` beyond the model's positions.
     """
-    limit = positions(load_model(classifier))
-    length = _length(max_length, limit, None)
-    return Encoder(
-        name,
-        "classification",
-        classifier.classes,
-        "",
-        False,
-        classifier.config,
-        classifier.tokenizer,
-        length,
-        classifier.data,
-        classifier.weights,
-    )
+    length = _length(max_length, positions(load_model(classifier)), None)
+    values = (classifier.config, classifier.tokenizer, length, classifier.data, classifier.weights)
+    return Encoder(name, "classification", classifier.classes, "", False, *values)
 
 
 def load(address: str, name: str, max_length: int | None = None) -> Encoder:
@@ -85,6 +74,9 @@ def load(address: str, name: str, max_length: int | None = None) -> Encoder:
 
     Raises `InputError`, and `OfflineError` where the hub is out of reach.
     """
+    from transformers import AutoModel, AutoModelForSequenceClassification
+    from transformers.utils import logging
+
     check(address)
     scheme, _, rest = address.partition(":")
     if scheme == "path" and not Path(rest).is_dir():
@@ -93,12 +85,21 @@ def load(address: str, name: str, max_length: int | None = None) -> Encoder:
         files: Fetch = partial(loading.read_json, rest, field="encoder")
         head, own = _head(files), _own_length(files)
         prompts = _prompts(files("config_sentence_transformers.json"))
-        model, tokens = _module(rest, head), read_tokenizer(rest)
+        logging.set_verbosity_error()  # what it would list at length is looked at by loading.load
+        logging.disable_progress_bar()
+        classifies = head.kind == "classification"
+        kind: Any = AutoModelForSequenceClassification if classifies else AutoModel
+        with torch.random.fork_rng():
+            torch.manual_seed(0)  # a missing pooler is drawn at random: always the same, so that digests agree
+            model: nn.Module = loading.load(kind, rest, "encoder", loading.whole if classifies else loading.headless)
+        model, tokens = model.float().eval(), read_tokenizer(rest)
         loading.check_tokens(tokens, model, rest, "encoder")
         _check_classes(model, head)
     tokenizer, length, arrays = tokens.to_str(), _length(max_length, positions(model), own), weights(model)
     config = model.config.to_json_string(use_diff=False)  # type: ignore[union-attr,operator]
-    classes = _classes(model) if head.kind == "classification" else ()
+    named: Mapping[int, str] = model.config.id2label  # type: ignore[union-attr,assignment]
+    many = classifies and len(named) > 1  # a regressor, which has one output, has none
+    classes = tuple(named[number] for number in sorted(named)) if many else ()
     data = fingerprint(config, tokenizer, arrays)
     values = (config, tokenizer, length, data, arrays, prompts)
     encoder = Encoder(name, head.kind, classes, head.pooling, head.normalize, *values)
@@ -132,12 +133,11 @@ def _check_answers(name: str, encoder: Encoder, model: nn.Module) -> None:
                 else:
                     wanted_K = headed.pooled(output.last_hidden_state, torch.ones_like(alone_1N))[0]
                 for got_K, where in ((alone_K, "alone"), (together_BK[row], "beside longer texts")):
-                    _check_alike(
-                        got_K,
-                        wanted_K,
-                        f"{name}, whose {kind} answers otherwise {where}, with {length} tokens",
-                        answers,
-                    )
+                    difference = float((got_K - wanted_K).abs().max() / wanted_K.abs().max().clamp(min=1e-6))
+                    if not difference <= ALIKE:
+                        value = f"{name}, whose {kind} answers otherwise {where}, with {length} tokens"
+                        value += f" (by {difference:.1%} of the largest number)"
+                        raise InputError("encoder", value, answers)
     except InputError:
         raise
     except Exception as error:  # models raise all kinds for what they are not made for
@@ -145,12 +145,6 @@ def _check_answers(name: str, encoder: Encoder, model: nn.Module) -> None:
         raise InputError(
             "encoder", f"{name}, whose {kind} cannot be run by token ids and a mask alone: {reason}", answers
         ) from error
-
-
-def _check_alike(got_K: Tensor, wanted_K: Tensor, value: str, expected: str) -> None:
-    difference = float((got_K - wanted_K).abs().max() / wanted_K.abs().max().clamp(min=1e-6))
-    if not difference <= ALIKE:
-        raise InputError("encoder", f"{value} (by {difference:.1%} of the largest number)", expected)
 
 
 def fingerprint(config: str, tokenizer: str, arrays: Mapping[str, NDArray[np.float32]]) -> str:
@@ -253,26 +247,6 @@ def _check_classes(model: nn.Module, head: _Head) -> None:
         )
     if sorted(named) != list(range(len(named))) or len(set(named.values())) < len(named):
         raise InputError("id2label of the encoder", named, "a name for each number from 0, none of them twice")
-
-
-def _module(name: str, head: _Head) -> nn.Module:
-    from transformers import AutoModel, AutoModelForSequenceClassification
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # what it would list at length is looked at by loading.load
-    logging.disable_progress_bar()
-    kind: Any = AutoModelForSequenceClassification if head.kind == "classification" else AutoModel
-    with torch.random.fork_rng():
-        torch.manual_seed(0)  # a missing pooler is drawn at random: always the same, so that digests agree
-        ignored = loading.whole if head.kind == "classification" else loading.headless
-        model: nn.Module = loading.load(kind, name, "encoder", ignored)
-    return model.float().eval()
-
-
-def _classes(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of the classes; a regressor, which has one output, has none."""
-    named: Mapping[int, str] = model.config.id2label  # type: ignore[union-attr,assignment]
-    return tuple(named[number] for number in sorted(named)) if len(named) > 1 else ()
 
 
 def _length(wanted: int | None, limit: int | None, own: int | None) -> int:

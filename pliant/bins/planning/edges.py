@@ -52,13 +52,6 @@ def _cheapest(first_E: Floats, added_EF: Floats, count: int) -> list[int]:
     return chosen[::-1]
 
 
-def fixed_edges(max_length: int, step: int = 64) -> tuple[int, ...]:
-    """Return the paper's lengths: every `step` tokens, and the longest. Raises `InputError` for lengths below 1."""
-    if step < 1 or max_length < 1:
-        raise InputError("step and max_length", f"{step} and {max_length}", "at least 1")
-    return (*range(step, max_length, step), max_length)
-
-
 def padding_cost(edges: Sequence[int], requests_by_length: ArrayLike, seconds_by_length: ArrayLike) -> float:
     """Return the seconds of all requests if each is padded to the smallest edge that it fits."""
     requests_N, seconds_N = _checked(requests_by_length, seconds_by_length)

@@ -1,7 +1,7 @@
 """How many devices each runtime gets in the next period, from the requests of the last one, and which devices swap.
 
-There are three plans (`Config.plan`): "published" (allocate.py), "queueing" (queueing.py), and "better". The last one
-replays both on the last window in the compiled simulator, under the dispatch in use, and takes the one of lower mean
+There are three plans (`Config.plan`): "published" (allocate.py), "queueing" (queueing_kernel.py), and "better". The last
+one replays both on the last window in the compiled simulator, under the dispatch in use, and takes the one of lower mean
 latency. The present allocation stays unless the new one is better by more than `WORTH`.
 """
 
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from pliant.bins.knowledge import Knowledge
 from pliant.bins.planning.allocate import ATTEMPTS, Demand, allocate_streams
-from pliant.bins.planning.queueing import allocate_by_delay
 from pliant.bins.replay import Pool, replay
 
 Floats = NDArray[np.float64]
@@ -102,11 +101,13 @@ def published(knowledge: Knowledge, window: Window, devices: int) -> list[int]:
 
 def queueing(knowledge: Knowledge, window: Window, devices: int) -> list[int]:
     """Return the devices per runtime by the time that requests would wait."""
+    from pliant.bins.planning.queueing_kernel import best_counts
+
     runtimes = knowledge.runtimes
-    first = [knowledge.streams[runtime.stream].first for runtime in runtimes]
-    return allocate_by_delay(
-        window.counts(len(runtimes)), [runtime.alone for runtime in runtimes], first, devices, window.interval
-    )
+    seconds_I = np.array([runtime.alone for runtime in runtimes], np.float64)
+    first_I = np.array([knowledge.streams[runtime.stream].first for runtime in runtimes], np.int64)
+    counts_I = best_counts(window.counts(len(runtimes)), seconds_I, first_I, window.interval, devices)
+    return [int(count) for count in counts_I]
 
 
 def start_plan(knowledge: Knowledge, workers: int, shares: Sequence[float] = ()) -> list[int]:

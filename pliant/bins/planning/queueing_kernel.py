@@ -1,4 +1,10 @@
-"""The queueing-aware objective in compiled code; queueing.py also has it in plain Python."""
+"""Devices per runtime by the time that requests would wait; unlike the published objective this sees bursts.
+
+The last window is divided into intervals. The backlog of a runtime's m devices follows Lindley's recursion on the work
+that arrived, so bursts of an interval or longer count as they were. Within an interval the wait is that of M/D/m
+(Sakasegawa's approximation, halved as service times do not vary). The objective leaves out requests that go to a longer
+runtime because it is free.
+"""
 
 # mypy: ignore-errors
 # numba infers the types

@@ -17,8 +17,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -100,22 +99,12 @@ class Keys:
 
     def __post_init__(self) -> None:
         valid = [key for key in self.keys.values() if not key.revoked]
-        users = {key.tenant for key in valid if "use" in key.rights} - {
-            key.tenant for key in valid if "admin" in key.rights
-        }
-        clients = {
-            key.id: (
-                key.sha256,
-                Client(
-                    key.tenant,
-                    self.tenant(key.tenant).weight,
-                    key.rights,
-                    key.id,
-                    capped=len(users) > 1 and key.tenant in users,
-                ),
-            )
-            for key in valid
-        }
+        users, admins = ({key.tenant for key in valid if role in key.rights} for role in ("use", "admin"))
+        capped = users - admins if len(users - admins) > 1 else set()
+        clients = {}
+        for key in valid:
+            weight, is_capped = self.tenant(key.tenant).weight, key.tenant in capped
+            clients[key.id] = key.sha256, Client(key.tenant, weight, key.rights, key.id, capped=is_capped)
         object.__setattr__(self, "_clients", clients)
 
     def tenant(self, name: str) -> Tenant:
@@ -153,8 +142,12 @@ def digest(presented: str) -> str:
 
 def to_json(keys: Keys) -> str:
     """Return keys and tenants as a file holds them."""
-    tenants = {name: _without_none(asdict(tenant)) for name, tenant in sorted(keys.tenants.items())}
-    entries = [_without_none(asdict(key)) for key in sorted(keys.keys.values(), key=lambda key: (key.created, key.id))]
+
+    def written(entry: Tenant | Key) -> dict[str, Any]:
+        return {name: value for name, value in asdict(entry).items() if value is not None}
+
+    tenants = {name: written(tenant) for name, tenant in sorted(keys.tenants.items())}
+    entries = [written(key) for key in sorted(keys.keys.values(), key=lambda key: (key.created, key.id))]
     return json.dumps({"tenants": tenants, "keys": entries}, indent=2) + "\n"
 
 
@@ -175,10 +168,6 @@ def from_json(text: str, source: str) -> Keys:
     if len({entry.id for entry in entries}) < len(entries):
         raise InputError(source, "unusable", "a document of `pliant keys add` (an id is there twice)")
     return Keys(MappingProxyType({entry.id: entry for entry in entries}), MappingProxyType(tenants))
-
-
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _check_positive(name: str, value: object) -> None:
@@ -212,7 +201,10 @@ def update_keys(path: Path, change: Callable[[Keys], tuple[Keys, T]]) -> T:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path):
+        # The lock is on a file beside, since the file itself is replaced.
+        lock = path.with_name(f".{path.name}.lock")
+        with open(lock, "w", opener=lambda name, flags: os.open(name, flags, PRIVATE)) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             keys, result = change(read_keys(path) if path.exists() else Keys())
             write_whole(path, to_json(keys).encode())
     except OSError as error:
@@ -248,19 +240,14 @@ class FollowedKeys:
         now = self._clock()
         if now - self._looked >= LOOK_SECONDS:
             self._looked = now
-            self._look()
+            if (signature := _signature(self._path)) != self._seen:
+                self._seen = signature
+                try:
+                    self._keys = read_keys(self._path)
+                    logger.info("the keys of %s are in force: %d", self._path, len(self._keys.keys))
+                except InputError as error:
+                    logger.error("the former keys stay in force: %s", error)
         return self._keys
-
-    def _look(self) -> None:
-        signature = _signature(self._path)
-        if signature == self._seen:
-            return
-        self._seen = signature
-        try:
-            self._keys = read_keys(self._path)
-            logger.info("the keys of %s are in force: %d", self._path, len(self._keys.keys))
-        except InputError as error:
-            logger.error("the former keys stay in force: %s", error)
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
@@ -270,15 +257,3 @@ def _signature(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Wait until no other writer is at work. The lock is on a file beside, since the file itself is replaced."""
-    with open(path.with_name(f".{path.name}.lock"), "w", opener=_for_owner) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _for_owner(name: str, flags: int) -> int:
-    return os.open(name, flags, PRIVATE)

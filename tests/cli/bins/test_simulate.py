@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pandas
 import pytest
 
 from pliant.bins.policies import POLICIES
@@ -38,17 +37,6 @@ def test_lengths_are_those_that_the_champion_was_made_for():
 def test_the_reference_load_grows_with_the_number_of_devices():
     single, double = (len(requests_of("reference", [NOTES], workers, 0)) for workers in (1, 2))
     assert double == pytest.approx(2 * single, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("column", "match"),
-    [(["a", "b"], "numeric column"), ([1.0, -1.0], "at least 0"), ([1.0, None], "at least 0"), ([0, 0], "1 to")],
-)
-def test_a_recorded_load_holds_counts(tmp_path, column, match):
-    path = tmp_path / "trace.parquet"
-    pandas.DataFrame({"count": column}).to_parquet(path)
-    with pytest.raises(InputError, match=match):
-        requests_of(str(path), [MAIL], 1, 0)
 
 
 def test_the_same_requests_are_served_by_all_and_ours_is_no_worse():

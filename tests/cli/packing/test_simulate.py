@@ -51,15 +51,6 @@ def test_a_recorded_load_without_usable_requests_is_refused(tmp_path, rows):
         requests_of(_file(tmp_path, rows), TINY, CONTEXT, 0)
 
 
-BAD = ("", "5", "1:2:3", "x:y", "nan:1", "-1:1", "inf:1", "1e30:1", "0:5", "5:0")
-
-
-@pytest.mark.parametrize("load", [*(f"poisson:{b}" for b in BAD), "nonsense"])
-def test_a_load_that_is_none_is_refused(load):
-    with pytest.raises(InputError, match="load"):
-        requests_of(load, TINY, CONTEXT, 0)
-
-
 def test_the_table_compares_all_policies_or_shows_the_one_asked_for():
     whole, alone = (compared(TINY, CONTEXT, "poisson:100:3", policy, 0) for policy in (None, "s3"))
     assert list(whole.columns[0].cells) == list(POLICIES) and len(whole.columns) == len(HEADINGS)

@@ -6,7 +6,6 @@ import pandas
 import pytest
 
 from pliant.cli.tokens.simulate import requests_of
-from pliant.errors import InputError
 from tests.fixtures.commands import KINDS, cells, shown, write_trace
 from tests.fixtures.load_samples import bundle
 from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
@@ -31,16 +30,6 @@ def test_a_recorded_load_is_read_from_the_last_numeric_column(tmp_path):
     pandas.DataFrame({"second": [0, 1, 2], "count": [5, 0, 3], "note": ["a", "b", "c"]}).to_parquet(path)
     arrivals = [request.arrival for request in requests_of(str(path), bundle(), 1, 0)]
     assert [sum(int(a) == second for a in arrivals) for second in range(3)] == [5, 0, 3]
-
-
-@pytest.mark.parametrize(
-    ("column", "match"), [(["a", "b"], "numeric column"), ([1.0, -1.0], "at least 0"), ([1.0, None], "at least 0")]
-)
-def test_a_recorded_load_holds_counts(tmp_path, column, match):
-    path = tmp_path / "trace.parquet"
-    pandas.DataFrame({"count": column}).to_parquet(path)
-    with pytest.raises(InputError, match=match):
-        requests_of(str(path), bundle(), 1, 0)
 
 
 @pytest.fixture

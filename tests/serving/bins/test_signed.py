@@ -14,7 +14,7 @@ from pliant.registry.mlflow_switch import WAITING
 from pliant.registry.signing.versions import announce, sign_version, versions_in_use
 from tests.fixtures.bins.in_process import serving
 from tests.fixtures.bins.published import MlflowPublisher, publish_tiny, settings_for
-from tests.registry.signing.keys import new_signer
+from tests.fixtures.signing import new_signer
 
 MODELS = ("pliant-bins-colours", "pliant-bins-encoder-colours")
 

@@ -12,8 +12,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pliant.errors import DeviceError, WorkerError
+from pliant.fallbacks import Fallback
+from pliant.protocol import Limited
 from pliant.serving.bins.settings import BinsSettings
-from pliant.serving.driver import Completed
+from pliant.serving.driver import Completed, loop_clock
 from pliant.serving.journal import read
 from pliant.serving.lifecycle.endpoint import (
     Blueprint,
@@ -23,6 +25,7 @@ from pliant.serving.lifecycle.endpoint import (
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Source
 from pliant.serving.metrics import Metrics
+from pliant.serving.tokens.settings import TokensSettings
 from pliant.serving.workers.devices import SameDevice
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
@@ -195,3 +198,23 @@ def test_a_generation_runs_every_worker_and_its_requests_are_counted_and_written
         assert workers[0].calls[0] == "start" and workers[1].calls[0] == "start"
 
     run_virtually(main())
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_device_that_lacks_memory_limits_the_batches_of_its_generation(limited, tmp_path):
+    async def main():
+        worker = FakeWorker()
+        settings = TokensSettings(journal=tmp_path / "journal.jsonl")
+        plan = Blueprint(FifoScheduler, {}, [object()], lambda driver: 0, facts={"facts": 1}, limited=limited)
+        metrics = Metrics("gamma", (), CollectorRegistry())
+        make = generation_maker(settings, loop_clock(), metrics, lambda build: worker, lambda catalog: plan)
+        generation = make(1, None)
+        await generation.start()
+        worker.on_fallback(Fallback("capture", "a graph is missing"))
+        worker.on_fallback(Fallback("memory", "a batch at gamma -5 runs at most 16 at a time", -5, 16))
+        await generation.stop()
+
+    asyncio.run(main())
+    (journal,) = tmp_path.iterdir()
+    events = [entry.event for entry in read(journal)]
+    assert [event for event in events if isinstance(event, Limited)] == ([Limited(-5, 16)] if limited else [])

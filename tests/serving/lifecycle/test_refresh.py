@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from pliant.errors import ArtifactError, InputError, RegistryError, UnreachableError, WorkerError
 from pliant.serving.lifecycle.generation import Generation
-from pliant.serving.lifecycle.refresh import REPLACED
+from pliant.serving.lifecycle.refresh import REPLACED, Outcome, Poller
+from tests.fixtures.fakes import run_virtually
 from tests.serving.lifecycle.refreshing import PREFIX, A, B, C, D, Registry, run
 
 
@@ -151,3 +153,86 @@ def test_nothing_of_another_registry_is_served_and_nothing_of_it_is_remembered()
         assert (await service.poll(retry_held=False))[0] == "changed"
 
     run(scenario)
+
+
+def released(*versions: int) -> Registry:
+    registry = Registry()
+    for version in versions:
+        registry.commit(a=version, b=1)
+    return registry
+
+
+def test_a_rollback_serves_the_former_generation_at_once_and_so_does_the_way_forth():
+    async def scenario(service):
+        service.registry.commit(a=2, b=1)
+        assert (await service.poll())[0] == "changed" and service.starts == 1
+        second = service.generations.present
+        service.registry.released.append(service.registry.released[0])  # the alias goes back
+        service.registry.pointers = {A: 1, B: 1}
+        assert await service.poll() == ("changed", f"now served: {A} version 1", {A: 1})
+        assert service.generations.present is service.first and service.generations.standby is second
+        assert service.starts == 1 and not second.driver.stopped
+        assert service.refresher.release == 1
+        service.registry.commit(a=2, b=1)
+        assert (await service.poll())[0] == "changed"
+        assert service.generations.present is second and service.starts == 1
+        await service.generations.stop()
+        assert service.first.driver.stopped and second.driver.stopped
+
+    run(scenario, released(1), standby_seconds=60.0)
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+
+    def refreshed(self, outcome: str) -> None:
+        self.outcomes.append(outcome)
+
+
+def test_an_unexpected_error_does_not_end_the_watch_and_is_recorded():
+    async def main():
+        faults, counter = [ValueError("a bug"), OSError("a socket"), MemoryError()], Counter()
+
+        async def poll(_retry_held: bool) -> Outcome:
+            if faults:
+                raise faults.pop(0)
+            return Outcome("unchanged", "", {})
+
+        poller = Poller(poll, 10.0, counter)
+        watch = asyncio.create_task(poller.run())
+        await asyncio.sleep(25)
+        assert (poller.last.outcome, poller.last.message) == ("failed", "a socket")
+        await asyncio.sleep(20)
+        assert counter.outcomes == ["failed", "failed", "failed", "unchanged"]
+        watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await watch
+
+    run_virtually(main())
+
+
+def test_a_bell_that_rings_is_followed_by_a_poll_at_once_and_without_it_polls_come_as_usual():
+    async def main():
+        times, rung = [], 0
+        clock = asyncio.get_running_loop().time
+        start = clock()
+
+        async def poll(_retry_held: bool) -> Outcome:
+            times.append(round(clock() - start, 1))
+            return Outcome("unchanged", "", {})
+
+        poller = Poller(poll, 10.0, Counter(), lambda: rung)
+        watch = asyncio.create_task(poller.run())
+        await asyncio.sleep(3)
+        assert times == []
+        rung = 1
+        await asyncio.sleep(0.5)
+        assert len(times) == 1 and times[0] < 3.5
+        await asyncio.sleep(11)
+        assert len(times) == 2
+        watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await watch
+
+    run_virtually(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import inf, sqrt
 
 import numpy as np
 import pytest
@@ -12,8 +13,7 @@ from hypothesis import strategies as st
 from pliant.bins.dispatch import DISPATCHES
 from pliant.bins.knowledge import PLANS
 from pliant.bins.planning.plan import WORTH, Window, plan, published, queueing, swaps
-from pliant.bins.planning.queueing import allocate_by_delay, delay
-from pliant.bins.planning.queueing_kernel import delays
+from pliant.bins.planning.queueing_kernel import best_counts, delays
 from pliant.bins.replay import Pool, replay
 from tests.fixtures.bins.loads import bursty, known
 
@@ -37,6 +37,27 @@ def mean(held_or_counts, some: Window, dispatch: str, streams: int = 1) -> float
 
 
 # Windows
+
+
+def delay(count_T, seconds: float, interval: float, devices: int) -> float:
+    """Return the seconds that these requests spend in all on `devices` devices, as the kernel does, in plain Python."""
+    if not sum(count_T):
+        return 0.0
+    if devices == 0:
+        return inf
+    backlog = total = 0.0
+    for count in count_T:
+        after = max(backlog + count * seconds - devices * interval, 0.0)
+        busy = min(count * seconds / (devices * interval), 0.99)
+        wait = 0.5 * seconds * busy ** (sqrt(2 * (devices + 1)) - 1) / (devices * (1 - busy))
+        total += count * (0.5 * (backlog + after) / devices + wait + seconds)
+        backlog = after
+    return total
+
+
+def allocate_by_delay(count_IT, seconds, first, devices: int, interval: float) -> list[int]:
+    arrays = np.asarray(seconds, np.float64), np.asarray(first, np.int64)
+    return best_counts(np.asarray(count_IT, np.float64), *arrays, interval, devices).tolist()
 
 
 # Plans
