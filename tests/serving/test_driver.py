@@ -20,7 +20,6 @@ from pliant.protocol import (
     Request,
     Result,
     Woke,
-    replay,
 )
 from pliant.serving.driver import Completed, Driver, Limits, Rejected, loop_clock
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
@@ -140,26 +139,6 @@ def test_a_scheduler_that_breaks_the_contract_leaves_nobody_waiting(scheduler):
         await bench.driver.stop()
 
     run_virtually(main())
-
-
-def test_a_live_journal_replays_to_itself_on_a_fresh_scheduler():
-    async def main():
-        bench = Bench(workers=2)
-        await bench.driver.start()
-        asks = []
-        for number in range(60):
-            payload = "crash" if number == 20 else number
-            asks.append(asyncio.create_task(bench.driver.submit("a", 0.05 + number % 7 * 0.1, 1.0, payload)))
-            await asyncio.sleep(0.004)
-        await asyncio.gather(*asks)
-        await bench.driver.stop()
-        return bench.journal
-
-    journal = run_virtually(main())
-    assert {type(entry.event).__name__ for entry in journal} == {"Arrived", "Finished", "Failed", "Woke"}
-    assert replay(FifoScheduler(workers=2), journal) == journal
-    shifted = [dataclasses.replace(entry, now=entry.now + 0.05) for entry in journal]
-    assert replay(FifoScheduler(workers=2), shifted) != shifted  # the comparison can fail
 
 
 def test_the_next_launch_reaches_its_worker_before_any_answer_is_written():

@@ -194,3 +194,44 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_cause(tmp_path, monkeypa
             InputError, match=rf"data is .*a table \({error.strerror}\), but must be a readable {scheme} file"
         ):
             loader(address)
+
+
+COUNT = 20
+NUMBERED = [f"text number {i}" for i in range(COUNT)]
+OTHERS = [f"another {i}" for i in range(COUNT)]
+
+
+def write_parquet(folder, names: tuple[str, ...] = (), **columns):
+    """Write a parquet file and return its address; `names` are the label's classes, as `datasets` stores them."""
+    table = pa.table(columns)
+    if names:
+        features = {key: {"dtype": "string", "_type": "Value"} for key in columns}
+        features["label"] = {"names": list(names), "_type": "ClassLabel"}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(table, folder / "mine.parquet")
+    return f"parquet:{folder / 'mine.parquet'}"
+
+
+def test_csv_and_json_lines_and_several_files_read_alike(tmp_path):
+    rows = [(text, "ab"[i % 2]) for i, text in enumerate(NUMBERED)]
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for half in (0, 1):
+        (tmp_path / f"{half}.jsonl").write_text("\n".join(lines[half * 10 : half * 10 + 10]))
+    loaded = [
+        load(f"csv:{tmp_path}/a.csv"),
+        load(f"json:{tmp_path}/a.jsonl"),
+        load(f"json:{tmp_path}/0.jsonl,{tmp_path}/1.jsonl"),
+    ]
+    assert len({data.fingerprint for data in loaded}) == 1
+    assert loaded[0].first == tuple(NUMBERED)
+
+
+def test_a_fingerprint_follows_texts_labels_classes_and_split_alone(tmp_path):
+    def mark(seed: int = 0, name: str | None = None, texts=NUMBERED, labels=(0, 1) * 10, names=("no", "yes")) -> str:
+        return load(write_parquet(tmp_path, names, text=texts, label=list(labels)), name, seed).fingerprint
+
+    changed = [mark(seed=1), mark(texts=OTHERS), mark(labels=(1, 0) * 10), mark(names=("yes", "no"))]
+    assert mark(name="renamed") == mark()
+    assert len({mark(), *changed}) == 5
