@@ -14,7 +14,7 @@ from pliant.registry.names import PACKING_PREFIX
 from pliant.serving.client import Client
 from pliant.serving.packing.request import NO_TOOLS, GenerationRequest, PromptInput
 from tests.fixtures.packing.fakes import TALE, new_tokenizer
-from tests.fixtures.packing.in_process import CONTEXT, error_of, predict, publish, serving
+from tests.fixtures.packing.in_process import CONTEXT, error_of, publish, serving
 from tests.fixtures.packing.in_process import serving as serving_registry
 from tests.fixtures.registry import FolderRegistry
 
@@ -211,12 +211,6 @@ def test_what_cannot_be_kept_is_refused_at_once_with_the_time_to_come_again(busy
     assert busy.sample("pliant_outcomes_total", task="tales", outcome="dropped_refused") == 1
     pending = busy.status()["pending"]
     assert pending == 300
-
-
-def test_what_no_forecast_could_keep_is_refused_without_one(busy):
-    predicted = list[str]()
-    busy.predict = lambda texts: predicted.extend(texts) or predict(texts)
-    assert busy.complete(slo_ttft_ms=1).status_code == 503 and not predicted
 
 
 def test_deadline_and_targets_leave_time_for_the_way_back_and_are_what_the_door_goes_by(running, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -66,3 +67,11 @@ def test_it_predicts_quantiles_and_a_class_for_each_text_in_one_thread(published
 def test_another_predictor_than_was_published_is_refused(published_predictor):
     with pytest.raises(DigestError):
         PredictorBuild(published_predictor.folder, "0" * 64, published_predictor.plan)()
+
+
+def test_an_engine_runs_in_the_precision_of_its_plan(spec, monkeypatch):
+    made, started = [], SimpleNamespace(start=lambda: None)
+    monkeypatch.setattr(device, "Engine", lambda generator, *_rest, **_options: made.append(generator) or started)
+    monkeypatch.setattr(device, "check_precision", lambda *given: made.append(given))
+    build(replace(spec(), precision="bfloat16"), "deliver")
+    assert made[0] == ("bfloat16", "cpu") and made[1].precision == "bfloat16"
