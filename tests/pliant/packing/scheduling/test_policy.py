@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -149,24 +148,6 @@ def drawn(forecasts, limits, generated, rng, samples: int) -> np.ndarray:
         least = np.interp(np.log(max(generated[n], 1)), knots, levels) if generated[n] else 0.0
         lengths[:, n] = np.exp(np.interp(rng.uniform(least, 1, samples), levels, knots))
     return lengths
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_pages_predicted_are_those_of_many_draws(seed):
-    rng = np.random.default_rng(seed)
-    memory, limit, count = Memory(10_000, 16), 480, 12
-    running, forecasts = Running(), [spread(rng, limit) for _ in range(count)]
-    generated, cached = rng.integers(1, 60, count), rng.integers(60, 100, count)
-    for n in range(count):
-        values = (n, int(generated[n]), int(cached[n]), 0, limit, 0, n, 20, 0)
-        running.add(values, 0.0, Grid(512).row(forecasts[n], limit))
-    horizons_T = Grid(512).horizons
-    mean_T, variance_T = predicted_pages(view(memory, running), horizons_T)
-    lengths = drawn(forecasts, [limit] * count, generated, rng, 20_000)
-    alive = lengths[:, :, None] > generated[:, None] + horizons_T
-    pages = np.where(alive, np.ceil((cached[:, None] + horizons_T) / 16), 0).sum(axis=1)
-    assert np.abs(mean_T - pages.mean(axis=0)).max() <= 0.05 * mean_T.max()  # the last page counts as half full
-    assert np.abs(np.sqrt(variance_T) - pages.std(axis=0)).max() <= 0.1 * np.sqrt(variance_T.max())
 
 
 @given(seeds)

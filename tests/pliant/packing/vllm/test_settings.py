@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import json
+from dataclasses import asdict
 
 import pytest
 
@@ -14,13 +15,7 @@ from pliant.packing.vllm.settings import FILE, Settings, read
 def test_a_file_names_all_of_them(tmp_path):
     values = Settings("edf", 0.5, 0.1, 2.0, False, str(tmp_path), 0.2, 30.0, "journal.jsonl")
     file = tmp_path / "settings.toml"
-    written = {field.name: getattr(values, field.name) for field in fields(Settings)}
-    texts = {True: "true", False: "false"}
-    file.write_text(
-        "\n".join(
-            f"{name} = {texts.get(v, repr(v)) if isinstance(v, bool) else repr(v)}" for name, v in written.items()
-        )
-    )
+    file.write_text("\n".join(f"{name} = {json.dumps(value)}" for name, value in asdict(values).items()))
     assert read({FILE: str(file)}) == values
     assert values.rules(10) == Rules("edf", 10, 0.5, 0.0, 2.0, recalibrate=False, turnover_preemptions=0.1)
 
@@ -37,16 +32,13 @@ def test_variables_go_before_the_file(tmp_path):
     ("variable", "value", "said"),
     [
         ("POLICY", "fcfs", "policy is fcfs, but must be one of default"),
-        ("POLICY", "", "policy is , but must be one of default"),
         ("POLICI", "paged", "variable is PLIANT_SCHEDULER_POLICI, but must be PLIANT_SCHEDULER_ and one of POLICY"),
         ("SAFETY", "much", "safety is much, but must be a number"),
-        ("SAFETY", "", "safety is , but must be a number"),
         ("SAFETY", "nan", "safety is nan, but must be finite"),
         ("TURNOVER_PREEMPTIONS", "-1", "turnover_preemptions is -1.0, but must be at least 0"),
         ("REORDER_PATIENCE", "inf", "reorder_patience is inf, but must be at least 0 and finite"),
         ("RECALIBRATE", "maybe", "recalibrate is maybe, but must be true or false"),
         ("WAIT", "-0.1", "wait is -0.1, but must be at least 0"),
-        ("WAIT", "nan", "wait is nan, but must be at least 0"),
         ("DEADLINE", "inf", "deadline is inf, but must be at least 0 and finite"),
         ("PREDICTOR", "/no/such/folder", "predictor is /no/such/folder, but must be the folder"),
     ],
@@ -62,12 +54,10 @@ def test_a_bad_variable_is_one_sentence(variable, value, said):
     [
         ('polici = "paged"', "setting is polici, but must be one of policy, safety"),
         ("policy = 3", "policy is 3, but must be a text"),
-        ("policy = true", "policy is True, but must be a text"),
         ('wait = "long"', "wait is 'long', but must be a number"),
         ("wait = true", "wait is True, but must be a number"),
         ("recalibrate = 1", "recalibrate is 1, but must be true or false"),
         (f"deadline = 1{'0' * 400}", "deadline is inf, but must be at least 0"),
-        ("[wait]\nx = 1", "wait is {'x': 1}, but must be a number"),
         ("policy", "PLIANT_SCHEDULER is "),
     ],
 )

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import WorkerError
-from pliant.packing.scheduling.iteration_cost import LinearCost, Point, fit
+from pliant.packing.scheduling.iteration_cost import LinearCost, fit
 from pliant.packing.scheduling.request import Memory
 from pliant.serving.packing.vllm import measuring
 from pliant.serving.packing.vllm.engine import variables
@@ -93,13 +93,6 @@ def test_the_cost_that_is_fitted_to_the_measured_iterations_is_the_engines(spec,
     for queries, sequences, cached in ((8, 8, 500), (40, 5, 800), (64, 2, 100)):
         truth = float(COST.seconds(queries, sequences, cached))
         assert float(measured.seconds(queries, sequences, cached)) == pytest.approx(truth, rel=0.05)
-
-
-def answers(channel, incoming) -> None:
-    """Measure as a child that is a stand-in."""
-    spec = receive(incoming)
-    channel.sendall(pack(("progress", 1)))
-    channel.sendall(pack(("points", [Point(1, 1, spec.context, 0.5)])))
 
 
 def fails(channel, incoming) -> None:
