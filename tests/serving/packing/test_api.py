@@ -20,7 +20,6 @@ from pliant.serving.packing.text import TokenTexts
 from tests.fixtures.documented import check_answer
 from tests.fixtures.packing.fakes import SECONDS, TALE, logprobs_of, new_tokenizer
 from tests.fixtures.packing.in_process import CONTEXT, QUIET, error_of, events, generator, publish, serving
-from tests.fixtures.registry import FolderRegistry
 
 TOKENS = len(new_tokenizer().encode(TALE).ids) + 1  # with the one that ends it
 
@@ -210,8 +209,7 @@ def test_an_error_gives_up_all_outputs_of_the_request(service, monkeypatch):
         ({"prompt": list(range(1, 9)) * 15 + [1] * 5}, (0.5, 3, 1.0, 3)),
     ],
 )
-def test_the_models_generation_configuration_gives_the_defaults_of_a_request(tmp_path, fields, expected):
-    registry = FolderRegistry(tmp_path)
+def test_the_models_generation_configuration_gives_the_defaults_of_a_request(registry, fields, expected):
     publish(registry, model=generator(sampling={"temperature": 0.5, "top_k": 3.0, "max_tokens": 4.0}))
     with serving(registry) as service:
         answer = service.post("/completions", {"prompt": "once", **fields})
@@ -324,9 +322,8 @@ def test_a_conversation_is_written_by_its_template_first(service):
         ("{{ 1 / (messages[0].content | length - 7) }}", 400),
     ],
 )
-def test_a_client_is_blamed_for_nothing_but_its_conversation(tmp_path, monkeypatch, source, status):
+def test_a_client_is_blamed_for_nothing_but_its_conversation(registry, monkeypatch, source, status):
     monkeypatch.setattr(chat_program, "SECONDS", 0.2)
-    registry = FolderRegistry(tmp_path)
     publish(registry, model=generator(chat_template=source))
     with serving(registry) as service:
         answers = [
@@ -352,12 +349,15 @@ def reply(*finishes: str, **targets: float) -> Reply:
     request = SimpleNamespace(chat=False, deadline=2.5)
     made = Reply(request, "tales", "f", 11, lambda _output: None)
     prompt = Prompt(0, 10.0, 3, 9, (1.0,) * 8, **targets)
-    for index, finish in enumerate(finishes):
-        output = SimpleNamespace(
+    outputs = [
+        SimpleNamespace(
             tokens=[7] * 3, finish=finish, fault="", writer=SimpleNamespace(waiting=0), first_token_at=10.5,
             last_token_at=11.5, first=SimpleNamespace(prompt=prompt),
-        )  # fmt: skip
-        made.choices.append(Choice(index, output, Forecast((4.0,) * 8, 8, "model"), "", "p"))
+        )
+        for finish in finishes
+    ]  # fmt: skip
+    forecast = Forecast((4.0,) * 8, 8, "model")
+    made.choices = [Choice(index, output, forecast, "", "p") for index, output in enumerate(outputs)]
     return made
 
 

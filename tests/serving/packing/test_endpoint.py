@@ -16,7 +16,6 @@ from pliant.serving.packing.request import NO_TOOLS, GenerationRequest, PromptIn
 from tests.fixtures.packing.fakes import TALE, new_tokenizer
 from tests.fixtures.packing.in_process import CONTEXT, error_of, publish, serving
 from tests.fixtures.packing.in_process import serving as serving_registry
-from tests.fixtures.registry import FolderRegistry
 
 PLAIN = GenerationRequest(
     model="tales",
@@ -41,13 +40,6 @@ PLAIN = GenerationRequest(
     priority=0,
     offline=False,
 )
-
-
-@pytest.fixture
-def registry(tmp_path):
-    registry = FolderRegistry(tmp_path)
-    publish(registry)
-    return registry
 
 
 @pytest.fixture
