@@ -406,7 +406,7 @@ def test_a_process_that_lacks_memory_is_replaced_by_one_with_fewer_sequences(tmp
         assert {one.writer.take() for one in outputs} == {TALE} and {one.crashes for one in outputs} == {0}
         assert (driver.sequences.value, driver.sequences.exhausted) == (4, 1)
 
-    driving(test, FakeBuild(trouble="memory", after=6, once=tmp_path / "once"))
+    driving(test, FakeBuild(lacked=tmp_path / "lacked"))
 
 
 class Exiting:
@@ -419,7 +419,7 @@ class Exiting:
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
-        (FakeBuild(trouble="refuse"), "could not start: memory is 0, but must be at least 1"),
+        (FakeBuild(refuses=True), "could not start: memory is 0, but must be at least 1"),
         (Exiting(), "ended before it was ready"),
     ],
 )
