@@ -197,11 +197,7 @@ def ill(*_given, **_more):
             lambda r: r.intact(Published(A, 1, "", f"models:/{A}/1", {})),
             f"the files of models:/{A}/1 could not be looked up",
         ),
-        (
-            "get_model_version_download_uri",
-            lambda r: r.fetch(A, 1),
-            f"the files of models:/{A}/1 could not be fetched",
-        ),
+        ("get_model_version_download_uri", lambda r: r.fetch(A, 1), f"the files of models:/{A}/1 could not be fetched"),
         ("create_run", lambda r: r.run("x").__enter__(), "a run could not be started"),
         ("create_model_version", lambda r: r.publish(Run(r.connect(), "", "r", "e"), packed()), f"{A} could not be"),
     ],

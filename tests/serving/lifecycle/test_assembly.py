@@ -17,11 +17,7 @@ from pliant.protocol import Limited
 from pliant.serving.bins.settings import BinsSettings
 from pliant.serving.driver import Completed, loop_clock
 from pliant.serving.journal import read
-from pliant.serving.lifecycle.endpoint import (
-    Blueprint,
-    assemble,
-    generation_maker,
-)
+from pliant.serving.lifecycle.endpoint import Blueprint, assemble, generation_maker
 from pliant.serving.lifecycle.generation import Generation
 from pliant.serving.lifecycle.refresh import Source
 from pliant.serving.metrics import Metrics
@@ -152,10 +148,7 @@ def test_whatever_fails_at_the_start_closes_what_the_workers_need_once_and_leave
 
 def blueprint(catalog, scheduler=FifoScheduler, **more):
     return Blueprint(
-        make_scheduler=lambda: scheduler(workers=2),
-        handlers={"x": "its handler"},
-        builds=["left", "right"],
-        **more,
+        make_scheduler=lambda: scheduler(workers=2), handlers={"x": "its handler"}, builds=["left", "right"], **more
     )
 
 
