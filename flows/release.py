@@ -6,12 +6,15 @@ An artifact that is the champion already keeps its version; anything else become
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pliant.errors import RefusedError, UnreachableError
 from pliant.flows.settings import Settings
@@ -22,6 +25,13 @@ from pliant.registry.package import Package
 from pliant.registry.releases import RegistryRelease, of_release
 from pliant.registry.signing.signatures import signing
 from pliant.settings import FlowSettings
+
+OUTAGE_WAITS = (3, 15, 60)
+"""Seconds before the registry is tried once more: a database that is restarted is back by then."""
+
+logger = logging.getLogger("pliant.flows")
+
+T = TypeVar("T")
 
 TRAINING = "pliant.training"
 """Tag of a version: its stage's notes as JSON."""
@@ -108,12 +118,8 @@ class Publication:
         return Release(promoted, reason, self.versions, tuple(self.new), self.run.id)
 
     @property
-    def _system(self) -> str:
-        return str(system_of(next(iter(self.versions))))
-
-    @property
     def _champion(self) -> RegistryRelease | None:
-        return self.registry.release(self._system)
+        return self.registry.release(str(system_of(next(iter(self.versions)))))
 
     def _propose(self, changes: Mapping[str, int], state: str) -> None:
         self.registry.propose(changes, self.run, state, self._reason(), self._about(), self._kept_of(changes))
@@ -171,6 +177,31 @@ def open_registry(project: Settings, system: str) -> MlflowRegistry:
     """Return the project's registry for a system's flow. Raises `InputError` for keys of signatures that cannot be used."""
     known = signing(project.signing_key, project.trusted_keys)
     return MlflowRegistry(project.tracking_uri, experiment(system), project.artifact_root, known)
+
+
+def current_run() -> Any:
+    """Return the flow run of Prefect that this code is in; None outside of one."""
+    prefect = sys.modules.get("prefect.context")  # imported by whatever runs a flow; commands without one are spared it
+    context = prefect.FlowRunContext.get() if prefect is not None else None
+    return context.flow_run if context is not None else None
+
+
+def retried(read: Callable[[], T]) -> T:
+    """Return what `read` gives. In a deployment's run it is tried again where the registry does not answer.
+
+    A command that a person typed fails at once. Raises what `read` raises: a `RefusedError`, and whatever else is not
+    `UnreachableError`, without a second try; the latter after all `OUTAGE_WAITS`.
+    """
+    run = current_run()
+    for seconds in OUTAGE_WAITS if run is not None and run.deployment_id is not None else ():
+        try:
+            return read()
+        except RefusedError:
+            raise
+        except UnreachableError as error:
+            logger.warning("%s; tried again in %d s", error, seconds)
+            time.sleep(seconds)
+    return read()
 
 
 def check_registry(project: Settings, system: str, patient: bool) -> None:

@@ -31,10 +31,9 @@ import pliant.training.packing.prompts
 from pliant.device import free_bytes, reporting_memory
 from pliant.errors import ArtifactError, InputError
 from pliant.flows.device import configured_class
-from pliant.flows.keys import contents
 from pliant.flows.packing.config import CORPUS, EMBEDDED, LengthsConfig, MemoryConfig, PackingFlowConfig
 from pliant.flows.packing.plan import Choice, choose, measure_pace
-from pliant.flows.stage import Notes, Run, Stage, StageResult
+from pliant.flows.stage import Notes, Run, Stage, StageResult, contents
 from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.packing.chat import template_of
 from pliant.packing.engine.complete import complete

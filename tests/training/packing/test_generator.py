@@ -13,7 +13,7 @@ from tokenizers import normalizers
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from pliant.errors import InputError
-from pliant.flows.keys import contents
+from pliant.flows.stage import contents
 from pliant.packing import chat as chat_program
 from pliant.packing.engine.model import load_generator, tokenizer_of
 from pliant.training.data import Split
