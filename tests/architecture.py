@@ -69,11 +69,9 @@ FRAMEWORK_HOMES = {
                 "classifier",
                 "attention",
                 "runtime",
-                "packed",
-                "pieces",
+                "execution",
                 "graphs",
                 "compile",
-                "pieces",
             )
         ),
         "pliant/precision.py",

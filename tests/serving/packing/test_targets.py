@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fixtures.packing.in_process import error_of, predict, serving
+from tests.fixtures.packing.in_process import error_of, serving
 
 
 @pytest.fixture
@@ -53,12 +53,6 @@ def test_what_cannot_be_kept_is_refused_at_once_with_the_time_to_come_again(busy
     assert busy.sample("pliant_outcomes_total", task="tales", outcome="dropped_refused") == 1
     pending = busy.status()["pending"]
     assert pending == 300
-
-
-def test_what_no_forecast_could_keep_is_refused_without_one(busy):
-    predicted = list[str]()
-    busy.predict = lambda texts: predicted.extend(texts) or predict(texts)
-    assert busy.complete(slo_ttft_ms=1).status_code == 503 and not predicted
 
 
 def test_deadline_and_targets_leave_time_for_the_way_back_and_are_what_the_door_goes_by(service, monkeypatch):

@@ -18,7 +18,6 @@ from pliant.packing.engine.model import (
     in_precision,
     load_generator,
     new_encoder,
-    shapes,
     weights,
 )
 from pliant.packing.scheduling.forecast import QUANTILES
@@ -113,12 +112,6 @@ def test_weights_are_neither_drawn_nor_copied_to_load_a_generator():
     assert torch.equal(torch.get_rng_state(), before)
     own = loaded.state_dict()
     assert all(own[name].data_ptr() == array.ctypes.data for name, array in stored.weights.items())
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_shapes_of_weights_are_known_without_any(tied):
-    stored, _ = generator(tied)
-    assert shapes(stored.config) == {name: array.shape for name, array in stored.weights.items()}
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -236,18 +236,3 @@ def test_what_was_swapped_out_comes_back_in_order_into_other_pages(sequences, ra
             view[pages] = -1.0 - id
         assert id in swapped and swapped.used == sum(len(rows[0]) for rows in kept.values())
         swapped.check()
-
-
-def test_the_books_begin_empty_and_what_does_not_fit_is_refused_with_both_numbers():
-    views, swapped = space()
-    assert (swapped.pages, swapped.used) == (HOST, 0) and 1 not in swapped
-    swapped.swap_out(1, [0, 1])
-    assert swapped.used == 2
-    with pytest.raises(AssertionError, match="5 pages, 4 free on the host"):
-        swapped.swap_out(2, range(5))
-    swapped.swap_out(2, range(4))
-    assert swapped.used == HOST and 2 in swapped
-    swapped.check()
-    empty = SwapSpace(views, 0)
-    empty.check()
-    assert (empty.pages, empty.used) == (0, 0)

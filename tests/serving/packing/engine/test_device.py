@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,48 +41,9 @@ def test_more_pages_than_the_device_has_room_for_are_refused_before_the_model_is
         build(large, lambda _news: None)
 
 
-class Recorded:
-    """Stands for the engine's class: notes how it is made and started."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.calls, self.error = [], error
-
-    def __call__(self, generator, *arguments, **options):
-        self.calls.append((generator.name, arguments, options))
-        return self
-
-    def start(self) -> None:
-        self.calls.append("start")
-        if self.error:
-            raise self.error
-
-
-def test_an_engine_is_made_of_its_plan_and_started(spec, monkeypatch, tmp_path):
-    engine, journals = Recorded(), []
-    monkeypatch.setattr(device, "Engine", engine)
-    monkeypatch.setattr(device, "recorder", lambda path: journals.append(path) or "a recorder")
-    plain = spec()
-    assert build(plain, "deliver") is engine
-    cases = [replace(plain, journal=tmp_path / "j"), replace(plain, plan=replace(plain.plan, threads=None))]
-    for each in cases:
-        build(each, "deliver")
-    common = (plain.memory, plain.rules, "deliver", "cpu", 1)
-    assert engine.calls == [
-        ("tales", common, {"journal": None}),
-        "start",
-        ("tales", common, {"journal": "a recorder"}),
-        "start",
-        ("tales", common, {"journal": None}),
-        "start",
-    ]
-    assert journals == [tmp_path / "j"]
-
-
 def test_an_engine_runs_in_the_precision_of_its_plan(spec, monkeypatch):
-    made = []
-    monkeypatch.setattr(
-        device, "Engine", lambda generator, *_arguments, **_options: made.append(generator) or Recorded()
-    )
+    made, started = [], SimpleNamespace(start=lambda: None)
+    monkeypatch.setattr(device, "Engine", lambda generator, *_rest, **_options: made.append(generator) or started)
     monkeypatch.setattr(device, "check_precision", lambda *given: made.append(given))
     build(replace(spec(), precision="bfloat16"), "deliver")
     assert made[0] == ("bfloat16", "cpu") and made[1].precision == "bfloat16"
