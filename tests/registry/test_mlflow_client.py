@@ -172,12 +172,6 @@ def test_a_certificate_is_trusted_if_mlflows_client_trusts_it(tmp_path, monkeypa
     )
 
 
-def test_whoever_checks_no_certificate_is_not_held_up_by_one(tmp_path, monkeypatch):
-    monkeypatch.setenv(UNCHECKED, "true")
-    with server(tmp_path, -1.0) as (port, _):
-        check_reachable(f"https://127.0.0.1:{port}", create=False)
-
-
 @pytest.mark.parametrize(
     ("name", "what"), [(TRUSTED, "file of certificates in PEM"), (CLIENT, "certificate with its key")]
 )

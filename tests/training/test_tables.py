@@ -124,26 +124,6 @@ def twenty(*labels: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        (Columns(text="note", label="target"), (("x", "y"), None)),
-        (Columns(text="note", second="text", label="target"), (("x", "y"), "number 0")),
-        (Columns(label="score", regression=True), ((), None)),
-        (Columns(label="score"), (("1.0", "2.50"), None)),
-    ],
-)
-def test_columns_are_those_that_the_configuration_names(tmp_path, columns, expected):
-    rows = "".join(f"number {i},{(2.50, '1.0')[i % 2]},{'xy'[i % 2]},note {i}\n" for i in range(20)).replace(
-        "2.5,", "2.50,"
-    )
-    loaded = load(given(tmp_path, "csv", f"text,score,target,note\n{rows}".encode()), columns=columns)
-    assert (loaded.classes, loaded.texts([0])[0][1]) == expected
-    assert loaded.labels.tolist() == (
-        [2.5, 1.0] * 10 if columns.regression else [0, 1] * 10 if columns.text else [1, 0] * 10
-    )
-
-
-@pytest.mark.parametrize(
     ("columns", "says"),
     [
         (Columns(text="words"), "column is words, but must be one of those that are there: text, label"),
@@ -154,24 +134,6 @@ def test_columns_are_those_that_the_configuration_names(tmp_path, columns, expec
 def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path, columns, says):
     with pytest.raises(InputError, match=says):
         load(given(tmp_path, "csv", twenty("a", "b")), columns=columns)
-
-
-def test_files_of_different_classes_or_columns_are_not_joined(tmp_path):
-    """The names of the first file were once taken for the numbers of the second."""
-    for name, names in (("a", ["no", "yes"]), ("b", ["yes", "no"])):
-        (tmp_path / name).write_bytes(parquet_of([0, 1], names=names, _type="ClassLabel"))
-    with pytest.raises(InputError, match="with different classes"):
-        load(f"parquet:{tmp_path / 'a'},{tmp_path / 'b'}")
-    (tmp_path / "c").write_bytes(twenty("a", "b"))
-    (tmp_path / "d").write_bytes(b"text,intent\nx,y\n")
-    with pytest.raises(InputError, match="label or intent of text, label, intent"):
-        load(f"csv:{tmp_path / 'c'},{tmp_path / 'd'}")
-    (tmp_path / "d").write_bytes(b"text,size\nx,y\n")
-    with pytest.raises(InputError, match=r"column is label, but must be one of those of .*d: text, size"):
-        load(f"csv:{tmp_path / 'c'},{tmp_path / 'd'}")
-    (tmp_path / "d").write_bytes(b"text,label\nx,\n")
-    with pytest.raises(InputError, match=r"1 broken rows: .*d, line 2 .no label."):
-        load(f"csv:{tmp_path / 'c'},{tmp_path / 'd'}")
 
 
 @pytest.mark.parametrize("scheme", ["csv", "json", "parquet"])

@@ -25,7 +25,7 @@ from pliant.serving.loop.load import (
 )
 from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics, new_watches
-from pliant.serving.request_context import evidence_of
+from pliant.serving.request_context import EVIDENCE, holding
 from pliant.serving.state_file import StateFile
 from tests.serving.loop.test_watcher import Service
 
@@ -153,7 +153,7 @@ class Loaded(Service):
     async def serve(self, minutes, tenants=("",)) -> None:
         for requests in minutes:
             for at in range(int(requests)):
-                with evidence_of(tenants[at % len(tenants)]):
+                with holding(EVIDENCE, tenants[at % len(tenants)]):
                     self.drift.arrived()
             await self.watcher.look()
             self.at += timedelta(seconds=MINUTE)

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
-from pliant.serving.request_context import evidence_of
+from pliant.serving.request_context import EVIDENCE, holding
 from pliant.serving.state_file import StateFile
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.observed import sure, tossed
@@ -153,7 +153,7 @@ def test_what_one_tenant_sends_is_shown_and_starts_nothing_until_others_send_it_
         async def tossed(heads: dict[str, float], blocks: int) -> None:
             for _ in range(blocks):
                 for tenant, share in heads.items():
-                    with evidence_of(tenant):
+                    with holding(EVIDENCE, tenant):
                         service.toss(50, share)
                 await service.watcher.look()
 

@@ -64,15 +64,6 @@ def test_an_error_of_the_model_fails_the_launch_and_leaves_the_process():
     run_virtually(main())
 
 
-def test_a_process_that_does_nothing_but_fail_is_restarted():
-    async def main():
-        slot, worker, ends = await bad_launches(16)
-        assert [end.lost for end in ends] == [False] * 15 + [True]
-        assert not slot.up and worker.calls[-1] == "kill"
-
-    run_virtually(main())
-
-
 # One slot, word by word
 
 
