@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from pliant.registry.names import PACKING_GENERATOR
 from tests.fixtures.packing.fakes import TALE
-from tests.fixtures.packing.in_process import generator, publish, serving
+from tests.fixtures.packing.in_process import publish, serving
 from tests.fixtures.tokens.http import FolderRegistry
 
 
@@ -41,14 +40,6 @@ def test_outputs_on_their_way_end_where_they_began(registry):
         service.wait(taking_over())
         assert service.status()["models"][0]["generator"]["version"] == 2
         assert registry.discarded  # the former's files
-
-
-def test_a_generator_without_its_plan_is_held_and_the_present_one_serves_on(registry):
-    with serving(registry) as service:
-        registry.publish(PACKING_GENERATOR + "tales", generator(seed=2))
-        told = service.post("/refresh", {}).json()
-        assert told["outcome"] == "held" and "promote the plan that was made with it" in told["message"]
-        assert service.complete().status_code == 200
 
 
 def test_a_new_engine_that_cannot_start_leaves_the_present_one(registry):

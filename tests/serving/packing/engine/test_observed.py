@@ -53,15 +53,6 @@ def test_only_its_owner_can_read_the_file(tmp_path):
     assert observed_path(tmp_path / "home", "tales").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_torn_line_of_a_killed_service_spoils_no_other(tmp_path):
-    path = observed_path(tmp_path / "home", "tales")
-    path.parent.mkdir(parents=True)
-    path.write_text('{"prompt": "a killed')
-    with served(tmp_path, observe=True) as service:
-        service.complete("Tell me")
-    assert len(read(path, 10)) == 1
-
-
 def test_nothing_is_written_unless_the_settings_say_so(tmp_path):
     with served(tmp_path) as service:
         service.complete()
