@@ -131,7 +131,7 @@ class _Story:
             )
             stack.enter_context(self.follower.running(address + part.STATUS))
             speech = Speech(part.PATH, part.body, part.read)
-            self.clients = Clients(address, speech, before, RATE, DEADLINE, self.follower.clock.start)
+            self.clients = Clients(address, speech, before, RATE, DEADLINE, self.follower.start)
             stack.enter_context(self.clients.running())
             try:
                 self._learn(before.name)
@@ -174,13 +174,13 @@ class _Story:
         at, event = follower.wait("the alarm", LIMITS["alarm"], alarm, self.clients)
         reason = str(event.payload["reason"])
         follower.mark("alarm", f"alarm, {at - planted:.1f} s after the change: {reason}", at)
-        time.sleep(max(0.0, at + GATHER_SECONDS - follower.clock.now()))
+        time.sleep(max(0.0, at + GATHER_SECONDS - follower.now()))
         self.console.print(
             "The story starts the flow for the event pliant.alarm; in production Prefect's trigger does."
         )
         begun = follower.mark("flow", "the flow starts, with the alarm as its reason")
         released = self._run(overrides, reason)
-        took, said = follower.clock.now() - begun, released["reason"]
+        took, said = follower.now() - begun, released["reason"]
         if not released["promoted"]:
             follower.mark("refused", f"the gate refuses the challenger after {took:.0f} s: {said}")
             raise MissedError(f"the gate refused the challenger: {said}")
@@ -201,7 +201,7 @@ class _Story:
             known = (
                 f"release {waiting.number} is {waiting.state}: {waiting.reason}"
                 if waiting
-                else "no challenger is there"
+                else "there is no challenger"
             )
             raise MissedError(f"{error}; {known}") from None
         number, reason = event.payload["release"], event.payload["reason"]
