@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from rich.console import Console
 from rich.table import Table
@@ -80,22 +81,12 @@ def story() -> int:
 @contextmanager
 def own_environment(home: Path) -> Iterator[None]:
     """Set what makes flows, services and commands of this process use a folder and a registry of the story's own."""
-    own = {
-        "PLIANT_HOME": str(home),
-        "MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlruns' / 'mlflow.db'}",
-        "PLIANT_ROLLOUT": "canary",
-    }
-    # Another Prefect server might start flows of its own for the story's alarm.
-    names = (*own, "PREFECT_API_URL", "PREFECT_HOME")
-    former = {name: os.environ.pop(name, None) for name in names}
-    os.environ.update(own)
-    try:
-        yield
-    finally:
-        for name, value in former.items():
+    own = {"PLIANT_HOME": str(home), "MLFLOW_TRACKING_URI": f"sqlite:///{home / 'mlruns' / 'mlflow.db'}"}
+    with patch.dict(os.environ, own, PLIANT_ROLLOUT="canary"):
+        # Another Prefect server might start flows of its own for the story's alarm.
+        for name in ("PREFECT_API_URL", "PREFECT_HOME"):
             os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        yield
 
 
 def clear(home: Path) -> None:
@@ -126,9 +117,6 @@ class _Story:
         before, after = part.mixes()
         with ExitStack() as stack:
             address = stack.enter_context(serving(SYSTEM, 0, self.project, journal=journal, **SERVICE))
-            self.follower = Follower(
-                self.project.home, SYSTEM, partial(self.console.print, markup=False, highlight=False)
-            )
             stack.enter_context(self.follower.running(address + part.STATUS))
             speech = Speech(part.PATH, part.body, part.read)
             self.clients = Clients(address, speech, before, RATE, DEADLINE, self.follower.start)
