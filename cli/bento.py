@@ -59,8 +59,9 @@ def build(root: Path, system: str) -> str:
     """Build the bento of a system from the checkout `root` and return its tag. Raises `PliantError` if BentoML fails."""
     bentofile = f"{BENTOFILES}/{system}.yaml"
     command = [sys.executable, "-m", "bentoml", "build", "--bentofile", bentofile, "--output", "tag"]
-    if commit := commit_of(root):
-        command += ["--label", f"commit={commit}"]
+    if commit := _git(root, "rev-parse", "HEAD"):  # empty where git does not know the folder
+        changed = "+changed" if _git(root, "status", "--porcelain") else ""
+        command += ["--label", f"commit={commit}{changed}"]
     environment = {"BENTOML_DO_NOT_TRACK": "True", **os.environ}
     with TemporaryDirectory() as staged:  # BentoML does not follow the links in `pliant`
         copy_code(Path(staged), "registry", "serving")
@@ -72,12 +73,6 @@ def build(root: Path, system: str) -> str:
         lines = (process.stderr or process.stdout).strip().splitlines()
         raise PliantError(f"BentoML could not build the bento: {lines[-1] if lines else 'it says nothing'}")
     return printed[1]
-
-
-def commit_of(root: Path) -> str:
-    """Return the commit of a checkout, with `+changed` if files differ from it; empty where git does not know the folder."""
-    revision = _git(root, "rev-parse", "HEAD")
-    return revision + ("+changed" if revision and _git(root, "status", "--porcelain") else "")
 
 
 def _git(root: Path, *words: str) -> str:

@@ -40,7 +40,8 @@ def run(args: Namespace) -> None:
         raise InputError("--out", args.out, "a file that does not exist yet, or --force to overwrite it")
     model = _answer("--model", args.model, part.MODEL, AUTO)
     data = _answer("--data", args.data, part.DATA, "")
-    text = f"# pliant train {system.name} --config {args.out}\n{part.content(_model(model), _data(data))}"
+    model = f"path:{model}" if Path(model).is_dir() else model  # a folder may be named by its path alone
+    text = f"# pliant train {system.name} --config {args.out}\n{part.content(model, _data(data))}"
     part.check(system.part("flows", "config").read(tomllib.loads(text)))
     try:
         args.out.write_text(text)
@@ -61,11 +62,6 @@ def _answer(option: str, given: str | None, text: str, default: str) -> str:
     if not given:
         raise InputError(option, "missing", "given where there is no terminal to ask on")
     return given
-
-
-def _model(answer: str) -> str:
-    """Return the address of a model; a folder may be named by its path alone."""
-    return f"path:{answer}" if Path(answer).is_dir() else answer
 
 
 def _data(answer: str) -> str:

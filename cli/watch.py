@@ -22,7 +22,7 @@ def _schedule(args: Namespace) -> None:
     system = systems.system(args.system).name
     project = settings.read()
     settings.prepare(project)
-    from pliant.flows.watch.schedule import schedule
+    from pliant.flows.watch.automations import schedule
 
     for line in schedule(project, system, args.config, args.cron, args.timezone):
         print(line)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from pliant.errors import InputError, RegistryError
 from pliant.flows import config
-from pliant.flows.registry_retry import retried
+from pliant.flows.release import retried
 from pliant.registry import codec
 from pliant.registry.codec import Artifact
 from pliant.registry.mlflow_store import CHAMPION, MlflowRegistry
@@ -31,12 +31,27 @@ class Champion(Generic[A]):
     system: str
 
     def record(self, kind: type[T]) -> T:
-        """Return what its version remembers of how it was made. Raises `RegistryError`."""
-        return read_record(kind, self.published, self.system)
+        """Return the `Record` of its version, which says how it was made.
+
+        Raises `RegistryError` for a version that the flow did not publish, or one of other settings than today's.
+        """
+        text = self.published.tags.get(RECORD)
+        if text is None:
+            raise self._foreign(RECORD)
+        try:
+            return config.read(kind, None, json.loads(text))
+        except (InputError, ValueError) as error:
+            raise RegistryError(f"the tag {RECORD} of {self.published.uri} cannot be read: {error}") from error
 
     def version(self, tag: str) -> int:
-        """Return the number of the version of another model that a tag names. Raises `RegistryError`."""
-        return tagged_version(self.published, tag, self.system)
+        """Return the number of the version of another model that a tag names. Raises `RegistryError` where it names none."""
+        number = self.published.tags.get(tag, "")
+        if not number.isdecimal():
+            raise self._foreign(tag)
+        return int(number)
+
+    def _foreign(self, tag: str) -> RegistryError:
+        return RegistryError(f"{self.published.uri} was not published by the {self.system} flow: it has no tag {tag}")
 
 
 def load_champions(
@@ -75,29 +90,3 @@ def fetch_champions(
 def record_to_json(record: Any) -> str:
     """Return a `Record` as its tag holds it."""
     return json.dumps(asdict(record))
-
-
-def read_record(kind: type[T], published: Published, system: str) -> T:
-    """Return the `Record` of a version.
-
-    Raises `RegistryError` for a version that the flow did not publish, or one of other settings than today's.
-    """
-    text = published.tags.get(RECORD)
-    if text is None:
-        raise _foreign(published, RECORD, system)
-    try:
-        return config.read(kind, None, json.loads(text))
-    except (InputError, ValueError) as error:
-        raise RegistryError(f"the tag {RECORD} of {published.uri} cannot be read: {error}") from error
-
-
-def tagged_version(published: Published, tag: str, system: str) -> int:
-    """Return the version number that `tag` holds. Raises `RegistryError` where it holds none."""
-    number = published.tags.get(tag, "")
-    if not number.isdecimal():
-        raise _foreign(published, tag, system)
-    return int(number)
-
-
-def _foreign(published: Published, tag: str, system: str) -> RegistryError:
-    return RegistryError(f"{published.uri} was not published by the {system} flow: it has no tag {tag}")

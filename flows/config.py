@@ -1,7 +1,8 @@
 """Reads a flow's settings from TOML or a mapping into a frozen dataclass: exact types, no unknown key. Knows no system.
 
 What a field's type says of its limits is checked where settings are read: a fault names the key, its value and what is
-expected, an unknown key the nearest one that is known.
+expected, an unknown key the nearest one that is known. What training starts from where settings leave it open follows from
+the data: those that come with Pliant are there to try it, quickly and without a network, and start from random weights.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -104,3 +107,26 @@ def _place(steps: Sequence[int | str]) -> str:
     """Return where something is, such as `tasks[0].name`; a step that names one type of several is left out."""
     named = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps if not TYPES.fullmatch(str(step)))
     return "".join(named).removeprefix(".")
+
+
+EMBEDDED = ("docstrings", "digits:")
+"""What addresses of the data that comes with Pliant begin with."""
+
+
+def is_embedded(address: str) -> bool:
+    """Whether the address is one of the data that comes with Pliant."""
+    return address.startswith(EMBEDDED)
+
+
+@cache
+def pretrained() -> str:
+    """Return the address of a pretrained encoder; empty where none can be had, which is said in one line, once."""
+    from pliant.training.loading import find_encoder
+
+    address, reason = find_encoder()
+    sentence = (
+        f"starting from the pretrained model {address}" if address else f"no pretrained model can be had ({reason})"
+    )
+    advice = ": starting from random weights, which need many more texts; name a model's folder (path:FOLDER)"
+    print(f"Start: {sentence}{'' if address else advice}.", file=sys.stderr)  # noqa: T201
+    return address

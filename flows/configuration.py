@@ -15,8 +15,7 @@ from typing import Any
 
 from pliant.errors import InputError, PliantError, RegistryError
 from pliant.flows.config import read_file
-from pliant.flows.registry_retry import retried
-from pliant.flows.release import open_registry
+from pliant.flows.release import open_registry, retried
 from pliant.flows.settings import Settings
 from pliant.redaction import MASK, redact
 from pliant.registry.names import prefix, task_of
@@ -112,8 +111,7 @@ def _from_json(text: str, release: RegistryRelease) -> Configuration:
 def of_task(project: Settings, system: str, model: str) -> Configuration:
     """Return the configuration that made a task of the live release, by its model; an empty one where it keeps none."""
     live = _live(project, system)
-    text = live.configurations.get(model) if live is not None else None
-    return _from_json(text, live) if live is not None and text else Configuration()
+    return _from_json(live.configurations[model], live) if live and live.configurations.get(model) else Configuration()
 
 
 def to_keep(
@@ -130,7 +128,9 @@ def to_keep(
     that the live release lacks and that nobody asked for, and `InputError` for a configuration that is too long.
     """
     live = _live(project, system)
-    served = _served(project, system)
+    registry = open_registry(project, system)
+    names = retried(lambda: registry.versions(prefix(system)) if registry.exists() else {})
+    served = {name for name in names if task_of(name) is not None}
     wanted = given.names(naming) or new_task or not served
     for model in models:
         if not wanted and model not in {*served, *given.tasks}:
@@ -152,13 +152,6 @@ def to_keep(
 def _live(project: Settings, system: str) -> RegistryRelease | None:
     registry = open_registry(project, system)
     return retried(lambda: registry.release(system) if registry.exists() else None)
-
-
-def _served(project: Settings, system: str) -> frozenset[str]:
-    """Return the registered models of the tasks that are served."""
-    registry = open_registry(project, system)
-    names = retried(lambda: registry.versions(prefix(system)) if registry.exists() else {})
-    return frozenset(name for name in names if task_of(name) is not None)
 
 
 def _redacted(value: Any) -> Any:

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from pliant.device import device_class, threads
 from pliant.errors import DeviceError
 from pliant.precision import check_precision
 
 
-class OnDevice(Protocol):
-    """The part of a flow's config that says where it computes."""
-
-    @property
-    def device(self) -> str: ...
-
-    @property
-    def threads(self) -> int: ...
-
-
-def check_device(config: OnDevice) -> str:
+def check_device(config: Any) -> str:
     """Return the class of the configured device with the configured threads.
 
     Raises `InputError` for a device that is not there, and for a precision anywhere in the config that it does not have.
@@ -32,7 +22,7 @@ def check_device(config: OnDevice) -> str:
     return name
 
 
-def configured_class(config: OnDevice) -> str:
+def configured_class(config: Any) -> str:
     """Return the class of the configured device with the configured threads. Raises `InputError` without that device."""
     with threads(config.threads):
         return device_class(config.device)

@@ -15,7 +15,7 @@ import logging
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -132,7 +132,9 @@ def _kept(folder: Path, records: Sequence[LabelRecord]) -> list[Lesson]:
     for kept in read_inputs(folder, task):
         if kept.task != task[kept.id]:
             continue  # a client may choose an id twice, for two tasks
-        if _is_sound(kept):
+        # SQLite stores anything anywhere.
+        at, form, content = kept.at, kept.form, kept.content
+        if isinstance(at, float) and isinstance(form, str) and isinstance(content, bytes) and content:
             inputs[kept.id].append(kept)
         else:
             passed_over += 1
@@ -141,12 +143,6 @@ def _kept(folder: Path, records: Sequence[LabelRecord]) -> list[Lesson]:
     # Of an id that was chosen twice, the input that came with the answer which was labelled.
     pairs = ((min(inputs[r.id], key=lambda kept: abs(kept.at - r.answered_at)), r) for r in records if r.id in inputs)
     return [Lesson(kept, record) for kept, record in pairs]
-
-
-def _is_sound(kept: KeptInput) -> bool:
-    """Whether a row holds what its columns are for: SQLite stores anything anywhere."""
-    at, form, content = kept.at, kept.form, kept.content
-    return isinstance(at, float) and isinstance(form, str) and isinstance(content, bytes) and len(content) > 0
 
 
 def _teach(lessons: Sequence[Lesson], trusted: Collection[str]) -> tuple[Lesson, ...]:
@@ -164,11 +160,9 @@ def _newest(lessons: Sequence[Lesson], most: int) -> list[Lesson]:
         return list(lessons)
     counts = Counter(lesson.record.tenant for lesson in lessons)
     room = {tenant: count * most // len(lessons) for tenant, count in counts.items()}
-    return list(reversed(list(_latest(reversed(lessons), room))))
-
-
-def _latest(lessons: Iterable[Lesson], room: dict[str, int]) -> Iterator[Lesson]:
-    for lesson in lessons:
+    latest: list[Lesson] = []
+    for lesson in reversed(lessons):
         if room[lesson.record.tenant]:
             room[lesson.record.tenant] -= 1
-            yield lesson
+            latest.append(lesson)
+    return latest[::-1]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pliant.flows.starts import is_embedded
+from pliant.flows.config import is_embedded
 from pliant.training.linear import LinearComparison
 
 Side = TypeVar("Side")

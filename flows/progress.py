@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -50,7 +49,7 @@ def stage(name: str) -> Iterator[Report]:
         def report(done: int, total: int) -> None:
             show(done, total)
             if artifact is not None:
-                artifact.update(done, total)
+                artifact(done, total)
 
         yield report
     for observer in _OBSERVERS.get():
@@ -69,30 +68,26 @@ def tell(name: str, repeats: Repeats | None) -> None:
         print(f"{name}: {repeats}.", file=sys.stderr)  # noqa: T201
 
 
-@dataclass(slots=True)
-class _Artifact:
-    """The progress artifact in the UI of Prefect, updated at most once in `ARTIFACT_EVERY` seconds."""
-
-    identity: Any
-    last: float = field(default=0.0)
-
-    def update(self, done: int, total: int) -> None:
-        from prefect.artifacts import update_progress_artifact
-
-        if done == total or time.monotonic() - self.last > ARTIFACT_EVERY:
-            self.last = time.monotonic()
-            update_progress_artifact(self.identity, 100.0 * done / max(total, 1))
-
-
-def _artifact(name: str) -> _Artifact | None:
-    """An artifact for a stage inside a run of Prefect; None elsewhere, where Prefect may not even be imported."""
+def _artifact(name: str) -> Report | None:
+    """Return what updates a progress artifact in the UI of Prefect, at most once in `ARTIFACT_EVERY` seconds, for a stage
+    inside of one of its runs; None elsewhere, where Prefect may not even be imported."""
     if "prefect" not in sys.modules:
         return None
-    from prefect.artifacts import create_progress_artifact
+    from prefect.artifacts import create_progress_artifact, update_progress_artifact
     from prefect.context import FlowRunContext, TaskRunContext
 
-    inside = TaskRunContext.get() or FlowRunContext.get()
-    return _Artifact(create_progress_artifact(0.0, description=name)) if inside else None
+    if not (TaskRunContext.get() or FlowRunContext.get()):
+        return None
+    identity: Any = create_progress_artifact(0.0, description=name)
+    last = 0.0
+
+    def update(done: int, total: int) -> None:
+        nonlocal last
+        if done == total or time.monotonic() - last > ARTIFACT_EVERY:
+            last = time.monotonic()
+            update_progress_artifact(identity, 100.0 * done / max(total, 1))
+
+    return update
 
 
 @contextmanager
@@ -112,46 +107,32 @@ def _bar(name: str) -> Iterator[Report]:
 
 @contextmanager
 def _lines(name: str) -> Iterator[Report]:
-    lines = _Lines(name)
-    ended = threading.Event()
+    start, ended = time.monotonic(), threading.Event()
+    done_of = 0, 0  # done, and of how much
+
+    def say(text: str) -> None:
+        print(f"{name}: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def report(done: int, total: int) -> None:
+        nonlocal done_of
+        done_of = done, total
 
     def repeat() -> None:
+        """Say the share done, the seconds so far and, where the share allows it, the seconds left."""
         while not ended.wait(EVERY):
-            lines.say(lines.state())
+            so_far, (done, total) = time.monotonic() - start, done_of
+            if done <= 0 or total <= 0:
+                say(f"{so_far:.0f} s so far")
+            else:
+                share = min(done / total, 1.0)
+                say(f"{share:.0%} after {so_far:.0f} s, about {so_far * (1 - share) / share:.0f} s left")
 
     ticker = threading.Thread(target=repeat, name=f"progress of {name}", daemon=True)
-    lines.say("started")
+    say("started")
     ticker.start()
     try:
-        yield lines.report
+        yield report
     finally:
         ended.set()
         ticker.join()
-    lines.say(f"done after {lines.seconds():.0f} s")
-
-
-@dataclass(slots=True)
-class _Lines:
-    """The lines of one stage on standard error."""
-
-    name: str
-    start: float = field(default_factory=time.monotonic)
-    done: int = 0
-    total: int = 0
-
-    def report(self, done: int, total: int) -> None:
-        self.done, self.total = done, total
-
-    def seconds(self) -> float:
-        return time.monotonic() - self.start
-
-    def state(self) -> str:
-        """Return share done, seconds so far and, where the share allows it, the seconds left."""
-        so_far = self.seconds()
-        if self.done <= 0 or self.total <= 0:
-            return f"{so_far:.0f} s so far"
-        share = min(self.done / self.total, 1.0)
-        return f"{share:.0%} after {so_far:.0f} s, about {so_far * (1 - share) / share:.0f} s left"
-
-    def say(self, text: str) -> None:
-        print(f"{self.name}: {text}", file=sys.stderr, flush=True)  # noqa: T201
+    say(f"done after {time.monotonic() - start:.0f} s")

@@ -6,12 +6,15 @@ An artifact that is the champion already keeps its version; anything else become
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pliant.errors import RefusedError, UnreachableError
 from pliant.flows.settings import Settings
@@ -22,6 +25,13 @@ from pliant.registry.package import Package
 from pliant.registry.releases import RegistryRelease, of_release
 from pliant.registry.signing.signatures import signing
 from pliant.settings import FlowSettings
+
+OUTAGE_WAITS = (3, 15, 60)
+"""Seconds before the registry is tried once more: a database that is restarted is back by then."""
+
+logger = logging.getLogger("pliant.flows")
+
+T = TypeVar("T")
 
 TRAINING = "pliant.training"
 """Tag of a version: its stage's notes as JSON."""
@@ -69,20 +79,16 @@ class Publication:
 
     def register(self, name: str, digest: str, package: Callable[[], Package]) -> int:
         """Return the version of model `name` that holds this artifact; only where there is none, publish `package()`."""
-        version = self._known(name, digest)
-        if version is None:
-            version = self.registry.publish(self.run, package()).version
-            self.registry.promote(name, version, CHALLENGER)
-            self.new.append(name)
-        self.versions[name] = version
-        return version
-
-    def _known(self, name: str, digest: str) -> int | None:
         for alias in (CHAMPION, CHALLENGER):  # a challenger that was refused is not stored once more with every run
             known = self.registry.version(name, alias)
             if known is not None and known.digest == digest and self.registry.intact(known):
+                self.versions[name] = known.version
                 return known.version
-        return None
+        version = self.registry.publish(self.run, package()).version
+        self.registry.promote(name, version, CHALLENGER)
+        self.new.append(name)
+        self.versions[name] = version
+        return version
 
     def promote(self, names: Iterable[str]) -> None:
         """Release these registered models' versions, as a whole: all are champions from then on, or none.
@@ -92,42 +98,32 @@ class Publication:
         """
         changes = {name: self.versions[name] for name in names}
         self.released.extend(changes)
-        if not changes:
-            return
-        if self.tried and self._champion is not None:
-            self._propose(changes, WAITING)
-        else:
-            self.registry.commit(changes, self.run, about=self._about(), kept=self._kept_of(changes))
+        if changes:
+            self._write(changes, WAITING if self.tried and self._champion is not None else "")
 
     def release(self, promoted: bool, reason: str) -> Release:
         """Return what was released. What was refused can still be promoted by hand: it is a release that nobody serves."""
         refused = {name: number for name, number in self.versions.items() if name not in self.released}
         present = self._champion
         if present is not None and any(present.versions.get(name) != number for name, number in refused.items()):
-            self._propose(refused, REFUSED)
+            self._write(refused, REFUSED)
         return Release(promoted, reason, self.versions, tuple(self.new), self.run.id)
 
     @property
-    def _system(self) -> str:
-        return str(system_of(next(iter(self.versions))))
-
-    @property
     def _champion(self) -> RegistryRelease | None:
-        return self.registry.release(self._system)
+        return self.registry.release(str(system_of(next(iter(self.versions)))))
 
-    def _propose(self, changes: Mapping[str, int], state: str) -> None:
-        self.registry.propose(changes, self.run, state, self._reason(), self._about(), self._kept_of(changes))
-
-    def _kept_of(self, changes: Mapping[str, int]) -> dict[str, str]:
-        return {name: self.kept[name] for name in changes if name in self.kept}
-
-    def _reason(self) -> str:
+    def _write(self, changes: Mapping[str, int], state: str) -> None:
+        """Propose a release in a state; without one it is served from then on."""
         reports = [self.gate] if "reason" in self.gate else [v for v in self.gate.values() if isinstance(v, Mapping)]
-        return "; ".join(str(report.get("reason", "")) for report in reports)
-
-    def _about(self) -> str:
+        reason = "; ".join(str(report.get("reason", "")) for report in reports)
         present = self._champion
-        return of_release(self._reason(), self.gate, present.number if present else None)
+        about = of_release(reason, self.gate, present.number if present else None)
+        kept = {name: self.kept[name] for name in changes if name in self.kept}
+        if state:
+            self.registry.propose(changes, self.run, state, reason, about, kept)
+        else:
+            self.registry.commit(changes, self.run, about=about, kept=kept)
 
 
 @contextmanager
@@ -171,6 +167,31 @@ def open_registry(project: Settings, system: str) -> MlflowRegistry:
     """Return the project's registry for a system's flow. Raises `InputError` for keys of signatures that cannot be used."""
     known = signing(project.signing_key, project.trusted_keys)
     return MlflowRegistry(project.tracking_uri, experiment(system), project.artifact_root, known)
+
+
+def current_run() -> Any:
+    """Return the flow run of Prefect that this code is in; None outside of one."""
+    prefect = sys.modules.get("prefect.context")  # imported by whatever runs a flow; commands without one are spared it
+    context = prefect.FlowRunContext.get() if prefect is not None else None
+    return context.flow_run if context is not None else None
+
+
+def retried(read: Callable[[], T]) -> T:
+    """Return what `read` gives. In a deployment's run it is tried again where the registry does not answer.
+
+    A command that a person typed fails at once. Raises what `read` raises: a `RefusedError`, and whatever else is not
+    `UnreachableError`, without a second try; the latter after all `OUTAGE_WAITS`.
+    """
+    run = current_run()
+    for seconds in OUTAGE_WAITS if run is not None and run.deployment_id is not None else ():
+        try:
+            return read()
+        except RefusedError:
+            raise
+        except UnreachableError as error:
+            logger.warning("%s; tried again in %d s", error, seconds)
+            time.sleep(seconds)
+    return read()
 
 
 def check_registry(project: Settings, system: str, patient: bool) -> None:

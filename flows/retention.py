@@ -47,7 +47,14 @@ def survey(settings: Settings, keep: FlowSettings, names: Iterable[str]) -> list
     """Return what can go of these systems, and of what all systems share. Raises `RegistryError`, `ArtifactError`."""
     items: list[Item] = []
     for name in names:
-        items += _registered(settings, name, keep)
+        registry = open_registry(settings, name)
+        unneeded = mlflow_retention.unneeded(registry, prefix(name), keep.keep_versions, keep.keep_days)
+        for item in unneeded:
+            items.append(Item(item.name, item.size, item.reason, partial(mlflow_retention.remove, registry, item)))
+        if (system := systems.system(name)).has("flows", "retention"):
+            going = {item.ids[:2] for item in unneeded if item.kind == "version"}
+            unused = unused_folders(settings, registry, name, system.part("flows", "retention"), going)
+            items += [_folder(folder, "no version needs it") for folder in unused]
     items += _stored(settings.store, keep)
     return items + [_folder(path, "its process was killed") for path in temporary.abandoned()]
 
@@ -78,17 +85,6 @@ def after_flow(settings: Settings, system: str) -> None:
         logger.info("removed what is no longer needed: %d items, %.1f MB", len(items) - failed, size)
 
 
-def _registered(settings: Settings, name: str, keep: FlowSettings) -> Iterator[Item]:
-    registry = open_registry(settings, name)
-    unneeded = mlflow_retention.unneeded(registry, prefix(name), keep.keep_versions, keep.keep_days)
-    for item in unneeded:
-        yield Item(item.name, item.size, item.reason, partial(mlflow_retention.remove, registry, item))
-    if (system := systems.system(name)).has("flows", "retention"):
-        going = {item.ids[:2] for item in unneeded if item.kind == "version"}
-        for folder in unused_folders(settings, registry, name, system.part("flows", "retention"), going):
-            yield _folder(folder, "no version needs it")
-
-
 def unused_folders(
     settings: Settings, registry: MlflowRegistry, name: str, part: Any, going: Collection[Any]
 ) -> Iterator[Path]:
@@ -109,7 +105,8 @@ def unused_folders(
 
 def _stored(root: Path, keep: FlowSettings) -> Iterator[Item]:
     """Yield results of stages that nobody has used for long, and the least recently used beyond the size limit."""
-    entries = sorted((_last_used(folder), folder) for folder in _entries(root))
+    marks = root.rglob(DIGESTS) if root.is_dir() else ()
+    entries = sorted((mark.stat().st_mtime, mark.parent) for mark in marks)
     sizes = {folder: size_of(folder) for _, folder in entries}
     total = sum(sizes.values())
     for used, folder in entries:  # the least recently used first
@@ -121,24 +118,9 @@ def _stored(root: Path, keep: FlowSettings) -> Iterator[Item]:
             yield _folder(folder, why)
 
 
-def _entries(root: Path) -> Iterator[Path]:
-    for path in root.rglob(DIGESTS) if root.is_dir() else ():
-        yield path.parent
-
-
-def _last_used(folder: Path) -> float:
-    return (folder / DIGESTS).stat().st_mtime
-
-
 def _folder(path: Path, reason: str) -> Item:
-    return Item(str(path), size_of(path), reason, partial(_delete, path))
-
-
-def _delete(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    remove = partial(shutil.rmtree, path) if path.is_dir() else partial(path.unlink, missing_ok=True)
+    return Item(str(path), size_of(path), reason, remove)
 
 
 def size_of(path: Path) -> int:

@@ -65,8 +65,7 @@ def run_connected(
     system: str, config: str | None, overrides: Mapping[str, Any], new_task: bool = False
 ) -> dict[str, Any]:
     """Run a system's flow with Prefect's server already there."""
-    flow: Flow = getattr(systems.system(system).part("flows", "flow"), system)
-    return run(flow, config, overrides, new_task=new_task)
+    return run(getattr(systems.system(system).part("flows", "flow"), system), config, overrides, new_task=new_task)
 
 
 def run(flow: Flow, config: str | None, overrides: Mapping[str, Any], **more: Any) -> dict[str, Any]:

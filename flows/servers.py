@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from pliant.flows.settings import Settings
 from pliant.jsonl import open_log
 
 HOST = "127.0.0.1"
+START_SECONDS = 90.0
 
 
 def free_port(preferred: int = 0) -> int:
@@ -81,22 +81,24 @@ def running(
         )
         try:
             meanwhile()
-            _await_health(name, process, health, path)
+            until = time.monotonic() + START_SECONDS
+            while not _answers(health):
+                if process.poll() is not None:
+                    raise PliantError(
+                        f"{name} ended with status {process.returncode} while starting; its log is {path}"
+                    )
+                if time.monotonic() > until:
+                    raise PliantError(f"{name} was not ready within {START_SECONDS:.0f} s; its log is {path}")
+                time.sleep(0.2)
             yield
         finally:
             stop(process)
 
 
-def _await_health(name: str, process: subprocess.Popen[bytes], health: str, log: Path, within: float = 90.0) -> None:
-    until = time.monotonic() + within
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            raise PliantError(f"{name} ended with status {process.returncode} while starting; its log is {log}")
-        with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(health, timeout=2) as answer:
-            if answer.status == 200:
-                return
-        time.sleep(0.2)
-    raise PliantError(f"{name} was not ready within {within:.0f} s; its log is {log}")
+def _answers(health: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(health, timeout=2) as answer:
+        return bool(answer.status == 200)
+    return False
 
 
 def stop(process: subprocess.Popen[bytes], within: float = 10.0) -> int:

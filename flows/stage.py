@@ -1,20 +1,24 @@
 """A stage of a flow as a value: what makes its result, what that depends on, and what it is called. Knows no system.
 
-A stage's result is kept in the store under a key of all that it depends on (flows/keys.py), so it is made once, and again
-where it has gone. Knows no Prefect: flows/pipeline.py makes a task of a stage.
+A stage's result is kept in the store under a key of all that it depends on, so it is made once, and again where it has gone.
+That is config, data, and the code that makes the result (flows/closure.py): the function that does it and whatever it
+reaches, without comments, docstrings and the names of local variables, which change nothing of the result. Knows no Prefect:
+flows/pipeline.py makes a task of a stage.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from inspect import signature
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from pliant.errors import RegistryError
-from pliant.flows.closure import Entry
-from pliant.flows.keys import stage_key
+from pliant.flows.closure import Entry, closure, libraries
 from pliant.flows.progress import stage as progress_of
 from pliant.registry.codec import Artifact
 from pliant.registry.store import FolderStore
@@ -77,9 +81,16 @@ class Stage(Generic[A]):
             "results": {name: [each.digest for each in results] for name, results in earlier.items() if results},
         }
         kinds = {each.kind for results in earlier.values() for each in results} | {self.kind}
-        return stage_key(
-            self.folder.format(**named), depends, *(self.code or (self.make,)), *kinds, measured=self.measured
-        )
+        code, versions = closure(*(self.code or (self.make,)), *kinds), {}
+        for library in libraries(code) if self.measured else ():
+            try:
+                versions[library] = version(library)
+            except PackageNotFoundError:
+                versions[library] = "missing"
+        mark = hashlib.sha256(json.dumps([depends, versions], sort_keys=True, default=str).encode())
+        for name in sorted(code):
+            mark.update(f"\0{name}\0{code[name]}".encode())
+        return f"{self.folder.format(**named)}/{mark.hexdigest()[:24]}"
 
     def kept(self, store: FolderStore, key: str) -> StageResult[A] | None:
         """Return the result that the store keeps under a key; None where the stage has to run."""
@@ -125,3 +136,17 @@ def _results(value: Any) -> Iterator[StageResult[Any]]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _results(each)
+
+
+def contents(address: str) -> Iterator[str]:
+    """Yield the digests of the files of a `path:` model, which may change under their names, and of its parts' settings
+    and further chat templates.
+    """
+    scheme, _, rest = address.partition(":")
+    folder = Path(rest)
+    if scheme != "path" or not folder.is_dir():
+        return
+    within = (*folder.glob("*/config.json"), *folder.glob("*/*.jinja"))
+    for path in sorted(path for path in (*folder.iterdir(), *within) if path.is_file()):
+        with path.open("rb") as file:
+            yield f"{path.relative_to(folder).as_posix()} {hashlib.file_digest(file, 'sha256').hexdigest()}"

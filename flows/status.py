@@ -14,7 +14,7 @@ from typing import Any
 from pliant.flows.release import open_registry
 from pliant.flows.settings import Settings
 from pliant.registry import mlflow_switch
-from pliant.registry.mlflow_store import CHAMPION, PREVIOUS, MlflowRegistry
+from pliant.registry.mlflow_store import CHAMPION, PREVIOUS
 from pliant.registry.mlflow_switch import RunSummary, recent_runs
 from pliant.registry.package import METRICS
 from pliant.registry.releases import RegistryRelease
@@ -56,24 +56,15 @@ def status(project: Settings, system: str) -> SystemStatus:
     registry = open_registry(project, system)
     if not registry.exists():
         return SystemStatus(system, None, {}, (), {}, ())
-    live = registry.release(system)
-    return SystemStatus(
-        system,
-        live,
-        mlflow_switch.aliases(registry, system),
-        tuple(mlflow_switch.history(registry, system)[:RELEASES]),
-        {name: metrics for name, metrics in _promises(registry, live).items() if metrics},
-        tuple(recent_runs(registry, RUNS)),
-    )
-
-
-def _promises(registry: MlflowRegistry, live: RegistryRelease | None) -> dict[str, Mapping[str, float]]:
-    metrics: dict[str, Mapping[str, float]] = {}
+    live, promises = registry.release(system), {}
     for name, number in live.versions.items() if live else ():
         published = registry.version(name, number)
         with suppress(ValueError):
-            metrics[name] = json.loads(published.tags.get(METRICS, "{}")) if published else {}
-    return metrics
+            if metrics := json.loads(published.tags.get(METRICS, "{}")) if published else {}:
+                promises[name] = metrics
+    releases = tuple(mlflow_switch.history(registry, system)[:RELEASES])
+    aliases, runs = mlflow_switch.aliases(registry, system), tuple(recent_runs(registry, RUNS))
+    return SystemStatus(system, live, aliases, releases, promises, runs)
 
 
 def _plain(release: RegistryRelease) -> dict[str, Any]:

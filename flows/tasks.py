@@ -14,8 +14,7 @@ from prefect.cache_policies import NO_CACHE
 
 from pliant.errors import RefusedError, RegistryError
 from pliant.flows import retention, settings
-from pliant.flows.registry_retry import OUTAGE_WAITS
-from pliant.flows.release import Release
+from pliant.flows.release import OUTAGE_WAITS, Release
 from pliant.flows.watch import deployments
 from pliant.flows.watch.notify import emit_champion
 from pliant.flows.watch.triggered import triggered

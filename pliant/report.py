@@ -99,6 +99,8 @@ def summarise(observed: Iterable[Observation]) -> Report:
     latencies = [o.answered - o.request.arrival for o in seen if o.answered is not None]
     labels = [o.correct for o in seen if o.answered is not None and o.correct is not None]
     batches = [o.batch for o in seen if o.batch is not None]
+    ends = [o.request.arrival if o.answered is None else max(o.request.arrival, o.answered) for o in seen]
+    span = max(max(ends) - min(o.request.arrival for o in seen), 1e-9) if seen else 1.0  # seconds
     stayed = len(seen) - outcomes["cancelled"]
     in_time = outcomes["accurate"] + outcomes["wrong"] + outcomes["unlabelled"]
     return Report(
@@ -109,20 +111,13 @@ def summarise(observed: Iterable[Observation]) -> Report:
         drops=dict(sorted(Counter(o.dropped for o in seen if o.dropped is not None).items())),
         attainment=in_time / stayed if stayed else float("nan"),
         accuracy=float(np.mean(labels)) if labels else float("nan"),
-        goodput=outcomes["accurate"] / _span(seen) if seen else 0.0,
+        goodput=outcomes["accurate"] / span,
         p50=_quantile(latencies, 0.50),
         p98=_quantile(latencies, 0.98),
         p99=_quantile(latencies, 0.99),
         settings=dict(sorted(Counter(o.setting for o in seen if o.setting is not None).items())),
         batch=float(np.mean(batches)) if batches else float("nan"),
     )
-
-
-def _span(seen: list[Observation]) -> float:
-    """Return the seconds from the first arrival to the last arrival or answer."""
-    first = min(o.request.arrival for o in seen)
-    last = max(o.request.arrival if o.answered is None else max(o.request.arrival, o.answered) for o in seen)
-    return max(last - first, 1e-9)
 
 
 def _quantile(values: list[float], share: float) -> float:

@@ -95,8 +95,16 @@ class _Simulation:
     def run(self, observe: Observer | None) -> Journal:
         journal: Journal = []
         now = float("-inf")
-        while (event_at := self._next()) is not None:
-            event, now = event_at[0], max(now, event_at[1])
+        event: Event | _AtSocket
+        while True:
+            wake = self._scheduler.wake_at()
+            if wake is not None and (not self._heap or wake < self._heap[0][0]):
+                event, at = Woke(), wake
+            elif self._heap:
+                at, _, _, event = heapq.heappop(self._heap)
+            else:
+                return journal
+            now = max(now, at)
             if isinstance(event, _AtSocket):
                 self.push(self._door.passes(now), 1, Arrived(event.request))
                 continue
@@ -113,16 +121,6 @@ class _Simulation:
             if isinstance(event, Woke) and wake is not None and wake <= now:
                 late = f"asks to be woken at {wake}, which is not later"
                 raise SchedulerError(f"after Woke at {now} the scheduler {late}")
-        return journal
-
-    def _next(self) -> tuple[Event | _AtSocket, float] | None:
-        wake = self._scheduler.wake_at()
-        if wake is not None and (not self._heap or wake < self._heap[0][0]):
-            return Woke(), wake
-        if not self._heap:
-            return None
-        at, _, _, event = heapq.heappop(self._heap)
-        return event, at
 
     def _note(self, event: Event, actions: list[Action], now: float) -> None:
         """Begin launches, deliver answers and refusals, and have clients send again."""

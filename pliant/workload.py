@@ -115,3 +115,31 @@ def segment_of(times: Times, segments: Sequence[Segment]) -> NDArray[np.intp]:
     assert all(a < b for a, b in pairwise(ends)), "segments must last"
     index: NDArray[np.intp] = np.minimum(np.searchsorted(ends, times, side="right"), len(segments) - 1)
     return index
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceConfig:
+    """A reference load: a quiet and a loud (overloaded) stretch alternate. Rates are shares of the capacity."""
+
+    quiet: tuple[float, ...] = (0.5, 0.65, 0.8, 0.95)
+    loud: tuple[float, ...] = (1.25, 1.5, 1.75, 2.0)
+    seconds: float = 4.0  # per stretch
+
+    def drawn(self, capacity: float, rng: np.random.Generator) -> tuple[list[Segment], Times]:
+        """Return the stretches, quiet and loud rates each in an order that is drawn, and the times of arrivals."""
+        return stretches(self.quiet, self.loud, capacity, self.seconds, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceLoad:
+    """Requests from time 0 on, and the stretches of their rate, a quiet and a loud one in turn."""
+
+    requests: tuple[Request, ...]
+    segments: tuple[Segment, ...] = ()
+    rows: tuple[int, ...] = ()  # the text of each request, in its task, where texts are drawn
+
+    @property
+    def loud(self) -> frozenset[int]:
+        """Ids of the requests that arrive in a loud stretch."""
+        where = segment_of(np.array([request.arrival for request in self.requests]), self.segments)
+        return frozenset(r.id for r, segment in zip(self.requests, where.tolist(), strict=True) if segment % 2)

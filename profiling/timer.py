@@ -57,7 +57,17 @@ def _measured(call: Callable[[], object], config: TimerConfig, device: str, cloc
         before = int(torch.cuda.memory_allocated(device))
     samples: list[float] = []
     while len(samples) < config.least or (sum(samples) < config.budget and len(samples) < config.most):
-        samples.append(_once_on_gpu(call) if cuda else _once(call, clock))
+        if cuda:
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            call()
+            end.record()
+            end.synchronize()
+            samples.append(float(begin.elapsed_time(end)) / 1000)
+        else:
+            start = clock()
+            call()
+            samples.append(clock() - start)
     peak = torch.cuda.max_memory_allocated(device) - before if cuda else 0
     low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75])
     return Timing(float(middle), float(high - low), peak)
@@ -68,18 +78,3 @@ def monotonic(seconds_LB: NDArray[np.float64]) -> NDArray[np.float64]:
     backwards = seconds_LB[::-1, ::-1]
     lowest = np.minimum.accumulate(np.minimum.accumulate(backwards, axis=0), axis=1)
     return lowest[::-1, ::-1]
-
-
-def _once(call: Callable[[], object], clock: Callable[[], float]) -> float:
-    start = clock()
-    call()
-    return clock() - start
-
-
-def _once_on_gpu(call: Callable[[], object]) -> float:
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    call()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / 1000

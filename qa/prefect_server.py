@@ -49,7 +49,7 @@ from pathlib import Path
 from pliant.flows import settings
 project = settings.read()
 settings.prepare(project)
-from pliant.flows.watch.schedule import schedule
+from pliant.flows.watch.automations import schedule
 for system in sys.argv[2:]:
     schedule(project, system, Path(sys.argv[1]), None, "UTC")
 """

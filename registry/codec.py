@@ -270,21 +270,17 @@ def structure(cls: type[T], values: Any, where: str) -> T:
 
 def _first(error: BaseException, path: str) -> str:
     """Return the first fault and its place. (cattrs' own `transform_error` forgets its formatter below the first level.)"""
+    if isinstance(error, ForbiddenExtraKeysError):
+        fields = ", ".join(sorted(error.extra_fields))
+        return f"{path}: this version of Pliant does not know its {fields}: a newer one wrote it; update this one"
     if not isinstance(error, ClassValidationError | IterableValidationError):
-        return f"{path}: {_sentence(error)}"
+        return f"{path}: {error} is missing" if isinstance(error, KeyError) else f"{path}: {error}"
     noted, bare = error.group_exceptions()
     if not noted:
         return _first(bare[0], path)
     inner, note = noted[0]
     step = f".{note.name}" if isinstance(note, AttributeValidationNote) else f"[{note.index!r}]"
     return _first(inner, path + step)
-
-
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, ForbiddenExtraKeysError):
-        fields = ", ".join(sorted(error.extra_fields))
-        return f"this version of Pliant does not know its {fields}: a newer one wrote it; update this one"
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
 def _fitting_array(value: Any, kind: Any) -> Any:

@@ -60,7 +60,15 @@ def switch(
         if not wanted.versions:
             raise RegistryError(f"{wanted.name} names no versions that could be served")
         for model, version in wanted.versions.items():
-            if not _is_whole(registry, model, version, wanted.digests.get(model, "")):
+            try:
+                published = registry.version(model, version)
+            except UnreachableError:
+                raise
+            except RegistryError:
+                published = None
+            if published is not None:
+                registry.check_signed(published)
+            if published is None or published.digest != wanted.digests.get(model) or not registry.intact(published):
                 raise RegistryError(f"{wanted.name} is not whole: version {version} of {model} is gone or was altered")
         check()
         client.set_registered_model_alias(name, PREVIOUS, str(present.number))
@@ -143,18 +151,6 @@ def _end_trial(registry: MlflowRegistry, system: str, number: int) -> None:
     for alias, at in aliases(registry, system).items():
         if at == number and alias in (CHALLENGER, *TRIALS):
             client.delete_registered_model_alias(name, alias)
-
-
-def _is_whole(registry: MlflowRegistry, name: str, number: int, digest: str) -> bool:
-    try:
-        published = registry.version(name, number)
-    except UnreachableError:
-        raise
-    except RegistryError:
-        return False
-    if published is not None:
-        registry.check_signed(published)
-    return published is not None and published.digest == digest and registry.intact(published)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,15 +49,6 @@ def register(registry: MlflowRegistry, system: str, url: str, secret: str) -> st
         return str(client.create_webhook(_name(system, url), url, [EVENT], about, secret, "ACTIVE").webhook_id)
 
 
-def remove(registry: MlflowRegistry, system: str, url: str) -> bool:
-    """Remove the webhook of this address and return whether there was one. Raises `RegistryError` as `register`."""
-    with _asking(registry, "the webhook could not be removed") as client:
-        present = _webhooks(client, system, url)
-        for webhook in present:
-            client.delete_webhook(webhook.webhook_id)
-    return bool(present)
-
-
 def verified(body: bytes, headers: Mapping[str, str], secret: str, now: float) -> bool:
     """Whether a message was signed with `secret`, for this very body, not long from `now` (seconds since 1970).
 

@@ -41,26 +41,19 @@ def request_fields() -> dict[str, str]:
 
 
 @contextmanager
-def evidence_of(tenant: str) -> Iterator[None]:
-    """Let what is counted in this context be the evidence of this tenant, where a task of another request counts it."""
-    with _set(EVIDENCE, tenant):
-        yield
-
-
-@contextmanager
 def to_challenger(copy: bool = False) -> Iterator[None]:
     """Let the challenger's generation, if there is one, do what is done in this context, and in tasks that it starts.
 
     `copy`: nobody gets the answer, so nothing is counted for it.
     """
-    with _set(TO_CHALLENGER, True), _set(_COPY, copy):
+    with holding(TO_CHALLENGER, True), holding(_COPY, copy):
         yield
 
 
 @contextmanager
 def to_champion_as_copy() -> Iterator[None]:
     """Let the champion's generation answer a copy, which is not counted."""
-    with _set(TO_CHALLENGER, False), _set(_COPY, True):
+    with holding(TO_CHALLENGER, False), holding(_COPY, True):
         yield
 
 
@@ -70,7 +63,8 @@ def is_copy() -> bool:
 
 
 @contextmanager
-def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+def holding(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Let a variable have this value in this context, and in tasks that it starts."""
     token = variable.set(value)
     try:
         yield

@@ -75,11 +75,9 @@ FRAMEWORK_HOMES = {
                 "classifier",
                 "attention",
                 "runtime",
-                "packed",
-                "pieces",
+                "execution",
                 "graphs",
                 "compile",
-                "pieces",
             )
         ),
         "pliant/precision.py",

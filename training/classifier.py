@@ -108,9 +108,15 @@ def train(
     tokenizer_json = start.tokenizer.to_str()
 
     def stored(values: Weights) -> Classifier:
-        rescaled = _rescaled(values, standard)
+        """Return the classifier. A regressor's mean and deviation go into the last linear layer."""
+        mean, deviation = standard
+        if standard != (0.0, 1.0):
+            *_, bias = (name for name in values if name.endswith(".bias") and values[name].shape == (1,))
+            weight = bias.removesuffix("bias") + "weight"
+            own = (values[bias] * deviation + mean).astype(np.float32)
+            values = values | {weight: values[weight] * deviation, bias: own}
         return Classifier(
-            name, data.name, data.classes, model_config, tokenizer_json, config.max_length, data.fingerprint, rescaled
+            name, data.name, data.classes, model_config, tokenizer_json, config.max_length, data.fingerprint, values
         )
 
     fit = data.split.fit.tolist()
@@ -209,16 +215,6 @@ class _Run:
             return float(mse_loss(*pair)), float(torch.nan_to_num(torch.corrcoef(pair)[0, 1]))
         right = (output_RK.argmax(1) == label_R).float().mean()
         return float(cross_entropy(output_RK, label_R)), float(right)
-
-
-def _rescaled(values: Weights, standard: tuple[float, float]) -> Weights:
-    """Return a regressor's weights for labels in their own unit: mean and deviation go into the last linear layer."""
-    mean, deviation = standard
-    if (mean, deviation) == (0.0, 1.0):
-        return values
-    *_, bias = (name for name in values if name.endswith(".bias") and values[name].shape == (1,))
-    weight = bias.removesuffix("bias") + "weight"
-    return values | {weight: values[weight] * deviation, bias: (values[bias] * deviation + mean).astype(np.float32)}
 
 
 def schedule(step: int, steps: int, warmup: float) -> float:

@@ -131,8 +131,17 @@ def parquet(
     path: Path, image: str = "image", label: str = "label", seed: int = 0, limit: int | None = None
 ) -> ImageData:
     """Return a parquet file with an image and a label column (class names are read from its features)."""
+    from datasets.data_files import DataFilesDict, DataFilesList
+    from datasets.packaged_modules.parquet.parquet import Parquet
+
     try:
-        rows = _stored(path)
+        # It is looked for on the disk by its digest: by its path `datasets` would take the file for a pattern, and by its
+        # time stamp a replaced one for the same.
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        builder = Parquet(data_files=DataFilesDict({"train": DataFilesList([str(path.resolve())], [(digest,)])}))
+        builder.download_and_prepare()
+        rows = builder.as_dataset("train")
     except Exception as error:  # its readers raise many kinds
         raise InputError("data", f"{path} ({cause(error)})", VALID["parquet"]) from error
     return _from_rows(path.stem, rows, image, label, seed, limit)
@@ -179,21 +188,6 @@ def hub(name: str, image: str = "image", label: str = "label", seed: int = 0, li
     works = "a local file (parquet:PATH), an image folder (folder:PATH) or the embedded data (digits)"
     rows = fetch_rows(name, None, works)
     return _from_rows(name.rsplit("/", 1)[-1], rows, image, label, seed, limit)
-
-
-def _stored(path: Path) -> Any:
-    """Return a parquet file as a `datasets.Dataset` on the disk, where it is looked for by the digest of the file.
-
-    By its path `datasets` would take the file for a pattern, and by its time stamp a replaced one for the same.
-    """
-    from datasets.data_files import DataFilesDict, DataFilesList
-    from datasets.packaged_modules.parquet.parquet import Parquet
-
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    builder = Parquet(data_files=DataFilesDict({"train": DataFilesList([str(path.resolve())], [(digest,)])}))
-    builder.download_and_prepare()
-    return builder.as_dataset("train")
 
 
 def fetch_rows(name: str, part: str | None, instead: str) -> Any:

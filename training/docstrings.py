@@ -116,11 +116,19 @@ def corpus(packages: tuple[str, ...] = PACKAGES) -> tuple[Docstring, ...]:
     They are read once per process, as that takes seconds and every system trains on them. Raises `InputError` for fewer
     than two installed packages.
     """
-    seen: set[int] = set()
+    seen: set[int] = set()  # the runs of words of all docstrings kept so far
     collecting = gc.isenabled()
     gc.disable()  # syntax trees hold no cycles, and looking for some takes a third of the time
     try:
-        docstrings = [docstring for package in packages for docstring in _of_package(package, seen)]
+        docstrings: list[Docstring] = []
+        for package in packages:
+            own: list[Docstring] = []
+            for path, source in _files(package):
+                new = (docstring for docstring in _of_file(package, path, source) if _is_new(docstring, seen))
+                own += islice(new, PER_FILE)
+                if len(own) >= PER_PACKAGE:
+                    break
+            docstrings += own[:PER_PACKAGE]
     finally:
         if collecting:
             gc.enable()
@@ -221,17 +229,6 @@ def _seconds(docstrings: Sequence[Docstring], whole: Split) -> tuple[list[str], 
 def _further(docstring: Docstring) -> str:
     """Return the first paragraph after the summary that has enough words; "" where there is none."""
     return next((part for part in docstring.paragraphs[1:] if len(part.split()) >= MIN_FURTHER), "")
-
-
-def _of_package(package: str, seen: set[int]) -> list[Docstring]:
-    """Return at most PER_PACKAGE docstrings; `seen` holds the runs of words of all docstrings kept so far."""
-    docstrings: list[Docstring] = []
-    for path, source in _files(package):
-        new = (docstring for docstring in _of_file(package, path, source) if _is_new(docstring, seen))
-        docstrings += islice(new, PER_FILE)
-        if len(docstrings) >= PER_PACKAGE:
-            break
-    return docstrings[:PER_PACKAGE]
 
 
 def _files(package: str) -> Iterator[tuple[Path, str]]:

@@ -73,8 +73,12 @@ def assemble(
     if len(classes) == 1:
         raise InputError("label", f"always {classes[0]}", "one of two or more classes")
     chosen, repeats = separate(chosen, of_texts(texts, others), labels)
-    mark = _fingerprint(texts, others, labels, classes, chosen)
-    return TextData(name, texts, others, labels, classes, chosen, mark, repeats)
+    mark = hashlib.sha256(repr(tuple(classes)).encode())
+    for text in (*texts, *(others or ())):
+        mark.update(text.encode() + b"\0")
+    for part in (labels, chosen.fit, chosen.profiling, chosen.test):
+        mark.update(part.tobytes())
+    return TextData(name, texts, others, labels, classes, chosen, f"sha256:{mark.hexdigest()}", repeats)
 
 
 def with_fit(data: TextData, more: TextData) -> TextData:
@@ -106,15 +110,3 @@ def _text(value: Any, row: int) -> str:
     if reason := text_fault(value):
         raise InputError(f"text of row {row}", reason, "a text that is not empty, of whole characters")
     return str(value)
-
-
-def _fingerprint(
-    first: Sequence[str], second: Sequence[str] | None, labels: NDArray[Any], classes: Sequence[str], chosen: Split
-) -> str:
-    mark = hashlib.sha256(repr(tuple(classes)).encode())
-    for column in (first, second or ()):
-        for text in column:
-            mark.update(text.encode() + b"\0")
-    for part in (labels, chosen.fit, chosen.profiling, chosen.test):
-        mark.update(part.tobytes())
-    return f"sha256:{mark.hexdigest()}"

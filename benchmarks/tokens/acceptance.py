@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pliant.benchmarks.results import Add, Target
 from pliant.benchmarks.runs import medians_in_turns
 from pliant.errors import OfflineError
-from pliant.models.graphs import BUCKETS
+from pliant.models.execution import BUCKETS
 from pliant.precision import has_bfloat16
 from pliant.profiling.timer import TimerConfig
 from pliant.profiling.tokens.latency import LatencyConfig, profile

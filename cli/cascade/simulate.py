@@ -18,7 +18,6 @@ from pliant.cascade.route import number_of
 from pliant.cascade.scheduler import CascadeScheduler
 from pliant.cascade.simulated import (
     ReferenceConfig,
-    ReferenceLoad,
     SimulatedCascade,
     capacity,
     reference_load,
@@ -33,6 +32,7 @@ from pliant.protocol import Request
 from pliant.registry.store import FolderStore
 from pliant.report import Report, report
 from pliant.simulator import simulate
+from pliant.workload import ReferenceLoad
 
 MOST_REQUESTS = 200_000
 DEADLINE = 0.5
@@ -92,7 +92,7 @@ def _load(load: str, cascade: Cascade, outputs: Outputs, throughput: float, seed
         Request(number, float(at), float(at) + DEADLINE, cascade.task, 1.0, int(lengths[row]))
         for number, (at, row) in enumerate(zip(times, rows, strict=True))
     )
-    return ReferenceLoad(requests, tuple(rows), (), frozenset())
+    return ReferenceLoad(requests, rows=tuple(rows))
 
 
 def _row(cascade: Cascade, number: int, result: Report) -> tuple[str, ...]:

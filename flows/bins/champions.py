@@ -9,8 +9,7 @@ from pliant.bins.artifact import Bins, Encoder
 from pliant.flows import champions
 from pliant.flows.bins.config import EdgesConfig, EngineConfig
 from pliant.flows.champions import Champion, fetch
-from pliant.flows.registry_retry import retried
-from pliant.flows.release import TRAINING, open_registry
+from pliant.flows.release import TRAINING, open_registry, retried
 from pliant.flows.settings import Settings
 from pliant.profiling.bins.latency import LatencyConfig
 from pliant.registry.mlflow_store import MlflowRegistry

@@ -14,7 +14,7 @@ from pliant.bins.simulated import ReferenceConfig
 from pliant.errors import InputError
 from pliant.flows import config
 from pliant.flows.arithmetic import ArithmeticConfig
-from pliant.flows.starts import is_embedded, pretrained
+from pliant.flows.config import is_embedded, pretrained
 from pliant.profiling.bins.latency import LatencyConfig
 from pliant.settings import Count, OneOf, Positive
 from pliant.training.bins import encoder as bins_encoder

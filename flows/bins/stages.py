@@ -38,11 +38,9 @@ from pliant.flows.bins.measure import Half, Latencies, finish, measure
 from pliant.flows.champions import fetch
 from pliant.flows.config import check_distinct
 from pliant.flows.device import configured_class
-from pliant.flows.keys import contents
 from pliant.flows.progress import tell
-from pliant.flows.registry_retry import retried
-from pliant.flows.release import open_registry
-from pliant.flows.stage import Notes, Run, Stage, StageResult
+from pliant.flows.release import open_registry, retried
+from pliant.flows.stage import Notes, Run, Stage, StageResult, contents
 from pliant.models.artifact import Classifier
 from pliant.precision import FLOAT32
 from pliant.progress import Progress, share

@@ -13,8 +13,8 @@ from pliant.cascade.simulated import ReferenceConfig
 from pliant.errors import InputError
 from pliant.flows import config
 from pliant.flows.arithmetic import ArithmeticConfig
+from pliant.flows.config import is_embedded, pretrained
 from pliant.flows.feedback import FeedbackConfig
-from pliant.flows.starts import is_embedded, pretrained
 from pliant.precision import FLOAT32
 from pliant.profiling.cascade.latency import LatencyConfig
 from pliant.profiling.cascade.outputs import OutputsConfig

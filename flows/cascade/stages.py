@@ -35,9 +35,8 @@ from pliant.flows.cascade import feedback
 from pliant.flows.cascade.config import CascadeFlowConfig, LevelConfig
 from pliant.flows.config import check_distinct, check_name
 from pliant.flows.device import configured_class
-from pliant.flows.keys import contents
 from pliant.flows.progress import tell
-from pliant.flows.stage import Notes, Run, Stage, StageResult
+from pliant.flows.stage import Notes, Run, Stage, StageResult, contents
 from pliant.latency import LatencyTable
 from pliant.models.artifact import Classifier
 from pliant.progress import Progress, share

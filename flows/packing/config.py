@@ -11,7 +11,7 @@ from pydantic import Field
 
 from pliant.errors import InputError
 from pliant.flows import config
-from pliant.flows.starts import is_embedded, pretrained
+from pliant.flows.config import is_embedded, pretrained
 from pliant.packing.artifact import PRECISIONS
 from pliant.packing.scheduling.policy import BOUNDS
 from pliant.packing.scheduling.reference import ReferenceConfig

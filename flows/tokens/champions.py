@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pliant.errors import RegistryError
 from pliant.flows.champions import fetch, fetch_champions
-from pliant.flows.registry_retry import retried
-from pliant.flows.release import open_registry
+from pliant.flows.release import open_registry, retried
 from pliant.flows.settings import Settings
 from pliant.flows.tokens.stages import Bundle
 from pliant.registry.mlflow_store import MlflowRegistry

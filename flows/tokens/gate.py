@@ -60,7 +60,8 @@ def judge(
         return Judged(False, "the challenger serves none of the champion's tasks", Side())
     capacity = standard.profile.latency.throughput(0, standard.profile.latency.batches[-1])
     loads = [reference_load(names, capacity, seed, reference) for seed in range(config.seeds)]
-    new = Side(_replays(challenger, loads), tuple(_bound(challenger, load) for load in loads))
+    tested = Devices(challenger.profile.latency, {task.name: task.test_accuracy for task in challenger.tasks})
+    new = Side(_replays(challenger, loads), tuple(fluid(load.requests, tested).utility for load in loads))
     progress(1, 2)
     if champion is None:
         return Judged(not below_linear, below_linear or FIRST, new)
@@ -83,17 +84,11 @@ def _measured_alike(champion: Bundle, challenger: Bundle) -> Bundle:
     return replace(champion, profile=replace(old, latency=new.latency))
 
 
-def _bound(bundle: Bundle, load: ReferenceLoad) -> float:
-    tested = {task.name: task.test_accuracy for task in bundle.tasks}
-    return fluid(load.requests, Devices(bundle.profile.latency, tested)).utility
-
-
 def _replays(bundle: Bundle, loads: list[ReferenceLoad]) -> tuple[Report, ...]:
-    return tuple(_replay(bundle, load, seed) for seed, load in enumerate(loads))
-
-
-def _replay(bundle: Bundle, load: ReferenceLoad, seed: int) -> Report:
-    scheduler = make("default", tokens_knowledge(bundle.profile, bundle.tasks))
+    reports, latency = [], bundle.profile.latency
     accuracy = {task.name: task.test_accuracy for task in bundle.tasks}
-    device = SimulatedDevice(bundle.profile.latency, accuracy, load.requests, np.random.default_rng(seed), jitter=0.05)
-    return report(simulate(scheduler, load.requests, device))
+    for seed, load in enumerate(loads):
+        scheduler = make("default", tokens_knowledge(bundle.profile, bundle.tasks))
+        device = SimulatedDevice(latency, accuracy, load.requests, np.random.default_rng(seed), jitter=0.05)
+        reports.append(report(simulate(scheduler, load.requests, device)))
+    return tuple(reports)

@@ -17,10 +17,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pliant.flows.release import TRAINING, Publication, commit
-from pliant.flows.stage import Notes, StageResult
+from pliant.flows.stage import StageResult
 from pliant.flows.tokens.gate import Side, Verdict
 from pliant.flows.tokens.stages import Bundle, TokensResults
-from pliant.registry.mlflow_store import Run
 from pliant.registry.names import TOKENS_BACKBONE, TOKENS_PREFIX, TOKENS_PROFILE
 from pliant.registry.package import Package
 from pliant.tokens.artifact import Profile, Task
@@ -34,24 +33,12 @@ def register(published: Publication, results: TokensResults) -> list[str]:
     bundle = results.bundle()
     by_role: dict[str, StageResult[Any]] = {"backbone": results.backbone, "profile": results.profile}
     by_role |= {f"task-{task.name}": result for task, result in zip(bundle.tasks, results.tasks, strict=True)}
-    _log(published.run, bundle)
-    _log_training(published.run, {role: result.notes for role, result in by_role.items()})
-    for role, result in by_role.items():
-        package = partial(_package, TOKENS_PREFIX + role, role, bundle, published.versions, result)
-        published.register(TOKENS_PREFIX + role, result.digest, package)
-    return [TOKENS_PREFIX + role for role in by_role]
-
-
-def _log(run: Run, bundle: Bundle) -> None:
+    run, notes = published.run, {role: result.notes for role, result in by_role.items()}
     run.metrics(_metrics(bundle))
     run.figure("trade_off", trade_off(bundle.tasks, bundle.profile))
     run.figure("rate_map", rate_map(bundle.profile))
     for task in bundle.tasks:
         run.dataset(task.name, task.data, task.name)
-
-
-def _log_training(run: Run, notes: Mapping[str, Notes]) -> None:
-    """Log the seconds of training, and the trials of the sweeps of the learning rate."""
     run.document("training", notes)
     run.metrics({f"training_seconds.{role}": noted["seconds"] for role, noted in notes.items() if "seconds" in noted})
     for role, noted in notes.items():
@@ -59,11 +46,15 @@ def _log_training(run: Run, notes: Mapping[str, Notes]) -> None:
             compared = LinearComparison(**noted["linear"]).metrics()
             run.metrics({f"{name}.{role.removeprefix('task-')}": value for name, value in compared.items()})
     swept = {role.removeprefix("task-"): noted["sweep"] for role, noted in notes.items() if "sweep" in noted}
-    for task, sweep in swept.items():
+    for name, sweep in swept.items():
         trials = zip(sweep["rates"], sweep["accuracy"], strict=True)
-        run.metrics({f"sweep_accuracy.{task}.rate{rate:g}": accuracy for rate, accuracy in trials})
+        run.metrics({f"sweep_accuracy.{name}.rate{rate:g}": accuracy for rate, accuracy in trials})
     if swept:
         run.figure("sweeps", sweeps(swept))
+    for role, result in by_role.items():
+        package = partial(_package, TOKENS_PREFIX + role, role, bundle, published.versions, result)
+        published.register(TOKENS_PREFIX + role, result.digest, package)
+    return [TOKENS_PREFIX + role for role in by_role]
 
 
 def _metrics(bundle: Bundle) -> dict[str, float]:

@@ -22,7 +22,6 @@ from pliant.precision import check_precision
 from pliant.progress import Progress
 from pliant.tokens.artifact import FLOAT32, Task
 from pliant.training.data import ImageData
-from pliant.training.pictures import Index
 from pliant.training.tokens.labelled import is_joined
 
 
@@ -59,13 +58,21 @@ def measure(
     """
     del digest  # which the key holds
     precision = champion.profile.precision
-    half = precision if precision not in (None, FLOAT32) and _runs(precision, config.device) else None
+    half = None if precision in (None, FLOAT32) else precision
+    if half is not None:
+        try:
+            check_precision(half, config.device)
+        except InputError:
+            half = None
+    # Labels as places among the task's classes; -1 for a class that it does not have: it is never right.
+    place = {name: number for number, name in enumerate(task.classes)}
+    of_class = np.array([place.get(name, -1) for name in data.classes], np.int64)
     gammas = tuple(sorted(task.test_accuracy))
     with threads(config.threads):
         measured = pliant.profiling.tokens.accuracy.profile(
             champion.backbone,
             task,
-            replace(data, labels=_places(data, task)),
+            replace(data, labels=of_class[data.labels]),
             config.device,
             gammas,
             progress,
@@ -102,19 +109,3 @@ def comparable(
     }
     served = {name: task.served_in(champion.profile.precision if task.half else None) for name, task in anew.items()}
     return replace(champion, tasks=tuple(served.get(task.name, task) for task in champion.tasks))
-
-
-def _runs(precision: str, device: str) -> bool:
-    """Whether a device can compute in this precision."""
-    try:
-        check_precision(precision, device)
-    except InputError:
-        return False
-    return True
-
-
-def _places(data: ImageData, task: Task) -> Index:
-    """Return the labels as places among the task's classes, -1 for a class that it does not have: it is never right."""
-    place = {name: number for number, name in enumerate(task.classes)}
-    of_class = np.array([place.get(name, -1) for name in data.classes], np.int64)
-    return of_class[data.labels]

@@ -30,15 +30,13 @@ from pliant.flows.feedback import FeedbackConfig, Lesson, lessons, part_of_input
 from pliant.flows.progress import tell
 from pliant.flows.stage import Notes, Run, Stage, StageResult
 from pliant.flows.tokens.config import TokensFlowConfig
-from pliant.latency import LatencyTable
 from pliant.outcomes.files import KeptInput
 from pliant.precision import is_fast
 from pliant.progress import Progress, share
-from pliant.tokens.artifact import FLOAT32, Backbone, Profile, RateRule, Task
+from pliant.tokens.artifact import FLOAT32, Backbone, Profile, Task
 from pliant.tokens.otas import rate_rule
 from pliant.tokens.runtime import Execution, TokensRuntime
 from pliant.training.data import ImageData
-from pliant.training.linear import LinearComparison
 from pliant.training.tokens import labelled
 from pliant.training.tokens.labelled import LabelledPicture
 
@@ -72,19 +70,14 @@ def load_upstream(config: TokensFlowConfig, loaded: Sequence[ImageData]) -> Imag
 
 
 def _foundation_of(config: TokensFlowConfig, data: ImageData) -> dict[str, Any]:
-    if config.backbone != "embedded":
-        return {"backbone": config.backbone, "timm": version("timm"), "file": _content(config.backbone)}
-    return {"config": asdict(config.foundation), "data": data.fingerprint}
-
-
-def _content(backbone: str) -> str | None:
-    """Return the digest of the weights file that a `file:` backbone names: the file may change under its name."""
-    scheme, _, rest = backbone.partition(":")
-    path = Path(rest.partition(":")[2])
-    if scheme != "file" or not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    if config.backbone == "embedded":
+        return {"config": asdict(config.foundation), "data": data.fingerprint}
+    scheme, _, rest = config.backbone.partition(":")
+    path, content = Path(rest.partition(":")[2]), None
+    if scheme == "file" and path.is_file():  # the file may change under its name
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"backbone": config.backbone, "timm": version("timm"), "file": content}
 
 
 def make_foundation(config: TokensFlowConfig, data: ImageData, progress: Progress) -> tuple[Backbone, Notes]:
@@ -141,15 +134,11 @@ def make_task(
     task = pliant.profiling.tokens.accuracy.profile(
         foundation, task, data, config.device, gammas, measured, config.measured, half
     )
-    return task, notes | {"linear": asdict(_beside_linear(config, foundation, task, data))}
-
-
-def _beside_linear(config: TokensFlowConfig, foundation: Backbone, task: Task, data: ImageData) -> LinearComparison:
-    """Compare the task, at the gamma of the best profiling accuracy, with a linear model on the first test pictures."""
+    # Beside a linear model, at the gamma of the best profiling accuracy, on the first test pictures.
     best, rows = max(task.accuracy, key=lambda gamma: task.accuracy[gamma]), data.split.test[: config.measured][:TESTED]
     runtime = TokensRuntime(foundation, task.backbone, [task], config.device, Execution(precision=FLOAT32))
     right_R = pliant.profiling.tokens.accuracy.right(runtime, task.name, data, rows, best, foundation.image_size)
-    return pliant.training.linear.compare_pictures(data, rows, right_R)
+    return task, notes | {"linear": asdict(pliant.training.linear.compare_pictures(data, rows, right_R))}
 
 
 def _profile_of(config: TokensFlowConfig) -> dict[str, Any]:
@@ -190,8 +179,10 @@ def measure(
             runtime, names, backbone.image_size, config.latency, config.device, progress
         )
         device = device_class(config.device)
-    rule = derive_rule(measured.latency, served, config.reference.urgent[0])
-    return Profile(digest, device, measured.latency, measured.spread, measured.memory, rule, precision), reason
+    latency, urgent = measured.latency, config.reference.urgent[0]
+    mean = {gamma: float(np.mean([task.accuracy[gamma] for task in served])) for gamma in latency.settings}
+    rule = rate_rule(latency, mean, latency.batches[-1], urgent / 2)  # a batch may take half of the urgent deadline
+    return Profile(digest, device, latency, measured.spread, measured.memory, rule, precision), reason
 
 
 def served_precision(
@@ -214,12 +205,6 @@ def served_precision(
     if reason := too_slow(config, half, ratio):
         return FLOAT32, reason
     return half, taken(half, ratio, cost)
-
-
-def derive_rule(latency: LatencyTable, tasks: Sequence[Task], deadline: float) -> RateRule:
-    """Return the rate rule for the mean accuracy of the tasks; a batch may take half of the urgent deadline."""
-    mean = {gamma: float(np.mean([task.accuracy[gamma] for task in tasks])) for gamma in latency.settings}
-    return rate_rule(latency, mean, latency.batches[-1], deadline / 2)
 
 
 @dataclass(frozen=True, slots=True)

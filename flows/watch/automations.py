@@ -1,4 +1,5 @@
-"""Prefect's automations for alarms and for what goes wrong at night: `python -m pliant.flows.watch.automations`.
+"""Prefect's automations for alarms and for what goes wrong at night, and `pliant schedule`, which makes them with a system's
+nightly deployments. `python -m pliant.flows.watch.automations` makes the automations alone.
 
 | automation | when | what |
 |---|---|---|
@@ -16,23 +17,31 @@ of notification, Prefect's server calls it as well, which needs no worker at all
 `within` of an alarm makes one run of a burst of them, which begins when no more are swallowed (`schedule_after`), and so has
 seen what every one of them was about.
 
-Running this again changes nothing but what is different. It makes the work pools and `pliant-notify` where they are missing,
-and no nightly deployment: `pliant schedule SYSTEM` does (schedule.py), and then all of this.
+Running this again changes nothing but what is different. It makes the work pools and `pliant-notify` where they are missing.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from prefect import get_client
+from prefect.automations import AutomationCore, EventTrigger, Posture
+from prefect.client.schemas.objects import StateType
+from prefect.events.actions import CallWebhook, CancelFlowRun, ChangeFlowRunState, RunDeployment, SendNotification
+from prefect.exceptions import ObjectNotFound
+
 from pliant import systems
-from pliant.errors import PliantError
-from pliant.flows import settings
+from pliant.errors import InputError, PliantError
+from pliant.flows import configuration, settings
+from pliant.flows.release import open_registry
+from pliant.flows.settings import Settings
 from pliant.flows.watch import deployments
 from pliant.flows.watch.deployments import NIGHTLY, NOTIFY, POOL
 from pliant.flows.watch.notify import ALARM, PROMISE_BROKEN
@@ -47,7 +56,6 @@ SILENT = timedelta(minutes=15)  # 30 heartbeats
 CANCEL_AFTER = timedelta(hours=1)
 FAILED = ("prefect.flow-run.Failed", "prefect.flow-run.Crashed", "prefect.flow-run.TimedOut")
 ENDED = (*FAILED, *(f"prefect.flow-run.{name}" for name in ("Completed", "Skipped", "Cancelled", "Cancelling")))
-RUNS: Mapping[str, Any] = {"prefect.resource.id": "prefect.flow-run.*"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +83,30 @@ class Targets:
 
 def automations(targets: Targets, flow_limit: float, missing: timedelta = MISSING, silent: timedelta = SILENT) -> Any:
     """Return the automations, as Prefect's client takes them. `flow_limit`: the seconds that a flow may take."""
-    from prefect.automations import AutomationCore, Posture
-    from prefect.client.schemas.objects import StateType
-    from prefect.events.actions import CancelFlowRun, ChangeFlowRunState, RunDeployment
 
-    ours = _related(targets.deployments)
-    each: dict[str, Any] = {"match": dict(RUNS), "match_related": ours, "for_each": {"prefect.resource.id"}}
+    def runs(*deployments: Deployed) -> dict[str, Any]:
+        """Return by what a trigger knows the runs of these deployments."""
+        resources = [f"prefect.deployment.{deployed.identity}" for deployed in deployments]
+        related = {"prefect.resource.role": "deployment", "prefect.resource.id": resources}
+        return {"match": {"prefect.resource.id": "prefect.flow-run.*"}, "match_related": related}
+
+    def start(deployment: UUID, parameters: dict[str, Any], **more: Any) -> Any:
+        return RunDeployment(
+            source="selected", deployment_id=deployment, parameters=parameters, job_variables=None, **more
+        )
+
+    def notify(sentence: str, flow: str) -> list[Any]:
+        """Return the actions of a notification. `sentence` may be a template; `flow`: what failed or is missing."""
+        actions: list[Any] = [start(targets.notify, {"sentence": sentence, "failed_flow": flow})]
+        if targets.block is not None:
+            block, webhook = targets.block
+            if webhook:
+                actions.append(CallWebhook(block_document_id=block, payload=json.dumps({"text": sentence})))
+            else:
+                actions.append(SendNotification(block_document_id=block, subject="Pliant", body=sentence))
+        return actions
+
+    each: dict[str, Any] = {**runs(*targets.deployments), "for_each": {"prefect.resource.id"}}
     ended = (
         "{{ flow.name }}: the run {{ flow_run.name }} ended as {{ flow_run.state.name }}. {{ flow_run.state.message }}"
     )
@@ -89,80 +115,36 @@ def automations(targets: Targets, flow_limit: float, missing: timedelta = MISSIN
         name=None, state=StateType.CRASHED, force=True, message="Its process sends no heartbeat any more."
     )
     never, heartbeat = {"posture": Posture.Proactive}, "prefect.flow-run.heartbeat"
-    pool = {"prefect.resource.id": f"prefect.work-pool.{targets.pool}"}
-    result = [
-        _automation(
-            "a run failed", _notify(targets, ended, "{{ flow.name }}"), expect=set(FAILED), within=BURST, **each
+    pool = {"match": {"prefect.resource.id": f"prefect.work-pool.{targets.pool}"}, "within": BURST}
+    hung = timedelta(seconds=flow_limit) + CANCEL_AFTER
+    wanted: dict[str, tuple[list[Any], dict[str, Any]]] = {
+        "a run failed": (notify(ended, "{{ flow.name }}"), {"expect": set(FAILED), "within": BURST, **each}),
+        "no worker": (notify(alone, ""), {"expect": {"prefect.work-pool.not-ready"}, **pool}),
+        "a silent run": (
+            [gone],
+            {"after": {heartbeat}, "expect": {heartbeat, *ENDED}, "within": silent, **never, **each},
         ),
-        _automation(
-            "no worker", _notify(targets, alone, ""), expect={"prefect.work-pool.not-ready"}, match=pool, within=BURST
-        ),
-        _automation(
-            "a silent run", [gone], after={heartbeat}, expect={heartbeat, *ENDED}, within=silent, **never, **each
-        ),
-        _automation(
-            "a hung run",
+        "a hung run": (
             [CancelFlowRun()],
-            after={"prefect.flow-run.Running"},
-            expect=set(ENDED),
-            within=timedelta(seconds=flow_limit) + CANCEL_AFTER,
-            **never,
-            **each,
+            {"after": {"prefect.flow-run.Running"}, "expect": set(ENDED), "within": hung, **never, **each},
         ),
-    ]
+    }
     for deployed in targets.deployments:
         if deployed.alarmed_by:
-            reason = {"reason": "{{ event.payload.reason }}"}
-            start = RunDeployment(
-                source="selected",
-                deployment_id=deployed.identity,
-                parameters=reason,
-                job_variables=None,
-                schedule_after=BURST,
-            )
+            run = start(deployed.identity, {"reason": "{{ event.payload.reason }}"}, schedule_after=BURST)
             system = {"prefect.resource.id": f"pliant.{deployed.alarmed_by}"}
-            alarms = {ALARM, PROMISE_BROKEN}
-            name = ALARM_PREFIX.removeprefix(PREFIX) + deployed.alarmed_by
-            result.append(_automation(name, [start], expect=alarms, match=system, threshold=1, within=BURST))
+            trigger = {"expect": {ALARM, PROMISE_BROKEN}, "match": system, "threshold": 1, "within": BURST}
+            wanted[f"an alarm of {deployed.alarmed_by}"] = [run], trigger
         within = missing + deployed.period - DAY
         sentence = f"{deployed.flow}: no run has completed for {within.total_seconds() / 3600:.3g} hours."
-        actions = _notify(targets, sentence, deployed.flow)
-        own: dict[str, Any] = {"match": dict(RUNS), "match_related": _related([deployed])}
-        completed = {"prefect.flow-run.Completed"}
-        result.append(
-            _automation(f"no run of {deployed.flow}", actions, expect=completed, within=within, **never, **own)
-        )
+        trigger = {"expect": {"prefect.flow-run.Completed"}, "within": within, **never, **runs(deployed)}
+        wanted[f"no run of {deployed.flow}"] = notify(sentence, deployed.flow), trigger
+    result = [
+        AutomationCore(name=f"{PREFIX}{name}", trigger=EventTrigger(**trigger), actions=actions)
+        for name, (actions, trigger) in wanted.items()
+    ]
     # With every field set: Prefect's client leaves out of an update what has its default, and the server wants it.
     return [AutomationCore.model_validate(automation.model_dump(exclude={"owner_resource"})) for automation in result]
-
-
-def _automation(name: str, actions: list[Any], **trigger: Any) -> Any:
-    from prefect.automations import AutomationCore, EventTrigger
-
-    return AutomationCore(name=f"{PREFIX}{name}", trigger=EventTrigger(**trigger), actions=actions)
-
-
-def _related(deployments: Sequence[Deployed]) -> dict[str, Any]:
-    """Return by what a trigger knows the runs of these deployments."""
-    resources = [f"prefect.deployment.{deployed.identity}" for deployed in deployments]
-    return {"prefect.resource.role": "deployment", "prefect.resource.id": resources}
-
-
-def _notify(targets: Targets, sentence: str, flow: str) -> list[Any]:
-    """Return the actions of a notification. `sentence` may be a template; `flow`: what failed or is missing, or empty."""
-    from prefect.events.actions import CallWebhook, RunDeployment, SendNotification
-
-    parameters = {"sentence": sentence, "failed_flow": flow}
-    actions: list[Any] = [
-        RunDeployment(source="selected", deployment_id=targets.notify, parameters=parameters, job_variables=None)
-    ]
-    if targets.block is not None:
-        block, webhook = targets.block
-        if webhook:
-            actions.append(CallWebhook(block_document_id=block, payload=json.dumps({"text": sentence})))
-        else:
-            actions.append(SendNotification(block_document_id=block, subject="Pliant", body=sentence))
-    return actions
 
 
 def install(
@@ -172,8 +154,6 @@ def install(
 
     `prefix`: of the names of those that are to be there, where they are not all.
     """
-    from prefect import get_client
-
     with get_client(sync_client=True) as client:
         every = automations(_targets(client), flow_limit, missing, silent)
         wanted = [automation for automation in every if automation.name.startswith(prefix)]
@@ -182,7 +162,7 @@ def install(
             same = [each for each in present if each.name == automation.name]
             if not same:
                 client.create_automation(automation)
-            elif _differs(same[0], automation):
+            elif _plain(same[0], automation) != _plain(automation, automation):
                 client.update_automation(same[0].id, automation.model_copy(update={"enabled": same[0].enabled}))
             for double in same[1:]:
                 client.delete_automation(double.id)
@@ -194,8 +174,6 @@ def install(
 
 
 def _targets(client: Any) -> Targets:
-    from prefect.exceptions import ObjectNotFound
-
     try:
         notify = client.read_deployment_by_name(NOTIFY)
         pool = client.read_work_pool(POOL)
@@ -208,15 +186,13 @@ def _targets(client: Any) -> Targets:
         flow.flow: name for name in systems.names() for flow in deployments.nightly_flows(name).values() if flow.alarmed
     }
     named = [(flows[each.flow_id], each) for each in client.read_deployments() if each.name == NIGHTLY]
-    nightly = [Deployed(flow, each.id, by.get(flow, ""), _period(each.schedules)) for flow, each in named]
+    nightly = []
+    for flow, each in named:
+        periods = [period(getattr(schedule.schedule, "cron", "* * * * *")) for schedule in each.schedules]
+        nightly.append(Deployed(flow, each.id, by.get(flow, ""), max(periods, default=DAY)))
     blocks = [each for each in client.read_block_documents(include_secrets=False) if each.name == BLOCK]
     block = (blocks[0].id, blocks[0].block_type.slug == "webhook") if blocks else None
     return Targets(sorted(nightly, key=lambda deployed: deployed.flow), notify.id, pool.id, block)
-
-
-def _period(schedules: Sequence[Any]) -> timedelta:
-    """Return the longest time between two runs of a deployment, to the day, month or year; a day without a schedule."""
-    return max((period(getattr(each.schedule, "cron", "* * * * *")) for each in schedules), default=DAY)
 
 
 def period(cron: str) -> timedelta:
@@ -230,24 +206,64 @@ def period(cron: str) -> timedelta:
     return DAY if day == weekday == "*" else 7 * DAY if day == "*" else 31 * DAY
 
 
-def _differs(present: Any, wanted: Any) -> bool:
-    """Whether an automation is another than it should be; updating one forgets what it has counted, such as 25 hours."""
-    fields = set(type(wanted).model_fields) - {"owner_resource", "enabled"}  # whoever switched one off has a reason
-    return bool(_plain(present, fields) != _plain(wanted, fields))
+def _plain(automation: Any, wanted: Any) -> Any:
+    """Return what decides whether an automation is the one that is wanted: updating one forgets what it has counted, such as
+    25 hours. Whoever switched one off has a reason. What Prefect keeps as sets, lists of words, is in its order."""
+
+    def ordered(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: ordered(each) for key, each in value.items() if key != "id"}
+        if isinstance(value, list):
+            values = [ordered(each) for each in value]
+            return sorted(values) if all(isinstance(each, str) for each in values) else values
+        return value
+
+    fields = set(type(wanted).model_fields) - {"owner_resource", "enabled"}
+    return ordered(automation.model_dump(mode="json", include=fields))
 
 
-def _plain(automation: Any, fields: set[str]) -> Any:
-    return _ordered(automation.model_dump(mode="json", include=fields))
+def schedule(project: Settings, system: str, config: Path | None, cron: str | None, zone: str) -> list[str]:
+    """Make or update work pools, deployments and automations of a system, and return sentences on what there is now.
+
+    `cron`: of the system's first flow, in the time zone `zone`; others follow an hour later each. Raises `PliantError`
+    where nothing says what is to be trained, or no Prefect server answers.
+    """
+    if config is not None:
+        systems.system(system).part("flows", "config").read(config)
+        of = f"the configuration of {config.absolute()}"
+    else:
+        registry = open_registry(project, system)
+        live = registry.release(system) if registry.exists() else None
+        configuration.kept_by(live, system)
+        of = f"the configuration of the release that is served then (now release {live.number if live else 0})"
+    flows = list(deployments.nightly_flows(system).values())
+    times = [flow.cron if cron is None else later(cron, hours) for hours, flow in enumerate(flows)]
+    address = deployments.check_server()
+    deployments.prepare()
+    parameters: dict[str, Any] = {"nightly": True} | ({"config": str(config.absolute())} if config else {})
+    lines = []
+    for flow, time in zip(flows, times, strict=True):
+        active = deployments.deploy(flow, parameters, time, zone)
+        paused = (
+            "" if active else f" Its schedule is paused; `prefect deployment schedule ls {flow.deployment}` shows it."
+        )
+        lines.append(f"{flow.deployment} runs at {time} ({zone}) with {of}.{paused}")
+    install(deployments.read_limits().flow)
+    lines.append(
+        f"Prefect's server at {address} keeps it; `prefect worker start --pool {deployments.POOL}` carries it out, and "
+        f"`prefect worker start --pool {deployments.NOTIFY_POOL}` tells people what failed."
+    )
+    return lines
 
 
-def _ordered(value: Any) -> Any:
-    """Return plain values with what Prefect keeps as sets, lists of words, in their order."""
-    if isinstance(value, dict):
-        return {key: _ordered(each) for key, each in value.items() if key != "id"}
-    if isinstance(value, list):
-        values = [_ordered(each) for each in value]
-        return sorted(values) if all(isinstance(each, str) for each in values) else values
-    return value
+def later(cron: str, hours: int) -> str:
+    """Return a cron expression some hours later. Raises `InputError` where it names no single hour."""
+    fields = cron.split()
+    if hours == 0:
+        return cron
+    if len(fields) < 2 or not fields[1].isdecimal():
+        raise InputError("--cron", repr(cron), "one with a single hour: a second flow of the system runs an hour later")
+    return " ".join([fields[0], str((int(fields[1]) + hours) % 24), *fields[2:]])
 
 
 def main() -> int:

@@ -14,11 +14,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import UUID
+
+from prefect import get_client
+from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.settings import PREFECT_API_URL
+from prefect.utilities.callables import parameter_schema
 
 from pliant import systems
 from pliant.errors import InputError, PliantError
@@ -63,9 +72,6 @@ def nightly_flows(system: str = "") -> dict[str, Nightly]:
 
 def check_server() -> str:
     """Return the address of Prefect's server. Raises `PliantError` where none is named, or it does not answer."""
-    from prefect import get_client
-    from prefect.settings import PREFECT_API_URL
-
     address = PREFECT_API_URL.value()
     if not address:
         raise PliantError(f"no Prefect server is named, which would keep the schedule: {ADVICE}")
@@ -78,16 +84,10 @@ def check_server() -> str:
 
 def prepare() -> None:
     """Make what all nightly deployments need where it is missing: the work pools, and the deployment that tells people."""
-    from prefect import get_client
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.exceptions import ObjectAlreadyExists
-
     with get_client(sync_client=True) as client:
         for name in (POOL, NOTIFY_POOL):
-            try:
+            with suppress(ObjectAlreadyExists):
                 client.create_work_pool(WorkPoolCreate(name=name, type="process"))
-            except ObjectAlreadyExists:
-                continue
     flow, _, name = NOTIFY.partition("/")
     about = "Tells people what failed or never came; automations start it (flows/watch/automations.py)."
     _deploy(flow, name, "pliant.flows.watch.notify.pliant_notify", about, work_pool_name=NOTIFY_POOL)
@@ -98,40 +98,37 @@ def deploy(nightly: Nightly, parameters: Mapping[str, Any], cron: str | None = N
 
     A schedule that somebody has paused stays so. Raises `InputError` for what is no schedule.
     """
-    from prefect.client.schemas.actions import DeploymentScheduleCreate
-    from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions
-    from prefect.client.schemas.schedules import CronSchedule
-
-    active = _is_active(nightly.deployment)
-    schedules = []
-    if cron is not None:
+    with get_client(sync_client=True) as client:
         try:
-            schedule = CronSchedule(cron=cron, timezone=zone)
-        except ValueError:
-            raise InputError("--cron with --timezone", f"{cron!r} with {zone!r}", _WANTED) from None
-        schedules = [DeploymentScheduleCreate(schedule=schedule, active=active)]
-    identity = _deploy(
-        nightly.flow,
-        NIGHTLY,
-        nightly.entrypoint,
-        nightly.description,
-        parameters=dict(parameters),
-        schedules=schedules,
-        work_pool_name=POOL,
-        concurrency_limit=1,
-        concurrency_options=ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
-    )
-    _forget_triggers(identity)
+            present = client.read_deployment_by_name(nightly.deployment).schedules
+        except ObjectNotFound:
+            present = []
+        active = not present or any(schedule.active for schedule in present)
+        schedules = []
+        if cron is not None:
+            try:
+                schedule = CronSchedule(cron=cron, timezone=zone)
+            except ValueError:
+                wanted = "a cron expression such as '0 3 * * *', and a time zone such as Europe/Berlin"
+                raise InputError("--cron with --timezone", f"{cron!r} with {zone!r}", wanted) from None
+            schedules = [DeploymentScheduleCreate(schedule=schedule, active=active)]
+        identity = _deploy(
+            nightly.flow,
+            NIGHTLY,
+            nightly.entrypoint,
+            nightly.description,
+            parameters=dict(parameters),
+            schedules=schedules,
+            work_pool_name=POOL,
+            concurrency_limit=1,
+            concurrency_options=ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
+        )
+        # What `prefect deploy` made of an earlier version's prefect.yaml: an alarm would start two runs.
+        client.delete_resource_owned_automations(f"prefect.deployment.{identity}")
     return active
 
 
-_WANTED = "a cron expression such as '0 3 * * *', and a time zone such as Europe/Berlin"
-
-
 def _deploy(flow: str, name: str, entrypoint: str, description: str, **more: Any) -> UUID:
-    from prefect import get_client
-    from prefect.utilities.callables import parameter_schema
-
     module, _, function = entrypoint.rpartition(".")
     schema = parameter_schema(getattr(import_module(module), function)).model_dump_for_openapi()
     directory = FlowSettings.read().project or str(Path.cwd())
@@ -147,27 +144,6 @@ def _deploy(flow: str, name: str, entrypoint: str, description: str, **more: Any
             enforce_parameter_schema=True,
             **more,
         )
-
-
-def _is_active(deployment: str) -> bool:
-    """Whether a deployment has a schedule that is not paused, or is not there yet."""
-    from prefect import get_client
-    from prefect.exceptions import ObjectNotFound
-
-    with get_client(sync_client=True) as client:
-        try:
-            schedules = client.read_deployment_by_name(deployment).schedules
-        except ObjectNotFound:
-            return True
-    return not schedules or any(schedule.active for schedule in schedules)
-
-
-def _forget_triggers(identity: UUID) -> None:
-    """Delete the triggers that `prefect deploy` made of an earlier version's prefect.yaml: an alarm would start two runs."""
-    from prefect import get_client
-
-    with get_client(sync_client=True) as client:
-        client.delete_resource_owned_automations(f"prefect.deployment.{identity}")
 
 
 @dataclass(frozen=True, slots=True)

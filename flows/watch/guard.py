@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,19 +100,18 @@ def report(run: PrefectRun, sentence: str, seconds: float = REPORT_SECONDS) -> b
     state = {"type": "FAILED", "name": "TimedOut", "message": sentence}
     body = json.dumps({"state": state, "force": True}).encode()
     address = f"{run.api.rstrip('/')}/flow_runs/{run.run}/set_state"
-    request = urllib.request.Request(address, body, {"content-type": "application/json", **_authorization(run)})
+    headers = {"content-type": "application/json"}
+    if run.auth:  # Prefect's own client prefers it, too
+        headers["authorization"] = f"Basic {base64.b64encode(run.auth.encode()).decode()}"
+    elif run.key:
+        headers["authorization"] = f"Bearer {run.key}"
+    request = urllib.request.Request(address, body, headers)
     try:
         with urllib.request.urlopen(request, timeout=seconds):
             return True
     except (OSError, ValueError) as error:  # whoever cannot be told of it: the worker reports the end of its process
         print(f"Prefect's server was not told that a run hung: {error}", file=sys.stderr)  # noqa: T201
         return False
-
-
-def _authorization(run: PrefectRun) -> dict[str, str]:
-    if run.auth:  # Prefect's own client prefers it, too
-        return {"authorization": f"Basic {base64.b64encode(run.auth.encode()).decode()}"}
-    return {"authorization": f"Bearer {run.key}"} if run.key else {}
 
 
 def _children(target: psutil.Process) -> dict[int, psutil.Process]:
@@ -127,15 +126,7 @@ def _kill(processes: list[psutil.Process]) -> None:
             process.kill()  # refuses a process that took the number of one that has ended
 
 
-def _main(arguments: list[str], environment: Mapping[str, str]) -> None:
-    pid, seconds, *rest = arguments
-    run = None
-    if len(rest) == 2:
-        run = PrefectRun(
-            rest[0], rest[1], environment.get("PREFECT_API_KEY"), environment.get("PREFECT_API_AUTH_STRING")
-        )
-    watch(int(pid), float(seconds), run)
-
-
 if __name__ == "__main__":
-    _main(sys.argv[1:], os.environ)
+    _pid, _seconds, *_rest = sys.argv[1:]
+    _secrets = os.environ.get("PREFECT_API_KEY"), os.environ.get("PREFECT_API_AUTH_STRING")
+    watch(int(_pid), float(_seconds), PrefectRun(_rest[0], _rest[1], *_secrets) if _rest else None)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
-from prefect import flow
+from prefect import flow, get_run_logger
 from prefect.events import emit_event
 
 from pliant import systems
@@ -39,14 +39,10 @@ ALARM, PROMISE_BROKEN = "pliant.alarm", "pliant.promise-broken"
 CHAMPION, ROLLBACK, FLOW_FAILED = "pliant.champion", "pliant.rollback", "pliant.flow-failed"
 
 
-def resource(system: str) -> dict[str, str]:
-    """Return the labels of a system as Prefect's events name it."""
-    return {"prefect.resource.id": f"pliant.{system}", "prefect.resource.name": system}
-
-
 def emit(name: str, system: str, payload: Mapping[str, Any]) -> None:
     """Emit an event of a system. Prefect sends it from a thread of its own: nothing is awaited, and nothing raised."""
-    emit_event(name, resource=resource(system), payload=dict(payload))
+    resource = {"prefect.resource.id": f"pliant.{system}", "prefect.resource.name": system}
+    emit_event(name, resource=resource, payload=dict(payload))
 
 
 def emit_champion(system: str, released: Release) -> None:
@@ -62,15 +58,15 @@ def emit_champion(system: str, released: Release) -> None:
 @flow(name="pliant-notify", validate_parameters=True, timeout_seconds=120)
 def pliant_notify(sentence: str, failed_flow: str = "") -> bool:
     """Write and send one sentence; `failed_flow`: the flow that failed or is missing. Return whether the webhook took it."""
-    from prefect import get_run_logger
-
     get_run_logger().warning(sentence)
     notice = {"text": redact(sentence), "flow": failed_flow, "at": datetime.now(UTC).isoformat()}
     try:
         write(settings.read().home / "notifications.jsonl", notice)
     except OSError as error:
         logger.warning("the notification could not be written: %s", error)
-    _emit(failed_flow, sentence)
+    system = failed_flow.partition("-")[0]
+    if system in systems.names():
+        emit(FLOW_FAILED, system, {"reason": sentence, "flow": failed_flow})
     address = FlowSettings.read().alert_webhook
     return send(address, notice) if address else False
 
@@ -99,9 +95,3 @@ def send(address: str, notice: Mapping[str, str]) -> bool:
             "the webhook of PLIANT_ALERT_WEBHOOK cannot be reached: %s", getattr(error, "reason", type(error).__name__)
         )
     return False
-
-
-def _emit(failed_flow: str, sentence: str) -> None:
-    system = failed_flow.partition("-")[0]
-    if system in systems.names():
-        emit(FLOW_FAILED, system, {"reason": sentence, "flow": failed_flow})

@@ -5,8 +5,7 @@ before its work. One with a `reason` is debounced, has the drift report on its p
 as a tag on the MLflow runs of what it published.
 
 The report shows what a service has written down of its watch in `PLIANT_HOME/watch/SYSTEM.json`. Only the key `alarms` is
-read, leniently: a list of `{"stream", "sentence", "reference", "present", "evidence", "at", "observations"}`, of which any
-may be missing.
+read, leniently: a list of `{"stream", "sentence", "evidence", "at", "observations"}`, of which any may be missing.
 
 Alarms start a flow at most so often, never beside a running one, and none is forgotten. What Prefect does: reactive triggers
 fire at the first event and then swallow those of their `within`, so a burst of alarms is one run; a deployment's concurrency
@@ -24,8 +23,8 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import wraps
@@ -33,10 +32,18 @@ from pathlib import Path
 from typing import Any, ParamSpec, cast
 from uuid import UUID
 
+from prefect import get_client
+from prefect.artifacts import create_markdown_artifact
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymentId
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_KEY, PREFECT_API_URL
+from prefect.states import Completed, Scheduled
+
 from pliant.errors import RegistryError
 from pliant.flows import settings
-from pliant.flows.registry_retry import current_run
-from pliant.flows.release import Release, check_registry, open_registry
+from pliant.flows.release import Release, check_registry, current_run, open_registry
 from pliant.flows.watch import deployments
 from pliant.flows.watch.guard import PrefectRun, guarded
 
@@ -52,8 +59,6 @@ REASON = "pliant.reason"
 """Tag of an MLflow run: the alarm that started the flow."""
 COLUMNS: Mapping[str, str] = {
     "stream": "stream",
-    "reference": "reference",
-    "present": "present",
     "evidence": "evidence",
     "at": "since",
     "observations": "observations",
@@ -69,16 +74,21 @@ def triggered(system: str, function: Callable[P, dict[str, Any]]) -> Callable[P,
 
     @wraps(function)
     def surrounded(*args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+
         run = current_run()
         reason = signature.bind(*args, **kwargs).arguments.get("reason")
         if run is None:
             return function(*args, **kwargs)
-        with _guarded(run):
-            if reason and run.deployment_id is not None:
-                decision = debounced(run, deployments.read_limits().alarm)
+        deployed = run.deployment_id is not None
+        # A run from a command line is watched by whoever typed it, and has Prefect's timeout.
+        limits = deployments.read_limits()
+        with guarded(limits.guard, _prefect_run(str(run.id))) if deployed else nullcontext():
+            if reason and deployed:
+                decision = debounced(run, limits.alarm)
                 if decision.sentence:
-                    return cast(dict[str, Any], _skipped(decision.sentence))
-            check_registry(settings.read(), system, patient=run.deployment_id is not None)
+                    nothing = Release(False, decision.sentence, {}, (), "").to_dict()
+                    return cast(Any, Completed(name=SKIPPED, message=decision.sentence, data=nothing))  # type: ignore[no-any-return]
+            check_registry(settings.read(), system, patient=deployed)
             if reason:
                 show_drift(system, reason, settings.read().home_of(system))
             released = function(*args, **kwargs)
@@ -105,29 +115,14 @@ def follow_up(deployment: str, reason: str) -> None:
 
     It has its own place in the line of that deployment's runs, so it never runs beside another one of them.
     """
-    from prefect.deployments import run_deployment
-    from prefect.exceptions import ObjectNotFound
-
     try:
         run_deployment(deployment, parameters={"reason": reason}, timeout=0, as_subflow=False)
     except ObjectNotFound:
         logger.warning("nothing follows %r: there is no deployment %s", reason, deployment)
 
 
-@contextmanager
-def _guarded(run: Any) -> Iterator[None]:
-    """Guard a deployment's run. A run from a command line is watched by whoever typed it, and has Prefect's timeout."""
-    if run.deployment_id is None:
-        yield
-        return
-    with guarded(deployments.read_limits().guard, prefect_run(str(run.id))):
-        yield
-
-
-def prefect_run(identity: str) -> PrefectRun | None:
+def _prefect_run(identity: str) -> PrefectRun | None:
     """Return how the guard reaches a flow run in Prefect; None where no server is named."""
-    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_KEY, PREFECT_API_URL
-
     address = PREFECT_API_URL.value()
     if not address:
         return None
@@ -138,14 +133,6 @@ def _plain(secret: Any) -> str | None:
     """Return a setting that Prefect may keep from being printed."""
     value = secret.get_secret_value() if hasattr(secret, "get_secret_value") else secret
     return str(value) if value else None
-
-
-def _skipped(sentence: str) -> Any:
-    """Return the state of a run that had nothing to do."""
-    from prefect.states import Completed
-
-    release = Release(False, sentence, {}, (), "").to_dict()
-    return Completed(name=SKIPPED, message=sentence, data=release)
 
 
 def state_file(home: Path, system: str) -> Path:
@@ -168,21 +155,16 @@ def to_markdown(system: str, reason: str, alarms: Sequence[Mapping[str, Any]]) -
     lines = [f"# {system}: why this run was started", "", _cell(reason)]
     columns = [key for key in COLUMNS if any(alarm.get(key) is not None for alarm in alarms)]
     if columns:
-        lines += ["", _row(COLUMNS[key] for key in columns), _row("---" for _ in columns)]
-        lines += [_row(_cell(alarm.get(key)) for key in columns) for alarm in alarms]
+        rows = [[COLUMNS[key] for key in columns], ["---"] * len(columns)]
+        rows += [[_cell(alarm.get(key)) for key in columns] for alarm in alarms]
+        lines += ["", *(f"| {' | '.join(row)} |" for row in rows)]
     return "\n".join(lines)
 
 
 def show_drift(system: str, reason: str, home: Path) -> None:
     """Put the report on the page of the Prefect run, as the artifact `SYSTEM-drift`."""
-    from prefect.artifacts import create_markdown_artifact
-
     text = to_markdown(system, reason, read_alarms(state_file(home, system)))
     create_markdown_artifact(text, key=f"{system}-drift", description="What was noticed, and why this run was started")
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _cell(value: object) -> str:
@@ -196,13 +178,12 @@ def _cell(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FormerRun:
-    """A run of the same deployment that has begun. `alarm`: whether an alarm caused it, and it worked."""
+    """A run of the same deployment that has begun and worked. `alarm`: whether an alarm caused it."""
 
     identity: str
     name: str
     started: datetime
     completed: bool
-    skipped: bool
     alarm: bool
 
 
@@ -217,18 +198,17 @@ class Decision:
 
 def decide(created: datetime, now: datetime, spacing: timedelta, former: Sequence[FormerRun]) -> Decision:
     """Return whether a run works whose alarm came at `created` (with a zone, as all times here)."""
-    worked = [run for run in former if not run.skipped]
-    for run in worked:
+    for run in former:
         if run.completed and created <= run.started <= now:  # one of the future began under a clock that was ahead
             return Decision(f"The alarm was answered by the run {run.name}, which began after it.")
-    latest = max((run for run in worked if run.alarm), key=lambda run: run.started, default=None)
-    if (
-        latest is None or latest.started + spacing <= now or latest.started > now
-    ):  # a clock that was set back is no reason
+    latest = max((run for run in former if run.alarm), key=lambda run: run.started, default=None)
+    # That one began later than now, as the clock was set back, is no reason.
+    if latest is None or latest.started + spacing <= now or latest.started > now:
         return Decision()
-    at = latest.started + spacing
+    at, minutes = latest.started + spacing, spacing.total_seconds() / 60
+    words = f"{minutes:.0f} minutes" if minutes >= 2 else f"{60 * minutes:.0f} seconds"
     sentence = (
-        f"An alarm has started the run {latest.name} less than {_words(spacing)} ago (PLIANT_ALARM_MINUTES); "
+        f"An alarm has started the run {latest.name} less than {words} ago (PLIANT_ALARM_MINUTES); "
         f"another one follows at {at:%H:%M} UTC."
     )
     return Decision(sentence, at, latest.identity)
@@ -239,11 +219,6 @@ def debounced(run: Any, spacing: float) -> Decision:
 
     Two runs that are to follow the same one are one run, since they have the same idempotency key.
     """
-    from prefect import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymentId
-    from prefect.client.schemas.sorting import FlowRunSort
-    from prefect.states import Scheduled
-
     deployment: UUID = run.deployment_id
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(
@@ -251,7 +226,17 @@ def debounced(run: Any, spacing: float) -> Decision:
             sort=FlowRunSort.START_TIME_DESC,
             limit=LATEST,
         )
-        former = [_former(each) for each in runs if each.start_time is not None and each.id != run.id]
+        former = [
+            FormerRun(
+                identity=str(each.id),
+                name=each.name,
+                started=_zoned(each.start_time),
+                completed=each.state is not None and each.state.is_completed(),
+                alarm=TAG in each.tags,
+            )
+            for each in runs
+            if each.start_time is not None and each.id != run.id and each.state_name != SKIPPED
+        ]
         decision = decide(_zoned(run.created), datetime.now(UTC), timedelta(seconds=spacing), former)
         if not decision.sentence:
             client.update_flow_run(run.id, tags=sorted({*run.tags, TAG}))
@@ -265,18 +250,7 @@ def debounced(run: Any, spacing: float) -> Decision:
     return decision
 
 
-def _former(run: Any) -> FormerRun:
-    name = run.state_name or ""
-    completed = name != SKIPPED and run.state is not None and run.state.is_completed()
-    return FormerRun(str(run.id), run.name, _zoned(run.start_time), completed, name == SKIPPED, TAG in run.tags)
-
-
 def _zoned(moment: datetime | None) -> datetime:
     if moment is None:
         return datetime.now(UTC)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _words(span: timedelta) -> str:
-    minutes = span.total_seconds() / 60
-    return f"{minutes:.0f} minutes" if minutes >= 2 else f"{span.total_seconds():.0f} seconds"

@@ -7,14 +7,14 @@ with calm stretches below the capacity and loud ones at up to twice of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from pliant.bins.knowledge import Knowledge
 from pliant.protocol import Failed, Finished, Launch, Request, Result
-from pliant.workload import Segment, stretches
+from pliant.workload import ReferenceConfig, ReferenceLoad
 
+__all__ = ["ReferenceConfig", "ReferenceLoad", "SimulatedBins", "capacity", "reference_load"]
 RESTART = 1.0  # seconds
 
 
@@ -44,23 +44,6 @@ class SimulatedBins:
         return seconds, Finished(launch.id, seconds, tuple(map(Result, launch.requests)))
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceConfig:
-    """Rates as shares of the capacity; a quiet and a loud (overloaded) stretch alternate."""
-
-    quiet: tuple[float, ...] = (0.5, 0.65, 0.8, 0.95)
-    loud: tuple[float, ...] = (1.25, 1.5, 1.75, 2.0)
-    seconds: float = 4.0  # per stretch
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceLoad:
-    """Requests from time 0 on, and the stretches of their rate."""
-
-    requests: tuple[Request, ...]
-    segments: tuple[Segment, ...]
-
-
 def capacity(knowledge: Knowledge) -> float:
     """Return the requests a second of one device, one at a time, with equally many requests of each stream."""
     means = [stream.mean_seconds for stream in knowledge.streams]
@@ -81,7 +64,7 @@ def reference_load(
     """
     config = config or ReferenceConfig()
     rng = np.random.default_rng(seed)
-    segments, times = stretches(config.quiet, config.loud, capacity, config.seconds, rng)
+    segments, times = config.drawn(capacity, rng)
     names = list(lengths)
     stream_N = rng.integers(len(names), size=len(times))
     return ReferenceLoad(

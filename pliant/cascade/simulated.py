@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pliant import workload
 from pliant.cascade.artifact import Cascade, Outputs
 from pliant.cascade.choice import BatchTimes
 from pliant.cascade.evaluate import EvaluationData, Step, settle, walk
 from pliant.cascade.knowledge import Knowledge
 from pliant.protocol import Failed, Finished, Launch, Request, Result
-from pliant.workload import RequestKind, Segment, requests, segment_of, stretches
+from pliant.workload import ReferenceLoad, RequestKind, requests
 
 RESTART = 1.0  # seconds
 
@@ -97,24 +98,9 @@ class SimulatedCascade:
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceConfig:
-    """Arrival rates as shares of the capacity. Every quiet stretch is followed by a loud one."""
-
-    quiet: tuple[float, ...] = (0.5, 0.65, 0.8, 0.95)
-    loud: tuple[float, ...] = (1.25, 1.5, 1.75, 2.0)
-    seconds: float = 4.0  # of a stretch
+class ReferenceConfig(workload.ReferenceConfig):
     urgent: tuple[float, float] = (0.3, 1.0)  # seconds to the deadline and utility, for half of each task's requests
     patient: tuple[float, float] = (1.0, 0.5)  # the same for the other half
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceLoad:
-    """Requests from time 0 on. `rows`: the text of each, in its task. `loud`: ids that arrive in a loud stretch."""
-
-    requests: tuple[Request, ...]
-    rows: tuple[int, ...]
-    segments: tuple[Segment, ...]
-    loud: frozenset[int]
 
 
 def reference_load(
@@ -126,12 +112,9 @@ def reference_load(
     """
     config = config or ReferenceConfig()
     rng = np.random.default_rng(seed)
-    segments, times = stretches(config.quiet, config.loud, capacity, config.seconds, rng)
-    where = segment_of(times, segments)
+    segments, times = config.drawn(capacity, rng)
     kinds = [RequestKind(task, *kind) for task in lengths for kind in (config.urgent, config.patient)]
     drawn = requests(times, kinds, rng)
     rows = [int(rng.integers(len(lengths[request.task]))) for request in drawn]
     sized = [replace(request, length=int(lengths[request.task][row])) for request, row in zip(drawn, rows, strict=True)]
-    return ReferenceLoad(
-        tuple(sized), tuple(rows), tuple(segments), frozenset(r.id for r, s in zip(sized, where, strict=True) if s % 2)
-    )
+    return ReferenceLoad(tuple(sized), tuple(segments), tuple(rows))

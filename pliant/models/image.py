@@ -73,7 +73,12 @@ def read(body: bytes, max_pixels: int) -> Image.Image:
     """Return a file's picture, upright, in RGB or grey and in its own size. Raises as `pixel_passes`."""
     image = _open(body, max_pixels)
     _as_input_error(image.load, max_pixels)
-    return _as_input_error(lambda: _upright(_opaque(image), _orientation(body, image)), max_pixels)
+
+    def upright() -> Image.Image:
+        opaque, orientation = _opaque(image), _orientation(body, image)
+        return opaque.transpose(UPRIGHT[orientation]) if orientation in UPRIGHT else opaque
+
+    return _as_input_error(upright, max_pixels)
 
 
 def to_pixels(image: Image.Image, size: int) -> Pixels:
@@ -93,10 +98,6 @@ def _opaque(image: Image.Image) -> Image.Image:
     coloured, white = image.convert("RGBA"), Image.new("RGB", image.size, "white")
     white.paste(coloured, mask=coloured)
     return white
-
-
-def _upright(image: Image.Image, orientation: int) -> Image.Image:
-    return image.transpose(UPRIGHT[orientation]) if orientation in UPRIGHT else image
 
 
 def _orientation(body: bytes, image: Image.Image) -> int:

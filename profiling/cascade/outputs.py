@@ -110,18 +110,15 @@ class _Level:
         fresh.sort(key=lambda text: len(readings[text].ids))
         for start in range(0, len(fresh), self._batch):
             batch = fresh[start : start + self._batch]
-            self._run(batch, [readings[text] for text in batch], importance)
+            payloads: list[Payload] = [(readings[text].ids, readings[text].types) for text in batch]
+            run = self._runtime.run(0, payloads, importance)
+            for row, text in enumerate(batch):
+                self._logits[text], self._length[text] = run.logits[row], len(readings[text].ids)
+                if run.importance is not None:
+                    self.importance[text] = readings[text], run.importance[row]
             progress(start + len(batch), len(fresh))
         if not fresh:
             progress(1, 1)
-
-    def _run(self, texts: Sequence[Text], readings: Sequence[Reading], importance: bool) -> None:
-        payloads: list[Payload] = [(reading.ids, reading.types) for reading in readings]
-        run = self._runtime.run(0, payloads, importance)
-        for row, (text, reading) in enumerate(zip(texts, readings, strict=True)):
-            self._logits[text], self._length[text] = run.logits[row], len(reading.ids)
-            if run.importance is not None:
-                self.importance[text] = reading, run.importance[row]
 
     def outputs(self, texts: Sequence[Text]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
         """Return logits [R, K] and length [R] of texts that were read."""

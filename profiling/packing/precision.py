@@ -35,7 +35,10 @@ def fastest(
         taken: dict[str, list[float]] = {precision: [] for precision in precisions}
         for _ in range(WARMUP + REPEATS):  # in turns, so that whatever else runs slows all of them
             for precision, engine in engines.items():
-                taken[precision].append(_seconds(engine, clock))
+                start = clock()
+                engine.carry_out(StepPlan())
+                engine.step()
+                taken[precision].append(clock() - start)
         for engine in engines.values():
             engine.close()
     seconds = {precision: float(np.median(times[WARMUP:])) for precision, times in taken.items()}
@@ -59,10 +62,3 @@ def _filled(generator: Generator, precision: str, sequences: int, threads: int) 
         engine.carry_out(plan)
         engine.step()
     return engine
-
-
-def _seconds(engine: PagedEngine, clock: Callable[[], float]) -> float:
-    start = clock()
-    engine.carry_out(StepPlan())
-    engine.step()
-    return clock() - start

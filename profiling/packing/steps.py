@@ -134,7 +134,14 @@ class _Lab:
         if length < 1:
             return 0.0
         self._read(0, length)
-        taken = [self._there_and_back() for _ in range(self._config.warmup + self._config.repeats)]
+        taken = []
+        for _ in range(self._config.warmup + self._config.repeats):
+            start = self._clock()
+            self._engine.carry_out(StepPlan(offloaded=(0,)))
+            self._engine.carry_out(StepPlan(admitted=(0,), stalled=(0,)))
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)  # copies to and from pinned memory are not waited for
+            taken.append(self._clock() - start)
         self._engine.cancel(0)
         return float(np.median(taken[self._config.warmup :])) / 2 / length
 
@@ -174,11 +181,3 @@ class _Lab:
         seconds = self._clock() - start
         self._engine.cancel(NEWCOMER)
         return seconds
-
-    def _there_and_back(self) -> float:
-        start = self._clock()
-        self._engine.carry_out(StepPlan(offloaded=(0,)))
-        self._engine.carry_out(StepPlan(admitted=(0,), stalled=(0,)))
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # copies to and from pinned memory are not waited for
-        return self._clock() - start

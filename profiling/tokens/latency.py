@@ -52,19 +52,15 @@ def profile(
             table[gamma, batch] = measure(lambda g=gamma, p=payloads: runtime.run(g, p), config.timer, device)  # type: ignore[misc]
             progress(len(table), total)
     rows = [[table[gamma, batch] for batch in config.batches] for gamma in config.gammas]
-    medians = tuple(_levelled([t.median for t in row]) for row in rows)
+    # By ascending batch: none takes longer than a larger one, to which it could be padded; the rest is noise.
+    least = [np.minimum.accumulate([t.median for t in reversed(row)])[::-1] for row in rows]
+    medians = tuple(tuple(float(s) for s in row) for row in least)
     latency = LatencyTable(config.gammas, config.batches, medians, runtime.buckets)
     return Measured(
         latency,
         tuple(tuple(t.spread for t in row) for row in rows),
         tuple(tuple(t.memory for t in row) for row in rows),
     )
-
-
-def _levelled(seconds: Sequence[float]) -> tuple[float, ...]:
-    """By ascending batch: none takes longer than a larger one, to which it could be padded; the rest is noise."""
-    lowest = np.minimum.accumulate(np.asarray(seconds)[::-1])[::-1]
-    return tuple(float(s) for s in lowest)
 
 
 def slowdown(backbone: Backbone, task: Task, half: str, device: str = "cpu") -> float:

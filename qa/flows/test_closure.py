@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from pliant.flows import closure, keys
+from pliant.flows import closure
+from pliant.flows import stage as stages_of
 from pliant.flows.closure import ROOT, is_apart
 from pliant.flows.stage import StageResult
 from pliant.registry.store import FolderStore
@@ -83,7 +84,7 @@ def made(tmp_path_factory) -> dict[str, tuple[set[str], set[str]]]:
             return code
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(keys, "closure", follow)
+            patched.setattr(stages_of, "closure", follow)
             key = stage.key(*args)
         executed: set[str] = set()
         result = traced(lambda: stage.work(store, key, *args), executed)

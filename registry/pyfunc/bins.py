@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,14 +27,11 @@ class EncoderOutputs:
         self.runtime = BinsRuntime(self.encoder, [dynamic], "eager", None, {}, config.get("device", "cpu"))
 
     def predict(self, frame: pd.DataFrame, params: Values) -> pd.DataFrame | NDArray[np.float32]:  # noqa: ARG002
-        outputs = [self._output(*pair) for pair in pairs(frame)]
+        readings = [self.reader.read(*pair) for pair in pairs(frame)]
+        outputs = [self.runtime.run(0, [(reading.ids, reading.types)]).outputs[0] for reading in readings]
         if self.encoder.head == "embedding":
             return np.stack(outputs).astype(np.float32)
         return labelled(self.encoder.classes, outputs)
-
-    def _output(self, first: str, second: str | None) -> NDArray[Any]:
-        reading = self.reader.read(first, second)
-        return self.runtime.run(0, [(reading.ids, reading.types)]).outputs[0]
 
 
 class FastestRuntime:

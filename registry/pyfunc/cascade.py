@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from pliant.cascade import run
 from pliant.cascade.artifact import Cascade
@@ -29,11 +27,9 @@ class LevelLabels:
         self.runtime = CascadeRuntime({0: self.classifier}, config.get("device", "cpu"))
 
     def predict(self, frame: pd.DataFrame, params: Values) -> pd.DataFrame:  # noqa: ARG002
-        return labelled(self.classifier.classes, [self._logits(*pair) for pair in pairs(frame)])
-
-    def _logits(self, first: str, second: str | None) -> NDArray[Any]:
-        reading = self.reader.read(first, second)
-        return np.asarray(self.runtime.run(0, [(reading.ids, reading.types)], False).logits[0])
+        readings = [self.reader.read(*pair) for pair in pairs(frame)]
+        runs = [self.runtime.run(0, [(reading.ids, reading.types)], False) for reading in readings]
+        return labelled(self.classifier.classes, [np.asarray(run.logits[0]) for run in runs])
 
 
 class CascadeAnswers:

@@ -11,7 +11,7 @@ import pandas as pd
 from pliant.errors import InputError
 from pliant.packing import artifact
 from pliant.packing.artifact import Generator, Packing
-from pliant.packing.engine.complete import Completion, complete
+from pliant.packing.engine.complete import complete
 from pliant.packing.engine.model import PredictorModel, in_precision, tokenizer_of
 from pliant.packing.scheduling.reference import rules_of
 from pliant.packing.scheduling.request import Memory, Prompt
@@ -43,11 +43,14 @@ class Completions:
         prompts = [tuple(self.tokenizer.encode(text).ids) for text in frame["text"]]
         pages = SEQUENCES * -(-self.generator.context // PAGE_TOKENS)
         completions = complete(self.generator, prompts, Memory(pages, PAGE_TOKENS), limit, device=self.device)
-        return pd.DataFrame(map(self._row, completions), columns=["completion", "tokens", "finished"])
-
-    def _row(self, completion: Completion) -> tuple[str, int, str]:
-        text_tokens = completion.tokens[:-1] if completion.finished == "stop" else completion.tokens
-        return self.tokenizer.decode(list(text_tokens)), len(completion.tokens), completion.finished
+        texts = [each.tokens[:-1] if each.finished == "stop" else each.tokens for each in completions]
+        return pd.DataFrame(
+            {
+                "completion": [self.tokenizer.decode(list(tokens)) for tokens in texts],
+                "tokens": [len(each.tokens) for each in completions],
+                "finished": [each.finished for each in completions],
+            }
+        )
 
 
 class Forecasts:

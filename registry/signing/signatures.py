@@ -283,27 +283,23 @@ def is_public(mode: int, owner: int, reader: int) -> bool:
     return owner != 0 or bool(mode & OF_ROOT)
 
 
-def write_new(path: Path, content: bytes, mode: int) -> None:
+def _write(file: Path, content: bytes, mode: int) -> None:
     """Write a file that is not there yet, with these permissions from its first moment, through to the disk.
 
-    Raises `OSError`, `FileExistsError` above all; then what was there before is there, and nothing else.
+    Raises `InputError` where it is there, or cannot be written; then what was there before is there, and nothing else.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)  # whatever the umask says
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        with suppress(OSError):
-            path.unlink()
-        raise
-
-
-def _write(file: Path, content: bytes, mode: int) -> None:
-    try:
-        write_new(file, content, mode)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            with os.fdopen(descriptor, "wb") as opened:
+                os.fchmod(opened.fileno(), mode)  # whatever the umask says
+                opened.write(content)
+                opened.flush()
+                os.fsync(opened.fileno())
+        except BaseException:
+            with suppress(OSError):
+                file.unlink()
+            raise
     except FileExistsError as error:
         raise InputError("FILE", file, "a new file: a key that is there is never replaced") from error
     except OSError as error:

@@ -66,7 +66,10 @@ def prepare(environment: MutableMapping[str, str]) -> None:
         environment.setdefault("PLIANT_REGISTRY_URI", tracking)
     for name, value in {**QUIET, "PLIANT_THREADS": THREADS}.items():
         environment.setdefault(name, value)
-    environment.update(absolute_paths(environment))
+    given = Settings.given(environment)
+    settings = absolute(Settings(**{name: given[name] for name in PATHS if name in given}))
+    values = {variable(name): getattr(settings, name) for name in PATHS}
+    environment.update({name: str(value) for name, value in values.items() if value is not None})
 
 
 def wait_for_release(system: str, environment: Mapping[str, str]) -> None:
@@ -75,7 +78,11 @@ def wait_for_release(system: str, environment: Mapping[str, str]) -> None:
     Another process looks into the registry, by libraries whose memory this one would keep. Raises `SystemExit` where there
     is nothing to wait for.
     """
-    if not _waits(environment):
+    try:
+        waits = float(environment.get("PLIANT_WAIT_FOR_RELEASE", "0")) > 0
+    except ValueError:  # the settings refuse it later
+        waits = False
+    if not waits:
         return
     code = WAIT.format(path=sys.path, system=system, parent=os.getpid())
     with _ended_by_signals():
@@ -95,14 +102,6 @@ def wait_for_release(system: str, environment: Mapping[str, str]) -> None:
             waiting.communicate()
     if status:
         raise SystemExit(status)
-
-
-def _waits(environment: Mapping[str, str]) -> bool:
-    """Whether a service waits for its first release. What is no number the settings refuse later."""
-    try:
-        return float(environment.get("PLIANT_WAIT_FOR_RELEASE", "0")) > 0
-    except ValueError:
-        return False
 
 
 @contextmanager
@@ -132,11 +131,3 @@ def report_end_shortly() -> None:
             former(kind, error, traceback)
 
     sys.excepthook = hook
-
-
-def absolute_paths(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of all settings that name a file, with absolute paths; those without a value are left out."""
-    given = Settings.given(environment)
-    settings = absolute(Settings(**{name: given[name] for name in PATHS if name in given}))
-    values = {variable(name): getattr(settings, name) for name in PATHS}
-    return {name: str(value) for name, value in values.items() if value is not None}

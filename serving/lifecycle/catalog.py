@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from pliant.errors import ArtifactError, DeviceError, InputError, RegistryError, UnreachableError
-from pliant.registry import codec, webhooks
+from pliant.registry import codec
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import system_of
 from pliant.registry.package import Published
@@ -218,15 +218,6 @@ def open_registry(settings: Settings) -> Registry:
     return MlflowRegistry(settings.registry_uri, settings.experiment, Path(settings.artifact_root), known)
 
 
-def register_webhook(registry: Registry, settings: Settings) -> None:
-    """Have the tracking server tell this service of releases, if the settings say where it is.
-
-    Raises `InputError` for a short secret, `RegistryError` where the registry is no tracking server, or refuses.
-    """
-    if settings.webhook_url and isinstance(registry, MlflowRegistry):
-        webhooks.register(registry, settings.system, settings.webhook_url, settings.webhook_secret)
-
-
 Load = Callable[[Artifacts], C]
 """Loads a catalog from a registry, or from the view of it that a release gives."""
 
@@ -259,7 +250,8 @@ def load_last_whole(registry: Registry, alias: str, prefix: str, load: Load[C], 
             raise
         except (ArtifactError, InputError, RegistryError) as error:
             first = first or error
-            release = _former(registry, release, oldest)
+            number = release.former  # of the release before this one, if it is still in the registry
+            release = None if number is None or number < oldest else registry.release(release.system, number)
         else:
             fault = f"the last release is broken ({first}): release {release.number} is served" if first else ""
             return Loaded(catalog, release.number, fault)
@@ -271,11 +263,3 @@ def released(registry: Registry, alias: str, prefix: str) -> RegistryRelease | N
     """Return the release that the alias names; None if there is none. Raises `RegistryError`."""
     system = system_of(prefix)
     return None if system is None else registry.release(system, alias)
-
-
-def _former(registry: Registry, release: RegistryRelease, oldest: int) -> RegistryRelease | None:
-    """Return the release before this one that is still in the registry; None if there is none."""
-    number = release.former
-    if number is None or number < oldest:
-        return None
-    return registry.release(release.system, number)

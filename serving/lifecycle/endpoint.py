@@ -9,7 +9,6 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Generic
 
 from typing_extensions import TypeVar  # with defaults, which the standard library has from 3.13 on
@@ -17,24 +16,25 @@ from typing_extensions import TypeVar  # with defaults, which the standard libra
 from pliant.errors import PliantError
 from pliant.fallbacks import Fallback
 from pliant.protocol import JournalEntry, Scheduler
+from pliant.registry import webhooks
 from pliant.registry.mlflow_store import MlflowRegistry
 from pliant.registry.names import system_of
-from pliant.registry.releases import RegistryRelease, ReleaseView
+from pliant.registry.releases import ReleaseView
 from pliant.serving.client import ANYBODY, Client
 from pliant.serving.driver import Clock, Completed, Driver, Limits, Read, Rejected
 from pliant.serving.events import ALARM, CHAMPION, PROMISE_BROKEN, ROLLBACK, Event, EventOutbox, server_of
 from pliant.serving.http.api_errors import api_error_of_drop
 from pliant.serving.http.app import unknown_task
 from pliant.serving.journal import FileRecorder
-from pliant.serving.lifecycle.catalog import Catalog, discard, register_webhook
+from pliant.serving.lifecycle.catalog import Catalog, discard
 from pliant.serving.lifecycle.generation import Generation, Generations, Running, numbered_journal
-from pliant.serving.lifecycle.refresh import Extend, RefreshCounter, Refresher, Source, Tell, extend_never
+from pliant.serving.lifecycle.refresh import Extend, RefreshCounter, Refresher, Source, extend_never
 from pliant.serving.loop.observe import AnswerMetrics, Observer
 from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.loop.trial import Call, Ended, Trial
 from pliant.serving.loop.trials import TrialParts, TrialRecord, Trials, rollout_config
 from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
-from pliant.serving.metrics import Metrics, StateMetrics
+from pliant.serving.metrics import Metrics
 from pliant.serving.request_context import FrontDoor
 from pliant.serving.settings import Settings
 from pliant.serving.state_file import StateFile
@@ -252,101 +252,72 @@ async def assemble(
     `watched`: where the watch shows its figures; None: nothing is watched. Raises `PliantError`; then nothing is left
     running, and `close` has been called.
     """
-    builder = Builder(make, same_device)
-    try:
-        identity, loaded = source.registry.identity(), source.load(None)
-        register_webhook(source.registry, settings)
-        first = await builder.start(loaded.catalog)
-    except BaseException:
-        close()
-        raise
+    count = 0  # of the generations that were made
+
+    async def start(catalog: C) -> Generation[C, H, D]:
+        """Return the next generation, started. Raises `DeviceError` for another class of device than the first one's."""
+        nonlocal count
+        same_device.check(catalog)
+        generation = make(count + 1, catalog)
+        count = generation.number
+        await generation.start()
+        return generation
 
     def drained(former: Generation[C, H, D]) -> None:
         discard(source.registry, former.catalog, *(generation.catalog for generation in generations.loaded))
 
+    def tell(kind: str, figures: Mapping[str, Any]) -> None:
+        """Send an event of a kind that trials and the watch know of; the states of a trial are for the registry alone."""
+        if kind in EVENTS:
+            outbox.emit(Event(EVENTS[kind], system, figures))
+            if watched is not None:
+                watched.state.emitted(EVENTS[kind])
+
+    try:
+        identity, loaded = source.registry.identity(), source.load(None)
+        if settings.webhook_url and isinstance(source.registry, MlflowRegistry):
+            webhooks.register(source.registry, settings.system, settings.webhook_url, settings.webhook_secret)
+        first = await start(loaded.catalog)
+    except BaseException:
+        close()
+        raise
+
     generations = Generations(first, drained, settings.standby_seconds)
     seconds = settings.refresh_seconds
-    refresher = Refresher(generations, source, builder.start, seconds, metrics, extend, loaded, identity)
+    refresher = Refresher(generations, source, start, seconds, metrics, extend, loaded, identity)
     system = system_of(source.prefix) or "service"
     outbox = EventOutbox(settings.home, system, server_of(os.environ))
-    state = watched.state if watched is not None else None
-    refresher.tell = tell = partial(_tell, outbox, state, system)
-    refresher.trials = make_trials(refresher, source, builder, settings, clock, tell)
+    refresher.tell = tell
     tasks = [refresher.poller.run(), outbox.run()]
-    if refresher.trials is not None:
+    config = rollout_config(settings)
+    if config is not None and isinstance(source.registry, MlflowRegistry) and seconds:
+        refresher.trials = Trials(
+            TrialParts(
+                record=TrialRecord(source.registry, system),
+                generations=generations,
+                load=lambda release: source.load_from(
+                    ReleaseView(source.registry, release), generations.present.catalog
+                ),
+                start=start,
+                refresh=refresher.poller.poll,
+                clock=clock,
+                config=config,
+                file=StateFile(settings.home / "trials" / f"{system}.json"),
+                event=tell,
+                copy_time=settings.trial_copy_time,
+            )
+        )
         tasks.append(refresher.trials.run(seconds))
-    if state is not None:
-        tasks.append(state.follow(lambda: generations.present.driver.ready, lambda: outbox.waiting))
+    if watched is not None:
+        tasks.append(watched.state.follow(lambda: generations.present.driver.ready, lambda: outbox.waiting))
     if watched is not None and settings.watch_seconds:
-        name = system_of(source.prefix) or ""
-        file = StateFile(settings.home / "watch" / f"{name}.json")
-        parts = WatcherParts(name, refresher.drift, file, lambda: refresher.release, watched, tell)
+        file = StateFile(settings.home / "watch" / f"{system}.json")
+        parts = WatcherParts(system, refresher.drift, file, lambda: refresher.release, watched, tell)
         refresher.watcher = Watcher(parts)
         tasks.append(refresher.watcher.run(settings.watch_seconds))
     else:
         refresher.drift.counting = False
     return Assembly(endpoint(refresher), refresher, tuple(map(asyncio.create_task, tasks)), close)
-
-
-def _tell(outbox: EventOutbox, state: StateMetrics | None, system: str, kind: str, figures: Mapping[str, Any]) -> None:
-    """Send an event of a kind that trials and the watch know of; the states of a trial are for the registry alone."""
-    if kind in EVENTS:
-        outbox.emit(Event(EVENTS[kind], system, figures))
-        if state is not None:
-            state.emitted(EVENTS[kind])
-
-
-def make_trials(
-    refresher: Refresher[C, H, D],
-    source: Source[C],
-    builder: Builder[C, H, D],
-    settings: Settings,
-    clock: Clock,
-    event: Tell,
-) -> Trials[C, H, D] | None:
-    """Return the trials of a service: they start generations as the refresher does, from releases that are not served.
-
-    None where nothing is tried. Raises `InputError` for settings that do not fit together.
-    """
-    system, generations = system_of(source.prefix) or "", refresher.generations
-    config, registry = rollout_config(settings), source.registry
-    if config is None or not isinstance(registry, MlflowRegistry) or not settings.refresh_seconds:
-        return None
-
-    def load(release: RegistryRelease) -> C:
-        return source.load_from(ReleaseView(source.registry, release), generations.present.catalog)
-
-    parts = TrialParts(
-        record=TrialRecord(registry, system),
-        generations=generations,
-        load=load,
-        start=builder.start,
-        refresh=refresher.poller.poll,
-        clock=clock,
-        config=config,
-        file=StateFile(settings.home / "trials" / f"{system}.json"),
-        event=event,
-        copy_time=settings.trial_copy_time,
-    )
-    return Trials(parts)
-
-
-class Builder(Generic[C, H, D]):
-    """Starts generations and numbers them."""
-
-    def __init__(self, make: Make[C, H, D], same_device: SameDevice) -> None:
-        self._make, self._same_device, self._number = make, same_device, 0
-
-    async def start(self, catalog: C) -> Generation[C, H, D]:
-        """Return the next generation, started.
-
-        Raises `DeviceError` for another class of device than the first one's, and as `make` and `Generation.start`.
-        """
-        self._same_device.check(catalog)
-        generation = self._make(self._number + 1, catalog)
-        self._number = generation.number
-        await generation.start()
-        return generation
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,22 +87,19 @@ class Poller:
     async def run(self) -> None:
         """Poll until cancelled. No exception ends it."""
         while self.seconds:
-            await self._wait()
+            if self._bell is None:
+                await asyncio.sleep(self.seconds)
+            else:
+                loop = asyncio.get_running_loop()
+                until = loop.time() + self.seconds
+                while self._heard == (heard := self._bell()) and loop.time() < until:
+                    await asyncio.sleep(min(LISTEN_SECONDS, self.seconds))
+                self._heard = heard
             try:
                 await self.poll(retry_held=False)
             except Exception as error:  # `last`, the metric and the log report it
                 if not isinstance(error, PliantError):
                     logger.error("the poll of the registry failed", exc_info=error)
-
-    async def _wait(self) -> None:
-        """Return when it is time for a poll."""
-        if self._bell is None:
-            await asyncio.sleep(self.seconds)
-            return
-        until = asyncio.get_running_loop().time() + self.seconds
-        while self._heard == (heard := self._bell()) and asyncio.get_running_loop().time() < until:
-            await asyncio.sleep(min(LISTEN_SECONDS, self.seconds))
-        self._heard = heard
 
     async def poll(self, retry_held: bool = True) -> Outcome:
         """Poll once and return the outcome. Raises what the poll raises, after recording it."""

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
@@ -61,24 +61,15 @@ def install(environment: Mapping[str, str] = os.environ) -> None:
     """
     if environment.get(VARIABLE) != "json":
         return
-    from pliant.serving.monitoring.logs import JsonLines
-
     if not logging.root.handlers:
         logging.root.addHandler(logging.StreamHandler())
     formatter = JsonLines()
-    for handler in _stream_handlers():
-        handler.setFormatter(formatter)
-    logging.captureWarnings(True)
-    sys.excepthook, threading.excepthook = _log_uncaught, _log_uncaught_of_thread
-
-
-def _stream_handlers() -> Iterator[logging.Handler]:
-    """Yield the handlers of all loggers that write to a stream."""
-    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
-    for each in loggers:
+    for each in (logging.root, *logging.root.manager.loggerDict.values()):
         for handler in getattr(each, "handlers", ()):  # a place holder between two loggers has none
             if isinstance(handler, logging.StreamHandler):
-                yield handler
+                handler.setFormatter(formatter)
+    logging.captureWarnings(True)
+    sys.excepthook, threading.excepthook = _log_uncaught, _log_uncaught_of_thread
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -41,23 +41,16 @@ class QuietExporter(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
-        if result is SpanExportResult.SUCCESS:
-            self._resume()
-        else:
-            self._lose(len(spans))
-        return result
-
-    def _lose(self, count: int) -> None:
-        self._lost += count
-        if self._clock() - self._said >= SAY_SECONDS:
-            self._said = self._clock()
-            text = "no collector takes the traces (OTEL_EXPORTER_OTLP_ENDPOINT): %d spans or more are lost, no request waits"
-            logger.warning(text, self._lost)
-
-    def _resume(self) -> None:
-        if self._lost:
+        if result is not SpanExportResult.SUCCESS:
+            self._lost += len(spans)
+            if self._clock() - self._said >= SAY_SECONDS:
+                self._said = self._clock()
+                text = "no collector takes the traces (OTEL_EXPORTER_OTLP_ENDPOINT): %d spans or more are lost, "
+                logger.warning(text + "no request waits", self._lost)
+        elif self._lost:
             logger.warning("a collector takes the traces again; %d spans or more were lost", self._lost)
             self._lost, self._said = 0, float("-inf")
+        return result
 
     def shutdown(self) -> None:
         self._exporter.shutdown()

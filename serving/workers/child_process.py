@@ -51,11 +51,6 @@ class Interpreter:
     environment: Mapping[str, str]
 
 
-def _ours() -> str:
-    """Return the folder that `pliant` lies in; this file may be reached over a link."""
-    return str(Path(str(import_module("pliant").__file__)).parents[1])
-
-
 def spawn(
     entry: str,
     handed_down: Sequence[int] = (),
@@ -80,7 +75,8 @@ def spawn(
         if _LOWEST.get():
             with suppress(OSError, AttributeError):  # an operating system without it
                 os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
-    ours.sendall(pack([] if other else sys.path) + pack([_ours()] if other else []))
+    behind = str(Path(str(import_module("pliant").__file__)).parents[1])  # this file may be reached over a link
+    ours.sendall(pack([] if other else sys.path) + pack([behind] if other else []))
     return ours, process
 
 

@@ -20,22 +20,16 @@ def prepare(plan: DevicePlan) -> None:
 
     Raises `InputError` for a device that this machine lacks, `DeviceError` for one of another class than the plan needs.
     """
-    _select(plan.device)
-    if torch.device(plan.device).type == "cuda":
+    device = torch.device(plan.device)
+    if device.type == "cuda":
+        if device.index is not None:  # what names no device, such as a plan's memory, is then its own
+            device_class(plan.device)  # raises `InputError` without this GPU
+            torch.cuda.set_device(device)
         prepare_attention()
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
     if plan.profiled_on is not None:
         check_device(plan.profiled_on, plan.device, plan.threads)
-
-
-def _select(name: str) -> None:
-    """Make a GPU that is named by its number the present one. What names none, such as a plan's memory, is then its own."""
-    device = torch.device(name)
-    if device.type != "cuda" or device.index is None:
-        return
-    device_class(name)  # raises `InputError` without this GPU
-    torch.cuda.set_device(device)
 
 
 def check_device(profiled: str, device: str, thread_count: int | None) -> None:

@@ -13,7 +13,7 @@ import pickle
 import subprocess
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pliant.errors import WorkerError
@@ -142,7 +142,13 @@ class ProcessWorker(Worker):
         try:
             async with asyncio.timeout(self._start_limit):
                 build, variables = alone(self.build, os.environ)
-                await self._spawn(variables)
+                self._outbox = ArrayOutbox()
+                entry, loop = "pliant.serving.workers.device_process:main", asyncio.get_running_loop()
+                connection, self._process = spawn(entry, self._outbox.fds, variables)
+                self._reader = asyncio.StreamReader()
+                protocol = _Connection(self._reader, lambda: self.on_end and self.on_end())
+                transport, _ = await loop.create_connection(lambda: protocol, sock=connection)
+                self._writer = asyncio.StreamWriter(transport, protocol, self._reader, loop)
                 await self._call("build", build)
         except TimeoutError:
             raise WorkerError(f"the device process was not ready within {self._start_limit:.0f} s") from None
@@ -163,14 +169,6 @@ class ProcessWorker(Worker):
         if process is not None:
             process.kill()
             await asyncio.to_thread(process.wait)
-
-    async def _spawn(self, variables: Mapping[str, str]) -> None:
-        self._outbox = ArrayOutbox()
-        connection, self._process = spawn("pliant.serving.workers.device_process:main", self._outbox.fds, variables)
-        self._reader = asyncio.StreamReader()
-        protocol = _Connection(self._reader, lambda: self.on_end and self.on_end())
-        transport, _ = await asyncio.get_running_loop().create_connection(lambda: protocol, sock=connection)
-        self._writer = asyncio.StreamWriter(transport, protocol, self._reader, asyncio.get_running_loop())
 
     def send_ahead(self, setting: int, payloads: Sequence[Any]) -> bool:
         if self._writer is None or self._outbox is None or self._ahead:

@@ -240,15 +240,16 @@ class WorkerSlot:
 
     async def update(self, value: Any, rebuild: Rebuild) -> None:
         """Send an update between two launches. It is not cancelled halfway: that would break the message stream."""
-        await asyncio.shield(asyncio.ensure_future(self._update(value, rebuild)))
 
-    async def _update(self, value: Any, rebuild: Rebuild) -> None:
-        self.updates += 1
-        try:
-            async with self.lock:
-                await self.worker.update(value, rebuild(self.worker.build))
-        finally:
-            self.updates -= 1
+        async def send() -> None:
+            self.updates += 1
+            try:
+                async with self.lock:
+                    await self.worker.update(value, rebuild(self.worker.build))
+            finally:
+                self.updates -= 1
+
+        await asyncio.shield(asyncio.ensure_future(send()))
 
     async def carry_out(self, launch: Launch, payloads: Sequence[Any]) -> End:
         """Run a launch and return how it ended. Raises nothing but cancellation: the scheduler decides on failures."""

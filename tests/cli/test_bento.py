@@ -45,14 +45,6 @@ def test_without_a_checkout_nothing_can_be_built(monkeypatch, tmp_path):
         bento.checkout()
 
 
-def test_the_image_is_made_from_a_folder_with_a_dockerfile(builds, capsys, monkeypatch, tmp_path):
-    contexts = []
-    monkeypatch.setattr(bento, "write_context", lambda tag, folder: contexts.append((tag, folder)))
-    assert main(["bento", "tokens", "--containerfile", str(tmp_path / "image")]) == 0
-    assert contexts == [(BUILT, tmp_path / "image")]
-    assert f"docker build --tag {BUILT} {tmp_path / 'image'}" in capsys.readouterr().err
-
-
 def test_a_folder_with_files_or_an_unknown_system_is_refused_before_anything_is_built(builds, capsys, tmp_path):
     (tmp_path / "file").touch()
     assert "a new or an empty folder" in refused(["bento", "tokens", "--containerfile", str(tmp_path)], capsys)

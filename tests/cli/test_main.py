@@ -60,17 +60,6 @@ def test_without_a_registry_a_command_says_what_to_run_and_makes_no_database(wor
     assert not list(here.rglob("*.db"))
 
 
-def test_a_gamma_that_was_not_profiled_is_refused(published, capsys):
-    assert "gamma is 3" in refused(["simulate", "tokens", "--policy", "vpt", "--gamma", "3"], capsys)
-
-
-@pytest.mark.parametrize("threads", ["0", "-2"])
-def test_a_number_of_threads_that_is_none_is_refused(threads, published, capsys):
-    for command in ("profile", "serve"):
-        sentence = refused([command, "tokens", "--threads", threads, *_port(command)], capsys)
-        assert f"is {threads}" in sentence.replace("'", "")
-
-
 @pytest.mark.parametrize("command", ["profile", "serve"])
 @pytest.mark.parametrize("device", ["abacus", "cuda:99"])
 def test_a_device_that_is_not_there_is_refused(command, device, published, capsys):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pliant.flows import closure, keys
+from pliant.flows import closure
+from pliant.flows import stage as stages_of
 from pliant.flows.closure import ROOT, code_of_tree, is_apart, libraries
 from pliant.flows.packing.config import read
 from pliant.flows.packing.stages import generator_stage, known_precision
@@ -103,9 +104,9 @@ def test_what_only_reports_or_keeps_is_in_no_closure_and_what_is_left_out_is_the
 
 def test_a_measurement_by_another_version_of_a_library_is_another_one(stages, monkeypatch):
     before = {stage.name: stage.key() for stage in stages}
-    version = keys.version
+    version = stages_of.version
     for library in closure.LIBRARIES:
-        monkeypatch.setattr(keys, "version", lambda name, new=library: "99" if name == new else version(name))
+        monkeypatch.setattr(stages_of, "version", lambda name, new=library: "99" if name == new else version(name))
         other = {stage.name for stage in stages if stage.key() != before[stage.name]}
         using = {stage.name for stage in stages if library in libraries(stage.names)}
         assert other == using & MEASURED, library
@@ -147,7 +148,7 @@ def stages(tmp_path_factory) -> list[Keyed]:
             return code
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(keys, "closure", follow)
+            patched.setattr(stages_of, "closure", follow)
             key = stage.key(*args)
         found.append(Keyed(key.rpartition("/")[0], stage, partial(stage.key, *args), frozenset(names)))
         return StageResult(stage.kind, None, key, f"sha256:{key}")

@@ -11,7 +11,6 @@ from prefect import flow
 
 from pliant.flows import pipeline, settings
 from pliant.flows.gate import Judged
-from pliant.flows.keys import stage_key
 from pliant.flows.pipeline import Pipeline, tasks
 from pliant.flows.stage import Stage, StageResult
 from pliant.progress import silent
@@ -45,7 +44,7 @@ FOUNDATION = Stage(
     folder="tokens/{name}",
     bar="foundation of {name}",
     run="foundation-{name}",
-    code=(stage_key,),
+    code=(codec.load,),
 )
 
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from pliant.errors import RefusedError, RegistryError, UnreachableError
-from pliant.flows import registry_retry
-from pliant.flows.champions import RECORD, fetch_champions, read_record, record_to_json, tagged_version
-from pliant.flows.registry_retry import OUTAGE_WAITS, retried
+from pliant.flows import release
+from pliant.flows.champions import RECORD, Champion, fetch_champions, record_to_json
+from pliant.flows.release import OUTAGE_WAITS, retried
 from pliant.registry.package import Published
 from pliant.tokens.artifact import Task
 
@@ -34,13 +34,13 @@ class Answers:
 @pytest.fixture
 def waits(monkeypatch):
     waits = []
-    monkeypatch.setattr(registry_retry.time, "sleep", waits.append)
+    monkeypatch.setattr(release.time, "sleep", waits.append)
     return waits
 
 
 @pytest.fixture
 def scheduled(monkeypatch):
-    monkeypatch.setattr(registry_retry, "current_run", lambda: SimpleNamespace(deployment_id="a deployment"))
+    monkeypatch.setattr(release, "current_run", lambda: SimpleNamespace(deployment_id="a deployment"))
 
 
 def test_a_scheduled_run_tries_again_until_the_registry_answers(waits, scheduled, caplog):
@@ -65,7 +65,7 @@ def test_what_another_try_does_not_mend_is_not_tried_again(waits, scheduled, err
 
 @pytest.mark.parametrize("run", [None, SimpleNamespace(deployment_id=None)])
 def test_a_command_fails_at_once(waits, monkeypatch, run):
-    monkeypatch.setattr(registry_retry, "current_run", lambda: run)
+    monkeypatch.setattr(release, "current_run", lambda: run)
     with pytest.raises(UnreachableError):
         retried(Answers(AWAY, "an answer"))
     assert waits == []
@@ -91,18 +91,18 @@ def version(**tags: str) -> Published:
 
 
 def test_a_record_comes_back_as_it_was_written():
-    assert read_record(Record, version(**{RECORD: record_to_json(Record(4))}), "bins") == Record(4)
+    assert Champion(None, version(**{RECORD: record_to_json(Record(4))}), "bins").record(Record) == Record(4)
 
 
 @pytest.mark.parametrize("text", ["{}", '{"threads": "four"}', '{"threads": 1, "cores": 2}', "threads"])
 def test_a_record_of_other_settings_than_todays_is_told(text):
     with pytest.raises(RegistryError, match=r"the tag pliant\.record of models:/things/3 cannot be read"):
-        read_record(Record, version(**{RECORD: text}), "bins")
+        Champion(None, version(**{RECORD: text}), "bins").record(Record)
 
 
 def test_a_version_that_the_flow_did_not_publish_is_told():
     with pytest.raises(RegistryError, match=r"was not published by the bins flow: it has no tag pliant\.record"):
-        read_record(Record, version(), "bins")
+        Champion(None, version(), "bins").record(Record)
     with pytest.raises(RegistryError, match=r"was not published by the packing flow: it has no tag part"):
-        tagged_version(version(part="newest"), "part", "packing")
-    assert tagged_version(version(part="12"), "part", "packing") == 12
+        Champion(None, version(part="newest"), "packing").version("part")
+    assert Champion(None, version(part="12"), "packing").version("part") == 12

@@ -102,11 +102,11 @@ def test_a_registry_out_of_reach_keeps_everything_and_does_not_fail_the_flow(pla
 def test_what_cannot_be_removed_is_counted_and_named(place, caplog, monkeypatch):
     stored(place, "tokens/old", 91)
     stored(place, "tokens/older", 92)
-    items = survey(place, FlowSettings(), ["tokens"])
 
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(retention.shutil, "rmtree", refuse)
+    items = survey(place, FlowSettings(), ["tokens"])
     assert remove(items, silent) == 2
     assert "older could not be removed" in caplog.text and "Permission denied" in caplog.text

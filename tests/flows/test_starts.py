@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pliant.flows import starts
+from pliant.flows import config
 
 MODEL = "path:/models/encoder"
 GIVEN: dict[str, dict[str, Any]] = {
@@ -40,9 +40,9 @@ def test_own_data_start_from_what_can_be_had_and_embedded_data_and_given_sizes_f
 @pytest.fixture
 def unasked():
     """What was found before is forgotten, and what is found here afterwards."""
-    starts.pretrained.cache_clear()
+    config.pretrained.cache_clear()
     yield
-    starts.pretrained.cache_clear()
+    config.pretrained.cache_clear()
 
 
 @pytest.mark.parametrize("installed", [False, True])
@@ -51,6 +51,6 @@ def test_an_installed_package_carries_a_model_and_where_there_is_none_one_line_s
 ):
     spec = ModuleSpec("package", None, origin="/site/package/__init__.py") if installed else None
     monkeypatch.setattr("pliant.training.loading.find_spec", lambda _name: spec)
-    assert [starts.pretrained() for _ in range(2)] == ["path:/site/package/model" if installed else ""] * 2
+    assert [config.pretrained() for _ in range(2)] == ["path:/site/package/model" if installed else ""] * 2
     line = capsys.readouterr().err
     assert line.count("\n") == 1 and ("random weights" in line) != installed

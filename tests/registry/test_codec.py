@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,12 +16,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 from numpy.typing import NDArray
+from safetensors import numpy as safetensors
 
-from pliant.errors import ArtifactError, DigestError, SchemaError
+from pliant.bfloat16 import BFLOAT16
+from pliant.bins.artifact import Bins, Encoder
+from pliant.cascade.artifact import Cascade, Outputs
+from pliant.errors import ArtifactError, DigestError, InputError, RegistryError, SchemaError
+from pliant.models.artifact import Classifier
+from pliant.packing.artifact import Generator, Packing, Predictor
 from pliant.registry import codec
 from pliant.registry.codec import structure
-from pliant.tokens.artifact import Backbone
-from tests.fixtures.tokens.samples import tiny_backbone
+from pliant.registry.folder import replace_folder
+from pliant.registry.store import FolderStore
+from pliant.tokens.artifact import Backbone, Profile, Task
+from tests.fixtures.bins.encoders import tiny_encoder
+from tests.fixtures.bins.tiny import some_bins
+from tests.fixtures.cascade.tiny import some_cascade, some_outputs
+from tests.fixtures.packing.generators import tiny_generator
+from tests.fixtures.packing.in_process import generator
+from tests.fixtures.packing.tiny import some_packing, some_predictor
+from tests.fixtures.tokens.samples import tiny_backbone, tiny_profile, tiny_task
 
 FILES = ("artifact.json", "tensors.safetensors", "digests.json")
 
@@ -44,18 +60,18 @@ class Sample:
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
-text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 numbers = st.sampled_from([np.float32, np.float64, np.float16, np.int64, np.int8, np.uint8, np.bool_, np.dtype(">f4")])
 arrays = numbers.flatmap(lambda dtype: nps.arrays(dtype, nps.array_shapes(min_dims=0, max_dims=3, min_side=0)))
-keys = text.filter(lambda key: key != "$tensor")
+keys = texts.filter(lambda key: key != "$tensor")
 samples = st.builds(
     Sample,
-    name=text,
+    name=texts,
     parts=st.dictionaries(st.integers(-30, 30), st.builds(Part, arrays, finite), max_size=3),
     arrays=st.dictionaries(keys, arrays, max_size=3),
-    options=st.dictionaries(keys, st.one_of(st.integers(), finite, text, st.booleans()), max_size=3),
+    options=st.dictionaries(keys, st.one_of(st.integers(), finite, texts, st.booleans()), max_size=3),
     rows=st.lists(st.lists(finite, max_size=3).map(tuple), max_size=3).map(tuple),
-    note=st.none() | text,
+    note=st.none() | texts,
 )
 
 
@@ -246,3 +262,224 @@ def values(**changes: Any) -> dict[str, Any]:
 def test_the_first_value_that_does_not_fit_is_named_with_its_place(changes, message):
     with pytest.raises(ArtifactError, match=f"file does not fit Outer: .*{message}"):
         structure(Outer, values(**changes), "file")
+
+
+def _written(tmp_path, **arrays):
+    path = tmp_path / "tensors.safetensors"
+    path.write_bytes(codec.write_tensors(arrays))
+    return path
+
+
+@pytest.mark.parametrize("dtype", codec.TYPES.values(), ids=str)
+def test_an_array_of_any_type_comes_back_as_it_was(tmp_path, dtype):
+    array = np.arange(6, dtype=np.uint16).view(BFLOAT16) if dtype == BFLOAT16 else np.arange(6).astype(dtype)
+    array = array.reshape(2, 3)
+    content, _ = codec.read_tensors(_written(tmp_path, array=array, none=array[:0], one=array[:1, 1].reshape(())))
+    back = codec.parse_tensors(content)
+    assert back["array"].dtype == dtype and back["array"].tobytes() == array.tobytes()
+    assert (back["array"].shape, back["none"].shape, back["one"].shape) == ((2, 3), (0, 3), ())
+
+
+@pytest.mark.parametrize("mapped", [0, 1 << 20])
+def test_the_arrays_of_a_file_are_views_of_what_was_digested(tmp_path, monkeypatch, mapped):
+    monkeypatch.setattr(codec, "MAPPED", mapped)
+    path = _written(tmp_path, x=np.arange(64, dtype=np.float32), y=np.ones((3, 5)))
+    before = path.read_bytes()
+    content, digest = codec.read_tensors(path)
+    assert (bytes(content), digest) == (before, sha256(before).hexdigest())
+    arrays = codec.parse_tensors(content)
+    whole = np.frombuffer(content, np.uint8)
+    assert all(np.shares_memory(array, whole) for array in arrays.values())
+    arrays["x"][:] = 7
+    assert path.read_bytes() == before, "what is written to an array is not written to the file"
+
+
+@pytest.mark.parametrize("mapped", [0, 1 << 20])
+def test_a_file_that_is_replaced_or_removed_keeps_its_arrays(tmp_path, monkeypatch, mapped):
+    monkeypatch.setattr(codec, "MAPPED", mapped)
+    path = _written(tmp_path, x=np.arange(5000.0))
+    arrays = codec.parse_tensors(codec.read_tensors(path)[0])
+    other = tmp_path / "other"
+    other.write_bytes(b"other")
+    other.replace(path)
+    path.unlink()
+    np.testing.assert_array_equal(arrays["x"], np.arange(5000.0))
+
+
+def _file(**entry):
+    header = json.dumps({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | entry}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(8)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"junk",
+        b"\xff" * 40,
+        (2).to_bytes(8, "little") + b"[]",
+        (4).to_bytes(8, "little") + b'"xy"',
+        (10**5).to_bytes(8, "little") + b"[" * 10**5,
+        _file(dtype="F4"),
+        _file(shape=[3]),
+        _file(shape=[-2, -1]),
+        _file(shape=["a"]),
+        _file(shape=None),
+        _file(data_offsets=[8, 16]),
+        _file(data_offsets=[-8, 0]),
+        _file(data_offsets=[0]),
+        _file(data_offsets=[0, "8"]),
+    ],
+)
+def test_what_is_no_file_of_arrays_is_a_value_error(content):
+    with pytest.raises(ValueError):
+        codec.parse_tensors(content)
+    assert codec.parse_tensors(_file())["x"].tolist() == [0.0, 0.0]
+
+
+def test_arrays_are_written_as_safetensors_itself_writes_them():
+    """So the digests of what was stored before there was bfloat16 stay what they were."""
+    types = [dtype for dtype in codec.TYPES.values() if dtype != BFLOAT16]
+    arrays = {f"{dtype}/{shape}": np.ones(shape, dtype) for dtype in types for shape in ((), (0, 2), (3,), (2, 5))}
+    assert codec.write_tensors(arrays) == safetensors.save(arrays)
+
+
+STORED = {
+    Backbone: ("tokens-backbone", 1),
+    Task: ("tokens-task", 1),
+    Profile: ("tokens-profile", 1),
+    Encoder: ("bins-encoder", 1),
+    Bins: ("bins-plan", 1),
+    Classifier: ("cascade-classifier", 1),
+    Outputs: ("cascade-outputs", 1),
+    Cascade: ("cascade-task", 1),
+    Generator: ("packing-generator", 1),
+    Predictor: ("packing-predictor", 1),
+    Packing: ("packing-plan", 1),
+}
+"""Kind and schema of the artifacts that were released; a new schema comes with what reads the former one."""
+
+
+WHOLE = [
+    *(tiny_backbone(), tiny_task("t", "xyz", "d" * 64), tiny_profile("d" * 64, "cpu")),
+    *(tiny_encoder(), some_bins(), some_outputs(), some_cascade(some_outputs())),
+    *(tiny_generator(), some_predictor(), some_packing()),
+]
+
+
+@pytest.mark.parametrize("artifact", STORED, ids=lambda artifact: artifact.KIND)
+def test_kinds_and_schemas_are_those_that_were_released(artifact):
+    assert STORED[artifact] == (artifact.KIND, artifact.SCHEMA)
+
+
+@pytest.mark.parametrize("artifact", WHOLE, ids=lambda artifact: artifact.KIND)
+def test_every_artifact_comes_back_as_it_was(artifact, tmp_path):
+    digest = codec.save(artifact, tmp_path / "a")
+    np.testing.assert_equal(asdict(codec.load(type(artifact), tmp_path / "a", digest)), asdict(artifact))
+    assert codec.save(artifact, tmp_path / "b") == digest
+
+
+def test_artifacts_of_former_versions_are_read_without_what_they_did_not_have(tmp_path):
+    lacking = {
+        Encoder: ("prompts", tiny_encoder(prompts={"query": "q: "})),
+        Bins: ("unpooled", some_bins(unpooled=True)),
+        Generator: ("special_tokens", generator(special_tokens={"bos_token": "<s>"})),
+    }
+    for kind, (name, artifact) in lacking.items():
+        files = codec.encode(artifact)
+        document = json.loads(files[codec.VALUES])
+        del document["values"][name]
+        former = codec.decode(kind, {**files, codec.VALUES: json.dumps(document).encode()}, tmp_path)
+        assert not getattr(former, name) and getattr(codec.decode(kind, files, tmp_path), name)
+
+
+OLD, NEW = {"a": b"old", "b": b"old"}, {"a": b"new", "b": b"new"}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_former_folder_comes_back_if_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    folder, rename = tmp_path / "kept", Path.rename
+    replace_folder(folder, OLD)
+
+    def refuse_the_new(path: Path, target: Path) -> Path:
+        if target == folder and content(path) == NEW:
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse_the_new)
+    with pytest.raises(RegistryError, match="No space left on device"):
+        replace_folder(folder, NEW)
+    assert content(folder) == OLD
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_every_file_is_on_the_disk_before_the_folder_is_renamed_and_the_rename_after_it(tmp_path, monkeypatch):
+    events, rename, fsync = [], Path.rename, os.fsync
+
+    def note_sync(descriptor: int) -> None:
+        events.append(Path(f"/proc/self/fd/{descriptor}").readlink().name.split("-")[0])
+        fsync(descriptor)
+
+    def note_rename(path: Path, target: Path) -> Path:
+        events.append("rename")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(Path, "rename", note_rename)
+    replace_folder(tmp_path / "kept", NEW)
+    assert sorted(events[:3]) == [".kept", "a", "b"] and events[2] == ".kept"
+    assert events[-1] == tmp_path.name and set(events[3:-1]) == {"rename"}
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError("ill"), KeyboardInterrupt()])
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypatch, error):
+    folder = tmp_path / "kept"
+    replace_folder(folder, OLD)
+
+    def fail(descriptor):
+        raise error
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else RegistryError) as caught:
+        replace_folder(folder, NEW)
+    if isinstance(error, OSError):
+        assert str(caught.value) == f"{folder} cannot be written: {error.strerror or 'ill'}"
+    assert content(folder) == OLD
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_file_that_is_no_artifacts_is_named_and_stays(tmp_path):
+    for name in ("zebra", "apple", "a"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(RegistryError) as caught:
+        replace_folder(tmp_path, NEW)
+    assert str(caught.value) == f"{tmp_path} holds apple, which is no artifact's: choose another folder"
+    assert (tmp_path / "a").read_text() == "mine"
+
+
+@pytest.mark.parametrize("key", ["", "/etc", "..", "a/../../b", "a//b", ".hidden", "a/.", "a\\b", "a\n", "a\0"])
+def test_a_key_that_could_leave_the_root_is_refused(tmp_path, key):
+    with pytest.raises(InputError, match="key is"):
+        FolderStore(tmp_path).path(key)
+
+
+def test_what_is_kept_under_a_key_is_never_replaced_and_its_notes_are_there_with_it(tmp_path):
+    store = FolderStore(tmp_path)
+    assert store.kept("tokens/backbone/a") is None
+    store.keep("tokens/backbone/a", tiny_backbone(seed=0), {"seconds": 1.5})
+    first = store.kept("tokens/backbone/a")
+    store.keep("tokens/backbone/a", tiny_backbone(seed=1), {"seconds": 9.0})
+    assert store.kept("tokens/backbone/a") == first == (codec.digest(store.path("tokens/backbone/a")), {"seconds": 1.5})
+    assert store.load(Backbone, "tokens/backbone/a", first[0]).source == "random weights, seed 0"
+    assert [path.name for path in store.path("tokens/backbone").iterdir()] == ["a"]
+
+
+def test_notes_that_cannot_be_read_are_a_sentence_that_says_what_to_do(tmp_path):
+    store = FolderStore(tmp_path)
+    store.keep("tokens/backbone/a", tiny_backbone(), {})
+    (store.path("tokens/backbone/a") / "notes.json").write_text("{")
+    with pytest.raises(RegistryError, match="remove its folder"):
+        store.kept("tokens/backbone/a")

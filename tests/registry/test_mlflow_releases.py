@@ -7,16 +7,15 @@ import socket
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from mlflow.exceptions import MlflowException
 
 from pliant.errors import RegistryError, UnreachableError
-from pliant.registry import codec, mlflow_store, releases
+from pliant.registry import codec, releases
 from pliant.registry import mlflow_switch as switching
-from pliant.registry.mlflow_store import MlflowRegistry, Run
-from pliant.registry.package import Package, Published
+from pliant.registry.mlflow_store import MlflowRegistry
+from pliant.registry.package import Published
 from tests.fixtures.bins.tiny import some_bins
 from tests.fixtures.mlflow_client import RELEASES, A, B, Client, two_models
 
@@ -108,12 +107,6 @@ def test_a_release_keeps_the_configuration_that_made_each_task_also_where_nothin
     assert registry.commit({B: 3}, without=[A]).configurations == {}
 
 
-def test_a_version_that_is_not_there_cannot_be_released_and_nothing_is_written(registry, client):
-    with pytest.raises(RegistryError, match=f"there is no {A} version 9 to release"):
-        registry.commit({A: 9})
-    assert client.writes == [("locked", "bins")]
-
-
 def test_a_former_version_that_has_gone_is_left_out_with_a_warning(registry, client, caplog):
     registry.commit({A: 2})
     del client.stored[B][1]
@@ -178,71 +171,6 @@ def test_a_version_is_intact_if_its_files_are_those_that_were_published(registry
 
 def ill(*_given, **_more):
     raise MlflowException("ill")
-
-
-@pytest.mark.parametrize(
-    ("method", "act", "sentence"),
-    [
-        ("get_registered_model", lambda r: r.release("bins"), "the release of bins could not be looked up"),
-        ("get_registered_model", lambda r: r.fetch("foreign"), "foreign could not be looked up"),
-        ("search_registered_models", lambda r: r.names(), "the models could not be listed"),
-        ("search_model_versions", lambda r: r.numbers(A), f"the versions of {A} could not be listed"),
-        ("get_experiment_by_name", lambda r: r.identity(), "the registry's experiment could not be looked up"),
-        ("get_model_version", lambda r: r.fetch(A, 9), f"there is no {A} version 9"),
-        ("get_model_version", lambda r: r.commit({A: 9}), "bins could not be released"),
-        ("create_registered_model", lambda r: r.commit({A: 2}), "bins could not be released"),
-        ("set_registered_model_alias", lambda r: r.promote(A, 2), f"{A} version 2 could not be promoted"),
-        (
-            "get_model_version_download_uri",
-            lambda r: r.intact(Published(A, 1, "", f"models:/{A}/1", {})),
-            f"the files of models:/{A}/1 could not be looked up",
-        ),
-        (
-            "get_model_version_download_uri",
-            lambda r: r.fetch(A, 1),
-            f"the files of models:/{A}/1 could not be fetched",
-        ),
-        ("create_run", lambda r: r.run("x").__enter__(), "a run could not be started"),
-        ("create_model_version", lambda r: r.publish(Run(r.connect(), "", "r", "e"), packed()), f"{A} could not be"),
-    ],
-)
-def test_whatever_the_registry_cannot_do_is_named(registry, client, monkeypatch, method, act, sentence):
-    client.experiment = SimpleNamespace(experiment_id="4", creation_time=123)
-    monkeypatch.setattr(mlflow_store, "log_model", logged_at("files"))
-    monkeypatch.setattr(codec, "kind", lambda folder: "bins-plan")
-    monkeypatch.setattr(codec, "digest", lambda folder: "d")
-    monkeypatch.setattr(Client, method, ill, raising=False)
-    with pytest.raises(UnreachableError, match=f"^{sentence}.* at sqlite:///registry.db: ill$"):
-        act(registry)
-
-
-def packed() -> Package:
-    return Package(A, Path("bundle"), {}, {}, metrics={"accuracy": 0.91234567}, tags={"pliant.data": 7})
-
-
-def logged_at(location: str):
-    return lambda run, package, tags: SimpleNamespace(artifact_location=location, model_id="m-1")
-
-
-@pytest.mark.parametrize("root", ["file:///files", "s3://bucket/files"])
-def test_what_lies_elsewhere_is_downloaded_to_a_folder_of_its_own_until_it_is_discarded(
-    registry, client, monkeypatch, root
-):
-    asked = []
-
-    def download(uri, _run, _path, target, tracking_uri):
-        asked.append((uri, target, tracking_uri))
-        return target or "/files/artifacts/bundle"
-
-    monkeypatch.setattr("mlflow.artifacts.download_artifacts", download)
-    monkeypatch.setattr(Client, "get_model_version_download_uri", lambda _self, name, number: root, raising=False)
-    folder, published = registry.fetch(A)
-    ((uri, target, tracking_uri),) = asked
-    assert (uri, tracking_uri, published.version) == (f"{root}/artifacts/bundle", registry.tracking_uri, 1)
-    assert (target is None) == root.startswith("file")
-    assert folder.is_dir() == (target is not None)
-    registry.discard(folder)
-    assert not folder.is_dir()
 
 
 def test_a_database_that_nobody_listens_for_is_named_at_once_without_its_password():

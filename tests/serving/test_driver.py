@@ -6,6 +6,8 @@ import asyncio
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pliant.errors import InputError, SchedulerError, WorkerError
 from pliant.protocol import (
@@ -20,9 +22,8 @@ from pliant.protocol import (
     Request,
     Result,
     Woke,
-    replay,
 )
-from pliant.serving.driver import Completed, Driver, Limits, Rejected, loop_clock
+from pliant.serving.driver import LEAP, PATIENCE, Completed, Driver, Limits, PatientClock, Rejected, loop_clock
 from tests.fixtures.fakes import FakeWorker, FifoScheduler, run_virtually
 
 
@@ -142,26 +143,6 @@ def test_a_scheduler_that_breaks_the_contract_leaves_nobody_waiting(scheduler):
     run_virtually(main())
 
 
-def test_a_live_journal_replays_to_itself_on_a_fresh_scheduler():
-    async def main():
-        bench = Bench(workers=2)
-        await bench.driver.start()
-        asks = []
-        for number in range(60):
-            payload = "crash" if number == 20 else number
-            asks.append(asyncio.create_task(bench.driver.submit("a", 0.05 + number % 7 * 0.1, 1.0, payload)))
-            await asyncio.sleep(0.004)
-        await asyncio.gather(*asks)
-        await bench.driver.stop()
-        return bench.journal
-
-    journal = run_virtually(main())
-    assert {type(entry.event).__name__ for entry in journal} == {"Arrived", "Finished", "Failed", "Woke"}
-    assert replay(FifoScheduler(workers=2), journal) == journal
-    shifted = [dataclasses.replace(entry, now=entry.now + 0.05) for entry in journal]
-    assert replay(FifoScheduler(workers=2), shifted) != shifted  # the comparison can fail
-
-
 def test_the_next_launch_reaches_its_worker_before_any_answer_is_written():
     """The device once idled for some ten milliseconds between launches, while 64 responses were written."""
 
@@ -197,28 +178,6 @@ def test_facts_that_the_scheduler_refuses_leave_no_trace():
         assert [entry.event for entry in bench.journal] == [Changed({"facts": 1})]
         assert (await bench.ask("x"))[0].output == "x"
         assert bench.driver.alive
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
-class BrokenByFacts(FifoScheduler):
-    def handle(self, event, now):
-        if isinstance(event, Changed):
-            raise KeyError("a bug")
-        return super().handle(event, now)
-
-
-def test_a_scheduler_that_breaks_over_facts_leaves_nobody_waiting():
-    async def main():
-        bench = await started(BrokenByFacts())
-        asked = asyncio.create_task(bench.ask("x", "y"))
-        await asyncio.sleep(0.01)
-        with pytest.raises(SchedulerError, match="KeyError"):
-            bench.driver.change({})
-        assert all(isinstance(answer, SchedulerError) for answer in await asked)
-        with pytest.raises(SchedulerError):
-            bench.driver.change({})
         await bench.driver.stop()
 
     run_virtually(main())
@@ -270,20 +229,49 @@ def test_an_output_that_cannot_be_read_fails_its_own_request_and_is_logged(caplo
     assert [record.message for record in caplog.records] == ["the output of request 2 could not be read"]
 
 
-def test_spares_start_beside_the_workers_and_share_their_updates_builds_and_end():
-    async def main():
-        worker, spare, late = (FakeWorker(build="b") for _ in range(3))
-        late.failing_restarts = 1
-        driver = Driver(FifoScheduler(), [worker], lambda _: None, loop_clock(), spares=[spare, late])
-        await driver.start()
-        assert driver.spares == 0
-        await asyncio.sleep(1)
-        assert driver.spares == 1 and spare.calls == ["restart"]
-        await driver.update("more", lambda _: "c")
-        assert (worker.calls[-1], spare.calls[-1], late.build) == (("update", "more"), ("update", "more"), "c")
-        driver.remember(lambda _: "d")
-        assert [one.build for one in (worker, spare, late)] == ["d"] * 3
-        await driver.stop()
-        assert [one.calls[-1] for one in (worker, spare, late)] == ["stop"] * 3
+DAY = 86_400.0
 
-    run_virtually(main())
+
+class Machine:
+    """`true` seconds have passed; its clock is off by `error`."""
+
+    def __init__(self) -> None:
+        self.true, self.error = 1e9, 0.0
+        self.clock = PatientClock(lambda: self.true + self.error, lambda: self.true)
+
+    def off_by(self, error: float, after: float) -> None:
+        self.true, self.error = self.true + after, error
+
+
+@given(st.lists(st.tuples(st.floats(-40 * DAY, 40 * DAY), st.floats(0, 1000)), max_size=20))
+def test_whatever_leaps_come_and_go_within_an_hour_no_time_is_lost_or_gained_by_leaps_ahead(leaps):
+    machine = Machine()
+    for error, after in leaps:
+        machine.off_by(error, after)
+        machine.clock()
+        machine.off_by(0.0, 60.0)
+        assert machine.clock() <= machine.true + 1e-3, "it is never ahead once the machine's clock is right"
+    for after in (60.0, PATIENCE):
+        machine.off_by(0.0, after)
+        last = machine.clock()
+    assert last == pytest.approx(machine.true), "it is followed an hour later at the latest"
+
+
+@given(st.floats(LEAP + 1, 400 * DAY))
+def test_a_leap_that_lasts_is_followed_after_an_hour_and_one_back_at_once(leap):
+    machine = Machine()
+    for error, after, followed in (
+        (leap, 10.0, 0.0),
+        (leap, PATIENCE - 1, 0.0),
+        (leap, 2.0, leap),
+        (-leap, 2.0, -leap),
+    ):
+        machine.off_by(error, after)
+        assert machine.clock() == pytest.approx(machine.true + followed)
+
+
+def test_a_clock_that_is_right_is_followed_to_the_second_for_a_month_and_small_steps_at_once():
+    machine = Machine()
+    for hour in range(24 * 30):
+        machine.off_by(hour % 7 * 100.0, 3600.0)
+        assert machine.clock() == machine.true + machine.error

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import threading
 import urllib.error
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -151,33 +150,3 @@ class Prefect(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_arguments) -> None: ...
-
-
-def test_a_server_that_was_gone_gets_each_event_once_and_in_order_when_it_is_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(HTTPServer, "taken", [], raising=False)
-    before = HTTPServer(("127.0.0.1", 0), Prefect)
-    port = before.server_port
-    before.server_close()  # from here on the address answers nobody
-    server = server_of({"PREFECT_API_URL": f"http://127.0.0.1:{port}/api"})
-    box = EventOutbox(tmp_path, "tokens", server)
-    for number in range(events.BATCH + 20):
-        box.emit(alarm(number))
-    assert not box.attempt() and not box.attempt()
-    box = EventOutbox(tmp_path, "tokens", server)  # the service was restarted meanwhile
-    box.emit(alarm(events.BATCH + 20))
-    assert not box.deliver(within=0.2) and box.waiting == events.BATCH + 21
-    back = HTTPServer(("127.0.0.1", port), Prefect)
-    thread = threading.Thread(target=back.serve_forever, daemon=True)
-    thread.start()
-    try:
-        assert box.deliver(within=30) and box.attempt() and EventOutbox(tmp_path, "tokens", server).attempt()
-    finally:
-        back.shutdown()
-        thread.join()
-        back.server_close()
-    assert HTTPServer.taken == [f"alarm {number}" for number in range(events.BATCH + 21)]
-
-
-def test_an_address_of_another_kind_is_refused():
-    with pytest.raises(InputError, match="PREFECT_API_URL"):
-        server_of({"PREFECT_API_URL": "file:///etc/passwd"})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -89,18 +87,6 @@ def test_a_broken_line_in_the_middle_is_named_by_its_number(tmp_path):
         read(file)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_logged_once_and_never_raises(caplog):
-    with caplog.at_level(logging.ERROR):
-        recorder = FileRecorder(Path("/dev/full"))
-        for _ in range(2000):
-            recorder(ENTRIES[0])
-        recorder.close()
-    assert [record.message for record in caplog.records] == [
-        "the journal /dev/full ends here: No space left on device; serving goes on"
-    ]
-
-
 def test_a_journal_that_cannot_be_made_is_refused_before_serving(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"journal is .*jsonl, but must be a file that can be written"):
@@ -153,16 +139,3 @@ def test_entries_wait_for_a_second_at_most_and_for_one_timer(tmp_path, clock):
     assert len(read(file)) == written + 2 and Timer.made[1].state == "cancelled"
     Timer.made[1].fire()  # it had fired just before it was cancelled
     assert len(read(file)) == written + 2
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("when", ["timer", "close"])
-def test_a_disk_that_is_full_when_the_last_entries_are_flushed_is_logged(clock, caplog, when):
-    recorder = FileRecorder(Path("/dev/full"))
-    recorder(ENTRIES[0])
-    (Timer.made[0].fire if when == "timer" else recorder.close)()
-    recorder(ENTRIES[0])
-    recorder.close()
-    assert [record.message for record in caplog.records] == [
-        "the journal /dev/full ends here: No space left on device; serving goes on"
-    ]

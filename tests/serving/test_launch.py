@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 import socket
-import ssl
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,100 +37,39 @@ class Process:
         return self.returncode
 
 
-def service(process: Process, log: Path | None = None) -> Service:
-    return Service(process, "http://127.0.0.1:1", log)
+@pytest.fixture
+def free() -> int:
+    """A port at which nobody listens."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
-def test_one_that_ends_before_is_an_error_that_names_status_and_log(monkeypatch):
-    monkeypatch.setattr(Service, "_is_ready", lambda self: False)
-    with pytest.raises(WorkerError, match=r"the service ended with status 3 before it was ready; see the-log"):
-        service(Process(ends=1, status=3), Path("the-log")).wait_until_ready()
-    with pytest.raises(WorkerError, match=r"before it was ready$"):
-        service(Process(ends=0, status=3)).wait_until_ready()
-
-
-def test_one_that_takes_too_long_is_an_error(monkeypatch):
-    monkeypatch.setattr(Service, "_is_ready", lambda self: False)
-    with pytest.raises(WorkerError, match=r"was not ready within 0\.01 s"):
-        service(Process()).wait_until_ready(0.01)
-
-
-def test_nothing_that_answers_is_not_ready():
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))  # bound, and not listening
-        assert not Service(Process(), f"http://127.0.0.1:{free.getsockname()[1]}", None)._is_ready()
+@pytest.mark.parametrize(
+    ("process", "log", "sentence"),
+    [
+        (Process(ends=1, status=3), Path("the-log"), r"ended with status 3 before it was ready; see the-log$"),
+        (Process(ends=0, status=3), None, r"before it was ready$"),
+        (Process(), None, r"was not ready within 0\.01 s$"),
+    ],
+)
+def test_one_that_ends_before_or_takes_too_long_is_an_error(process, log, sentence, free):
+    with pytest.raises(WorkerError, match=sentence):
+        Service(process, f"http://127.0.0.1:{free}", log).wait_until_ready(0.01 if process.ends is None else 60.0)
 
 
 def test_stopping_sends_sigterm_once_and_gives_pending_requests_their_time():
     running, ended = Process(status=0), Process(ends=0, status=5)
-    assert service(running).stop() == 0
+    assert Service(running, "", None).stop() == 0
     assert running.signals == [signal.SIGTERM] and running.seconds > DRAIN_SECONDS
-    assert service(ended).stop() == 5
+    assert Service(ended, "", None).stop() == 5
     assert ended.signals == []
-
-
-def test_with_a_certificate_it_is_https_and_bentoml_gets_both_files():
-    settings = TokensSettings(tls_cert=Path("cert.pem"), tls_key=Path("key.pem"))
-    assert launch._url(settings, 443) == "https://127.0.0.1:443"
-    command = launch._command(settings, 443)
-    assert command[-4:] == ["--ssl-certfile", "cert.pem", "--ssl-keyfile", "key.pem"]
-
-
-def test_the_environment_holds_the_settings_instead_of_this_process_s_own():
-    settings = TokensSettings(margin=0.3)
-    ours = {"PATH": "/bin", "PLIANT_GAMMA": "4", "HF_HUB_OFFLINE": "0"}
-    environment = launch._environment(settings, Path("/home"), ours)
-    assert from_environment(environment, TokensSettings) == settings
-    assert environment["PATH"] == "/bin" and environment["BENTOML_HOME"] == "/home"
-    assert environment["HF_HUB_OFFLINE"] == "1"
-
-
-def test_a_port_in_use_is_refused_and_a_free_one_is_not():
-    with closing(socket.socket()) as busy:
-        busy.bind(("127.0.0.1", 0))
-        busy.listen()
-        port = busy.getsockname()[1]
-        with pytest.raises(InputError, match=f"port is {port}, but must be free on 127.0.0.1"):
-            launch._check_port("127.0.0.1", port)
-    launch._check_port("127.0.0.1", port)
-    with pytest.raises(InputError, match="port is 70000"):
-        launch._check_port("127.0.0.1", 70000)
-
-
-def test_launching_checks_before_it_starts_and_keeps_the_output(tmp_path, monkeypatch):
-    steps = []
-    monkeypatch.setattr(launch, "check", lambda settings: steps.append("check"))
-
-    def start(command, env, stdout, stderr, start_new_session):
-        steps.append("start")
-        assert stdout == stderr and start_new_session and Path(env["BENTOML_HOME"]).is_dir()
-        return Process()
-
-    monkeypatch.setattr(launch.subprocess, "Popen", start)
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    started = launch.launch(TokensSettings(device="cpu"), tmp_path / "state", port, tmp_path / "log")
-    assert steps == ["check", "start"] and started.url == f"http://127.0.0.1:{port}"
-    assert started.log == tmp_path / "log" and (tmp_path / "state" / f"bentoml-{port}").is_dir()
-
-
-@pytest.mark.parametrize("lacking", ["there is no registry", ""])
-def test_what_waits_for_its_first_release_is_checked_once_there_is_one(lacking, tmp_path, monkeypatch):
-    checks = []
-    commands = started(monkeypatch)
-    monkeypatch.setattr(launch, "check", checks.append)
-    monkeypatch.setattr("pliant.serving.lifecycle.first_release.lacking", lambda settings: lacking)
-    monkeypatch.setattr(launch, "_check_port", lambda host, port: None)
-    settings = TokensSettings(home=tmp_path, device="cpu", wait_for_release=60.0)
-    launch.launch(settings, tmp_path / "state", 3000)
-    assert len(commands) == 1 and len(checks) == (0 if lacking else 1)
 
 
 def test_serving_passes_signals_on_once_and_gives_them_back(monkeypatch):
     process = Process(status=7)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(launch, "launch", lambda *_: service(process))
+    monkeypatch.setattr(launch, "launch", lambda *_: Service(process, "", None))
 
     def while_starting(_service):
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -142,27 +81,53 @@ def test_serving_passes_signals_on_once_and_gives_them_back(monkeypatch):
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
-def test_a_service_with_any_certificate_is_probed_also_one_that_has_expired(tmp_path):
-    certificate, _ = make_certificate(tmp_path)
-    context = launch._tls(certificate)
-    assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_NONE)
-    assert launch._tls(None) is None
+@pytest.fixture
+def steps(monkeypatch) -> list[object]:
+    """What was checked, and then started: "check", and a command with its options; nothing is started."""
+    taken: list[object] = []
+
+    def start(command, **options):
+        taken.append(SimpleNamespace(command=command, **options))
+        return Process()
+
+    monkeypatch.setattr(launch, "check", lambda settings: taken.append("check"))
+    monkeypatch.setattr(launch.subprocess, "Popen", start)
+    return taken
 
 
-def started(monkeypatch) -> list[list[str]]:
-    commands: list[list[str]] = []
-    monkeypatch.setattr(launch, "check", lambda settings: None)
-    monkeypatch.setattr(launch.subprocess, "Popen", lambda command, **_: commands.append(command) or Process())
-    return commands
+def test_the_settings_are_checked_and_reach_the_service_in_place_of_this_process_s_own(
+    steps, free, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PLIANT_GAMMA", "4")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    certificate, key = make_certificate(tmp_path)
+    settings = TokensSettings(device="cpu", margin=0.3, home=tmp_path, tls_cert=certificate, tls_key=key)
+    service = launch.launch(settings, tmp_path / "state", free, tmp_path / "log")
+    check, started = steps
+    assert check == "check" and started.stdout == started.stderr and started.start_new_session
+    given = from_environment(started.env, TokensSettings)
+    assert (given.margin, given.gamma, started.env["HF_HUB_OFFLINE"]) == (0.3, TokensSettings().gamma, "1")
+    assert started.env["BENTOML_HOME"] == str(tmp_path / "state" / f"bentoml-{free}")
+    assert (tmp_path / "state" / f"bentoml-{free}").is_dir() and "PATH" in started.env
+    assert started.command[-4:] == ["--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)]
+    assert (service.url, service.log) == (f"https://127.0.0.1:{free}", tmp_path / "log")
 
 
-def test_nothing_is_started_where_everybody_could_call_or_another_service_listens(tmp_path, monkeypatch):
-    commands = started(monkeypatch)
+@pytest.mark.parametrize("lacking", ["there is no registry", ""])
+def test_what_waits_for_its_first_release_is_checked_once_there_is_one(lacking, steps, free, tmp_path, monkeypatch):
+    monkeypatch.setattr("pliant.serving.lifecycle.first_release.lacking", lambda settings: lacking)
+    settings = TokensSettings(home=tmp_path, device="cpu", wait_for_release=60.0)
+    launch.launch(settings, tmp_path / "state", free)
+    assert steps[:-1] == ([] if lacking else ["check"])
+
+
+def test_nothing_is_started_where_everybody_could_call_or_another_service_listens(steps, tmp_path):
     with pytest.raises(InputError, match=r"host is 192\.0\.2\.7, but must be an address of this machine alone"):
         launch.launch(TokensSettings(host="192.0.2.7", home=tmp_path), tmp_path, 3000)
     with closing(socket.socket()) as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()
-        with pytest.raises(InputError, match="port is"):
-            launch.launch(TokensSettings(home=tmp_path), tmp_path, busy.getsockname()[1])
-    assert commands == [] and list(tmp_path.iterdir()) == []
+        for port in (busy.getsockname()[1], 70000):
+            with pytest.raises(InputError, match=f"port is {port}, but must be free on 127.0.0.1"):
+                launch.launch(TokensSettings(home=tmp_path), tmp_path, port)
+    assert steps == [] and list(tmp_path.iterdir()) == []

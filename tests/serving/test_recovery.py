@@ -92,18 +92,6 @@ def test_whatever_is_bad_only_that_fails_and_every_request_has_one_answer(tasks,
     run_virtually(main())
 
 
-def test_a_request_that_makes_it_fail_at_its_arrival_costs_two_restarts_and_no_other_request():
-    async def main():
-        bench = Bench()
-        await bench.driver.start()
-        tasks = ["good"] * 5 + ["bad"] + ["good"] * 5
-        bench.check(tasks, await bench.ask(*tasks))
-        assert bench.restarts == 2
-        await bench.driver.stop()
-
-    run_virtually(main())
-
-
 def test_requests_arrive_one_by_one_only_after_a_failure_that_nobody_is_blamed_for():
     recovery = Recovery()
     assert recovery.begin(Finished(0, 0.1), [1, 2]) is None

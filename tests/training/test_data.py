@@ -5,19 +5,24 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
 from pliant.errors import InputError
+from pliant.models.image import MAX_PIXELS, decode
 from pliant.training import data
+from pliant.training.data import labelled_files
 from pliant.training.groups import Repeats
+from pliant.training.pictures import AUGMENTATIONS, ArrayImages, HeldImages, Images, JoinedImages, augmentation, crops
 
 
 def png(shade: int) -> bytes:
@@ -47,13 +52,6 @@ def split_parts(split: data.Split) -> list[np.ndarray]:
     return [split.fit, split.profiling, split.test]
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_too_few_images_to_split_are_refused(count):
-    """They once gave an empty split, and later a division by zero."""
-    with pytest.raises(InputError, match=f"data is {count} images"):
-        data.split(count, 0)
-
-
 def test_all_digits_tasks_share_one_split_so_that_no_tasks_test_images_train_the_foundation():
     splits = [split_parts(data.digits(task, seed=3).split) for task in data.DIGIT_TASKS]
     assert all(np.array_equal(a, b) for other in splits[1:] for a, b in zip(splits[0], other, strict=True))
@@ -74,15 +72,6 @@ def test_labels_that_are_none_are_refused_with_their_rows(tmp_path, labels):
     """Missing ones once ended in a traceback, or were a class."""
     with pytest.raises(InputError, match=r"10 broken rows: row 0 .*|20 broken rows: row 0 .label 0.5 is a fraction"):
         data.parquet(write(tmp_path / "c.parquet", labels=labels, features=labels[0] == -1))
-
-
-def test_a_row_without_a_picture_is_refused(tmp_path):
-    """It once ended in a traceback."""
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    cells = [None, {"bytes": None, "path": None}, *({"bytes": png(i), "path": None} for i in range(18))]
-    pq.write_table(pa.table({"image": pa.array(cells, kind), "label": ["a", "b"] * 10}), tmp_path / "c.parquet")
-    with pytest.raises(InputError, match=r"2 broken files: row 0 .no picture.; row 1 .no picture."):
-        data.load(f"parquet:{tmp_path / 'c.parquet'}")
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -186,3 +175,167 @@ def test_a_column_that_is_missing_or_holds_no_pictures_is_refused(tmp_path):
         data.parquet(path, label="kind")
     with pytest.raises(InputError, match="column is label, but must be one of images"):
         data.parquet(path, image="label", label="colour")
+
+
+def write_pictures(folder: Path, *names: str) -> Path:
+    """Write a picture of its own at each of these paths."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng([*name.encode()]).integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
+    return folder
+
+
+def many(*folders: str, count: int = 10) -> list[str]:
+    return [f"{folder}/{number}.png" for folder in folders for number in range(count)]
+
+
+def found(folder: Path) -> dict[str, tuple[str, str]]:
+    return {str(file.path.relative_to(folder)): (file.part, file.label) for file in labelled_files(folder)}
+
+
+def test_a_sub_folder_is_a_class_whatever_its_name_and_depth(tmp_path):
+    write_pictures(tmp_path, "train/a.png", "cat/b.png", "cat/deep/er/c.png", "007/d.png")
+    (tmp_path / "cat" / "README.txt").write_text("how they were taken")
+    (tmp_path / "cat" / ".DS_Store").write_bytes(b"x")
+    assert found(tmp_path) == {
+        "007/d.png": ("fit", "007"),
+        "cat/b.png": ("fit", "cat"),
+        "cat/deep/er/c.png": ("fit", "cat"),
+        "train/a.png": ("fit", "train"),
+    }
+
+
+def test_a_test_and_a_validation_part_that_are_there_are_used(tmp_path):
+    write_pictures(tmp_path, *many("train/cat", "train/dog"), *many("test/cat", "test/dog", "val/dog", count=3))
+    loaded = data.folder(tmp_path)
+    names = [str(file.path.relative_to(tmp_path)) for file in labelled_files(tmp_path)]
+    for rows, part, count in (
+        (loaded.split.fit, "train", 20),
+        (loaded.split.test, "test", 6),
+        (loaded.split.profiling, "val", 3),
+    ):
+        assert len(rows) == count and all(names[row].startswith(f"{part}/") for row in rows)
+    assert loaded.classes == ("cat", "dog")
+    assert [loaded.classes[loaded.labels[row]] for row in range(len(names))] == [name.split("/")[1] for name in names]
+
+
+@pytest.mark.parametrize(
+    ("names", "refused"),
+    [
+        (["cat/a.png", "b.png"], r"b\.png, which lies in no class's folder"),
+        (["train/cat/a.png", "test/cat/b.png", "dog/c.png"], "where dog stands beside test, train"),
+        (["test/cat/a.png"], "which has no folder train"),
+        (["train/cat/a.png", "test/dog/b.png"], "where dog is in no train folder"),
+        ([], "but must be a folder with one sub-folder of images per class"),
+    ],
+)
+def test_any_other_layout_is_refused_by_name(tmp_path, names, refused):
+    with pytest.raises(InputError, match=refused):
+        labelled_files(write_pictures(tmp_path, *names))
+
+
+def test_links_are_followed_and_a_loop_of_them_is_refused(tmp_path):
+    write_pictures(tmp_path, "elsewhere/a.png", "data/cat/b.png")
+    (tmp_path / "data" / "dog").symlink_to(tmp_path / "elsewhere")
+    assert found(tmp_path / "data") == {"cat/b.png": ("fit", "cat"), "dog/a.png": ("fit", "dog")}
+    (tmp_path / "data" / "cat" / "again").symlink_to(tmp_path / "data")
+    with pytest.raises(InputError, match="again, a link to a folder that it lies in"):
+        labelled_files(tmp_path / "data")
+
+
+def test_all_broken_files_are_named_with_their_reasons(tmp_path):
+    write_pictures(tmp_path, *many("cat", "dog"))
+    whole = (tmp_path / "cat" / "00.png").with_name("0.png").read_bytes()
+    (tmp_path / "cat" / "cut.png").write_bytes(whole[:-40])
+    (tmp_path / "dog" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    (tmp_path / "dog" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    with pytest.raises(InputError) as refused:
+        data.folder(tmp_path)
+    for part in (
+        "with 3 broken files",
+        "cut.png (image is not readable",
+        "phone.heic (image is",
+        "gone.png (No such file",
+    ):
+        assert part in str(refused.value)
+
+
+def test_a_picture_that_the_data_set_reads_otherwise_than_a_service_is_refused(tmp_path, monkeypatch):
+    write_pictures(tmp_path, *many("cat", "dog"))
+    monkeypatch.setattr(
+        data.FileImages, "batch", lambda _self, index, size: np.zeros((len(index), size, size, 3), np.uint8)
+    )
+    with pytest.raises(InputError, match="has other pixels, but must be read as a service reads it"):
+        data.load(f"folder:{tmp_path}")
+
+
+RAMP = torch.linspace(0, 1, 16).expand(64, 3, 16, 16)  # brighter from left to right
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
+
+
+class CountedImages:
+    """Counts how often each picture is decoded."""
+
+    def __init__(self, images: Images) -> None:
+        self._images, self.counts = images, Counter()
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def file(self, index):
+        return self._images.file(index)
+
+    def batch(self, index, size):
+        self.counts.update(index.tolist())
+        return self._images.batch(index, size)
+
+
+@given(st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=6), min_size=1, max_size=6))
+def test_any_batches_are_the_same_with_and_without_holding_and_each_picture_is_decoded_once(batches):
+    counted = CountedImages(ArrayImages(PIXELS))
+    held = HeldImages(counted)
+    for batch in batches:
+        index = np.array(batch)
+        assert np.array_equal(held.batch(index, 4), ArrayImages(PIXELS).batch(index, 4))
+    assert set(counted.counts) == {i for batch in batches for i in batch}
+    assert set(counted.counts.values()) == {1}
+
+
+def test_pictures_too_many_to_be_held_are_decoded_each_time():
+    counted = CountedImages(ArrayImages(PIXELS))
+    held = HeldImages(counted, max_bytes=12 * 8 * 8 * 3 - 1)
+    for _ in range(3):
+        held.batch(np.array([5]), 8)
+    assert counted.counts == {5: 3}
+
+
+@given(st.lists(st.integers(0, 16), min_size=1, max_size=12))
+def test_joined_pictures_are_the_first_ones_and_then_the_second(index):
+    more = tuple(PIXELS[number, : 4 + number] for number in range(5))  # of different sizes
+    joined = JoinedImages(ArrayImages(PIXELS), ArrayImages(more))
+    assert len(joined) == 17
+    for row, pixels in zip(index, joined.batch(np.array(index), 4), strict=True):
+        alone = ArrayImages(PIXELS).file(row) if row < 12 else ArrayImages(more).file(row - 12)
+        assert np.array_equal(pixels, decode(alone, 4, MAX_PIXELS))
+        assert joined.file(row) == alone
+
+
+@pytest.mark.parametrize("name", [name for name in AUGMENTATIONS if name != "none"])
+def test_each_sample_is_moved_its_own_way_and_keeps_its_shape(name):
+    torch.manual_seed(0)
+    images = torch.rand(1, 3, 16, 16).expand(4, -1, -1, -1)
+    moved = augmentation(name)(images)
+    assert moved.shape == images.shape
+    assert not torch.allclose(moved[0], moved[1])
+
+
+def test_a_crop_shows_at_least_its_share_of_the_width_and_nothing_from_outside():
+    torch.manual_seed(0)
+    moved = crops(RAMP, min_share=0.6)
+    assert moved.min() >= 0
+    assert moved.max() <= 1
+    shown = (moved[..., 0] - moved[..., -1]).abs().mean(dim=(1, 2))
+    assert shown.min() > 0.5
+    assert shown.max() > 0.9

@@ -124,26 +124,6 @@ def twenty(*labels: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        (Columns(text="note", label="target"), (("x", "y"), None)),
-        (Columns(text="note", second="text", label="target"), (("x", "y"), "number 0")),
-        (Columns(label="score", regression=True), ((), None)),
-        (Columns(label="score"), (("1.0", "2.50"), None)),
-    ],
-)
-def test_columns_are_those_that_the_configuration_names(tmp_path, columns, expected):
-    rows = "".join(f"number {i},{(2.50, '1.0')[i % 2]},{'xy'[i % 2]},note {i}\n" for i in range(20)).replace(
-        "2.5,", "2.50,"
-    )
-    loaded = load(given(tmp_path, "csv", f"text,score,target,note\n{rows}".encode()), columns=columns)
-    assert (loaded.classes, loaded.texts([0])[0][1]) == expected
-    assert loaded.labels.tolist() == (
-        [2.5, 1.0] * 10 if columns.regression else [0, 1] * 10 if columns.text else [1, 0] * 10
-    )
-
-
-@pytest.mark.parametrize(
     ("columns", "says"),
     [
         (Columns(text="words"), "column is words, but must be one of those that are there: text, label"),
@@ -154,24 +134,6 @@ def test_columns_are_those_that_the_configuration_names(tmp_path, columns, expec
 def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path, columns, says):
     with pytest.raises(InputError, match=says):
         load(given(tmp_path, "csv", twenty("a", "b")), columns=columns)
-
-
-def test_files_of_different_classes_or_columns_are_not_joined(tmp_path):
-    """The names of the first file were once taken for the numbers of the second."""
-    for name, names in (("a", ["no", "yes"]), ("b", ["yes", "no"])):
-        (tmp_path / name).write_bytes(parquet_of([0, 1], names=names, _type="ClassLabel"))
-    with pytest.raises(InputError, match="with different classes"):
-        load(f"parquet:{tmp_path / 'a'},{tmp_path / 'b'}")
-    (tmp_path / "c").write_bytes(twenty("a", "b"))
-    (tmp_path / "d").write_bytes(b"text,intent\nx,y\n")
-    with pytest.raises(InputError, match="label or intent of text, label, intent"):
-        load(f"csv:{tmp_path / 'c'},{tmp_path / 'd'}")
-    (tmp_path / "d").write_bytes(b"text,size\nx,y\n")
-    with pytest.raises(InputError, match=r"column is label, but must be one of those of .*d: text, size"):
-        load(f"csv:{tmp_path / 'c'},{tmp_path / 'd'}")
-    (tmp_path / "d").write_bytes(b"text,label\nx,\n")
-    with pytest.raises(InputError, match=r"1 broken rows: .*d, line 2 .no label."):
-        load(f"csv:{tmp_path / 'c'},{tmp_path / 'd'}")
 
 
 @pytest.mark.parametrize("scheme", ["csv", "json", "parquet"])
@@ -194,3 +156,44 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_cause(tmp_path, monkeypa
             InputError, match=rf"data is .*a table \({error.strerror}\), but must be a readable {scheme} file"
         ):
             loader(address)
+
+
+COUNT = 20
+NUMBERED = [f"text number {i}" for i in range(COUNT)]
+OTHERS = [f"another {i}" for i in range(COUNT)]
+
+
+def write_parquet(folder, names: tuple[str, ...] = (), **columns):
+    """Write a parquet file and return its address; `names` are the label's classes, as `datasets` stores them."""
+    table = pa.table(columns)
+    if names:
+        features = {key: {"dtype": "string", "_type": "Value"} for key in columns}
+        features["label"] = {"names": list(names), "_type": "ClassLabel"}
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(table, folder / "mine.parquet")
+    return f"parquet:{folder / 'mine.parquet'}"
+
+
+def test_csv_and_json_lines_and_several_files_read_alike(tmp_path):
+    rows = [(text, "ab"[i % 2]) for i, text in enumerate(NUMBERED)]
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for half in (0, 1):
+        (tmp_path / f"{half}.jsonl").write_text("\n".join(lines[half * 10 : half * 10 + 10]))
+    loaded = [
+        load(f"csv:{tmp_path}/a.csv"),
+        load(f"json:{tmp_path}/a.jsonl"),
+        load(f"json:{tmp_path}/0.jsonl,{tmp_path}/1.jsonl"),
+    ]
+    assert len({data.fingerprint for data in loaded}) == 1
+    assert loaded[0].first == tuple(NUMBERED)
+
+
+def test_a_fingerprint_follows_texts_labels_classes_and_split_alone(tmp_path):
+    def mark(seed: int = 0, name: str | None = None, texts=NUMBERED, labels=(0, 1) * 10, names=("no", "yes")) -> str:
+        return load(write_parquet(tmp_path, names, text=texts, label=list(labels)), name, seed).fingerprint
+
+    changed = [mark(seed=1), mark(texts=OTHERS), mark(labels=(1, 0) * 10), mark(names=("yes", "no"))]
+    assert mark(name="renamed") == mark()
+    assert len({mark(), *changed}) == 5

@@ -70,29 +70,21 @@ def pretrain(config: FoundationConfig, data: ImageData, device: str = "cpu", pro
     if len(shown) < config.batch:
         raise InputError("data", f"{len(shown)} images of the upstream classes", f"at least {config.batch}")
     pixels_NCHW = torch.from_numpy(data.images.batch(shown, size)).to(device).permute(0, 3, 1, 2)
-    mean, std = _moments(pixels_NCHW)
-    vit = _fresh_vit(config).to(device)
+    share_NCHW = pixels_NCHW.float() / 255  # the pixels stay bytes, as floats need four times the memory
+    mean, std = float(share_NCHW.mean()), float(share_NCHW.std())
+    del share_NCHW
+    vit = create_vit(config.architecture, config.options)
+    vit.patch_drop = PatchDropout(config.patch_dropout, num_prefix_tokens=1)
+    grid = size // int(config.options["patch_size"])
+    with torch.no_grad():
+        # Learned positions start as sines: with patches of one pixel, finding them would take the whole budget.
+        vit.pos_embed[0, 1:] = positions(grid, int(config.options["embed_dim"]))
+    vit = vit.to(device)
     shown_N = torch.from_numpy(data.labels[shown]).to(device)
     _fit(config, vit, lambda drawn: (pixels_NCHW[drawn].float() / 255 - mean) / std, shown_N, progress)
     weights = {name: w.detach().cpu().float().numpy() for name, w in vit.state_dict().items()}
     source = f"pretrained on classes below {config.upstream_classes} of {data.name} ({config.images} images drawn)"
     return Backbone(config.architecture, config.options, size, (mean,) * 3, (std,) * 3, source, weights)
-
-
-def _moments(pixels_NCHW: Tensor) -> tuple[float, float]:
-    """Return mean and deviation of pixel values in 0..1. The pixels stay bytes, as floats need four times the memory."""
-    share_NCHW = pixels_NCHW.float() / 255
-    return float(share_NCHW.mean()), float(share_NCHW.std())
-
-
-def _fresh_vit(config: FoundationConfig) -> Any:
-    vit = create_vit(config.architecture, config.options)
-    vit.patch_drop = PatchDropout(config.patch_dropout, num_prefix_tokens=1)
-    grid = int(config.options["img_size"]) // int(config.options["patch_size"])
-    with torch.no_grad():
-        # Learned positions start as sines: with patches of one pixel, finding them would take the whole budget.
-        vit.pos_embed[0, 1:] = positions(grid, int(config.options["embed_dim"]))
-    return vit
 
 
 def positions(grid: int, width: int) -> Tensor:
@@ -111,13 +103,14 @@ def _fit(
     model, change = AdaptiveViT(vit).train(), augmentation(config.augment)
     head = nn.Linear(model.width, config.upstream_classes).to(labels_N.device)
     parameters = [*model.parameters(), *head.parameters()]
-    optimizer = torch.optim.AdamW(
-        _groups(parameters), lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.98)
-    )
+    matrices, flat = [p for p in parameters if p.ndim >= 2], [p for p in parameters if p.ndim < 2]
+    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": flat, "weight_decay": 0.0}]
+    rate, decay = config.learning_rate, config.weight_decay
+    optimizer = torch.optim.AdamW(groups, lr=rate, weight_decay=decay, betas=(0.9, 0.98))
     steps = max(1, config.images // config.batch)
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * warm_cosine(step, steps, config.warmup)
+            group["lr"] = rate * warm_cosine(step, steps, config.warmup)
         drawn = torch.randint(len(labels_N), (config.batch,), device=labels_N.device)
         with lowered(config.precision, labels_N.device):
             logits = head(model(change(images(drawn))))
@@ -128,12 +121,6 @@ def _fit(
         optimizer.step()
         progress(step + 1, steps)
     vit.patch_drop = nn.Identity()
-
-
-def _groups(parameters: list[nn.Parameter]) -> list[dict[str, object]]:
-    """Return parameter groups with weight decay for matrices only."""
-    flat = [p for p in parameters if p.ndim < 2]
-    return [{"params": [p for p in parameters if p.ndim >= 2]}, {"params": flat, "weight_decay": 0.0}]
 
 
 def warm_cosine(step: int, steps: int, warmup: int) -> float:
@@ -172,23 +159,18 @@ def from_file(architecture: str, path: str) -> Backbone:
     except (OSError, SafetensorError) as error:
         raise InputError("backbone", path, "a readable safetensors file") from error
     vit = create_vit(architecture, {})
-    _fill(vit, weights, architecture, path)
+    try:  # weights that the net does not have, such as its classifier's, are ignored
+        missing = vit.load_state_dict(weights, strict=False).missing_keys
+    except RuntimeError as error:  # a shape differs
+        raise InputError("backbone", path, f"the weights of {architecture} ({error})") from error
+    if missing:
+        raise InputError("backbone", path, f"the weights of {architecture}; {missing[0]} is missing")
     return _described(architecture, vit, f"{architecture} from {path.rsplit('/', 1)[-1]}")
 
 
 def _check_name(architecture: str) -> None:
     if not timm.is_model(architecture):
         raise InputError("architecture", architecture, "one that timm knows, such as vit_small_patch16_224")
-
-
-def _fill(vit: Any, weights: Mapping[str, Tensor], architecture: str, path: str) -> None:
-    """Load the weights; those that the net does not have, such as its classifier's, are ignored."""
-    try:
-        missing = vit.load_state_dict(weights, strict=False).missing_keys
-    except RuntimeError as error:  # a shape differs
-        raise InputError("backbone", path, f"the weights of {architecture} ({error})") from error
-    if missing:
-        raise InputError("backbone", path, f"the weights of {architecture}; {missing[0]} is missing")
 
 
 def _described(architecture: str, vit: Any, source: str) -> Backbone:

@@ -56,13 +56,19 @@ def join(data: ImageData, pictures: Sequence[LabelledPicture], held_out: float) 
         for name in ("fit", "profiling", "test")
     }
     old = data.split
-    split = Split(
-        _fit_rows(old.fit, rows["fit"], held_out),
-        _mixed(old.profiling, rows["profiling"]),
-        _mixed(old.test, rows["test"]),
-    )
-    mark = _fingerprint(data, ordered, split)
-    return replace(data, images=images, labels=np.concatenate([data.labels, labels]), split=split, fingerprint=mark)
+    # Rows of the fit split that are trained on in trials come before those that trials are judged on.
+    times = _times(len(old.fit), len(rows["fit"]))
+    cut, last = (round(len(part) * (1 - held_out)) for part in (old.fit, rows["fit"]))
+    trained = _mixed(old.fit[:cut], rows["fit"][:last], times)
+    fit = np.concatenate([trained, _mixed(old.fit[cut:], rows["fit"][last:], times)])
+    split = Split(fit, _mixed(old.profiling, rows["profiling"]), _mixed(old.test, rows["test"]))
+    mark = hashlib.sha256()
+    for picture in ordered:
+        mark.update(_digest(picture))
+    for part in (split.fit, split.profiling, split.test):
+        mark.update(len(part).to_bytes(8, "big") + part.tobytes())
+    labels, fingerprint = np.concatenate([data.labels, labels]), f"{MARK}{mark.hexdigest()[:24]}:{data.fingerprint}"
+    return replace(data, images=images, labels=labels, split=split, fingerprint=fingerprint)
 
 
 def counts(data: ImageData, joined: ImageData) -> dict[str, int]:
@@ -97,13 +103,6 @@ def _own_parts(data: ImageData, pictures: Sequence[LabelledPicture]) -> dict[byt
     }
 
 
-def _fit_rows(old: Index, labelled: Index, held_out: float) -> Index:
-    """Return the mixed rows to be trained on, those of trials before those that trials are judged on."""
-    times = _times(len(old), len(labelled))
-    cut, last = (round(len(rows) * (1 - held_out)) for rows in (old, labelled))
-    return np.concatenate([_mixed(old[:cut], labelled[:last], times), _mixed(old[cut:], labelled[last:], times)])
-
-
 def _times(old: int, labelled: int) -> int:
     """Return how often labelled rows are repeated beside this many old ones."""
     wanted = old * SHARE / (1 - SHARE)
@@ -124,12 +123,3 @@ def _pixel_digest(pixels: Pixels) -> bytes:
 def _digest(picture: LabelledPicture) -> bytes:
     shape, label = repr(picture.pixels.shape), picture.label
     return hashlib.sha256(f"{shape} {label} ".encode() + picture.pixels.tobytes()).digest()
-
-
-def _fingerprint(data: ImageData, pictures: Sequence[LabelledPicture], split: Split) -> str:
-    mark = hashlib.sha256()
-    for picture in pictures:
-        mark.update(_digest(picture))
-    for part in (split.fit, split.profiling, split.test):
-        mark.update(len(part).to_bytes(8, "big") + part.tobytes())
-    return f"{MARK}{mark.hexdigest()[:24]}:{data.fingerprint}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 import torch
@@ -99,7 +100,11 @@ def train(
     torch.manual_seed(config.seed)
     model = load_model(backbone).to(device)
     examples = fit_examples(data, backbone, device)
-    done = _Counter(progress, 1 + steps(config, examples) * len(config.gammas))
+    numbers, total = count(1), 1 + steps(config, examples) * len(config.gammas)
+
+    def done() -> None:
+        progress(next(numbers), total)
+
     head = train_head(config, model, examples, len(data.classes))
     heads, prompts = {0: _stored(head)}, {}
     prompt_LGD = torch.empty(model.depth, 0, model.width, device=device)
@@ -126,9 +131,8 @@ def steps(config: TaskConfig, examples: Examples) -> int:
 def train_head(config: TaskConfig, model: AdaptiveViT, examples: Examples, classes: int) -> nn.Linear:
     """Fit a logistic regression to the class token's features, which are computed once."""
     examples = examples.part(slice(0, config.head_images))
-    count = len(examples.label_N)
     with torch.no_grad(), lowered(config.precision, examples.label_N.device):
-        chunks = [model(examples.image(slice(at, at + 64))).float() for at in range(0, count, 64)]
+        chunks = [model(examples.image(slice(at, at + 64))).float() for at in range(0, len(examples.label_N), 64)]
     feature_ND = torch.cat(chunks)
     head = nn.Linear(model.width, classes).to(feature_ND.device)
     optimizer = torch.optim.AdamW(head.parameters(), lr=config.head_rate, weight_decay=1e-3)
@@ -153,10 +157,10 @@ def train_prompts(
     examples: Examples,
     start_LGD: Tensor,
     start: nn.Linear,
-    count: int,
+    most: int,
     done: Callable[[], None],
 ) -> tuple[Tensor, nn.Linear]:
-    """Return prompts and a head after `count` steps from these; `done` is called after each step."""
+    """Return prompts and a head after `most` steps from these; `done` is called after each step."""
     prompt_LGD = nn.Parameter(start_LGD)
     head = nn.Linear(start.in_features, start.out_features).to(start_LGD.device)
     head.load_state_dict(start.state_dict())
@@ -164,9 +168,9 @@ def train_prompts(
     groups = [{"params": [prompt_LGD]}, {"params": list(head.parameters())}]
     optimizer = torch.optim.AdamW(groups, lr=config.prompt_rate, weight_decay=config.weight_decay)
     with _dropping(model, config.patch_dropout):
-        for step in range(count):
+        for step in range(most):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * warm_cosine(step, count, warmup=10)
+                group["lr"] = rate * warm_cosine(step, most, warmup=10)
             drawn = torch.randint(len(examples.label_N), (config.batch,), device=start_LGD.device)
             with lowered(config.precision, start_LGD.device):
                 feature_BD = model(change(examples.image(drawn)), 0, prompt_LGD.expand(config.batch, -1, -1, -1))
@@ -185,24 +189,12 @@ def _dropping(model: AdaptiveViT, share: float) -> Iterator[None]:
         yield
         return
     whole = model.vit.patch_drop
-    model.vit.patch_drop = PatchDropout(
-        share, num_prefix_tokens=1
-    )  # a new module is in training mode, so it drops though the model does not train
+    # A new module is in training mode, so it drops though the model does not train.
+    model.vit.patch_drop = PatchDropout(share, num_prefix_tokens=1)
     try:
         yield
     finally:
         model.vit.patch_drop = whole
-
-
-class _Counter:
-    """Counts steps and reports them as progress."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
-
-    def __call__(self) -> None:
-        self._done += 1
-        self._progress(self._done, self._total)
 
 
 def _stored(head: nn.Linear) -> Head:
@@ -238,19 +230,15 @@ def sweep(
     fit, judge = examples.part(slice(0, cut)), examples.part(slice(cut, None))
     head = train_head(config, model, fit, len(data.classes))
     accuracies = []
+    most = max(1, config.trial_images // config.batch)
     for rate in config.prompt_rates:
-        prompt_LGD, trained = _trial(replace(config, prompt_rate=rate), model, fit, head)
+        torch.manual_seed(config.seed + 1)  # the same for every rate
+        empty_LGD = torch.empty(model.depth, 0, model.width, device=fit.label_N.device)
+        start_LGD, tried = lengthened(config, empty_LGD, config.gammas[-1]), replace(config, prompt_rate=rate)
+        prompt_LGD, trained = train_prompts(tried, model, fit, start_LGD, head, most, lambda: None)
         accuracies.append(_accuracy(config, model, trained, judge, prompt_LGD))
         progress(len(accuracies), len(config.prompt_rates))
     return Sweep(config.prompt_rates, tuple(accuracies), _accuracy(config, model, head, judge, None))
-
-
-def _trial(config: TaskConfig, model: AdaptiveViT, fit: Examples, head: nn.Linear) -> tuple[Tensor, nn.Linear]:
-    torch.manual_seed(config.seed + 1)  # the same for every rate
-    empty_LGD = torch.empty(model.depth, 0, model.width, device=fit.label_N.device)
-    start_LGD = lengthened(config, empty_LGD, config.gammas[-1])
-    count = max(1, config.trial_images // config.batch)
-    return train_prompts(config, model, fit, start_LGD, head, count, lambda: None)
 
 
 def _accuracy(

@@ -37,8 +37,21 @@ def cache_folder(home: Path, encoder_digest: str, device_class: str) -> Path:
 
 
 def versions(engine: str) -> dict[str, str]:
-    """Return what compiled files depend on: versions of packages, and the processor with its instructions."""
-    return {name: _version(name) for name in PACKAGES[engine]} | {"processor": _processor()}
+    """Return what compiled files depend on: versions of packages, and the processor with its instructions.
+
+    That is its architecture with a digest of the instruction sets, where the operating system lists them.
+    """
+    present = {}
+    for package in PACKAGES[engine]:
+        try:
+            present[package] = version(package)
+        except PackageNotFoundError:
+            present[package] = "missing"
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else [platform.processor()]
+    flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), lines[0] if lines else "")
+    digest = hashlib.sha256(" ".join(sorted(flags.split())).encode()).hexdigest()[:12]
+    return present | {"processor": f"{platform.machine()}-{digest}"}
 
 
 def verify(folder: Path, files: Mapping[str, str]) -> None:
@@ -81,12 +94,22 @@ def store(folder: Path, engine: str, write: Callable[[Path], None]) -> dict[str,
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(folder)
+        for abandoned in folder.glob(f"{PARTIAL}*"):
+            if time.time() - abandoned.stat().st_mtime > ABANDONED:
+                shutil.rmtree(abandoned, ignore_errors=True)
         partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder))
         try:
             write(partial)
             (partial / VERSIONS).write_text(json.dumps(versions(engine), indent=1, sort_keys=True) + "\n")
-            return _publish(partial, folder, engine)
+            digests = {path.name: sha256(path) for path in sorted(partial.iterdir())}
+            name = f"{engine}-{hashlib.sha256(repr(digests).encode()).hexdigest()[:16]}"
+            files = {f"{name}/{file}": digest for file, digest in digests.items()}
+            try:
+                verify(folder, files)
+            except ArtifactError:  # usually as it is not there yet; or it was damaged
+                shutil.rmtree(folder / name, ignore_errors=True)
+                partial.rename(folder / name)
+            return files
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
@@ -97,36 +120,3 @@ def sha256(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _publish(partial: Path, folder: Path, engine: str) -> dict[str, str]:
-    digests = {path.name: sha256(path) for path in sorted(partial.iterdir())}
-    name = f"{engine}-{hashlib.sha256(repr(digests).encode()).hexdigest()[:16]}"
-    files = {f"{name}/{file}": digest for file, digest in digests.items()}
-    try:
-        verify(folder, files)
-    except ArtifactError:  # usually as it is not there yet; or it was damaged
-        shutil.rmtree(folder / name, ignore_errors=True)
-        partial.rename(folder / name)
-    return files
-
-
-def _remove_abandoned(folder: Path) -> None:
-    for path in folder.glob(f"{PARTIAL}*"):
-        if time.time() - path.stat().st_mtime > ABANDONED:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "missing"
-
-
-def _processor() -> str:
-    """Return the architecture with a digest of the instruction sets, where the operating system lists them."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else [platform.processor()]
-    flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), lines[0] if lines else "")
-    return f"{platform.machine()}-{hashlib.sha256(' '.join(sorted(flags.split())).encode()).hexdigest()[:12]}"

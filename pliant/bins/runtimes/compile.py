@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from pliant import fallbacks
@@ -36,6 +35,7 @@ the second pair, which halves the time to compile it.
 """
 ROTARY = "rotary_emb"  # the name of that part in transformers
 TOLERANCE = 1e-3  # share of the largest output
+AOT_OPTIONS = {"aot_inductor.package_constants_in_so": False, "cpp.dynamic_threads": True}
 EXAMPLE = (2, 16)  # texts x tokens with which a model of free sizes is traced: neither size is a special case
 
 
@@ -90,11 +90,7 @@ def _guarded(encoder: Encoder, engine: str, work: Callable[[], None]) -> None:
     except (PliantError, OSError):
         raise
     except Exception as error:
-        raise _failed(encoder, engine, _reason(error)) from error
-
-
-def _failed(encoder: Encoder, engine: str, reason: str) -> ArtifactError:
-    return ArtifactError(f"{encoder.name} could not be compiled for {engine}: {reason}")
+        raise ArtifactError(f"{encoder.name} could not be compiled for {engine}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
@@ -110,12 +106,12 @@ def _onnx(encoder: Encoder, model: HeadedEncoder, target: Path, progress: Progre
         if not defect:
             progress(100, 100)
             return
-    raise _failed(encoder, "onnx", defect)
+    raise ArtifactError(f"{encoder.name} could not be compiled for onnx: {defect}")
 
 
 def _attempt(model: HeadedEncoder, opset: int, attention: str, target: Path, progress: Progress) -> str:
     """Export with this opset and attention; return what is wrong with the result, "" if nothing is."""
-    from pliant.bins.runtimes.onnx_export import optimise
+    from pliant.bins.runtimes.onnx_session import optimise
 
     transformer: Any = model.model
     with suppress(ValueError):  # a model that has one kind of attention keeps it
@@ -156,17 +152,13 @@ def _difference(model: HeadedEncoder, target: Path) -> str:
     texts = [np.arange(1, 1 + length, dtype=np.int32) for length in (shape.length, shape.length // 2 + 1, 1)]
     batch = padded(shape, [(ids, np.zeros(len(ids), np.int8)) for ids in texts], model.pad, model.typed)
     eager, onnx = EagerEngine(model, torch.device("cpu")), OnnxEngine(target, 1)
-    call = onnx.open(shape)
-    off = _share_off(call(batch), eager.open(shape)(batch))
+    call = onnx.open(shape)  # kept: its session closes with it
+    pairs = [(call(batch), eager.open(shape)(batch))]
     if model.embeds:
         valid_BN = batch["attention_mask"].astype(bool)
-        tokens, expected = (engine.open_tokens(shape)(batch)[valid_BN] for engine in (onnx, eager))
-        off = max(off, _share_off(tokens, expected))
+        pairs.append((onnx.open_tokens(shape)(batch)[valid_BN], eager.open_tokens(shape)(batch)[valid_BN]))
+    off = max(float(np.abs(output - expected).max() / np.abs(expected).max()) for output, expected in pairs)
     return "" if off <= TOLERANCE else f"outputs differ from the model's by {off:.1%}"
-
-
-def _share_off(output: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
-    return float(np.abs(output - expected).max() / np.abs(expected).max())
 
 
 def _aot(model: HeadedEncoder, shapes: Sequence[Shape], target: Path, progress: Progress) -> None:
@@ -177,7 +169,12 @@ def _aot(model: HeadedEncoder, shapes: Sequence[Shape], target: Path, progress: 
     failed: list[Exception] = []
     for done, shape in enumerate(shapes):
         try:
-            _write_package(model, shape, target / package(shape))
+            example = _example(model, *(_free(model) if shape.dynamic else (shape.batch, shape.length)))
+            free = ({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},) * len(example) if shape.dynamic else None
+            with torch.no_grad():
+                program = torch.export.export(model, example, dynamic_shapes=free)
+            path = str(target / package(shape))
+            torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=AOT_OPTIONS)
         except OSError:  # the disk is at fault, and would be at every shape
             raise
         except Exception as error:  # the compiler raises many kinds
@@ -187,15 +184,6 @@ def _aot(model: HeadedEncoder, shapes: Sequence[Shape], target: Path, progress: 
                 raise
             fallbacks.note("package", f"{size_text(shape)} could not be compiled for aot: {_reason(error)}")
         progress(done + 1, len(shapes))
-
-
-def _write_package(model: HeadedEncoder, shape: Shape, path: Path) -> None:
-    options = {"aot_inductor.package_constants_in_so": False, "cpp.dynamic_threads": True}
-    example = _example(model, *(_free(model) if shape.dynamic else (shape.batch, shape.length)))
-    free = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
-    with torch.no_grad():
-        program = torch.export.export(model, example, dynamic_shapes=(free,) * len(example) if shape.dynamic else None)
-    torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
 
 
 def _free(model: HeadedEncoder) -> tuple[int, int]:

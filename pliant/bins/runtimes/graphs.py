@@ -19,7 +19,7 @@ from torch import Tensor
 from pliant import fallbacks
 from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.padding import Batch, size_text
-from pliant.models.graphs import Capture, reason_of
+from pliant.models.execution import Capture, reason_of
 
 Call = Callable[[Batch], NDArray[np.float32]]
 """From a batch of a shape to its outputs [B, K]."""

@@ -1,4 +1,9 @@
-"""Shapes of an encoder in ONNX Runtime on a CPU: one file for all, with sizes fixed for each static shape."""
+"""Shapes of an encoder in ONNX Runtime on a CPU: one file for all, with sizes fixed for each static shape.
+
+An exported model is optimised for this processor, and its weights are stored once, as they are multiplied. ONNX Runtime
+packs the weights of every product again in each session, and holds them twice. Packed into a file, all sessions of a
+machine map the same pages. The file fits this processor and this version only; cache.py records both.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +16,29 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from pliant.bins.artifact import Shape
-from pliant.bins.runtimes.onnx_export import FATAL, MODEL
 from pliant.bins.runtimes.padding import OUTPUT, TOKENS, Batch
 from pliant.errors import InputError
+
+MODEL, WEIGHTS = "encoder.onnx", "encoder.bin"
+FATAL = 4  # log level: errors are raised anyway, and warnings say that the file fits this hardware only
+
+
+def optimise(exported: Path, target: Path) -> None:
+    """Write `MODEL` and `WEIGHTS` into the folder `target`, replacing former ones. Sizes remain free."""
+    for former in (MODEL, WEIGHTS):
+        (target / former).unlink(missing_ok=True)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = FATAL
+    options.optimized_model_filepath = str(target / MODEL)
+    for name, value in {
+        "session.optimized_model_external_initializers_file_name": WEIGHTS,
+        "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
+        "session.save_external_prepacked_constant_initializers": "1",
+    }.items():
+        options.add_session_config_entry(name, value)
+    onnxruntime.InferenceSession(str(exported), options, providers=["CPUExecutionProvider"])
+
 
 EXACT = 1  # the arena grows by what is needed, not to the next power of two
 

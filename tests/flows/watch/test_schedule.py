@@ -9,9 +9,8 @@ import pytest
 from pliant import systems
 from pliant.errors import InputError, PliantError, RegistryError
 from pliant.flows import settings
-from pliant.flows.watch import schedule as scheduling
+from pliant.flows.watch.automations import later, schedule
 from pliant.flows.watch.deployments import nightly_flows
-from pliant.flows.watch.schedule import schedule
 
 
 @pytest.fixture
@@ -37,9 +36,9 @@ def test_a_file_that_is_wrong_is_refused_before_any_server_is_asked(project, tmp
         schedule(project, "cascade", file, None, "UTC")
 
 
-@pytest.mark.parametrize(("cron", "later"), [("5 3 * * *", "5 4 * * *"), ("0 23 * * 1-5", "0 0 * * 1-5")])
-def test_the_second_flow_of_a_system_follows_an_hour_later(cron, later):
-    assert (scheduling._later(cron, 0), scheduling._later(cron, 1)) == (cron, later)
+@pytest.mark.parametrize(("cron", "moved"), [("5 3 * * *", "5 4 * * *"), ("0 23 * * 1-5", "0 0 * * 1-5")])
+def test_the_second_flow_of_a_system_follows_an_hour_later(cron, moved):
+    assert (later(cron, 0), later(cron, 1)) == (cron, moved)
 
 
 @pytest.mark.parametrize("system", systems.names())

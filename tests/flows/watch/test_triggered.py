@@ -20,8 +20,6 @@ from pliant.flows.watch.triggered import FormerRun, decide, read_alarms, state_f
 ALARM = {
     "stream": "digit",
     "sentence": "The share of class 3 rose",
-    "reference": 0.1,
-    "present": 0.31,
     "evidence": 2041.5,
     "at": "2026-01-01",
     "observations": 812,
@@ -118,8 +116,8 @@ def minutes(count: float) -> datetime:
     return START + timedelta(minutes=count)
 
 
-def former(started: float, *, completed: bool = True, skipped: bool = False, alarm: bool = True) -> FormerRun:
-    return FormerRun(f"id-{started}", f"run-{started}", minutes(started), completed, skipped, alarm)
+def former(started: float, *, completed: bool = True, alarm: bool = True) -> FormerRun:
+    return FormerRun(f"id-{started}", f"run-{started}", minutes(started), completed, alarm)
 
 
 def test_a_run_that_began_after_the_alarm_and_completed_has_answered_it():
@@ -171,8 +169,8 @@ def test_runs_are_at_least_an_hour_apart_and_every_alarm_is_followed_by_one(alar
 def test_the_report_is_a_table_of_the_alarms():
     lines = to_markdown("tokens", "the class mix changed", [ALARM]).splitlines()
     assert lines[:3] == ["# tokens: why this run was started", "", "the class mix changed"]
-    assert lines[4] == "| stream | reference | present | evidence | since | observations | what was noticed |"
-    assert lines[6] == "| digit | 0.1 | 0.31 | 2042 | 2026-01-01 | 812 | The share of class 3 rose |"
+    assert lines[4] == "| stream | evidence | since | observations | what was noticed |"
+    assert lines[6] == "| digit | 2042 | 2026-01-01 | 812 | The share of class 3 rose |"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"alarms": 3}', b'{"alarms": [1, null]}', b"\xff"])

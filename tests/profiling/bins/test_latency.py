@@ -11,7 +11,7 @@ from pliant.bins.artifact import Shape
 from pliant.bins.runtimes.runtime import BinsRuntime
 from pliant.profiling.bins import accuracy as bins_accuracy
 from pliant.profiling.bins.accuracy import cost
-from pliant.profiling.bins.latency import LatencyConfig, in_turns, profile
+from pliant.profiling.bins.latency import LatencyConfig, profile
 from tests.fixtures.bins.encoders import random_payload, tiny_encoder
 
 TEXTS = [(f"{'large ' * (count % 5)}cat", None) for count in range(40)]
@@ -35,27 +35,6 @@ def test_every_candidate_is_measured_and_the_longest_and_the_dynamic_runtime_at_
     if engine == "onnx":
         runtime = BinsRuntime(encoder, list(measured.static), engine, tmp_path, measured.files)
         assert len(runtime.run(0, [random_payload(np.random.default_rng(0), 3)]).outputs) == 1
-
-
-class Machine:
-    """A clock that calls move forward, and that runs at half speed from some moment on."""
-
-    def __init__(self, slow_from: float) -> None:
-        self.now, self.order, self._slow_from = 0.0, [], slow_from
-
-    def call(self, name: int, seconds: float):
-        def run() -> None:
-            self.order.append(name)
-            self.now += seconds * (2 if self.now >= self._slow_from else 1)
-
-        return run
-
-
-def test_a_long_call_is_repeated_until_its_budget_is_spent():
-    machine = Machine(slow_from=1e9)
-    config = LatencyConfig(warmup=1, repeats=6, least=2, budget=4)
-    in_turns([machine.call(0, 0.1), machine.call(1, 3)], config, lambda *at: None, lambda: machine.now)
-    assert (machine.order.count(0), machine.order.count(1)) == (7, 3)
 
 
 @pytest.fixture

@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pliant.profiling.timer import TimerConfig
 from pliant.profiling.tokens import latency
 from pliant.profiling.tokens.accuracy import profile
-from pliant.profiling.tokens.latency import LatencyConfig, _levelled
+from pliant.profiling.tokens.latency import LatencyConfig
 from pliant.tokens.runtime import Payload, TokensRuntime
 from pliant.training.data import ImageData, Split
 from pliant.training.pictures import ArrayImages
@@ -53,11 +51,3 @@ def test_a_latency_profile_has_a_time_for_every_gamma_and_batch(runtime):
     assert (measured.latency.settings, measured.latency.batches) == ((-5, 0, 8), (1, 4))
     assert [len(row) for row in measured.spread] == [len(row) for row in measured.memory] == [2, 2, 2]
     assert reports[-1] == (6, 6)
-
-
-@given(st.lists(st.floats(1e-4, 1.0), min_size=1, max_size=7))
-def test_no_batch_is_said_to_take_longer_than_a_larger_one(seconds):
-    """A profile measured beside other load once had 4 images take twice as long as 8, and batches were sized by it."""
-    levelled = _levelled(seconds)
-    assert list(levelled) == sorted(levelled)
-    assert all(low == min(seconds[i:]) for i, low in enumerate(levelled))

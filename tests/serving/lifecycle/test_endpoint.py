@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from pliant.serving.lifecycle.endpoint import Endpoint
+from pliant.serving.lifecycle.endpoint import Endpoint, run_each
 from pliant.serving.lifecycle.refresh import Outcome
 from pliant.serving.loop.observe import DriftCounter, Served
+from pliant.serving.request_context import begin_way_back, note_decided
+from tests.fixtures.fakes import run_virtually
 
 
 def endpoint() -> tuple[Endpoint, SimpleNamespace]:
@@ -66,3 +68,46 @@ def test_the_status_names_release_generation_devices_refresh_and_what_waits():
         "waiting": 3,
         "pending": 7,
     }
+
+
+def test_it_lasts_from_the_last_decision_until_the_answer_begins_and_is_measured_once():
+    async def main() -> None:
+        way = begin_way_back()
+        way.decided()
+        await asyncio.sleep(1.0)
+        note_decided()
+        await asyncio.sleep(0.25)
+        assert way.written() == pytest.approx(0.25)
+        note_decided()
+        assert way.written() is None
+
+    run_virtually(main())
+
+
+class Runs:
+    """Coroutines that end when `turns` of the event loop are over; `most` of them ran at a time."""
+
+    def __init__(self, turns: int = 2) -> None:
+        self._turns = turns
+        self.begun, self.running, self.most, self.cancelled = 0, 0, 0, 0
+
+    async def double(self, number: int) -> int:
+        self.begun += 1
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            for _ in range(self._turns + number % 3):
+                await asyncio.sleep(0)
+            return 2 * number
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.running -= 1
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 16), (15, 16), (16, 16), (100, 16), (100, 40), (30, 40)])
+def test_all_are_run_in_order_and_so_many_at_a_time(count, most):
+    runs = Runs(turns=10)
+    assert asyncio.run(run_each(range(count), runs.double, most)) == [2 * number for number in range(count)]
+    assert runs.most == min(count, most)

@@ -10,7 +10,7 @@ from pliant.outcomes.tracker import Answered
 from pliant.serving.loop.observe import MAX_STREAMS, DriftCounter, Observer, Served, agree, comparable
 from pliant.serving.loop.outcomes import Outcomes
 from pliant.serving.metrics import Metrics
-from pliant.serving.request_context import evidence_of, to_challenger, to_champion_as_copy
+from pliant.serving.request_context import EVIDENCE, holding, to_challenger, to_champion_as_copy
 from tests.fixtures.observed import observed, tossed
 
 KIND = Answered("mails", 1, "default", "small", "", 0.0, 0.9, classes=("no", "yes"))
@@ -68,7 +68,7 @@ def test_drift_counts_by_group_of_tenants_and_only_so_many_streams():
     for number in range(MAX_STREAMS + 5):
         drift.count(tossed(0, f"coin {number}"))
     assert len(drift.streams) == len(drift.take()[-1]) == MAX_STREAMS
-    with evidence_of("acme"):
+    with holding(EVIDENCE, "acme"):
         drift.count(tossed(7, "coin 0") + tossed(1, "coin 0"))
     assert drift.take() == {0: {"coin 0": [0, 1]}}, "a class that is not known is none"
     drift.counting = False

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from pliant.serving.loop.observe import DriftCounter
 from pliant.serving.loop.watcher import Watcher, WatcherParts, WatchMetrics
-from pliant.serving.request_context import evidence_of
+from pliant.serving.request_context import EVIDENCE, holding
 from pliant.serving.state_file import StateFile
 from tests.fixtures.fakes import run_virtually
 from tests.fixtures.observed import sure, tossed
@@ -21,7 +21,7 @@ NOW = datetime(2026, 11, 25, 3, tzinfo=UTC)
 class Service:
     def __init__(self, folder) -> None:
         self.drift, self.release, self.events = DriftCounter(500), 1, []
-        self.counted = CollectorRegistry()
+        self.counted, self.at = CollectorRegistry(), NOW
         self.file = StateFile(folder / "bins.json")
         self.draw = np.random.default_rng(0)
         self.start()
@@ -37,7 +37,7 @@ class Service:
             release=lambda: self.release,
             metrics=WatchMetrics(self.counted),
             event=lambda kind, figures: self.events.append((kind, figures)),
-            now=lambda: NOW,
+            now=lambda: self.at,
             in_thread=inline,
         )
         self.watcher = Watcher(parts)
@@ -153,7 +153,7 @@ def test_what_one_tenant_sends_is_shown_and_starts_nothing_until_others_send_it_
         async def tossed(heads: dict[str, float], blocks: int) -> None:
             for _ in range(blocks):
                 for tenant, share in heads.items():
-                    with evidence_of(tenant):
+                    with holding(EVIDENCE, tenant):
                         service.toss(50, share)
                 await service.watcher.look()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import socket
 import sys
@@ -14,7 +13,7 @@ import pytest
 
 from pliant.errors import WorkerError
 from pliant.serving.workers.child_process import receive
-from pliant.serving.workers.device_process import SHARED_BYTES, ArrayInbox, ArrayOutbox, Device, main
+from pliant.serving.workers.device_process import SHARED_BYTES, ArrayOutbox, Device, main
 from tests.fixtures.fakes import EchoModel
 
 
@@ -23,18 +22,6 @@ def outbox():
     outbox = ArrayOutbox()
     yield outbox
     outbox.close()
-
-
-def arrived(outbox: ArrayOutbox, inbox: ArrayInbox, stream: io.BytesIO, message: object) -> tuple[object, int]:
-    """Send a message from one end to the other; return it as it arrives, and its bytes on the socket."""
-    content = outbox.pack(message)
-    stream.seek(0)
-    stream.truncate()
-    stream.write(content)
-    stream.seek(0)
-    body, arrays = inbox.receive()
-    assert stream.read() == b""  # nothing is left for the next message
-    return pickle.loads(body, buffers=arrays), len(content)
 
 
 def call(device: Device, verb: str, *arguments: object) -> tuple[bool, object]:
@@ -113,15 +100,6 @@ def test_calls_are_answered_in_turn_until_the_parent_closes_the_socket(outbox):
         ours.shutdown(socket.SHUT_WR)
         process.join(30)
     assert ended == ["end"]
-
-
-def test_an_array_can_be_read_until_the_message_after_the_next_one(outbox):
-    """A launch runs while the next one is sent."""
-    stream = io.BytesIO()
-    inbox = ArrayInbox(stream, outbox.fds)
-    (running,), _ = arrived(outbox, inbox, stream, [np.full(SHARED_BYTES, 1, np.uint8)])
-    (following,), _ = arrived(outbox, inbox, stream, [np.full(SHARED_BYTES, 2, np.uint8)])
-    assert (running.sum(), following.sum()) == (SHARED_BYTES, 2 * SHARED_BYTES)
 
 
 class Prepares(EchoModel):

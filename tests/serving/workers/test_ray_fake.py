@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from types import SimpleNamespace
 
@@ -52,17 +51,6 @@ def handler():
     signal.signal(signal.SIGTERM, before)
 
 
-def test_without_an_address_a_cluster_of_this_machine_is_started_that_nobody_else_can_reach(ray, handler):
-    pool = RayPool()
-    ((address, options),) = ray.calls
-    assert (address, options["namespace"], options["include_dashboard"]) == ("local", "pliant", False)
-    assert (options["log_to_driver"], options["configure_logging"]) == (False, False)
-    assert options["_node_ip_address"].startswith("127.") and options["object_store_memory"] >= 75 * 1024**2
-    assert signal.getsignal(signal.SIGTERM) is handler  # by which pending requests are answered before the end
-    pool.close()
-    assert ray.calls[-1] == "shutdown" and signal.getsignal(signal.SIGTERM) is handler
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "127.0.0.1:port"])
 def test_where_nothing_listens_is_an_error_before_ray_tries_for_minutes(ray, address):
     with pytest.raises(WorkerError, match="no Ray cluster answers at"):
@@ -74,13 +62,6 @@ def test_a_client_address_is_refused(ray):
     with pytest.raises(InputError, match="host:port or auto"):
         RayPool("ray://127.0.0.1:10001")
     assert ray.calls == []
-
-
-@pytest.mark.parametrize("kind", [ConnectionError, RuntimeError, TimeoutError, ValueError])
-def test_what_ray_raises_is_told_in_one_line(ray, handler, kind):
-    ray.trouble = kind("version mismatch\nand much more")
-    with pytest.raises(WorkerError, match=r"no connection to the Ray cluster at this machine: version mismatch$"):
-        RayPool()
 
 
 def test_where_ray_is_missing_the_error_says_how_to_get_it(monkeypatch):
@@ -240,34 +221,3 @@ def test_what_ray_raises_is_told_in_one_line_and_the_actor_goes(fake, call, sent
         assert (worker.pid is None) is (call == "home")
 
     on_fake(fake, check)
-
-
-@pytest.mark.parametrize(
-    ("silent", "reachable", "error"),
-    [
-        (
-            "home",
-            True,
-            "no node had room for 1 CPU within 2 s, or .* started anew: then nodes and service must be, too",
-        ),
-        ("home", False, "no Ray cluster answers at 127.0.0.1:1: .*refused"),
-        ("ask", True, "the device's actor was not ready within 300 s"),
-    ],
-)
-def test_an_actor_that_never_answers_is_an_error_after_its_limit_and_is_killed(
-    fake, monkeypatch, silent, reachable, error
-):
-    async def inline(work, *arguments):
-        return work(*arguments)
-
-    async def check(worker):
-        with pytest.raises(WorkerError, match=f"^{error}$"):
-            await worker.start()
-        await worker.stop()
-        assert fake.killed == fake.actors
-
-    fake.trouble = {silent: "silent"}
-    monkeypatch.setattr(asyncio, "to_thread", inline)
-    with socket.create_server(("127.0.0.1", 0)) as head:
-        fake.head = f"127.0.0.1:{head.getsockname()[1] if reachable else 1}"
-        on_fake(fake, check)

@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
 from contextlib import nullcontext
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pliant.errors import WorkerError
 from pliant.fallbacks import Fallback
-from pliant.serving.workers import worker as worker_module
-from pliant.serving.workers.child_process import pack
 from pliant.serving.workers.device_process import SHARED_BYTES
 from pliant.serving.workers.worker import ModelError, ProcessWorker, Worker
 from tests.fixtures.fakes import EchoModel, run_virtually
@@ -150,78 +146,7 @@ def test_an_update_is_built_in_unless_the_model_refuses_it(answer, error, build,
     run_virtually(main())
 
 
-def test_a_load_that_hangs_is_an_error_after_the_limit():
-    async def main():
-        with pytest.raises(WorkerError, match=r"^model 7 was not loaded within 30 s$"):
-            await Calling(load="hang").load(7)
-        assert asyncio.get_running_loop().time() == 30.0
-
-    run_virtually(main())
-
-
 # A process of which only the socket is real
-
-
-class Process:
-    pid = 77
-
-    def __init__(self) -> None:
-        self.calls = []
-
-    def kill(self) -> None:
-        self.calls.append("kill")
-
-    def wait(self) -> None:
-        self.calls.append("wait")
-
-
-@pytest.fixture
-def spawned(monkeypatch):
-    """Processes that say what is in `answers`, if anything; their ends of the sockets are in `ends`."""
-    record = SimpleNamespace(answers=[(True, None, ())], processes=[], ends=[], started=[])
-
-    def spawn(entry, handed_down, _variables):
-        ours, theirs = socket.socketpair()
-        for answer in record.answers:
-            theirs.sendall(pack(answer))
-        record.started.append((entry, len(handed_down)))
-        record.processes.append(Process())
-        record.ends.append(theirs)
-        return ours, record.processes[-1]
-
-    monkeypatch.setattr(worker_module, "spawn", spawn)
-    yield record
-    for end in record.ends:
-        end.close()
-
-
-def test_a_worker_that_is_not_running_says_so_and_can_be_stopped_and_killed(spawned):
-    async def main():
-        worker = ProcessWorker(EchoModel)
-        for _ in range(2):
-            assert worker.pid is None
-            worker.kill()
-            await worker.stop()
-            with pytest.raises(WorkerError, match=r"^the device process is not running$"):
-                await worker.run(0, ["x"])
-            await worker.start()
-            assert worker.pid == 77
-            await worker.stop()
-
-    asyncio.run(main())
-    assert [process.calls for process in spawned.processes] == [["kill", "wait"]] * 2
-    assert spawned.started == [("pliant.serving.workers.device_process:main", 2)] * 2
-
-
-def test_a_process_that_does_not_build_its_model_in_time_is_an_error(spawned):
-    async def main():
-        worker = ProcessWorker(EchoModel, 0.01)
-        with pytest.raises(WorkerError, match=r"^the device process was not ready within 0 s$"):
-            await worker.start()
-        await worker.stop()
-
-    spawned.answers = []
-    asyncio.run(main())
 
 
 def test_a_launch_that_is_sent_ahead_runs_behind_the_present_one_and_its_answer_comes_next():

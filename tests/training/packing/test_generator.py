@@ -13,7 +13,7 @@ from tokenizers import normalizers
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from pliant.errors import InputError
-from pliant.flows.keys import contents
+from pliant.flows.stage import contents
 from pliant.packing import chat as chat_program
 from pliant.packing.engine.model import load_generator, tokenizer_of
 from pliant.training.data import Split
@@ -62,14 +62,6 @@ def test_layers_that_join_at_last_learn_too_and_spoil_nothing():
     assert all(np.any(grown.weights[f"model.layers.{n}.self_attn.o_proj.weight"]) for n in range(4))
     assert answer(grown, "blue once") == f"blue{END}"
     assert answer(grown, "red thrice") == f"red red red{END}"
-
-
-def test_a_seed_gives_the_same_generator_again():
-    short = replace(TINY, epochs=1)
-    first, again, other = (train(replace(short, seed=seed), corpus()) for seed in (0, 0, 1))
-    assert all(np.array_equal(array, again.weights[name]) for name, array in first.weights.items())
-    assert first.tokenizer == again.tokenizer
-    assert any(not np.array_equal(array, other.weights[name]) for name, array in first.weights.items())
 
 
 def test_texts_that_are_held_out_are_never_read():

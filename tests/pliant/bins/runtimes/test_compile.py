@@ -18,8 +18,7 @@ from pliant.bins.runtimes.cache import VERSIONS, check_versions, store, verify, 
 from pliant.bins.runtimes.compile import compile_shapes
 from pliant.bins.runtimes.graphs import EagerEngine
 from pliant.bins.runtimes.model import load_model
-from pliant.bins.runtimes.onnx_export import MODEL
-from pliant.bins.runtimes.onnx_session import OnnxEngine
+from pliant.bins.runtimes.onnx_session import MODEL, OnnxEngine
 from pliant.bins.runtimes.padding import check, padded
 from pliant.errors import ArtifactError, DeviceError
 from tests.fixtures.bins.encoders import random_payload, tiny_encoder
@@ -156,7 +155,7 @@ class Exporting:
 
         monkeypatch.setattr("pliant.bins.runtimes.compile._export", export)
         monkeypatch.setattr(
-            "pliant.bins.runtimes.onnx_export.optimise", lambda exported, target: (target / MODEL).touch()
+            "pliant.bins.runtimes.onnx_session.optimise", lambda exported, target: (target / MODEL).touch()
         )
         monkeypatch.setattr("pliant.bins.runtimes.onnx_session.OnnxEngine", Off)
 
