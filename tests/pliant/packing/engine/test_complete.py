@@ -19,13 +19,6 @@ def test_greedy_completions_are_those_of_plain_generation_however_little_memory_
         assert completion.finished == "stop" or len(completion.tokens) == LIMIT
 
 
-def test_without_a_limit_the_context_or_the_memory_is_the_limit():
-    whole = complete(tiny_generator(), prompts(4), HOSTED)
-    most = min(CONTEXT, HOSTED.pages * HOSTED.page_tokens)
-    for ids, completion in zip(prompts(4), whole, strict=True):
-        assert completion.finished == "stop" or len(ids) + len(completion.tokens) == most
-
-
 @pytest.mark.parametrize("ids", [(), (1,) * CONTEXT])
 def test_a_prompt_that_leaves_no_token_is_refused_by_its_number(ids):
     with pytest.raises(InputError, match="prompt 1 is"):

@@ -23,7 +23,6 @@ from transformers import (
 )
 
 from pliant.errors import InputError, SchedulerError
-from pliant.packing.engine import paged_engine
 from pliant.packing.engine.model import load_generator
 from pliant.packing.engine.page_attention import PageCache
 from pliant.packing.engine.paged_engine import PagedEngine, StepResult, SwapSpace
@@ -120,18 +119,6 @@ def test_pages_that_are_not_free_are_our_own_fault() -> None:
     engine.add(0, range(12), 3, (), {})
     with pytest.raises(SchedulerError, match="3 pages for sequence 0"):
         engine.carry_out(StepPlan(admitted=(0,), prefill_chunks=(Chunk(0, 12),)))
-
-
-def test_a_padded_batch_gives_the_same_texts(monkeypatch) -> None:
-    texts = prompts(5, seed=8)
-    made = []
-    for steps in (((1 << 30, 1),), ((1 << 30, 16),), paged_engine.STEPS):
-        monkeypatch.setattr(paged_engine, "STEPS", steps)
-        desk = Desk(paged(Memory(pages=64, page_tokens=4, step_tokens=96, sequences=8)))
-        desk.read(texts, limit=6)
-        made.append(desk.tokens)
-    assert made[0] == made[1] == made[2]
-    assert [tuple(made[0][id]) for id in range(5)] == generated(replace(tiny_generator(), ends=(63,)), texts, limit=6)
 
 
 @pytest.mark.parametrize(
